@@ -1,1 +1,1 @@
-"""Reproducible measurements, each beside its peers in the same run."""
+"""Reproducible measurements of Ottla and its peers in the same run."""

@@ -1,6 +1,6 @@
-"""What one client does in one process of its own, so that its threads' CPU is counted and nobody else's.
+"""Runs one client in a separate process, so that only the CPU of its threads counts.
 
-Zone: real. `python bench/client_work.py TASK BOOTSTRAP TOPIC RECORDS` does it and prints a line of JSON.
+Zone: real. `python bench/client_work.py TASK BOOTSTRAP TOPIC RECORDS` runs a task and prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ VALUE = b"v" * 100
 WARM_UP = 2_000
 """Records before the clock starts: connections, metadata, imports."""
 FAST_WARM_UP = 40_000
-"""For the extra `fast`: numba is imported once there is something to read."""
+"""Records before the clock starts with the extra `fast`: numba is imported at the first read."""
 PER_SECOND = 200
 Measured = dict[str, float]
 
 
 def clocked(work: Callable[[], int]) -> Measured:
-    """CPU of this process in µs per record, records per second, and by how much its memory has grown at most."""
+    """CPU of this process in µs per record, records per second, and the maximum growth of its memory."""
     before = _memory_mib("VmRSS")
     cpu, wall = time.process_time(), time.perf_counter()
     records = work()
@@ -34,7 +34,7 @@ def clocked(work: Callable[[], int]) -> Measured:
 
 
 def _memory_mib(name: str) -> float:
-    """Of this process: VmRSS now, VmHWM at its peak (getrusage's peak is that of the process before exec, too)."""
+    """Memory of this process: VmRSS now, VmHWM at its peak (getrusage's peak includes the process before exec)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) / 1024
@@ -166,7 +166,7 @@ def ottla_poll(bootstrap: str, topic: str, records: int) -> Measured:
 
 
 def ottla_poll_fast(bootstrap: str, topic: str, records: int) -> Measured:
-    import numba  # noqa: F401  # or it is not that what is measured
+    import numba  # noqa: F401  # fails if the extra is missing
 
     return _ottla_poll(bootstrap, topic, records, FAST_WARM_UP)
 
@@ -198,7 +198,7 @@ def ottla_poll_table(bootstrap: str, topic: str, records: int) -> Measured:
                 read += consumer.poll_table(1.0).num_rows
             return read
 
-        # What an answer holds is read in one piece: the first ones are the warm-up.
+        # The records of an answer are read in one piece: the first answers are the warm-up.
         warm = some(1)
         return clocked(lambda: some(records - warm))
 
@@ -285,7 +285,7 @@ def confluent_latency(bootstrap: str, topic: str, records: int) -> Measured:
         producer.produce(topic, VALUE, on_delivery=lambda *_, at=began: took.append(time.perf_counter() - at))
         until = began + 1 / PER_SECOND
         while (left := until - time.perf_counter()) > 0:
-            producer.poll(left)  # answers are given out in here
+            producer.poll(left)  # callbacks of answers run in here
     producer.flush()
     return _latency(took)
 

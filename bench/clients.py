@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measure Ottla's Python clients beside kafka-python, aiokafka and confluent-kafka, on Ottla and on Apache Kafka.
+"""Compare Ottla's Python clients with kafka-python, aiokafka and confluent-kafka, on Ottla and on Apache Kafka.
 
     bench/clients.py [--runs N] [--only KEY,KEY… [--keep]] [--quick] [--no-kafka] [--out DIR]
 
-Exit code 1 when a row is over its limit. `--quick` is a short dose for a look in between; its verdicts are not kept.
+Exit code 1 when a row is over its limit. `--quick` is a short run for development; its verdicts are not kept.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PARTITIONS = 4
 BROKERS = {"ottla": "Ottla", "kafka": "Apache Kafka"}
 KAFKA_PYTHON, AIOKAFKA, CONFLUENT = "kafka-python", "aiokafka", "confluent-kafka"
 
-# key: (what, limit, peer, task of ours, task of the peer)
+# key: (what, limit, peer, task of Ottla's client, task of the peer)
 RATIOS = {
     "send": ("send()", 1 / 3, KAFKA_PYTHON, "ottla_send", "kafka_python_send"),
     "send-aio": ("send()", 1, AIOKAFKA, "ottla_send", "aiokafka_send"),
@@ -59,7 +59,7 @@ LATENCIES = {
     "latency": ("p50 of send to answer, threads", 1.5, CONFLUENT, "ottla_latency", "confluent_latency"),
     "latency-aio": ("p50 of send to answer, asyncio", 1.5, CONFLUENT, "ottla_aio_latency", "confluent_latency"),
 }
-# Of the process, beyond what it had before: what is configured, and as much again for records in the making.
+# Growth of the process: the configured memory, and as much again for records that are being built.
 GROWTH = {
     "memory-send": ("memory that 1 M send() add (buffer.memory is 32 MiB)", 64, "ottla_send"),
     "memory-poll": ("memory that 1 M records through poll() add (fetch.max.bytes is 50 MiB)", 100, "ottla_poll"),
@@ -91,10 +91,10 @@ def line(row: Row) -> str:
 
 
 class Bench(Filling):
-    """The ways to fill the rows."""
+    """Runs the rows."""
 
     def run(self) -> None:
-        """One broker after the other, so that neither takes CPU from the other's clients."""
+        """Measure with one broker after the other, so that a broker takes no CPU from clients of the other."""
         for broker in BROKERS:
             at = "" if broker == "ottla" else f"@{broker}"
             wanted = [key for key in self.rows if key.endswith("@kafka") == bool(at) and self.wants(key)]
@@ -111,7 +111,7 @@ class Bench(Filling):
         records = int(RECORDS * self.scale)
         for topic in ("read", "written"):
             make_topic(peer.port, topic, PARTITIONS)
-        self._task("ottla_send", bootstrap, "read", records)  # batches as a producer fills them
+        self._task("ottla_send", bootstrap, "read", records)  # batches of the size that producers make
         for run in range(self.options.runs):
             self.begin_run(run, peer.name)
             found = {task: self._task(task, bootstrap, topic, count) for task, topic, count in self._due(at, records)}

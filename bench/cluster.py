@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measure three Ottla brokers beside three of Apache Kafka in one run, and how long a broker's death is felt.
+"""Compare three Ottla brokers with three of Apache Kafka in one run, also after the death of a broker.
 
     bench/cluster.py [--runs N] [--kills N] [--only KEY,KEY… [--keep]] [--quick] [--no-kafka] [--out DIR]
 
 Replication factor 3, min.insync.replicas 2, acks all. Exit code 1 when a row is over its limit. `--quick` is a short
-dose for a look in between; its verdicts are not kept.
+run for development; its verdicts are not kept.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def table() -> dict[str, Row]:
 
 
 class Bench(Filling):
-    """The ways to fill the rows."""
+    """Runs the rows."""
 
     def steady(self) -> None:
-        """Rows of a cluster that nothing happens to; both clusters alive together, runs interleaved."""
+        """Rows of clusters without faults; both clusters are up together, and their runs alternate."""
         if not self.wants(*STEADY, "rss-supervisor"):
             return
         peers: list[Cluster] = []
@@ -109,7 +109,7 @@ class Bench(Filling):
                 self.add("cpu-idle", peer.name, seen["cpu"])
 
     def _warm(self, peers: list[Cluster]) -> None:
-        """A cold Kafka is two to three times dearer."""
+        """Warm up: a cold Kafka takes two to three times the CPU."""
         for peer in peers:
             if self.wants("produce-16k", "produce-1m"):
                 for _ in range(2 if peer.name == "kafka" else 1):
@@ -139,7 +139,7 @@ class Bench(Filling):
                 self.add("ack-200", peer.name, one_record_requests(peer, TOPIC, 200, 10 * self.scale)["p50"])
 
     def deaths(self) -> None:
-        """Rows of brokers that die or leave, engine after engine; Kafka's figures stand beside those of `ottla up`."""
+        """Rows of brokers that die or leave, engine after engine; Kafka's figures are in the rows of `ottla up`."""
         for engine, make in (("embedded", clusters.ottla_embedded), ("zookeeper", clusters.ottla_zookeeper)):
             rows = ("kill", "pause", "stop", "controller")
             keys = ("stop-errors", *(f"{row}-{engine}" for row in rows))

@@ -1,4 +1,4 @@
-"""What is done to a cluster while it is measured. Every function returns plain numbers."""
+"""The workloads of clusters. Every function returns plain numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import confluent_kafka
 from bench.clusters import Cluster
 from bench.peers import Cpu
 
-QUICK = {  # a client that looks for the next leader at once: what is measured is the cluster
+QUICK = {  # a client that looks for the next leader at once, so that only the cluster is measured
     "acks": "all",
     "linger.ms": 0,
     "batch.num.messages": 1,
@@ -23,7 +23,7 @@ QUICK = {  # a client that looks for the next leader at once: what is measured i
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
     "topic.metadata.refresh.fast.interval.ms": 50,
-    "enable.sparse.connections": False,  # else up to a second passes before it connects to a leader that is new to it
+    "enable.sparse.connections": False,  # otherwise it may wait a second before it connects to a new leader
     "socket.timeout.ms": 2_000,
     "message.timeout.ms": 60_000,
     "log_level": 0,
@@ -31,8 +31,8 @@ QUICK = {  # a client that looks for the next leader at once: what is measured i
 
 
 def one_record_requests(cluster: Cluster, topic: str, rate: int, seconds: float) -> dict[str, float]:
-    """One record a request, acks all, on a schedule. p50 and p99 of the acknowledgement in ms; `late`: how much longer
-    than the schedule it took until all were acknowledged, in percent."""
+    """Send one record per request, acks all, on a schedule. Returns p50 and p99 of the acknowledgement in ms, and
+    `late`: by how many percent the last acknowledgement exceeded the schedule."""
     producer = confluent_kafka.Producer({**QUICK, "bootstrap.servers": cluster.bootstrap})
     taken: list[float] = []
     failed: list[object] = []
@@ -59,14 +59,14 @@ def one_record_requests(cluster: Cluster, topic: str, rate: int, seconds: float)
 
 
 def _warm(producer: confluent_kafka.Producer, topic: str) -> None:
-    """Connections and metadata are there before the clock starts."""
+    """Open connections and get metadata before the clock starts."""
     for _ in range(50):
         producer.produce(topic, b"warm")
     producer.flush(30)
 
 
 def idle(cluster: Cluster, seconds: float) -> dict[str, float]:
-    """Memory in MiB and CPU in percent of a core, of brokers that nobody talks to."""
+    """Memory in MiB and CPU in percent of a core, of idle brokers."""
     with Cpu(*cluster.pids) as cpu:
         time.sleep(seconds)
     return {"rss": cluster.rss(), "cpu": cpu.seconds / seconds * 100}
@@ -74,23 +74,23 @@ def idle(cluster: Cluster, seconds: float) -> dict[str, float]:
 
 @dataclass
 class Gap:
-    """What a producer noticed of a fault."""
+    """The effect of a fault on a producer."""
 
     recovered_s: float
-    """From the fault to the first acknowledgement of a record that was sent after it."""
+    """Time from the fault to the first acknowledgement of a record that was sent after it."""
     longest_s: float
-    """Between two acknowledgements, from the fault on."""
+    """Longest time between two acknowledgements, from the fault on."""
     errors: list[str] = field(default_factory=list)
-    """Records given up."""
+    """Records that failed."""
 
 
 class Stream:
-    """A producer of one partition that sends a record every few milliseconds, in a thread of its own."""
+    """A producer of one partition that sends a record every few milliseconds, in a separate thread."""
 
     EVERY_S = 0.004
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
-        # A leader that stands still does not answer: how soon the client asks elsewhere is not what is measured.
+        # A stopped leader does not answer: the timeout of the client is not part of the measurement.
         own = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "socket.timeout.ms": 300}
         self._producer = confluent_kafka.Producer({**QUICK, **own})
         self._topic = topic
@@ -127,7 +127,7 @@ class Stream:
         return report
 
     def gap(self, fault_at: float, settle_s: float = 1, wait_s: float = 60) -> Gap:
-        """What a fault at this time did; waits until `settle_s` after the recovery. Raises TimeoutError."""
+        """The effect of a fault at this time; waits until `settle_s` after the recovery. Raises TimeoutError."""
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
             after = [at for sent, at in list(self._acknowledged) if sent > fault_at]
@@ -139,7 +139,7 @@ class Stream:
         raise TimeoutError(f"nothing was acknowledged for {wait_s} s after a fault")
 
     def forget(self) -> None:
-        """Drop what was noted so far."""
+        """Drop all samples so far."""
         self._acknowledged = self._acknowledged[-10:]
         self.errors.clear()
 

@@ -24,7 +24,7 @@ KAFKA_FAILOVER = {"broker.session.timeout.ms": "2500", "broker.heartbeat.interva
 
 
 class Cluster:
-    """A running cluster, whatever it is made of."""
+    """A running cluster of any engine."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class Cluster:
         self.brokers = brokers
         self.stop = stop
         self.beside = beside or []
-        """What it needs besides brokers and is not counted with them: the supervisor, or ZooKeeper."""
+        """Processes beside the brokers that are not counted: the supervisor, or ZooKeeper."""
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": 3_000})
 
     @property
     def pids(self) -> list[int]:
-        """Of the brokers."""
+        """Process ids of the brokers."""
         return [broker.pid for broker in self.brokers]
 
     def rss(self) -> float:
@@ -52,7 +52,7 @@ class Cluster:
         return sum(map(rss_mib, self.pids))
 
     def make_topic(self, topic: str, partitions: int) -> None:
-        """Replication factor 3, min ISR 2; waits until it can be used."""
+        """Create a topic with replication factor 3 and min ISR 2, and wait until it is usable."""
         new = NewTopic(topic, partitions, SIZE, config={"min.insync.replicas": "2"})
         patient = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 120_000})
         patient.create_topics([new], operation_timeout=90, request_timeout=100)[topic].result(120)
@@ -66,7 +66,7 @@ class Cluster:
             return None
 
     def await_whole(self, topic: str, wait_s: float = 120) -> None:
-        """Until every broker is there and every replica of the topic in sync. Raises BenchError."""
+        """Wait until all brokers are registered, and all replicas of the topic in sync. Raises BenchError."""
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
             seen = self.look(topic)

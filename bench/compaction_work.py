@@ -1,4 +1,4 @@
-"""Compaction of one log: CPU of the broker and of its worker, and what a request waits meanwhile."""
+"""Compaction of one log: CPU of the broker and of its worker, and the latency of requests meanwhile."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from ottla.wire.messages import ApiVersionsRequest, ProduceRequest
 TOPIC = "compacted"
 BATCH_BYTES = 16 * 1024
 UNIQUE = 0.1
-"""Keys, of the records."""
+"""Keys, as a part of the records."""
 BETWEEN_S = 0.002
-"""From an answer to the next request."""
+"""Time from an answer to the next request."""
 LONGEST_S = 900
 IDLE_S = 3
 
 
 class Compacted(NamedTuple):
-    """What was seen of one pass."""
+    """Figures of one pass."""
 
     seconds_per_gb: float
-    """CPU, of the log that was compacted."""
+    """CPU per GB of the compacted log."""
     us_per_record: float
-    """CPU."""
+    """CPU per record."""
     waits_ms: list[float]
-    """Of requests meanwhile."""
+    """Latencies of requests during the pass."""
     before_ms: list[float]
-    """Of requests before that."""
+    """Latencies of requests before the pass."""
 
 
 class Keyed:
-    """A log of one closed segment, of records of one size, as it was before it was ever compacted."""
+    """A log with one closed segment of records of one size, saved before its first compaction."""
 
     def __init__(self, directory: Path, record_bytes: int, size: int) -> None:
         self._directory = directory
@@ -70,7 +70,7 @@ class Keyed:
         return each * batches, batches
 
     def run(self) -> Compacted:
-        """Have it compacted once."""
+        """Compact it once."""
         data = self._directory / "data"
         shutil.rmtree(data, ignore_errors=True)
         broker = self._start(data)
@@ -115,7 +115,7 @@ def _after(seconds: float) -> Callable[[], bool]:
 
 
 def _noted(data: Path) -> bool:
-    """Whether a pass has ended; that one begins is noted as well, with offset 0."""
+    """Whether a pass has ended. The checkpoint has offset 0 when one begins."""
     rows = [line.split() for found in data.rglob(CLEANED_UNTIL) for line in found.read_text().splitlines()]
     return any(row[0] == TOPIC and int(row[2]) > 0 for row in rows if len(row) == 3)
 
@@ -133,14 +133,14 @@ def _one_more() -> Script:
     data = ProduceRequest.PartitionProduceData(index=0, records=memoryview(batch))
     topic = ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[data])
     code = -1
-    while code:  # until the broker has heard what it leads
+    while code:  # until the broker has its leaderships
         answer = yield ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic]), 9
         code = answer.responses[0].partition_responses[0].error_code
         yield 0.1
 
 
 def _ask_until(port: int, done: Callable[[], bool]) -> list[float]:
-    """Milliseconds of requests that follow each other until `done` says so."""
+    """Latencies in ms of consecutive requests until `done()`."""
     waits: list[float] = []
 
     def ask() -> Script:
@@ -162,7 +162,7 @@ def _ask_until(port: int, done: Callable[[], bool]) -> list[float]:
 
 
 def _children(pid: int) -> list[int]:
-    """Processes that this one has started."""
+    """Child processes of a process."""
     found = []
     for each in filter(str.isdecimal, os.listdir("/proc")):
         try:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measure groups and transactions on one broker: rebalances and heartbeats among 10,000 members, transactions beside
-Apache Kafka's in one run, and the loading of a million committed offsets.
+"""Measure groups and transactions on one broker: rebalances and heartbeats with 10,000 members, transactions compared
+with Apache Kafka's in one run, and the loading of a million committed offsets.
 
     bench/coordinators.py [--runs N] [--only KEY,KEY…] [--quick] [--no-kafka] [--out DIR]
 
-Exit code 1 when a row is over its limit. `--quick` is a short dose for a look in between; its verdicts are not kept.
+Exit code 1 when a row is over its limit. `--quick` is a short run for development; its verdicts are not kept.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ Command: `{command}`
 """
 GROUPS, SIZE = 1_000, 10
 INITIAL_DELAY = {"group.initial.rebalance.delay.ms": "3000"}
-"""Kafka's default. Without it, who comes late sets off a second rebalance, which those that have joined do not hear."""
+"""Kafka's default. Without it, a late member starts a second rebalance, and members that have joined get no notice."""
 PRODUCERS = 100
 OFFSETS = 1_000_000
 PAUSE_S = 0.01
-"""Between two transactions of one producer: each begins when nothing of the last one is left to do."""
+"""Pause between two transactions of one producer, so that the work of the first one is finished."""
 WARM = {"ottla": 3_000, "kafka": 30_000}
-"""Transactions before the first run: a cold Kafka is several times dearer."""
+"""Transactions before the first run: a cold Kafka takes several times the CPU."""
 WARM_S = 60
-"""The longest that they may take."""
+"""Maximum time of these transactions."""
 GROUP_ROWS = ("rebalance", "heartbeat", "rss-groups")
 OFTEN = 10
 OFTEN_OFFSETS = 100_000
@@ -82,12 +82,12 @@ def table() -> dict[str, Row]:
 
 
 class Bench(Filling):
-    """The ways to fill the rows."""
+    """Runs the rows."""
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
     def groups(self) -> None:
-        """Ten thousand members."""
+        """Rows with ten thousand members."""
         if not self.wants(*GROUP_ROWS):
             return
         broker = ottla(self.directory / "groups", INITIAL_DELAY)
@@ -110,7 +110,7 @@ class Bench(Filling):
     # -- transactions ----------------------------------------------------------------------------------------------
 
     def transactions(self) -> None:
-        """Both brokers alive together; per run both ways, one producer and many."""
+        """Rows of transactions: both brokers are up together; each run has both ways, one producer and many."""
         ways = {way: new for way, new in WAYS.items() if self.wants(*(key for key in self.rows if key[:3] == way))}
         if not ways:
             return
@@ -153,7 +153,7 @@ class Bench(Filling):
     # -- loading ---------------------------------------------------------------------------------------------------
 
     def loading(self) -> None:
-        """A broker that dies, and reads a million offsets when it comes back."""
+        """Rows of a broker that is killed, and loads a million offsets when it restarts."""
         if not self.wants(*LOAD_ROWS):
             return
         self.say("committing offsets")
@@ -169,7 +169,7 @@ class Bench(Filling):
             store.stop()
 
     def compacted(self) -> None:
-        """What compaction spares whoever loads offsets that are committed again and again."""
+        """Rows of loading offsets that were committed repeatedly, with and without compaction."""
         if not self.wants(*COMPACTED_ROWS):
             return
         self.say("committing offsets again and again")

@@ -1,4 +1,4 @@
-"""Brokers that die or leave while a producer writes: how long nothing is acknowledged."""
+"""Brokers that die or leave while a producer writes: the time without acknowledgements."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ TOPIC = "failover"
 
 
 def kills(cluster: Cluster, count: int, seed: int = 1) -> list[Gap]:
-    """kill -9 of the leader, again and again; the controller goes with it whenever it is the same broker."""
+    """SIGKILL to the leader, repeatedly; sometimes that broker is the controller as well."""
     return _leaders(cluster, count, seed, "kill")
 
 
 def stops(cluster: Cluster, count: int, seed: int = 1) -> list[Gap]:
-    """SIGTERM of the leader, again and again."""
+    """SIGTERM to the leader, repeatedly."""
     return _leaders(cluster, count, seed, "stop")
 
 
 def pauses(cluster: Cluster, count: int, seed: int = 1) -> list[Gap]:
-    """SIGSTOP of the leader until others have taken over: only its session tells that it is gone."""
+    """SIGSTOP to the leader until others have taken over: only the end of its session shows the failure."""
     return _leaders(cluster, count, seed, "pause")
 
 
@@ -58,7 +58,7 @@ def leader(cluster: Cluster, topic: str) -> int:
 
 
 def controller_lost(cluster: Cluster, topic: str) -> float:
-    """kill -9 of the controller: seconds until every partition of the topic has a leader that lives."""
+    """SIGKILL to the controller: seconds until every partition of the topic has a live leader."""
     seen = cluster.look(topic)
     assert seen is not None, "no broker answers"
     dead = seen.controller_id

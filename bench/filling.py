@@ -1,4 +1,4 @@
-"""What the benches of many rows share: which rows are asked for, samples as they come, the verdicts at the end."""
+"""Shared by benches with many rows: selects rows, collects samples, and prints the verdicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.rows import Row
 
 
 class Filling:
-    """The rows of one bench, while they fill."""
+    """The rows of one bench during a run."""
 
     def __init__(self, rows: dict[str, Row], options: argparse.Namespace, directory: Path) -> None:
         self.rows = rows
@@ -23,11 +23,11 @@ class Filling:
         self.options = options
 
     def wants(self, *keys: str) -> bool:
-        """Whether one of these rows was asked for."""
+        """Whether one of these rows is selected."""
         return any(key in self.only for key in keys)
 
     def add(self, key: str, peer: str, value: float) -> None:
-        """Keep a sample, and show it."""
+        """Keep a sample, and print it."""
         self.rows[key].add(peer, value)
         self.say(f"  {key:20} {peer:8} {value:9.3f} {self.rows[key].unit}")
 
@@ -36,13 +36,13 @@ class Filling:
         print(text, file=sys.stderr, flush=True)
 
     def begin_run(self, at: int, what: str = "") -> None:
-        """Say so, and note how busy the machine is."""
+        """Print the number of a run, and note the load of the machine."""
         self.say(f"{what}{': ' if what else ''}run {at + 1} of {self.options.runs}")
         self.loads.append(os.getloadavg()[0])
 
 
 def judge(rows: dict[str, Row], only: Collection[str]) -> int:
-    """Print the verdict of each row that was asked for; the exit code, 1 when one is over or was not measured."""
+    """Print the verdict of each selected row. Returns the exit code: 1 when one is over, or not measured."""
     judged = [row for key, row in rows.items() if key in only]
     for row in judged:
         measured = "–" if row.measured is None else f"{row.measured:.3g}"

@@ -1,7 +1,6 @@
-"""Flush before acknowledgement: what producers wait, and how many of them each fsync serves.
+"""Flush before acknowledgement: the latency of producers, and how many of them each fsync serves.
 
-The disk is one in memory whose syncs take a given time, so that the figure is the broker's and not that of a device
-which others use as well.
+The disk is in memory, and its syncs take a given time, so that the figure does not depend on a shared device.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ PRODUCERS = 100
 
 
 class Flushed(NamedTuple):
-    """What was seen of one run."""
+    """Figures of one run."""
 
     syncs: float
-    """Per 100 acknowledgements."""
+    """Syncs per 100 acknowledgements."""
     p50_ms: float
-    """From a request to its acknowledgement."""
+    """Time from a request to its acknowledgement."""
     p99_ms: float
 
 
 class Producers:
-    """A broker that flushes before it acknowledges, and those who wait for it."""
+    """A broker that flushes before it acknowledges, and its producers."""
 
     def __init__(self, directory: Path) -> None:
         self._disk = tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=in_memory())
@@ -49,13 +48,13 @@ class Producers:
         make_topic(port, TOPIC, 1, {"flush.messages": "1"})
 
     def run(self, requests: int) -> Flushed:
-        """Each producer has one record on its way; `requests` of them altogether."""
+        """Run producers with one record in flight each, `requests` in total."""
         before = syncs_of(self._counter.read_bytes())
         seen = load(self._load, self.broker, self._frame, PRODUCERS, 1, requests)
         syncs = syncs_of(self._counter.read_bytes()) - before
         return Flushed(syncs / requests * 100, seen["p50"] / 1e3, seen["p99"] / 1e3)
 
     def stop(self) -> None:
-        """End the broker, and give its disk back."""
+        """End the broker, and free the memory of its disk."""
         self.broker.stop()
         self._disk.cleanup()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hostile input over real sockets against a broker process: it must answer or close, say one line, and go on.
+"""Hostile input over real sockets against a broker process: it must answer or close, log one line, and continue.
 
     bench/fuzz.py [--seconds S] [--seed N] [--brokers 3]         without --seconds until Ctrl-C
 
@@ -45,21 +45,21 @@ from ottla.wire.header import response_body_pos
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 10
-"""No request of the corpus may take longer, on however busy a machine."""
+"""Maximum time of a request of the corpus, also on a busy machine."""
 CONTAINED = "please report this"
-"""A defect that cost its request only: found all the same."""
+"""The log line of a defect that failed only its request: also a finding."""
 GROWTH_MAX = 512 * 1024 * 1024
-"""Resident memory over that of the first look, bytes: what one bomb of each codec leaves in the allocator,
-and the groups and topics of a stream."""
+"""Allowed growth of resident memory in bytes: for leftovers of one bomb per codec in the allocator, and for the
+groups and topics of a stream."""
 PER_REPLICA = 32 * 1024
-"""Bytes that one replica of a partition may take besides; its memory does not go back to the system with it."""
+"""Additional bytes per replica of a partition; its memory is not returned to the system with it."""
 LOG_LINES_PER_CASE = 3
 CORPUS_MIN = 2_000
-"""The named cases are fewer than this, and always run, however little time there is."""
+"""More than the number of named cases, which always run, even without time."""
 
 
 class Broken(Exception):
-    """The broker did what it must not do."""
+    """The broker did something that it must not do."""
 
 
 def grammar() -> ModuleType:
@@ -74,7 +74,7 @@ def grammar() -> ModuleType:
 
 
 class Fuzz:
-    """A broker, its attacker, and a client that wants to go on working."""
+    """A broker, its attacker, and an ordinary client."""
 
     def __init__(self, node: OttlaNode | Fleet, seed: int) -> None:
         self.node = node
@@ -90,21 +90,21 @@ class Fuzz:
         ports = node.ports if isinstance(node, Fleet) else [node.port]
         self.stream = Stream(self.rng, self.grammar, ports, offered)
         self._create_topics()
+        self.rss = self.peak = self.resident = 0
         self.check()
-        self.rss = node.resident_bytes()
-        self.peak = self.rss
+        self.rss = self.peak = self.resident
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connections."""
         self.control.close()
 
     @property
     def requests(self) -> int:
-        """All that were answered, or closed their connection."""
+        """Requests that were answered, or that closed their connection."""
         return self.answers + self.closes + self.stream.requests
 
     def stream_round(self) -> None:
-        """Some hundred requests at once. Raises Broken."""
+        """Send some hundred requests at once. Raises Broken."""
         try:
             self.stream.round()
         except OSError as error:
@@ -113,7 +113,7 @@ class Fuzz:
             raise Broken(str(error)) from None
 
     def _served(self) -> dict[int, tuple[int, int]]:
-        """The APIs that the broker offers: most random requests ask for these."""
+        """The APIs that the broker offers: most random requests use these."""
         self.control.sendall(hostile_cases.request(18, 0, b""))
         frame = self._frame(self.control)
         assert frame is not None, "no answer to ApiVersions"
@@ -134,7 +134,7 @@ class Fuzz:
     # -- one case --------------------------------------------------------------------------------------------------
 
     def run(self, case: Case) -> None:
-        """Send it on a connection of its own. Raises Broken."""
+        """Send a case on a new connection. Raises Broken."""
         self.cases += 1
         try:
             sock = socket.create_connection(("127.0.0.1", self.node.port), PATIENCE_S)
@@ -156,7 +156,7 @@ class Fuzz:
         try:
             sock.sendall(case.data)
             if case.outcome == EITHER:
-                sock.shutdown(socket.SHUT_WR)  # the broker knows that nothing more comes
+                sock.shutdown(socket.SHUT_WR)  # the broker sees the end of the input
             return self._frame(sock)
         except (ConnectionError, BrokenPipeError):
             return None
@@ -177,7 +177,7 @@ class Fuzz:
     def _check_answer(case: Case, frame: bytes) -> None:
         key, version = struct.unpack_from(">hh", case.data, 4)
         api = API_TABLE[key]
-        # An ApiVersions that is not offered is answered in version 0 (KIP-511).
+        # An unsupported version of ApiVersions is answered in version 0 (KIP-511).
         served = 0 if key == 18 and version not in range(5) else version
         view = memoryview(frame)
         try:
@@ -214,7 +214,7 @@ class Fuzz:
     # -- the broker's health ---------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """The control client gets its answer; the log is clean; memory is bounded. Raises Broken."""
+        """Check that the control client gets an answer, the log is clean, and memory is bounded. Raises Broken."""
         began = time.monotonic()
         try:
             self.control.sendall(hostile_cases.request(3, 1, b"\0\0\0\0"))
@@ -228,15 +228,16 @@ class Fuzz:
         complaints += [line for line in self.node.said().splitlines() if CONTAINED in line]
         if complaints:
             raise Broken("; ".join(complaints[:3]) + "\n" + self.node.tail())
-        self.peak = max(getattr(self, "peak", 0), self.node.resident_bytes())
-        if hasattr(self, "rss") and self.peak - self.rss > GROWTH_MAX + self.replicas * PER_REPLICA:
-            self.replicas = max(self.replicas, self._count_replicas())
-            if self.peak - self.rss > GROWTH_MAX + self.replicas * PER_REPLICA:
-                text = f"resident memory grew from {self.rss >> 20} to {self.peak >> 20} MiB"
-                raise Broken(f"{text}, with {self.replicas} replicas of partitions")
+        # Counted at each look: a topic of 10,000 partitions may be gone before its memory is noticed.
+        self.replicas = max(self.replicas, self._count_replicas())
+        self.resident = self.node.resident_bytes()
+        self.peak = max(self.peak, self.resident)
+        if self.rss and self.peak - self.rss > GROWTH_MAX + self.replicas * PER_REPLICA:
+            text = f"resident memory grew from {self.rss >> 20} to {self.peak >> 20} MiB"
+            raise Broken(f"{text}, with at most {self.replicas} replicas of partitions at once")
 
     def _count_replicas(self) -> int:
-        """Replicas of all partitions that there are: a request may create a topic of 10,000."""
+        """The number of replicas of all partitions: a request may create a topic with 10,000."""
         self.control.sendall(hostile_cases.request(3, 1, struct.pack(">i", -1)))
         frame = self._frame(self.control)
         assert frame is not None, "no answer to Metadata"
@@ -244,7 +245,7 @@ class Fuzz:
         return sum(len(each.replica_nodes) for topic in answer.topics for each in topic.partitions)
 
     def check_service(self) -> None:
-        """An ordinary client writes and reads. Raises Broken."""
+        """Check that an ordinary client can write and read. Raises Broken."""
         sent = [Record(b"%d" % self.cases, b"control")]
         try:
             Confluent().write(self.node.bootstrap, "control", sent)
@@ -255,14 +256,14 @@ class Fuzz:
             raise Broken("an ordinary client does not read what it wrote")
 
     def check_log_size(self) -> None:
-        """One line per closed connection, more or less: a flood of bad peers is no flood of lines. Raises Broken."""
+        """Check that the log has at most about one line per closed connection. Raises Broken."""
         lines = self.node.said().count("\n")
         if lines > LOG_LINES_PER_CASE * self.requests + 100:
             raise Broken(f"{lines} log lines for {self.cases} cases")
 
 
 def named(fuzz: Fuzz) -> Iterator[int]:
-    """Every case of the corpus."""
+    """Run every case of the corpus."""
     for case in itertools.chain(hostile_cases.corpus(fuzz.rng), hostile_sets.message_sets()):
         fuzz.run(case)
         if fuzz.cases % 50 == 0:
@@ -273,7 +274,7 @@ def named(fuzz: Fuzz) -> Iterator[int]:
 
 
 def endless(fuzz: Fuzz) -> Iterator[int]:
-    """Random cases without end."""
+    """Run random cases without end."""
     while True:
         case = fuzz.random_case()
         try:
@@ -290,7 +291,7 @@ def endless(fuzz: Fuzz) -> Iterator[int]:
 
 
 def streaming(fuzz: Fuzz) -> Iterator[int]:
-    """Streams without end, for several brokers."""
+    """Run streams without end against several brokers."""
     while True:
         fuzz.stream_round()
         fuzz.check()
@@ -314,17 +315,17 @@ class Fleet(OttlaUp):
 
     @property
     def ports(self) -> list[int]:
-        """Of each broker."""
+        """Ports of the brokers."""
         return [self.port_of(at + 1) for at in range(len(self.brokers))]
 
     def complaints(self, since: int = 0) -> list[str]:
-        """Besides what the supervisor's log says: brokers that are not the processes of the start."""
+        """Complaints in the log of the supervisor, and brokers whose process has changed since the start."""
         pids = [each.pid for each in self.brokers]
         ended = [f"broker {at} has ended: process {one}" for at, one in enumerate(self._pids, 1) if one not in pids]
         return [*ended, *super().complaints(since)]
 
     def resident_bytes(self) -> int:
-        """Of all brokers."""
+        """Resident memory of all brokers."""
         return sum(rss_of(each.pid) for each in self.brokers)
 
 
@@ -337,7 +338,7 @@ def rss_of(pid: int) -> int:
 
 
 def fuzzing(node: OttlaNode | Fleet, seed: int, seconds: float | None, show: bool = False) -> Fuzz:
-    """The corpus, then random cases until the time is over. Raises Broken."""
+    """Run the corpus, then random cases until the time is over. Raises Broken."""
     fuzz = Fuzz(node, seed)
     began = shown = time.monotonic()
     live = sys.stderr.isatty()
@@ -366,11 +367,12 @@ def fuzzing(node: OttlaNode | Fleet, seed: int, seconds: float | None, show: boo
 
 
 def report(fuzz: Fuzz, seconds: float) -> str:
-    """One line of numbers."""
+    """Print one line of numbers."""
     return (
         f"{seconds:6.0f} s  {fuzz.requests} requests ({fuzz.requests / max(seconds, 1):.0f} per s), "
         f"{fuzz.answers + fuzz.stream.answers} answered, {fuzz.closes + fuzz.stream.closes} closed, 0 process ends, "
-        f"memory +{(fuzz.peak - fuzz.rss) >> 20} MiB, slowest control answer {fuzz.slowest_s * 1000:.0f} ms"
+        f"memory +{(fuzz.resident - fuzz.rss) >> 20} MiB (peak +{(fuzz.peak - fuzz.rss) >> 20}, "
+        f"{fuzz.replicas} replicas), slowest control answer {fuzz.slowest_s * 1000:.0f} ms"
     )
 
 

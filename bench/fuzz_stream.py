@@ -1,9 +1,9 @@
-"""Streams of well-formed, stateful, extreme requests, many on their way at once; the fast half of bench/fuzz.py.
+"""Streams of well-formed, stateful, extreme requests, many in flight at once; the fast half of bench/fuzz.py.
 
 Requests are drawn by tests/wire/grammar.py in its extreme style, with names, ids, epochs and generations that the
-cluster has given in its answers, so that they reach the groups, transactions, sessions and topics that are there. A lot
-of them leaves in one piece on one connection; answers are read until all are there, the connection is closed, or the
-next one waits by right (a long poll, a join). Every answered request and every one that closed its connection counts.
+cluster has returned in its answers, so that they reach existing groups, transactions, sessions and topics. A lot of
+requests is sent in one piece on one connection. Answers are read until all have arrived, the connection is closed, or
+the next one may wait (a long poll, a join). Every answered request and every one that closed its connection counts.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from ottla.wire.errors import MalformedMessage
 from ottla.wire.header import response_body_pos
 
 LOT: Final = 40
-"""Requests that leave in one piece."""
+"""Requests that are sent in one piece."""
 LOTS: Final = 60
 """Lots of a round."""
 LANES: Final = 16
 """Connections at work at once."""
 PATIENCE_S: Final = 0.25
-"""For the next answer of a lot; what is before it may wait by right."""
+"""Time to wait for the next answer of a lot; the request may be one that waits, such as a join."""
 SAMPLE: Final = 0.05
-"""Share of the answers that are decoded, besides those that tell something."""
+"""Share of the other answers that are decoded; answers with useful values always are."""
 KEPT: Final = 12
-"""Values that are remembered of each kind."""
+"""Maximum of remembered values per kind."""
 FRESH: Final = 0.2
-"""Share of the requests that are drawn anew; the others are taken from those drawn before."""
+"""Share of the requests that are newly drawn; the others repeat earlier ones."""
 POOL: Final = 3000
 SHOWN: Final = 20_000
-"""Hexadecimal digits of a request and its answer that are shown when something is found."""
+"""Hexadecimal digits of a request and its answer that a finding shows."""
 _TELLS: Final = {
     ApiKey.JOIN_GROUP, ApiKey.FETCH, ApiKey.INIT_PRODUCER_ID, ApiKey.METADATA, ApiKey.CREATE_TOPICS,
     ApiKey.LIST_GROUPS, ApiKey.FIND_COORDINATOR, ApiKey.LIST_TRANSACTIONS,
@@ -62,18 +62,18 @@ _LIKE: Final = {
     "resource_type": "resource_type", "resource_name": "topic", "num_partitions": "small",
     "replication_factor": "small", "count": "small", "broker_ids": "node", "node_id": "node",
 }  # fmt: skip
-"""Kind of what a field of that name means."""
+"""Field name → kind of its value."""
 _ORDERS: Final = {
     ApiKey.CONTROLLED_SHUTDOWN,
     ApiKey.STOP_REPLICA,
     ApiKey.LEADER_AND_ISR,
     ApiKey.UPDATE_METADATA,
 }
-"""Orders of a controller: left out with several brokers, which take them from each other."""
+"""Requests of a controller: left out with several brokers, because their real controller sends them."""
 
 
 def keep(request: bytes, answer: bytes) -> str:
-    """Write all bytes of a finding to files; what to show of it."""
+    """Write all bytes of a finding to files, and return a summary."""
     names = []
     for kind, content in (("request", request), ("answer", answer)):
         with tempfile.NamedTemporaryFile(prefix="ottla-fuzz-", suffix=f".{kind}", delete=False) as file:
@@ -84,7 +84,7 @@ def keep(request: bytes, answer: bytes) -> str:
 
 
 class Known:
-    """What the cluster has told, and names of our own."""
+    """Values from answers of the cluster, and own names."""
 
     def __init__(self) -> None:
         self._values: dict[str, deque[Any]] = defaultdict(lambda: deque(maxlen=KEPT))
@@ -107,12 +107,12 @@ class Known:
             self._values[kind].extend(values)
 
     def draw(self, rng: random.Random, field: str) -> Any:
-        """A value for a field of that name; None when it means nothing that is known."""
+        """A value for a field of that name; None for a field without a known kind."""
         values = self._values.get(_LIKE.get(field, ""))
         return rng.choice(values) if values else None
 
     def learn(self, response: Any) -> None:
-        """Remember what an answer tells: every field, however deep, of a name that means something."""
+        """Remember the values of an answer: every field with a known kind, at any depth."""
         for field in type(response).FIELDS:
             value = getattr(response, field.name)
             if field.of == "struct" or field.type == "struct":
@@ -129,7 +129,7 @@ def _is_worth(kind: str, value: Any) -> bool:
 
 
 class _Lane:
-    """One connection with a lot on its way."""
+    """One connection with a lot in flight."""
 
     def __init__(self, port: int, lot: Sequence[tuple[int, int, bytes]]) -> None:
         self.asked = deque((at, key, version) for at, (key, version, _) in enumerate(lot))
@@ -143,12 +143,12 @@ class _Lane:
 
 
 class Stream:
-    """Attackers of one or several brokers; the caller looks after their health between two rounds."""
+    """Attackers of one or several brokers; the caller checks their health between two rounds."""
 
     def __init__(
         self, rng: random.Random, grammar: ModuleType, ports: Sequence[int], served: dict[int, tuple[int, int]]
     ) -> None:
-        """`served`: what the brokers offer, key → (lowest, highest version)."""
+        """`served`: the APIs of the brokers, key → (lowest, highest version)."""
         self.requests = self.answers = self.closes = self.overslept = 0
         self.by_api: Counter[int] = Counter()
         self._rng = rng
@@ -159,10 +159,10 @@ class Stream:
         self._served = [(key, *versions) for key, versions in sorted(served.items()) if key not in left_out]
         self._pool: list[tuple[int, int, bytes]] = []
         self.last: list[Sequence[tuple[int, int, bytes]]] = []
-        """The lots of the last round, to be shown when something is found."""
+        """The lots of the last round, to show with a finding."""
 
     def round(self) -> None:
-        """Many lots. Raises OSError when a broker cannot be reached, ValueError for an answer that is none."""
+        """Send many lots. Raises OSError when a broker is unreachable, ValueError for a malformed answer."""
         self.last = []
         lanes: list[_Lane] = []
         try:
@@ -198,10 +198,10 @@ class Stream:
         except BlockingIOError:
             return
         except OSError:
-            lane.out = memoryview(b"")  # its end is read, too
+            lane.out = memoryview(b"")  # also read its end
 
     def _read(self, lane: _Lane, now: float) -> bool:
-        """Take what came; whether more may come."""
+        """Handle received bytes. True if more may come."""
         try:
             more = lane.sock.recv(1 << 20)
         except BlockingIOError:
@@ -232,7 +232,7 @@ class Stream:
         return True
 
     def _count(self, lane: _Lane, correlation_id: int | None = None) -> tuple[int, int]:
-        """The request that was answered, or that ended the connection; those of acks=0 before it had no answer."""
+        """The request that was answered, or that ended the connection; skips requests with acks=0 before it."""
         while True:
             at, key, version = lane.asked.popleft()
             self.requests += 1

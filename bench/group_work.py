@@ -1,8 +1,8 @@
 """A thousand groups of ten members on one broker: their heartbeats, and the rebalance of one of them.
 
-Each member has a connection of its own, as in life. What a rebalance takes is measured from the first request of the
-member that sets it off until the last one has its assignment. The others do not wait for the time of their next
-heartbeat (heartbeat.interval.ms, 3 s): that is the configured delay, and they send one at once.
+Each member has its own connection, as in reality. A rebalance is measured from the first request of the member that
+starts it until the last one has its assignment. The others do not wait for their next heartbeat (heartbeat.interval.ms,
+3 s), which is a configured delay: they send one at once.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _ASSIGNMENT = b"\0\0" + b"\0\0\0\1\0\6orders\0\0\0\1\0\0\0\0" + b"\xff\xff\xff\x
 """Version 0: partition 0 of a topic."""
 _code_at = struct.Struct(">h").unpack_from
 _CODE_POS = 4 + 1 + 4
-"""In the answer to a heartbeat: behind correlation id, tags and throttle time."""
+"""Position of the error code in the answer to a heartbeat: after correlation id, tags and throttle time."""
 
 
 def _subscription(number: int) -> bytes:
-    """What a member says of itself; another number is other metadata, which sets off a rebalance."""
+    """The metadata of a member; another number makes other metadata, which starts a rebalance."""
     return b"\0\0" + b"\0\0\0\1\0\6orders" + struct.pack(">ii", 4, number)
 
 
 @dataclass
 class Group:
-    """A group, as its members see it."""
+    """A group, from the view of its members."""
 
     name: str
     members: list[Member] = field(default_factory=list)
     changes: int = 0
-    """Rebalances that were set off by a change of metadata."""
+    """Rebalances that a change of metadata started."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Member:
     member_id: str = ""
     generation: int = -1
     heartbeat: bytes = b""
-    """Its request, ready to be sent."""
+    """Its encoded heartbeat request."""
 
     def join(self, number: int) -> Script:
         """Join and get an assignment."""
@@ -110,7 +110,7 @@ class Member:
         return HeartbeatRequest(group_id=self.group.name, generation_id=self.generation, member_id=self.member_id)
 
     def follow(self) -> Script:
-        """Notice a rebalance by a heartbeat, and join."""
+        """Learn of a rebalance by a heartbeat, and join."""
         while True:
             response = yield self._heartbeat(), HEARTBEAT_VERSION
             if response.error_code == _REBALANCE_IN_PROGRESS:
@@ -121,7 +121,7 @@ class Member:
 
 
 def await_groups(port: int, crowd: Crowd) -> None:
-    """Until the coordinator of groups is there; the first question makes its topic. Raises BenchError."""
+    """Wait for the coordinator of groups; the first request creates its topic. Raises BenchError."""
 
     def ask() -> Script:
         while True:
@@ -137,7 +137,7 @@ class Groups:
     """All groups on one broker."""
 
     def __init__(self, peer: Peer, groups: int, size: int) -> None:
-        """Everybody has joined."""
+        """Let all members join."""
         allow_connections(groups * size)
         self.peer = peer
         self._crowd = Crowd()
@@ -146,19 +146,19 @@ class Groups:
         for group in self._groups:
             group.members = [Member(group, self._crowd.connect(peer.port)) for _ in range(size)]
         self._members = [member for group in self._groups for member in group.members]
-        # By the places in their groups: neighbours in the order of heartbeats are of different groups.
+        # Ordered by the index in their group: neighbours in the order of heartbeats belong to different groups.
         self._members.sort(key=lambda member: member.group.members.index(member))
         self._crowd.run([(member.line, member.join(0)) for member in self._members], 120, "joining")
         self._beats = 0
         self._next = 0
         self._beating_until = 0.0
         self._changing: Group | None = None
-        """The one that is being rebalanced: its members know themselves what to send."""
+        """The group that is being rebalanced: the script of the rebalance sends its heartbeats."""
 
     # -- heartbeats ------------------------------------------------------------------------------------------------
 
     def _beat(self, until: float) -> None:
-        """Let everybody send a heartbeat each `HEARTBEAT_S`, evenly spread, until that time."""
+        """Let all members send a heartbeat each `HEARTBEAT_S`, evenly spread, until that time."""
         self._beating_until = until
         rate, began, sent = len(self._members) / HEARTBEAT_S, time.perf_counter(), 0
 
@@ -191,7 +191,7 @@ class Groups:
         self._crowd.wait(lambda: not any(member.line.busy for member in self._members), 30, "heartbeats")
 
     def heartbeats(self, seconds: float) -> float:
-        """Broker CPU of one heartbeat in µs, when nothing else goes on."""
+        """Broker CPU of one heartbeat in µs, without other load."""
         self._beats = 0
         until = time.perf_counter() + seconds
         with Cpu(self.peer.pid) as cpu:
@@ -205,7 +205,7 @@ class Groups:
     # -- rebalances ------------------------------------------------------------------------------------------------
 
     def rebalances(self, count: int, pause_s: float = 0.05) -> Iterator[float]:
-        """What each of so many took in ms, one group after the other, amid the heartbeats of all others."""
+        """Times of that many rebalances in ms, one group after the other, during the heartbeats of all others."""
         self._beat(time.perf_counter() + 3600)
         for at in range(count):
             resume = time.perf_counter() + pause_s

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measure how costs grow with topics, partitions and ids, beside Apache Kafka.
+"""Measure how costs grow with topics, partitions and ids, compared with Apache Kafka.
 
     bench/growth.py [--rows NAME ...] [--quick] [--no-kafka] [--out DIR]
 
-Writes GROWTH.md and growth.json after every size that was measured; rows that are not named stay as they were measured
-last. Exit code 1 when a row is over a limit; not with --quick, whose sizes say nothing about growth.
+Writes GROWTH.md and growth.json after every measured size; other rows keep their last values. Exit code 1 when a row is
+over a limit, except with --quick, whose sizes are too small for a verdict.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def measure(sweep: Sweep, peer: str, options: argparse.Namespace, results: Results) -> None:
-    """One sweep on one peer; what was measured is written down at once."""
+    """Run one sweep on one peer, and write each result at once."""
     names = ", ".join(row.key for row in sweep.rows)
     sizes = sweep.quick if options.quick else sweep.sizes
     if peer == "kafka":
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
             for peer in ("ottla",) if options.no_kafka else ("ottla", "kafka"):
                 try:
                     measure(sweep, peer, options, results)
-                except (BenchError, NodeError, OSError) as error:  # the other sweeps are measured all the same
+                except (BenchError, NodeError, OSError) as error:  # continue with the other sweeps
                     failed.append(f"{sweep.rows[0].key} on {peer}")
                     print(f"{failed[-1]} failed: {error}", flush=True)
     results.write()

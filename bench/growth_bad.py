@@ -1,4 +1,4 @@
-"""The sweeps of bench/growth.py with bad input: what others wait meanwhile, and how much memory stays taken."""
+"""The sweeps of bench/growth.py with bad input: the latency of others meanwhile, and memory that stays in use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ottla.wire import messages as m
 
 CLIENTS = 8
 WAIT_MS = 50.0
-"""How long others may wait."""
+"""Maximum wait of others."""
 
 
 def churn(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
-    """Eight clients make topics and delete them as fast as answers come, for n seconds; MiB that stay taken."""
+    """Eight clients create and delete topics as fast as possible for n seconds; MiB that stay in use."""
     for seconds in sizes:
         with bench.node() as node:
             churned(node, seconds / 10)
@@ -36,7 +36,7 @@ def churn(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
 
 
 def churned(node: Worked, seconds: float) -> int:
-    """Let the clients do so; returns how many topics they made and deleted."""
+    """Run the clients; returns how many topics they created and deleted."""
     until = time.monotonic() + seconds
     counts = [0] * CLIENTS
 
@@ -58,7 +58,7 @@ def churned(node: Worked, seconds: float) -> int:
 
 
 def names(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
-    """A Metadata request with n names of topics that are missing, where they are created; MiB that stay taken."""
+    """A Metadata request that creates n missing topics; MiB that stay in use."""
     topic = m.MetadataRequest.MetadataRequestTopic
     for size in map(int, sizes):
         with bench.node({"auto.create.topics.enable": "true"}) as node:

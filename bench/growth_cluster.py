@@ -1,4 +1,4 @@
-"""The sweep of bench/growth.py on three brokers: n partitions with three replicas, and one change beside them."""
+"""The sweep of bench/growth.py on three brokers: one change in a cluster with n partitions of three replicas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDE = "wide"
 
 
 def three(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
-    """A topic is created, a broker is lost, the controller is lost: CPU of the brokers that live, and the time."""
+    """Create a topic, lose a broker, lose the controller: CPU of the live brokers, and the time."""
     for size in map(int, sizes):
         directory = bench.directory / f"{bench.peer}-{size}"
         make = clusters.ottla_embedded if bench.peer == "ottla" else clusters.kafka
@@ -39,7 +39,7 @@ def _created(cluster: Cluster, size: int) -> Iterator[Point]:
 
 
 def _lost(cluster: Cluster, size: int, bench: Bench) -> Iterator[Point]:
-    """First a broker that is not the controller, then the controller; each comes back in between."""
+    """Kill first a broker that is not the controller, then the controller; each restarts before the next."""
     for key in ("three-broker", "three-controller"):
         seen = cluster.look(WIDE)
         assert seen is not None, "no broker answers"
@@ -71,7 +71,7 @@ def _await_leaders(cluster: Cluster, dead: int) -> None:
 
 
 def _cost(pids: list[int], act: Callable[[], object]) -> tuple[float, float]:
-    """CPU seconds of these processes, and seconds, of what is done."""
+    """CPU seconds of these processes, and the seconds, of an action."""
     before, begin = sum(map(cpu_seconds, pids)), time.monotonic()
     act()
     return sum(map(cpu_seconds, pids)) - before, time.monotonic() - begin

@@ -1,4 +1,4 @@
-"""The table of GROWTH.md, from what is kept in growth.json."""
+"""The table of GROWTH.md, from the results in growth.json."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Points = dict[str, dict[str, list[list[float | None]]]]
 
 
 class Results:
-    """What was measured so far, in this run and in earlier ones."""
+    """Results of this run and of earlier ones."""
 
     def __init__(self, directory: Path, rows: Iterable[Row]) -> None:
         self._directory = directory
@@ -45,7 +45,7 @@ class Results:
         """Rows of this run that are over a limit."""
 
     def add(self, peer: str, point: Point) -> None:
-        """Keep a point, and write everything down; the first of a row drops those of an earlier run."""
+        """Add a result, and write the files; the first result of a row drops those of an earlier run."""
         row = self._points.setdefault(point.row, {})
         if (point.row, peer) not in self._begun:
             self._begun.add((point.row, peer))
@@ -54,7 +54,7 @@ class Results:
         self.write()
 
     def write(self) -> None:
-        """GROWTH.md and growth.json."""
+        """Write GROWTH.md and growth.json."""
         self._directory.mkdir(parents=True, exist_ok=True)
         text = HEAD.format(
             machine=f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux {platform.release()}",
@@ -101,7 +101,7 @@ class Results:
 
 
 def _grew(row: Row, points: list[list[float | None]]) -> bool:
-    """Whether a cost that must not grow is more than twice that of the smallest size; for others: yes."""
+    """Whether a cost is more than twice that of the smallest size; True for costs that may grow."""
     first, last = points[0][1] or 0.0, points[-1][1] or 0.0
     return row.exponent != CONSTANT or last > 2 * first
 

@@ -1,4 +1,4 @@
-"""The sweeps of bench/growth.py on one broker: what is measured at which sizes, and the limit each must keep."""
+"""The sweeps of bench/growth.py on one broker: measurements, sizes, and limits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ottla.wire import messages as m
 
 CONSTANT, LINEAR = 0.1, 1.1
 KAFKAS_MOST = 5_000
-"""Partitions up to which Kafka is measured beside: each takes it several maps of memory."""
+"""Maximum of partitions with which Kafka is measured as well: each needs several memory maps of Kafka."""
 
 
 class Row(NamedTuple):
-    """One line of the table. `exponent`: how the cost may grow with the size; `goal`: the most it may be anywhere;
-    `wait`: how long others may wait, in ms. None: stated, not judged."""
+    """One line of the table. `exponent`: how the cost may grow with the size; `goal`: its maximum at any size;
+    `wait`: the maximum wait of others in ms. None: reported without a verdict."""
 
     key: str
     title: str
@@ -38,14 +38,14 @@ class Sweep(NamedTuple):
     quick: tuple[float, ...]
     run: Callable[[Bench, tuple[float, ...]], Iterator[Point]]
     kafkas_most: float = 1e9
-    """The largest size at which Kafka is measured, too."""
+    """The largest size at which Kafka is measured as well."""
 
 
-# -- changes beside others -------------------------------------------------------------------------------------------
+# -- changes with n others -------------------------------------------------------------------------------------------
 
 
 def changes(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
-    """One topic made, grown, configured, deleted beside n others."""
+    """Create, grow, configure and delete one topic, with n others."""
     times = 2 if bench.is_quick else 10
     with bench.node() as node:
         for size in map(int, sizes):
@@ -91,11 +91,11 @@ def bulk(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
             yield Point("bulk", size, (node.cpu_s() - before) * 1000 / size, wait)
 
 
-# -- what rests ------------------------------------------------------------------------------------------------------
+# -- idle brokers ------------------------------------------------------------------------------------------------------
 
 
 def idle(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
-    """CPU of a broker that nothing is asked of, in percent of a core: partitions in topics of 100."""
+    """CPU of an idle broker in percent of a core, with partitions in topics of 100."""
     with bench.node() as node:
         for size in map(int, sizes):
             node.fill(max(1, size // 100), min(100, size))
@@ -103,7 +103,7 @@ def idle(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
 
 
 def idle_topics(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
-    """The same with a topic for each partition; and a client that asks at intervals beside them."""
+    """CPU of an idle broker with a topic for each partition, and of one with a client that polls at intervals."""
     with bench.node() as node:
         for size in map(int, sizes):
             node.fill(size)
@@ -119,7 +119,7 @@ def _idle_percent(node: Worked, bench: Bench) -> float:
 
 
 def intervals(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
-    """Median and longest wait of a client that produces at intervals beside 10,000 topics."""
+    """Median and longest wait of a client that produces at intervals, with 10,000 topics."""
     batch = batch_of(20)
     with bench.node() as node:
         node.fill(100 if bench.is_quick else 10_000)
@@ -168,7 +168,7 @@ def _asked(node: Worked, key: str, size: int, names: list[str] | None, partition
         for _ in range(times):
             node.metadata(names)
 
-    ask()  # what is compiled at the first use
+    ask()  # compiles the codec of the first use
     cost, wait = node.cost_of(ask, times)
     return Point(key, size, cost * 1000 / partitions, wait)
 
@@ -200,7 +200,7 @@ def _ask(link: Link, frame: bytes, times: int) -> None:
 
 
 def roll(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
-    """The rolls of a partition that n producer ids have written to: CPU and wait while 40 MB go in."""
+    """Segment rolls of a partition with n producer ids: CPU and wait while 40 MB are written."""
     rest = batch_of(500_000)
     for size in map(int, sizes):
         with bench.node() as node:
@@ -246,7 +246,7 @@ def _after_start(node: Worked) -> float:
 
 
 def _stop(node: Worked) -> float:
-    """Stop the node; returns the CPU seconds of that: those of its whole life without those until now."""
+    """Stop the node; returns the CPU seconds of the stop: those of its whole life minus those before."""
     before, ended = node.cpu_s(), resource.getrusage(resource.RUSAGE_CHILDREN)
     node.node.stop()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""What the sweeps of growth do: one node of either kind, topics on it, and how long a client waits meanwhile."""
+"""The workloads of the growth sweeps: one node of either kind, its topics, and the latency of a client."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ Node = OttlaNode | KafkaNode
 SETTLE_S = 2.0
 PATIENCE_MS = 120_000
 FILL = 500
-"""Topics, or partitions, that one request creates where a node is filled."""
+"""Topics, or partitions, per request when a node is filled."""
 _NOT_YET = {3, 5, 6}
-"""Errors of a partition that was created a moment ago: it is not known yet, or has no leader."""
+"""Errors of a new partition, which is not known yet, or has no leader."""
 SETTINGS = {"auto.create.topics.enable": "false"}
 
 
 class Point(NamedTuple):
-    """What was measured at one size."""
+    """The result at one size."""
 
     row: str
     size: float
     cost: float
     wait_ms: float | None = None
-    """The longest that another client waited meanwhile."""
+    """The longest wait of another client meanwhile."""
 
 
 class Bench(NamedTuple):
-    """A node of its own for a sweep, and the options."""
+    """A separate node for a sweep, and the options."""
 
     peer: str
     directory: Path
@@ -79,7 +79,7 @@ class Worked:
         self._settle_s = 0.3 if bench.is_quick else SETTLE_S
         self._link: Link | None = None
         self._made = 0
-        """Topics that `fill` has made."""
+        """Topics that `fill` has created."""
 
     @property
     def link(self) -> Link:
@@ -89,17 +89,17 @@ class Worked:
         return self._link
 
     def forget_link(self) -> None:
-        """The node restarts: the connection is of no more use."""
+        """Drop the connection, because the node restarts."""
         if self._link is not None:
             self._link.close()
         self._link = None
 
     def cpu_s(self) -> float:
-        """CPU that the process has taken."""
+        """CPU seconds of the process so far."""
         return cpu_seconds(self.node.pid)
 
     def settle(self) -> None:
-        """Wait until what was begun is over: until a second costs little CPU, a minute at most."""
+        """Wait for the end of background work: until a second takes little CPU, at most a minute."""
         time.sleep(self._settle_s)
         until = time.monotonic() + 60
         while time.monotonic() < until:
@@ -109,15 +109,15 @@ class Worked:
                 return
 
     def cost_of(self, act: Callable[[], object], count: int) -> tuple[float, float]:
-        """CPU in ms of each of `count` things that `act` does, and then, once more, how long a client waits."""
+        """CPU in ms per item of `act`, which handles `count` items; and a client's wait during another call of it."""
         self.settle()
         before = self.cpu_s()
         act()
-        time.sleep(self._settle_s / 2)  # what is still to be told
+        time.sleep(self._settle_s / 2)  # for delayed work, such as notifications
         return (self.cpu_s() - before) * 1000 / count, self.wait_beside(act)
 
     def wait_beside(self, act: Callable[[], object]) -> float:
-        """The longest wait in ms of a client that produces every 5 ms while something is done."""
+        """The longest wait in ms of a client that produces every 5 ms during an action."""
         beside = Victim(self.node.port)
         time.sleep(0.3)
         act()
@@ -131,7 +131,7 @@ class Worked:
         create_on(self.link, names, partitions, configs)
 
     def fill(self, topics: int, partitions: int = 1) -> None:
-        """Bring the node to so many other topics of so many partitions each."""
+        """Create topics until the node has that many others, with that many partitions each."""
         step = max(1, FILL // partitions)
         while self._made < topics:
             some = min(step, topics - self._made)
@@ -141,7 +141,7 @@ class Worked:
 
     @staticmethod
     def other(number: int) -> str:
-        """The name of a topic that `fill` makes."""
+        """The name of a topic that `fill` creates."""
         return f"other-{number:06}"
 
     def delete(self, name: str) -> None:
@@ -149,7 +149,7 @@ class Worked:
         delete_on(self.link, name)
 
     def grow(self, name: str, count: int) -> None:
-        """Bring a topic to so many partitions."""
+        """Grow a topic to that many partitions."""
         topic = m.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
         answer: Any = self.link.ask(m.CreatePartitionsRequest(topics=[topic], timeout_ms=PATIENCE_MS), 2)
         _check(each.error_code for each in answer.results)
@@ -165,7 +165,7 @@ class Worked:
     # -- records -------------------------------------------------------------------------------------------------
 
     def produce(self, topic: str, partitions: range, batch: bytes) -> None:
-        """The same batch into some partitions, acks=1; again while they are still being made. Raises BenchError."""
+        """Produce the same batch to some partitions, acks=1; retry while they are being created. Raises BenchError."""
         data = [m.ProduceRequest.PartitionProduceData(index=each, records=batch) for each in partitions]
         topics = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=data)]
         until = time.monotonic() + 30
@@ -178,7 +178,7 @@ class Worked:
         _check(iter(codes))
 
     def metadata(self, names: list[str] | None) -> float:
-        """Ask for topics; returns the seconds until the answer, which is not decoded."""
+        """Request metadata of topics; returns the seconds until the answer, which is not decoded."""
         topic = m.MetadataRequest.MetadataRequestTopic
         asked = None if names is None else [topic(name=name) for name in names]
         frame = frame_of(m.MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measure what one hostile request costs the others: how long a small producer waits beside it, and memory.
+"""Measure the effect of one hostile request on others: the latency of a small producer meanwhile, and memory.
 
     bench/hostile.py [--rows PATTERN] [--out DIR]
 
-A broker is started, and for each row a victim in a process of its own produces one small batch every 5 ms while another
+A broker is started, and for each row a victim in a separate process produces one small batch every 5 ms while another
 connection sends the hostile request. Writes HOSTILE.md. Exit code 1 when a row is over its limit.
 """
 
@@ -168,7 +168,7 @@ def victim(port: int) -> None:
 
 
 class Victim:
-    """Starts a victim, and asks it for its figures."""
+    """Starts a victim, and collects its figures."""
 
     def __init__(self, port: int) -> None:
         words = [sys.executable, __file__, "--victim", str(port)]
@@ -196,12 +196,12 @@ class Attacks:
         return beside.figures()
 
     def run(self, hostile: Hostile) -> Measured:
-        """Send one hostile request, several at once where the row says so, and read all answers."""
+        """Send the hostile requests of a row, and read all answers."""
         frame = b"".join(frame_of(request, hostile.version) for request in hostile.requests())
         return self._measure(hostile.title, frame, lambda: self._answers(frame, hostile.count), STALL_MS)
 
     def flood(self, connections: int) -> Measured:
-        """Connections that ask for ApiVersions without a pause."""
+        """Flood the broker with ApiVersions requests on several connections."""
         frame = frame_of(messages.ApiVersionsRequest(), 0) * 100
         title = f"flood of ApiVersions, {connections} connection{'s' * (connections > 1)}"
         return self._measure(title, frame, lambda: self._flood(frame, connections), FLOOD_P99_MS[connections], True)
@@ -263,7 +263,7 @@ class Attacks:
 
 
 def prepare(port: int) -> None:
-    """The topics and the coordinators that the rows name."""
+    """Create the topics and coordinators that the rows use."""
     link = Link(port)
     topic = messages.CreateTopicsRequest.CreatableTopic
     for name, partitions in ((VICTIM, 1), ("t", 1), ("wide", 5000)):

@@ -1,6 +1,6 @@
-"""Input that no client should send: frames, headers, bodies and record batches, each with the outcome it must have.
+"""Input that no client should send: frames, headers, bodies and record batches, each with its required outcome.
 
-Zone: real (it draws from the `random.Random` it is given, and touches nothing else). Sending is `bench/fuzz.py`'s.
+Zone: real (its only effect is to draw from the given `random.Random`). `bench/fuzz.py` sends the cases.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EITHER: Final = "either"
 
 PLAIN: Final = "hostile"
 WATCHED: Final = "hostile-watched"
-"""The two topics that batches go to; the second has compression.type=gzip: batches of other codecs are unpacked."""
+"""The two topics for batches; the second has compression.type=gzip, so the broker decompresses other codecs."""
 
 PRODUCE_VERSION: Final = 9
 INT_MAX: Final = 2**31 - 1
@@ -35,7 +35,7 @@ LENGTHS: Final = (-2, -1, 0, 1, 1000, 2**30, INT_MAX)
 
 
 class Case(NamedTuple):
-    """Bytes for a fresh connection, and what must come of them."""
+    """Bytes for a new connection, and the required outcome."""
 
     name: str
     data: bytes
@@ -43,7 +43,7 @@ class Case(NamedTuple):
 
 
 def framed(frame: bytes) -> bytes:
-    """With its length in front."""
+    """Add the length prefix."""
     return struct.pack(">i", len(frame)) + frame
 
 
@@ -53,7 +53,7 @@ def request(key: int, version: int, body: bytes) -> bytes:
 
 
 def framing() -> Iterator[Case]:
-    """Length prefixes that cannot be, strangers, requests too short to be any."""
+    """Impossible length prefixes, other protocols, and requests that are too short."""
     for size in (0, 1, 3, 7, -1, -(2**31), INT_MAX, 100 * 1024 * 1024 + 1):
         yield Case(f"a frame of {size} bytes", struct.pack(">i", size) + b"\0" * 64, CLOSED)
     yield Case("a TLS handshake", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 64, CLOSED)
@@ -64,7 +64,7 @@ def framing() -> Iterator[Case]:
 
 
 def headers() -> Iterator[Case]:
-    """API keys and versions that are not there, client ids and tags that lie."""
+    """Unknown API keys and versions, and client ids and tags with wrong lengths."""
     for key in (-1, 32767, 999):
         yield Case(f"api key {key}", framed(struct.pack(">hhih", key, 0, 7, -1)), CLOSED)
     for version in (-1, 5, 32767):
@@ -92,7 +92,7 @@ def headers() -> Iterator[Case]:
 
 
 def bodies(rng: random.Random) -> Iterator[Case]:
-    """Every API and version that is declared: cut, followed by bytes, with lengths that lie."""
+    """Every declared API and version: cut, followed by bytes, with wrong lengths."""
     for key, api in sorted(API_TABLE.items()):
         for version in {api.min_version, api.max_version}:
             body = encode_bytes(api.request(), version)
@@ -107,7 +107,7 @@ def bodies(rng: random.Random) -> Iterator[Case]:
 
 
 def wishes() -> Iterator[Case]:
-    """Well-formed requests for things that cannot be."""
+    """Well-formed requests with impossible values."""
     m = messages
     for name in ("", ".", "..", "a/../b", "x" * 250, "__consumer_offsets", "né", "a\0b"):
         topic = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
@@ -159,7 +159,7 @@ def _ask(message: messages.CreateTopicsRequest, version: int, name: str) -> Case
 
 
 def good_batch(codec: int = 0, count: int = 3) -> bytearray:
-    """What a client would send."""
+    """A valid batch."""
     records = [batches.Record(number, 1_700_000_000_000 + number, b"k", b"v" * 20, ()) for number in range(count)]
     return batches.encode_batch(records, codec=codec)
 
@@ -184,7 +184,7 @@ def _inside(payload: bytes, codec: int = 0, count: int = 1) -> bytes:
 
 
 def wrong_headers() -> Iterator[tuple[str, bytes]]:
-    """Batches that the header alone gives away: each must be refused."""
+    """Batches with a wrong header: each must be refused."""
     for length in (-1, 0, 48, INT_MAX, -(2**31)):
         yield f"batch length {length}", _with({"batch_length": length}, seal=False)
     for magic in (-1, 0, 1, 3, 127):
@@ -206,7 +206,7 @@ def wrong_headers() -> Iterator[tuple[str, bytes]]:
 
 
 def wrong_insides() -> Iterator[tuple[str, bytes]]:
-    """Batches with an honest header and checksum, and records that are none."""
+    """Batches with a valid header and checksum, and malformed records."""
     varint = encode_varint
     body = b"\0" + varint(0) + varint(0)
     for name, record in (
@@ -250,7 +250,7 @@ def produce(topic: str, records: bytes) -> bytes:
 
 
 def record_batches() -> Iterator[Case]:
-    """All of them, for both topics."""
+    """All batches, for both topics."""
     for name, records in wrong_headers():
         for topic in (PLAIN, WATCHED):
             yield Case(f"{name} → {topic}", produce(topic, records), REFUSED)
@@ -261,7 +261,7 @@ def record_batches() -> Iterator[Case]:
 
 
 def corpus(rng: random.Random) -> Iterator[Case]:
-    """Everything with a name."""
+    """All named cases."""
     yield from framing()
     yield from headers()
     yield from bodies(rng)

@@ -1,6 +1,6 @@
-"""The rows of bench/hostile.py: single requests that are as dear as they can be made.
+"""The rows of bench/hostile.py: single requests with the highest possible cost.
 
-Zone: pure. Values only; sending and measuring are `bench/hostile.py`'s.
+Zone: pure. Values only; `bench/hostile.py` sends and measures them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Hostile(NamedTuple):
     version: int
     request: Callable[[], Message]
     count: int = 1
-    """How many of them are sent without waiting for an answer."""
+    """How many requests are sent without waiting for an answer."""
 
     def requests(self) -> list[Message]:
-        """What is sent."""
+        """The request."""
         return [self.request()] * self.count
 
 
 def rows() -> list[Hostile]:
-    """All of them, in the order of the report."""
+    """All rows, in the order of the report."""
     return [*_reads(), *_group_rows(), *_transaction_rows(), *_admin_rows()]
 
 

@@ -1,6 +1,6 @@
-"""Message sets of formats v0 and v1 that no old client should send, and what old consumers may ask for.
+"""Message sets of formats v0 and v1 that no old client should send, and fetches of old consumers.
 
-Zone: real (it draws from the `random.Random` it is given, and touches nothing else). Sending is `bench/fuzz.py`'s.
+Zone: real (its only effect is to draw from the given `random.Random`). `bench/fuzz.py` sends the cases.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def wrong_sets(magic: int) -> Iterator[tuple[str, bytes]]:
 
 
 def message_sets() -> Iterator[Case]:
-    """All of them, for both topics; then old consumers, who get what hostile producers left there."""
+    """All sets, for both topics; then fetches of old consumers, which get the sets of hostile producers."""
     for magic, version in VERSION_OF.items():
         for name, content in wrong_sets(magic):
             for topic in (PLAIN, WATCHED):

@@ -1,5 +1,5 @@
-"""A million committed offsets in one shard of groups, read back after the broker was killed; and a group of another
-shard whose member sends heartbeats all the while.
+"""A million committed offsets in one shard of groups, loaded after a kill of the broker; meanwhile a member of a group
+in another shard sends heartbeats.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEARTBEAT_PAUSE_S = 0.002
 LOADING = (14, 15, 16)
 COMMIT_VERSION = 8
 AS_IT_IS = {"log.cleaner.enable": "false", "offsets.topic.segment.bytes": str(8 << 20)}
-"""Nothing is compacted before it is asked for."""
+"""Settings that prevent compaction until it is requested."""
 COMPACTING = {"log.cleaner.backoff.ms": "100", "log.cleaner.min.cleanable.ratio": "0.01"}
 LONGEST_S = 600
 FETCH_VERSION = 8
@@ -39,12 +39,12 @@ FETCH_VERSION = 8
 
 @dataclass
 class Loaded:
-    """What was seen of one restart."""
+    """Figures of one restart."""
 
     seconds: float
-    """From the start of the process until all offsets could be fetched."""
+    """Time from the start of the process until all offsets could be fetched."""
     stall_ms: float
-    """The longest that a heartbeat of the other shard took, from the first one that was taken."""
+    """The slowest heartbeat of the other shard, from the first accepted one."""
     rss_mib: float
     """Resident memory then."""
 
@@ -70,10 +70,10 @@ def _commit(group_id: str) -> OffsetCommitRequest:
 
 
 class Store:
-    """A broker whose groups hold so many offsets."""
+    """A broker whose groups have that many offsets."""
 
     def __init__(self, directory: Path, offsets: int, times: int = 1) -> None:
-        """Everything is committed, `times` over."""
+        """Commit all offsets, `times` times."""
         self._directory = directory
         self._settings = AS_IT_IS if times > 1 else None
         self._broker: Process = ottla(directory, self._settings)
@@ -94,7 +94,7 @@ class Store:
             crowd.close()
 
     def restart(self) -> Loaded:
-        """Kill the broker, start it again, and watch."""
+        """Kill the broker, start it again, and measure the loading."""
         self._broker.kill()
         began = time.perf_counter()
         self._broker = ottla(self._directory, self._settings)
@@ -105,7 +105,7 @@ class Store:
             crowd.close()
 
     def compact(self) -> None:
-        """Have the topic of offsets compacted, up to its active segment."""
+        """Compact the topic of offsets, up to its active segment."""
         self._broker.kill()
         self._broker = ottla(self._directory, COMPACTING)
         place = f"{CONSUMER_OFFSETS}-{SHARD}"
@@ -131,12 +131,12 @@ class Store:
         return Loaded(loaded[0] - began, max(beats) * 1e3, rss_mib(self._broker.pid))
 
     def _beat(self, beats: list[float]) -> Script:
-        """Heartbeats without end; counted from the first one that is taken."""
+        """Send heartbeats without end; counted from the first accepted one."""
         member = self._member
         request = HeartbeatRequest(
             group_id=member.group.name, generation_id=member.generation, member_id=member.member_id
         )
-        frame_of(request, 4)  # what it takes to compile it is not the broker's
+        frame_of(request, 4)  # compile the codec now: its time is not the broker's
         while True:
             sent = time.perf_counter()
             response = yield request, 4
@@ -147,7 +147,7 @@ class Store:
             yield HEARTBEAT_PAUSE_S
 
     def _probe(self) -> Script:
-        """Until the group that committed last can be fetched."""
+        """Wait until the offsets of the last group can be fetched."""
         while True:
             response = yield _fetch(self._names[-1:]), FETCH_VERSION
             code = response.groups[0].error_code
@@ -158,7 +158,7 @@ class Store:
             raise BenchError(f"OffsetFetch met error {code}")
 
     def _check(self, crowd: Crowd) -> None:
-        """One in twenty groups is asked for all that it has committed. Raises BenchError."""
+        """Check all offsets of one in twenty groups. Raises BenchError."""
         names = self._names[::20]
 
         def ask() -> Script:

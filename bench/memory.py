@@ -1,9 +1,10 @@
-"""Memory of a virtual machine: the host gives it page by page, when it is touched first, and that is dear.
+"""Touches memory before a row. A virtual machine gets its memory from the host page by page at the first access, which
+is expensive.
 
-Some 2 CPU seconds per GB were seen, in whichever broker wrote to pages that nobody had used lately: three brokers' 1 MB
-row was two to three times dearer for both sides in one run than in the next. What is given back to the host stays
-away, so before each row that writes as much memory as it will need is touched and freed, for every peer alike: the
-kernel hands out first what was freed last.
+The cost was some 2 CPU seconds per GB, in the broker that first wrote to such pages: the 1 MB row of three brokers took
+two to three times the CPU for both sides in one run. Memory that was returned to the host has to be requested again.
+So before each row that writes, as much memory as it will need is touched and freed, for every peer: the kernel reuses
+first the pages that were freed last.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import mmap
 from pathlib import Path
 
 ENOUGH = 2_000_000_000
-"""Bytes; no row writes more in one go, all replicas counted."""
+"""Maximum bytes that a row writes at once, with all replicas."""
 STEP = 2 << 20
 SHARED = Path("/dev/shm")
 
 
 def touch_memory(size: int = ENOUGH) -> None:
-    """Write to this much free memory, or to half of what there is, and give it back."""
+    """Write to this much free memory, at most half of it, and free it."""
     content = b"\1" * STEP
     size = min(size, _available() // 2)
     with mmap.mmap(-1, max(size, STEP)) as free:
@@ -27,12 +28,12 @@ def touch_memory(size: int = ENOUGH) -> None:
 
 
 def in_memory() -> Path | None:
-    """A directory whose files are in memory, for what is not to be a figure of the disk; None where there is none."""
+    """A directory with files in memory, for figures without the disk; None where there is none."""
     return SHARED if SHARED.is_dir() else None
 
 
 def _available() -> int:
-    """Bytes that may be taken without harm: what the kernel says, less where a control group allows less."""
+    """Available bytes: the kernel's figure, or the lower limit of a control group."""
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     available = int(fields["MemAvailable"].split()[0]) * 1024
     for group in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory"):

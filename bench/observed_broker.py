@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`ottla` that notes when it wakes and when it sends, for the part of a latency that no broker can take away.
+"""`ottla` that notes when it wakes and when it sends, to measure the part of a latency outside the broker.
 
     bench/observed_broker.py FILE up --data DIRECTORY …
 
@@ -30,7 +30,7 @@ class NotedEpoll:
         self._epoll = _epoll()
 
     def poll(self, *arguments: Any) -> list[tuple[int, int]]:
-        """As epoll's."""
+        """Poll, and note the return."""
         events: list[tuple[int, int]] = self._epoll.poll(*arguments)
         if events:
             notes.append(("wake", time.perf_counter()))
@@ -57,7 +57,7 @@ def note_sends(opened: Any) -> Any:
 
 
 def write(path: Path) -> None:
-    """Hand over what was noted."""
+    """Write the notes to the file."""
     path.with_suffix(".tmp").write_text("".join(f"{what} {when!r}\n" for what, when in notes))
     path.with_suffix(".tmp").rename(path)
 

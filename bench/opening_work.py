@@ -19,13 +19,13 @@ BATCH_BYTES = 16 * 1024
 RECORDS = 16
 GIB = 1 << 30
 AT_ONCE = 500
-"""Partitions of one topic, where there are thousands, and so of one request."""
+"""Partitions per topic, and so per request, where there are thousands."""
 STOP_S = 600
 """A clean stop syncs every file that was written, which may take long on a busy disk."""
 
 
 class Unclean:
-    """A broker with one log, none of which any recovery point covers when it starts again."""
+    """A broker with one log that no recovery point covers at its next start."""
 
     def __init__(self, directory: Path, size: int) -> None:
         self._directory = directory
@@ -43,13 +43,13 @@ class Unclean:
         )
         with path.open("wb", buffering=1 << 20) as log:
             for at in range(self.batches):
-                # The base offset is its first field, and outside of its checksum.
+                # The base offset is the first field of a batch, and its checksum does not cover it.
                 batch[:8] = (at * RECORDS).to_bytes(8, "big")
                 log.write(batch)
         return path.stat().st_size
 
     def start(self) -> float:
-        """Seconds that a start takes longer than one after a clean stop, for each GiB that has to be read."""
+        """Additional seconds of a start, compared with one after a clean stop, per GiB that has to be read."""
         clean, seconds = _started(self._directory)
         clean.stop(STOP_S)
         self._forget()
@@ -76,7 +76,7 @@ class Unclean:
 
 
 class Clean:
-    """A broker with many partitions, all of which have records, that was stopped as it should be."""
+    """A broker with many partitions with records, after a clean stop."""
 
     def __init__(self, directory: Path, partitions: int) -> None:
         self._directory = directory
@@ -105,7 +105,7 @@ class Clean:
                 raise BenchError(f"Produce met errors {bad}")
 
     def start(self) -> float:
-        """Seconds from the command until the log end of every partition is told."""
+        """Seconds from the command until the broker has returned the log end of every partition."""
         began = time.monotonic()
         broker, _ = _started(self._directory)
         try:
@@ -126,7 +126,7 @@ class Clean:
 
 
 def _started(directory: Path) -> tuple[Process, float]:
-    """A broker, and the seconds from its command until it says that it is ready."""
+    """Start a broker; also returns the seconds from its command until it is ready."""
     began = time.monotonic()
     broker = ottla(directory)
     while b"ready bootstrap=" not in (directory / "log").read_bytes():

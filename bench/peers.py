@@ -1,4 +1,4 @@
-"""The processes that are measured: Ottla, Apache Kafka, and the C floor. Each in a directory of its own."""
+"""The processes that are measured: Ottla, Apache Kafka, and the C floor, each in a separate directory."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ class Cpu:
 
 
 class Process:
-    """A peer that is one command and answers ApiVersions."""
+    """A peer that one command starts, and that answers ApiVersions."""
 
     def __init__(self, name: str, command: list[str], port: int, log: Path) -> None:
         self.name = name
         self.port = port
         started = time.monotonic()
         self._log = log.open("wb")
-        # Bytecode is kept, as an ordinary installation keeps it.
+        # Keep bytecode, like an ordinary installation.
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
         while not answers(port):
@@ -98,7 +98,7 @@ class Process:
 
 
 class Kafka:
-    """Apache Kafka 4.4.0 as its own scripts start it."""
+    """Apache Kafka 4.4.0 with the options of its own scripts."""
 
     name = "kafka"
 
@@ -120,7 +120,7 @@ class Kafka:
 
 
 COMMON = {
-    # Disk use of a run stays bounded, the same for every broker.
+    # Limits the disk use of a run, with equal values for every broker.
     "log.retention.bytes": str(1 << 30),
     "log.segment.bytes": str(256 << 20),
     "log.retention.check.interval.ms": "5000",
@@ -129,7 +129,7 @@ COMMON = {
 
 
 def ottla(directory: Path, settings: Mapping[str, str] | None = None) -> Process:
-    """`ottla up` from the interpreter that runs this."""
+    """`ottla up` with the present interpreter."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     command = [str(Path(sys.executable).parent / "ottla"), "up", "--data", str(directory / "data"), "--port", str(port)]
@@ -150,7 +150,7 @@ class Observed(Process):
         )
 
     def notes(self) -> list[tuple[str, float]]:
-        """What it has noted so far, in order: `wake` or `send`, and when."""
+        """Its notes so far, in order: `wake` or `send`, and the time."""
         self._file.unlink(missing_ok=True)
         os.kill(self.pid, signal.SIGUSR2)
         while not self._file.exists():
@@ -167,7 +167,7 @@ def other(name: str, command: str, directory: Path) -> Process:
 
 
 def kfake(directory: Path) -> Process:
-    """franz-go's broker in one process: everything in memory, and in files besides. Raises BenchError without Go."""
+    """franz-go's broker in one process: keeps all in memory, and also writes files. Raises BenchError without Go."""
     command = programs.kfake()
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -185,7 +185,7 @@ def native(name: str, directory: Path) -> Path:
 
 
 class Floor:
-    """The C floor: receives, writes, answers; no protocol."""
+    """The C floor: receives, writes and answers, without a protocol."""
 
     name = "floor"
 
@@ -215,7 +215,7 @@ class Floor:
 
 
 class SendFloor(Floor):
-    """The C floor under a fetch: a header and so many bytes of a file, by sendfile."""
+    """The C floor of a fetch: a header and bytes of a file, by sendfile."""
 
     def __init__(self, directory: Path, send_bytes: int) -> None:
         self.port = free_port()

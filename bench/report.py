@@ -1,4 +1,4 @@
-"""The table as people read it, and every sample behind it."""
+"""The table as Markdown, and all samples as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Command: `{command}`
 
 
 def number(value: float | None) -> str:
-    """Three digits that count, or a dash for what was not measured."""
+    """Three significant digits, or a dash without a measurement."""
     if value is None:
         return "–"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
@@ -62,7 +62,7 @@ def _samples(row: Row) -> str:
 
 
 def keep(rows: dict[str, Row], measured: Collection[str], directory: Path, name: str) -> list[str]:
-    """Give the rows that are not measured now the samples that <name>.json has of them; what to say of that."""
+    """Fill rows that are not measured now with the samples in <name>.json. Returns a note about them."""
     path = directory / f"{name}.json"
     earlier = json.loads(path.read_text()) if path.exists() else {"rows": {}}
     kept = [key for key in rows if key not in measured and earlier["rows"].get(key, {}).get("samples")]
@@ -86,9 +86,9 @@ def write(
     notes: Sequence[str] = (),
     line: Callable[[Row], str] | None = None,
 ) -> None:
-    """Write <NAME>.md and <name>.json; `head` is what stands above the rows, `notes` what stands below.
+    """Write <NAME>.md and <name>.json; `head` is the text above the rows, `notes` the text below.
 
-    line: how a row looks, where the columns are others than those of `HEAD` here.
+    line: formats a row, where the columns differ from those of `HEAD`.
     """
     load = f"{min(loads):.1f} to {max(loads):.1f}" if loads else "not measured"
     cores = len([line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("processor")])

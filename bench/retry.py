@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A million records wait with three delays; 2,000 a second come due: how late are they, how large is the service?
+"""A million records wait with three delays, and 2,000 a second become due: measures lateness and memory.
 
     bench/retry.py [--waiting N] [--seconds S] [--rate N] [--redis]
 
-Prints one JSON document. The broker and the service (`ottla retry run`) are processes of their own. "late" is from the
-time in a record's header to when a reader of committed records has it; the service counts up to its commit.
+Prints one JSON document. The broker and the service (`ottla retry run`) are separate processes. "late" is the time from
+the due time in a record's header until a read_committed reader gets it; the service measures until its commit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def make_topics(bootstrap: str) -> None:
 
 
 def fill(bootstrap: str, count: int, rate: int, first_due_ms: int) -> None:
-    """Records as `retry_later` writes them; those of each retry topic are due in turn, `rate` a second in all."""
+    """Write records like `retry_later`; those of the retry topics are due in turn, `rate` a second in total."""
     plain = written(
         (), Trail(2, 0, first_due_ms, Origin(TOPIC, 1, 12_345, first_due_ms, group="billing"),
                   Failure("app.errors.Unavailable", "the price service does not answer")),
@@ -65,7 +65,7 @@ def fill(bootstrap: str, count: int, rate: int, first_due_ms: int) -> None:
 
 @contextmanager
 def service(bootstrap: str, redis: str | None) -> Iterator[subprocess.Popen[str]]:
-    """The mover as users run it."""
+    """The mover, started like users do."""
     command = [sys.executable, "-m", "ottla", "retry", "run", "-b", bootstrap, "-o", "json", "--every", "1"]
     process = subprocess.Popen(
         command + (["--redis", redis] if redis else []), stdout=subprocess.PIPE, text=True, bufsize=1
@@ -102,7 +102,7 @@ def cpu_s(pid: int) -> float:
 
 
 def read_due(bootstrap: str, seconds: float) -> list[int]:
-    """How late each record was that came within the time, in ms."""
+    """Lateness in ms of each record that arrived within the time."""
     settings = {"bootstrap.servers": bootstrap, "isolation.level": "read_committed", "fetch.max.wait.ms": 50}
     late: list[int] = []
     with Consumer(settings) as consumer:
@@ -154,7 +154,7 @@ def measure(count: int, rate: int, seconds: float, redis: RedisServer | None, di
 
 
 def main() -> None:
-    """As the words say."""
+    """Parse the command line, and run."""
     words = argparse.ArgumentParser()
     words.add_argument("--waiting", type=int, default=1_000_000)
     words.add_argument("--rate", type=int, default=2_000)

@@ -1,5 +1,5 @@
-"""The rows of the table: what is measured, and the limit each must keep. A limit is a ratio against a peer of the same
-run, or an absolute bound where the peer is a person's patience (start, memory, idle)."""
+"""The rows of the table, and their limits. A limit is a ratio to a peer of the same run, or absolute (start, memory,
+idle)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Row:
     title: str
     unit: str
     limit: float | None
-    """None: stated beside the others, not judged."""
+    """None: reported without a verdict."""
     against: str | None = "kafka"
-    """The peer the limit is a multiple of; None: the limit is absolute."""
+    """The peer that the limit multiplies; None: the limit is absolute."""
     quantile: float = 0.5
-    """Which of the samples is compared: the median, or one nearer to the worst (1)."""
+    """The quantile of the samples that is compared: the median, or up to the worst (1)."""
     samples: dict[str, list[float]] = field(default_factory=dict)
     """Peer → one value per run."""
 
@@ -28,7 +28,7 @@ class Row:
         self.samples.setdefault(peer, []).append(value)
 
     def figure(self, peer: str) -> float | None:
-        """What stands for a peer's samples: their median, or the quantile of this row."""
+        """The value of a peer's samples: their median, or the quantile of this row."""
         values = sorted(self.samples.get(peer, ()))
         if not values:
             return None
@@ -36,7 +36,7 @@ class Row:
 
     @property
     def measured(self) -> float | None:
-        """What is compared with the limit."""
+        """The value that is compared with the limit."""
         own = self.figure("ottla")
         if self.against is None or own is None:
             return own

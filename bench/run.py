@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measure Ottla beside Apache Kafka and the C floor in one run, and say per row whether it is within its limit.
+"""Compare Ottla with Apache Kafka and the C floor in one run, with a verdict per row.
 
     bench/run.py [--runs N] [--only KEY,KEY…] [--quick] [--peer NAME='COMMAND with {port} and {dir}'] [--out DIR]
 
-Exit code 1 when a row is over its limit. `--quick` is a short dose for a look in between; its verdicts are not kept.
+Exit code 1 when a row is over its limit. `--quick` is a short run for development; its verdicts are not kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SIZES = {"full": 1.0, "quick": 0.15}
 
 
 class Bench:
-    """All peers alive together, and the rounds over them."""
+    """All peers, up together, and the runs over them."""
 
     def __init__(self, options: argparse.Namespace, directory: Path) -> None:
         self.rows = table()
@@ -55,7 +55,7 @@ class Bench:
         self.send_floors = {size: SendFloor(directory, size) for size in (KIB64, MIB)}
 
     def _start_kfake(self) -> Peer | None:
-        """The second peer. Without a Go that compiles it, its rows are not asked for."""
+        """The second peer. Without a suitable Go its rows are left out."""
         keys = {key for key, *_ in BESIDE_KFAKE}
         if not keys & self.only:
             return None
@@ -67,7 +67,7 @@ class Bench:
             return None
 
     def wants(self, *keys: str) -> bool:
-        """Whether one of these rows was asked for."""
+        """Whether one of these rows is selected."""
         return any(key in self.only for key in keys)
 
     def row(self, key: str) -> Row:
@@ -79,7 +79,7 @@ class Bench:
         print(text, file=sys.stderr, flush=True)
 
     def prepare(self) -> None:
-        """Idle figures first; then topics, and a warm-up, for a cold Kafka is two to three times dearer."""
+        """Measure idle figures; then create topics and warm up: a cold Kafka takes two to three times the CPU."""
         for peer in self.brokers:
             if self.wants("rss-idle", "cpu-idle"):
                 for _ in range(5):
@@ -144,7 +144,7 @@ class Bench:
             self.say(f"  {'e2e-outside':18} {'ottla':8} {value:8.3f} ms")
 
     def _beside_kfake(self) -> None:
-        """It keeps all that it is given in memory, so its topic goes after each row."""
+        """Run rows on kfake, which keeps all records in memory: delete its topic after each row."""
         steps: dict[str, Callable[[Peer], float]] = {
             "kfake-produce-1": lambda peer: self._requests(peer, 1),
             "kfake-frame-16k": lambda peer: self._bytes(peer, 16, 1024, 5, 4, 300),

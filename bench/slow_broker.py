@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`ottla up` on a disk whose syncs take a given time at least, and are counted.
+"""`ottla up` on a disk whose syncs take at least a given time, and are counted.
 
     bench/slow_broker.py COUNTER DELAY_MS [options of ottla up …]
 
@@ -24,7 +24,7 @@ COUNT = struct.Struct("=q")
 
 
 class SlowSync:
-    """An fdatasync that takes its time."""
+    """A slow fdatasync, with a counter."""
 
     def __init__(self, counter: Path, delay_s: float) -> None:
         counter.write_bytes(bytes(COUNT.size))
@@ -34,7 +34,7 @@ class SlowSync:
         self._lock = threading.Lock()
 
     def __call__(self, fd: int) -> None:
-        """Sync, and wait for what is left of the time."""
+        """Sync, and wait for the rest of the time."""
         until = time.monotonic() + self._delay_s
         os.fdatasync(fd)
         time.sleep(max(0.0, until - time.monotonic()))
@@ -43,7 +43,7 @@ class SlowSync:
 
 
 def syncs_of(count: bytes | mmap.mmap) -> int:
-    """What the counter's bytes say."""
+    """The value in the bytes of the counter."""
     value: int = COUNT.unpack_from(count)[0]
     return value
 

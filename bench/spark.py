@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measure Spark over topics: our source and sink beside Spark's own connector, and the retry service.
+"""Measure Spark over topics: Ottla's source and sink, Spark's own connector, and the retry service.
 
     bench/spark.py [--runs N] [--only KEY,KEY…] [--quick] [--out DIR]
 
-Exit code 1 when a row is over its limit. `--quick` is a short dose for a look in between; its verdicts are not kept.
+Exit code 1 when a row is over its limit. `--quick` is a short run for development; its verdicts are not kept.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def line(row: Row) -> str:
 
 
 class Spark:
-    """A Spark in a process of its own."""
+    """A Spark in a separate process."""
 
     def __init__(self, kind: str, bootstrap: str, directory: Path) -> None:
         jars = ",".join(map(str, packages.connector_jars())) if kind == CONNECTOR else ""
@@ -109,7 +109,7 @@ class Spark:
         self._answer()
 
     def ask(self, *words: str) -> dict[str, float]:
-        """Do a job; what it took."""
+        """Run a job; returns its time and CPU."""
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(words) + "\n")
         return self._answer()
@@ -135,10 +135,10 @@ def _without_frames(log: str) -> str:
 
 
 class Bench(Filling):
-    """The ways to fill the rows."""
+    """Runs the rows."""
 
     def run(self) -> None:
-        """One broker for everything of Spark; the retry service has one of its own."""
+        """Run all rows; Spark uses one broker, the retry service another."""
         peer = ottla(self.directory / "broker")
         try:
             self._fill(peer)
@@ -196,7 +196,7 @@ class Bench(Filling):
 
 
 def task_transaction_ms(bootstrap: str, times: int) -> float:
-    """The median of the steps of a task, one batch after the other."""
+    """The median times of the steps of a task, over several batches."""
     options = sink_options({"kafka.bootstrap.servers": bootstrap, "topic": "written"})
     links = ConnectionCache(options.client)
     rows = pa.record_batch([pa.array([b"r%d" % at for at in range(100)], pa.binary())], names=["value"])
@@ -212,14 +212,14 @@ def task_transaction_ms(bootstrap: str, times: int) -> float:
             assert not isinstance(prepared, Marker)
             attempt.commit(prepared)
             took.append((time.perf_counter() - began) * 1000)
-            time.sleep(0.02)  # as between batches: the markers are written by then
+            time.sleep(0.02)  # like between batches: the markers are written meanwhile
     finally:
         links.close()
     return statistics.median(took)
 
 
 def latencies_ms(bootstrap: str, target: str, seconds: float) -> list[float]:
-    """Of messages that a producer writes to the source and a reader of committed records finds in `target`."""
+    """Latencies from a producer of the source to a read_committed reader of `target`."""
     from confluent_kafka import Consumer, TopicPartition
     from confluent_kafka import Producer as Writer
 
@@ -244,7 +244,7 @@ def latencies_ms(bootstrap: str, target: str, seconds: float) -> list[float]:
     while time.monotonic() - began < seconds + 5:
         for message in reader.consume(1000, 0.02):
             now = time.time_ns()
-            if message.error() is None and time.monotonic() - began > 5:  # the first batches are slow, with everybody
+            if message.error() is None and time.monotonic() - began > 5:  # the first batches are slow for every peer
                 took.append((now - int(message.value())) / 1e6)
     over.set()
     ticking.join()

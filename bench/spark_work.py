@@ -1,8 +1,8 @@
-"""What one Spark does in one process of its own, with the CPU of all its processes; `bench/spark.py` starts it.
+"""Runs one Spark in a separate process, and measures the CPU of all its processes; `bench/spark.py` starts it.
 
-Zone: real. `python bench/spark_work.py FORMAT BOOTSTRAP TOPIC DIRECTORY JARS` starts a SparkSession and then does what
-the lines of standard input ask for, with a line of JSON for each: `read`, `copy TARGET` (milliseconds and CPU seconds),
-`stream SOURCE TARGET` (a query that runs until the next line).
+Zone: real. `python bench/spark_work.py FORMAT BOOTSTRAP TOPIC DIRECTORY JARS` starts a SparkSession and then runs
+the jobs in the lines of standard input, with a line of JSON for each: `read`, `copy TARGET` (milliseconds and CPU
+seconds), `stream SOURCE TARGET` (a query that runs until the next line).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OWN = "ottla"
 
 
 def tree_cpu_s(root: int) -> float:
-    """CPU of a process, of those below it, and of those below it that have ended, in seconds."""
+    """CPU seconds of a process and its descendants, including those that have ended."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     for place in Path("/proc").glob("[0-9]*"):
@@ -39,7 +39,7 @@ def _is_below(pid: int, root: int, parents: dict[int, int]) -> bool:
 
 
 def session(directory: str, jars: str) -> Any:
-    """Two cores, settings as Spark's, quiet."""
+    """A session with two cores, Spark's default settings, and little logging."""
     from pyspark.sql import SparkSession
 
     from ottla.spark import java_home
@@ -74,16 +74,16 @@ class Work:
         self._runs = 0
 
     def read(self) -> None:
-        """Every record to nowhere."""
+        """Read every record into a noop sink."""
         frame = self._spark.read.format(self._kind).options(**self._source()).option("endingOffsets", "latest").load()
         frame.write.format("noop").mode("overwrite").save()
 
     def copy(self, target: str) -> None:
-        """Every record to another topic: exactly once in our format, at least once in Spark's."""
+        """Copy every record to another topic: exactly once in Ottla's format, at least once in Spark's."""
         self._query(target).trigger(availableNow=True).start().awaitTermination()
 
     def stream(self, source: str, target: str) -> Any:
-        """The same for ever, batch after batch, from now on, of another topic."""
+        """Copy new records of another topic, batch after batch, without end."""
         return self._query(target, subscribe=source, startingOffsets="latest").start()
 
     def _source(self) -> dict[str, str]:
@@ -103,7 +103,7 @@ class Work:
 
 
 def measured(job: Any, *words: str) -> dict[str, float]:
-    """A job's time and CPU."""
+    """Time and CPU of a job."""
     cpu, began = tree_cpu_s(os.getpid()), time.perf_counter()
     job(*words)
     return {"seconds": time.perf_counter() - began, "cpu_s": tree_cpu_s(os.getpid()) - cpu}
@@ -112,7 +112,7 @@ def measured(job: Any, *words: str) -> dict[str, float]:
 def main(kind: str, bootstrap: str, topic: str, directory: str, jars: str) -> None:
     """Until the end of standard input."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # Java may say something
+    os.dup2(2, 1)  # Java may print something
     spark = session(directory, jars)
     work = Work(spark, kind, bootstrap, topic, directory)
     query = None

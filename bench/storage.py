@@ -3,7 +3,7 @@
 
     bench/storage.py [--runs N] [--only KEY,KEY…] [--quick] [--out DIR]
 
-Exit code 1 when a row is over its limit. `--quick` is a short dose for a look in between; its verdicts are not kept.
+Exit code 1 when a row is over its limit. `--quick` is a short run for development; its verdicts are not kept.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def table() -> dict[str, Row]:
 
 
 class Bench(Filling):
-    """The ways to fill the rows."""
+    """Runs the rows."""
 
     def flush(self) -> None:
-        """Many producers of one record each."""
+        """Row of many producers with one record in flight each."""
         if not self.wants(*FLUSH_ROWS):
             return
         producers = Flushing(self.directory)
@@ -82,7 +82,7 @@ class Bench(Filling):
             producers.stop()
 
     def recovery(self) -> None:
-        """A GiB that nothing vouches for."""
+        """Row of a start with a GiB above the recovery point."""
         if not self.wants("recovery"):
             return
         self.say("writing a log")
@@ -92,7 +92,7 @@ class Bench(Filling):
             self.add("recovery", "ottla", log.start())
 
     def compaction(self) -> None:
-        """Large records and small ones, in turns."""
+        """Rows of compaction, large records and small ones in turn."""
         if not self.wants(*COMPACTION_ROWS, "compact-wait", "compact-before"):
             return
         self.say("writing logs to be compacted")
@@ -108,7 +108,7 @@ class Bench(Filling):
             self.add("compact-before", "ottla", _longest(of_large.before_ms + of_small.before_ms))
 
     def opening(self) -> None:
-        """Thousands of partitions."""
+        """Row of a start with thousands of partitions."""
         if not self.wants("opening"):
             return
         self.say("making partitions")
@@ -120,7 +120,7 @@ class Bench(Filling):
 
 
 def _longest(waits: list[float]) -> float:
-    """All but one in a thousand are shorter."""
+    """The 99.9 % quantile."""
     return sorted(waits)[int((len(waits) - 1) * 0.999)]
 
 

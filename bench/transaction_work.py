@@ -1,7 +1,7 @@
 """Transactions of the wire-level client: one record to one partition and one offset commit, from open to committed.
 
 Two ways: that of transaction version 2 (Produce, TxnOffsetCommit, EndTxn; KIP-890), and the one before it with
-AddPartitionsToTxn and AddOffsetsToTxn, which librdkafka still goes. The same bytes go to every broker.
+AddPartitionsToTxn and AddOffsetsToTxn, which librdkafka still uses. All brokers get the same bytes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PARTITIONS = 10
 VALUE = b"x" * 100
 TIMEOUT_MS = 60_000
 AGAIN_S = 0.02
-"""What Kafka's own producer waits before it asks again."""
-# The errors on which a transactional producer tries again: the broker is starting, or the last transaction is ending.
+"""Pause of Kafka's own producer before a retry."""
+# Retriable errors of a transactional producer: the broker is starting, or the last transaction is ending.
 _AGAIN = (14, 15, 16, 19, 51)
 
 
 @dataclass
 class Producer:
-    """A transactional producer, its group, and where it stands."""
+    """A transactional producer, its group, and its position."""
 
     name: str
     partition: int
@@ -48,10 +48,10 @@ class Producer:
     epoch: int = -1
     sequence: int = 0
     again: int = 0
-    """How often it had to try again."""
+    """Number of retries."""
     committed: int = 0
     taken_s: list[float] = field(default_factory=list)
-    """Of each committed transaction."""
+    """Duration of each committed transaction."""
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class Producer:
         return request, 5 if self.new_way else 4
 
     def add_partition(self) -> tuple[AddPartitionsToTxnRequest, int]:
-        """The partition joins, in the old way."""
+        """AddPartitionsToTxn, of version 1."""
         topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=TOPIC, partitions=[self.partition])
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.name,
@@ -95,7 +95,7 @@ class Producer:
         return request, 3
 
     def add_offsets(self) -> tuple[AddOffsetsToTxnRequest, int]:
-        """The group joins, in the old way."""
+        """AddOffsetsToTxn, of version 1."""
         request = AddOffsetsToTxnRequest(
             transactional_id=self.name,
             producer_id=self.producer_id,
@@ -114,7 +114,7 @@ class Producer:
     # -- scripts ---------------------------------------------------------------------------------------------------
 
     def init(self) -> Script:
-        """Find the coordinators, which makes their topics, and become a producer."""
+        """Find the coordinators, which creates their topics, and initialize the producer."""
         for key_type, key in ((1, self.name), (0, f"group-of-{self.name}")):
             while True:
                 found = yield FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4
@@ -129,7 +129,7 @@ class Producer:
         self.producer_id, self.epoch = given.producer_id, given.producer_epoch
 
     def transaction(self) -> Script:
-        """One transaction, from open to committed."""
+        """Run one transaction, from its begin to its commit."""
         began = time.perf_counter()
         if not self.new_way:
             yield from self._until_taken(self.add_partition)
@@ -156,7 +156,7 @@ class Producer:
             yield AGAIN_S
 
     def transactions(self, until: float, pause_s: float, left: Iterator[int]) -> Script:
-        """One transaction after the other until a time of `time.perf_counter`, or until none is left to be done."""
+        """Run transactions until a time of `time.perf_counter`, or until the number is reached."""
         while time.perf_counter() < until and next(left, None) is not None:
             yield from self.transaction()
             if pause_s:
@@ -164,7 +164,7 @@ class Producer:
 
 
 def _must_repeat(code: int) -> bool:
-    """Whether to ask again. Raises BenchError for any other error."""
+    """Whether to retry. Raises BenchError for fatal errors."""
     if code and code not in _AGAIN:
         raise BenchError(f"a transaction met error {code}")
     return code != 0
@@ -185,7 +185,7 @@ def _codes(response: object) -> Iterator[int]:
 
 
 class Producers:
-    """Producers of one way on one broker, each with a connection of its own; they stay for all runs."""
+    """Producers of one way on one broker, each with its own connection, for all runs."""
 
     def __init__(self, peer: Peer, size: int, new_way: bool) -> None:
         """Ready to begin transactions."""
@@ -199,8 +199,8 @@ class Producers:
         self._crowd.run([(line, producer.init()) for line, producer in self._all], 120, "init of producers")
 
     def run(self, seconds: float, pause_s: float = 0.0, most: int | None = None) -> dict[str, float]:
-        """All of them for that long, or for so many transactions: committed ones per second, broker CPU of each in µs,
-        their median time in ms, and requests that had to be sent again per transaction."""
+        """Run all producers for that long, or that many transactions. Returns commits per second, broker CPU of each in
+        µs, their median time in ms, and retries per transaction."""
         producers = [producer for _, producer in self._all]
         for producer in producers:
             producer.taken_s.clear()

@@ -47,7 +47,7 @@ def answer_of(request: Message, version: int, frame: bytes) -> Any:
 
 
 def allow_connections(count: int) -> None:
-    """See that this process may have so many open. Raises BenchError when the system does not let it."""
+    """Raise the limit of open files to that number. Raises BenchError when the system refuses."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + 200
     if soft < wanted:
@@ -57,7 +57,7 @@ def allow_connections(count: int) -> None:
 
 
 class Connection:
-    """One connection of a crowd; at most one request is on its way."""
+    """One connection of a crowd, with at most one request in flight."""
 
     __slots__ = ("_kept", "fd", "sock", "taker")
 
@@ -71,7 +71,7 @@ class Connection:
 
     @property
     def busy(self) -> bool:
-        """An answer is waited for."""
+        """Whether a request waits for its answer."""
         return self.taker is not None
 
     def send(self, frame: bytes, taker: Taker) -> None:
@@ -82,7 +82,7 @@ class Connection:
         assert sent == len(frame), "a frame that a socket does not take at once is too large for this client"
 
     def on_readable(self) -> None:
-        """Take what came. Raises BenchError when the broker has closed the connection."""
+        """Handle received bytes. Raises BenchError when the broker has closed the connection."""
         data = self.sock.recv(RECEIVE)
         if not data:
             raise BenchError("the broker closed a connection")
@@ -93,7 +93,7 @@ class Connection:
             return
         self._kept = b""
         taker, self.taker = self.taker, None
-        assert taker is not None, "an answer that nobody asked for"
+        assert taker is not None, "an answer without a request"
         taker(data[4:])
 
 
@@ -107,7 +107,7 @@ class Crowd:
         self._numbers = itertools.count()
 
     def connect(self, port: int) -> Connection:
-        """One more connection."""
+        """Open one more connection."""
         connection = Connection(port)
         self._connections[connection.fd] = connection
         self._epoll.register(connection.fd, select.EPOLLIN)
@@ -122,11 +122,11 @@ class Crowd:
         self._epoll.close()
 
     def at(self, when: float, action: Callable[[], None]) -> None:
-        """Do something at a time of `time.perf_counter`."""
+        """Schedule an action at a time of `time.perf_counter`."""
         heapq.heappush(self._timers, (when, next(self._numbers), action))
 
     def turn(self, longest_s: float) -> None:
-        """Wait for answers or for the next timer, and take what is there."""
+        """Wait for answers or for the next timer, and handle them."""
         timers = self._timers
         if timers:
             longest_s = min(longest_s, timers[0][0] - time.perf_counter())
@@ -139,7 +139,7 @@ class Crowd:
             heapq.heappop(timers)[2]()
 
     def wait(self, done: Callable[[], bool], longest_s: float, what: str) -> None:
-        """Turn until it is done. Raises BenchError when that takes too long."""
+        """Run the loop until `done()`. Raises BenchError when that takes too long."""
         deadline = time.perf_counter() + longest_s
         while not done():
             if time.perf_counter() > deadline:
@@ -147,7 +147,7 @@ class Crowd:
             self.turn(0.05)
 
     def start(self, connection: Connection, script: Script, ended: Callable[[Any], None]) -> None:
-        """Run a script on a connection; `ended` gets what it returns."""
+        """Run a script on a connection; `ended` is called with its result."""
         self._step(connection, script, ended, None)
 
     def _step(self, connection: Connection, script: Script, ended: Callable[[Any], None], value: Any) -> None:
@@ -166,7 +166,7 @@ class Crowd:
             self.at(time.perf_counter() + wish, lambda: self._step(connection, script, ended, None))
 
     def run(self, parts: Iterable[tuple[Connection, Script]], longest_s: float, what: str) -> list[Any]:
-        """Run scripts side by side to their ends; what they return, in their order. Raises BenchError."""
+        """Run scripts concurrently to their ends; returns their results, in order. Raises BenchError."""
         started = list(parts)
         results: dict[int, Any] = {}
         for at, (connection, script) in enumerate(started):
@@ -176,7 +176,7 @@ class Crowd:
 
 
 def run_one(port: int, script: Script, longest_s: float = 60, what: str = "a script") -> Any:
-    """Run one script on a connection of its own; what it returns. Raises BenchError."""
+    """Run one script on a new connection; returns its result. Raises BenchError."""
     crowd = Crowd()
     try:
         return crowd.run([(crowd.connect(port), script)], longest_s, what)[0]

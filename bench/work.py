@@ -1,4 +1,4 @@
-"""The workloads: what is done to a peer while its CPU is counted. Every one returns plain numbers."""
+"""The workloads of a peer whose CPU is measured. Every function returns plain numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make_topic(port: int, name: str, partitions: int = PARTITIONS, config: dict[
 
 
 def delete_topic(port: int, name: str) -> None:
-    """Delete a topic, and what it has in memory."""
+    """Delete a topic, and so its records in memory."""
     admin = AdminClient({"bootstrap.servers": f"{HOST}:{port}"})
     for future in admin.delete_topics([name]).values():
         future.result(30)
@@ -116,8 +116,8 @@ def cpu_of_produce(
 
 DEFAULTS: Mapping[str, object] = {}
 EAGER: Mapping[str, object] = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000, "check.crcs": False}
-"""A consumer that asks for more as soon as it can; with its own settings, it pauses for a second when it has 100,000
-records in hand, which for small records is nearly always."""
+"""Settings of a consumer that fetches as soon as it can. With its own settings it pauses for a second when it has
+100,000 records buffered, which is nearly always with small records."""
 
 
 def client_fetch(peer: Peer, topic: str, size: int, total_bytes: int, settings: Mapping[str, object]) -> float:
@@ -150,7 +150,7 @@ def end_to_end(peer: Peer, acks: str, rate: int, messages: int) -> float:
 
 
 def journeys(peer: Peer, acks: str, rate: int, messages: int) -> list[tuple[float, float]]:
-    """When each message was given to produce(), and when poll() brought it, in seconds; without those that warm up."""
+    """Times at which messages were passed to produce() and returned by poll(), in seconds, without the warm-up."""
     topic = f"latency-{time.monotonic_ns()}"
     make_topic(peer.port, topic, 1)
     producer = confluent_kafka.Producer({"bootstrap.servers": f"{HOST}:{peer.port}", "linger.ms": 0, "acks": acks})
@@ -185,7 +185,7 @@ def journeys(peer: Peer, acks: str, rate: int, messages: int) -> list[tuple[floa
 
 
 def outside(peer: Observed, acks: str, rate: int, messages: int) -> float:
-    """The same without the broker: until it wakes, and from its answer to the reader on; median, in ms."""
+    """Median latency outside the broker in ms: until the broker wakes, and from its answer to the reader."""
     trips = journeys(peer, acks, rate, messages)
     notes = peer.notes()
     times = [when for _, when in notes]
@@ -201,7 +201,7 @@ def outside(peer: Observed, acks: str, rate: int, messages: int) -> float:
 
 
 def idle(peer: Peer, seconds: float) -> dict[str, float]:
-    """Memory, and CPU in percent of a core, of a broker that nobody talks to."""
+    """Memory, and CPU in percent of a core, of an idle broker."""
     with Cpu(peer.pid) as cpu:
         time.sleep(seconds)
     return {"rss_mib": rss_mib(peer.pid), "cpu_percent": cpu.seconds / seconds * 100}

@@ -1,1 +1,1 @@
-"""Real engines and real faults on one machine: what the tests and benchmarks measure Ottla against."""
+"""Real engines and real faults on one machine, to test and measure Ottla against."""

@@ -1,6 +1,6 @@
-"""Four Kafka clients nobody here wrote, behind one face: write records to a partition, read a partition to its end.
+"""Four third-party Kafka clients with one interface: write records to a partition, read a partition to its end.
 
-Zone: real. kcat, confluent-kafka, kafka-python, aiokafka. What a client cannot do is said by its class.
+Zone: real. kcat, confluent-kafka, kafka-python, aiokafka. The docstring of each class states its limitations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WAIT_S = 180
 
 
 class Record(NamedTuple):
-    """What must come back byte for byte."""
+    """A record that must be read back byte for byte."""
 
     key: bytes | None
     value: bytes | None
@@ -29,11 +29,11 @@ class Record(NamedTuple):
 
 
 class ClientFailure(Exception):
-    """A client did not get what it asked for."""
+    """A client failed to write or read."""
 
 
 class Confluent:
-    """confluent-kafka, that is librdkafka 2.x."""
+    """confluent-kafka, with librdkafka 2.x."""
 
     name = "confluent"
 
@@ -60,7 +60,7 @@ class Confluent:
             raise ClientFailure(f"confluent-kafka: {left} records not delivered, failed: {failed[:3]}")
 
     def read(self, bootstrap: str, topic: str, partition: int = 0, offset: int = 0) -> list[Record]:
-        """Every record of a partition from an offset to the end as it is now: producers may run on."""
+        """Every record of a partition from an offset to its present end; producers may still write."""
         from confluent_kafka import Consumer, KafkaError, TopicPartition
 
         settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "log_level": 3}
@@ -249,7 +249,7 @@ def _parsed(printed: bytes) -> list[Record]:
 
 
 def _kcat_headers(printed: str) -> tuple[tuple[str, bytes | None], ...]:
-    """`a=1,b=NULL`: kcat tells a null from the text NULL no better than that."""
+    """Parse `a=1,b=NULL`; kcat prints a null and the text NULL in the same way."""
     pairs = [pair.partition("=") for pair in printed.split(",") if pair]
     return tuple((name, None if value == "NULL" else value.encode()) for name, _, value in pairs)
 

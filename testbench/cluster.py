@@ -1,6 +1,6 @@
 """Ottla clusters as processes: brokers on a ZooKeeper ensemble, or `ottla up --brokers N` on one machine.
 
-Zone: real. Starting, stopping and reaching single brokers live here; nothing of the broker is imported.
+Zone: real. Starts, stops and reaches single brokers, without imports of the broker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 
 
 class Broker(Protocol):
-    """One broker of a cluster, whoever wrote it and whoever starts it."""
+    """One broker of a cluster: of Ottla or of Apache Kafka, started here or by a supervisor."""
 
     data: Path
     """Its log directory."""
@@ -41,7 +41,7 @@ class Broker(Protocol):
 
 
 class OttlaServer(ManagedProcess):
-    """`ottla server --config`: a broker that finds its cluster in ZooKeeper."""
+    """`ottla server --config`: a broker whose metadata store is ZooKeeper."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class OttlaServer(ManagedProcess):
         return f"{self.address}:{self.port}"
 
     def start(self, wait_s: float = 180) -> None:
-        """Start, and wait until the broker says that it is ready. Raises NodeError."""
+        """Start, and wait until the broker reports that it is ready. Raises NodeError."""
         ready = self.begin()
         self.await_ready(lambda: ready.exists() and bool(ready.read_text().strip()), wait_s)
 
     def begin(self) -> Path:
-        """Start without waiting. Returns the file that says when it is ready."""
+        """Start without waiting. Returns the file that it writes when it is ready."""
         own = {
             "broker.id": str(self.id),
             "listeners": f"PLAINTEXT://{self.bootstrap}",
@@ -90,7 +90,7 @@ class OttlaServer(ManagedProcess):
 
 
 class OttlaOnZooKeeper:
-    """Brokers 1 to N on an ensemble that runs already, here or each on a host of its own."""
+    """Brokers 1 to N on a running ensemble, on this host or each on a separate host."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class OttlaOnZooKeeper:
         data: Sequence[Path] = (),
         more: Sequence[Path] = (),
     ) -> None:
-        """`data`, `more`: the log directory of each broker, and a second one, where it is not to have one here."""
+        """`data`, `more`: the log directory of each broker and a second one, in place of the default."""
         directory.mkdir(parents=True, exist_ok=True)
         common = {"zookeeper.connect": connect, **(settings or {})}
         self.brokers = [
@@ -136,31 +136,31 @@ class OttlaOnZooKeeper:
 
 
 class SupervisedBroker:
-    """A broker that `ottla up` started and starts again whenever it ends; its `pid` file says which process it is."""
+    """A broker of `ottla up`, which restarts it whenever it ends; its process id is in its `pid` file."""
 
     def __init__(self, number: int, data: Path) -> None:
         self.id = number
         self.name = f"broker {number}"
         self.data = data
         self._ended = 0
-        """The process that was ended last: whatever the file says, that one does not come back."""
+        """The process that was ended last; a `pid` file that still names it is outdated."""
         self._seen = 0
 
     @property
     def pid(self) -> int:
-        """Process id of the present process. Raises NodeError while there is none."""
+        """The process id. Raises NodeError while no process runs."""
         try:
             self._seen = int((self.data / "pid").read_text())
         except (FileNotFoundError, ValueError):
             raise NodeError(f"{self.data}/pid names no process") from None
         except OSError as error:
-            if error.errno != errno.EIO:  # its disk has died: it is still the one that was
+            if error.errno != errno.EIO:  # its disk failed, so the file is unreadable; the process is the same
                 raise
         return self._seen
 
     @property
     def alive(self) -> bool:
-        """Whether there is a process that was not ended."""
+        """Whether its process is running, and is not the one that was ended."""
         try:
             pid = self.pid
         except NodeError:
@@ -195,7 +195,7 @@ class SupervisedBroker:
             time.sleep(0.005)
 
     def pause(self) -> None:
-        """SIGSTOP, and wait until it stands still."""
+        """SIGSTOP, and wait until all threads have stopped."""
         stand_still(self.pid)
 
     def resume(self) -> None:
@@ -204,7 +204,7 @@ class SupervisedBroker:
 
 
 def _runs(pid: int) -> bool:
-    """A zombie does not run: its files are closed, only its parent has not looked yet."""
+    """Whether the process runs. A zombie does not: its files are closed, and its parent has not reaped it yet."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -213,7 +213,7 @@ def _runs(pid: int) -> bool:
 
 
 class OttlaUp(ManagedProcess):
-    """`ottla up --brokers N`: the supervisor, and the brokers 1 to N that it looks after."""
+    """`ottla up --brokers N`: the supervisor, and its brokers 1 to N."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class OttlaUp(ManagedProcess):
         return f"{self.address}:{self.port}"
 
     def start(self, wait_s: float = 180) -> None:
-        """Start, and wait until it says that all brokers are ready. Raises NodeError."""
+        """Start, and wait until it reports that all brokers are ready. Raises NodeError."""
         ready = self.log.with_suffix(".ready")
         ready.unlink(missing_ok=True)
         where = ["--data", str(self.directory), "--host", self.address, "--port", str(self.port)]
@@ -249,12 +249,12 @@ class OttlaUp(ManagedProcess):
 
     @property
     def store(self) -> str:
-        """`host:port` at which the metadata store speaks ZooKeeper's protocol; on the loopback of its host."""
+        """`host:port` of the metadata store for ZooKeeper clients, on the loopback interface of its host."""
         return str(self._status()["store"])
 
     @property
     def digest(self) -> str:
-        """What clients of the metadata store show to it."""
+        """The credentials of clients of the metadata store."""
         return (self.directory / "store.digest").read_text().strip()
 
     def _status(self) -> dict[str, Any]:
@@ -266,7 +266,7 @@ class OttlaUp(ManagedProcess):
         return next(int(each["port"]) for each in self._status()["brokers"] if each["id"] == number)
 
     def kill_all(self) -> None:
-        """SIGKILL to the supervisor and everything it started; fine if it has ended."""
+        """SIGKILL to the supervisor and all its processes; does nothing if it has ended."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""Copies a topic exactly once, by a client nobody here wrote: `python -m testbench.copier LIBRARY …`.
+"""Copies a topic exactly once with a third-party client: `python -m testbench.copier LIBRARY …`.
 
 Zone: real. Arguments: library, bootstrap address, topic to read, topic to write, and the name that is both the group
-and the transactional id. Each record goes into the partition of the same number. It ends with its standard input; and
-with an exit code when the library says that its producer is of no use any more: whoever starts it starts it again.
+and the transactional id. Each record goes into the partition of the same number. It ends when its standard input ends,
+and with an exit code after a fatal error of the producer; its parent then starts it again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def librdkafka(bootstrap: str, source: str, target: str, name: str, over: thread
     })  # fmt: skip
     consumer.subscribe([source])
     while not over.is_set():
-        group = consumer.consumer_group_metadata()  # before the records: of a generation behind them it would be a lie
+        group = consumer.consumer_group_metadata()  # before the poll: later it may be a newer one
         messages = [each for each in consumer.consume(PER_TRANSACTION, 0.2) if each.error() is None]
         if messages:
             _move(producer, consumer, group, messages, target)
@@ -55,7 +55,7 @@ def librdkafka(bootstrap: str, source: str, target: str, name: str, over: thread
 
 
 def _move(producer: Any, consumer: Any, group: Any, messages: list[Any], target: str) -> None:
-    """One transaction; when it has to be aborted, the consumer stands again before its first record."""
+    """Copy one transaction; after an abort the consumer seeks back to its first record."""
     from confluent_kafka import KafkaException, TopicPartition
 
     places = [TopicPartition(each.topic(), each.partition(), each.offset()) for each in messages]
@@ -78,7 +78,7 @@ def _move(producer: Any, consumer: Any, group: Any, messages: list[Any], target:
 
 
 def _patiently(call: Callable[[float], Any]) -> None:
-    """Again while librdkafka says that this makes sense: nobody knows the outcome before."""
+    """Retry as long as librdkafka marks the error as retriable: the outcome is unknown until then."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + WAIT_S
@@ -92,7 +92,7 @@ def _patiently(call: Callable[[float], Any]) -> None:
 
 
 def aiokafka(bootstrap: str, source: str, target: str, name: str, over: threading.Event) -> None:
-    """aiokafka. It commits offsets by the name of the group alone, so it takes all partitions and joins nothing."""
+    """aiokafka. It commits offsets without a generation, so it takes all partitions and does not join the group."""
     asyncio.run(_aiokafka(bootstrap, source, target, name, over))
 
 
@@ -102,7 +102,7 @@ async def _aiokafka(bootstrap: str, source: str, target: str, name: str, over: t
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap, transactional_id=name, transaction_timeout_ms=TRANSACTION_MS
     )
-    await producer.start()  # what its predecessor left open is ended before its offsets are asked for
+    await producer.start()  # ends the open transaction of its predecessor before the offsets are fetched
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap, group_id=name, enable_auto_commit=False, isolation_level="read_committed"
     )

@@ -1,6 +1,6 @@
 """Programs that copy a topic exactly once, by four libraries, as processes: started, killed, and started again.
 
-Zone: real. What they do is in copier.py, StreamsCopier.java, and Apache Kafka's own TransactionalMessageCopier.
+Zone: real. The programs are copier.py, StreamsCopier.java, and Apache Kafka's own TransactionalMessageCopier.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ ROOT = Path(__file__).resolve().parent.parent
 KAFKA = "4.4.0"
 COPIERS = ("apache", "streams", "librdkafka", "aiokafka")
 MOST_STARTS = 30
-"""A copier that needs more does not work at all."""
+"""A copier that needs more starts than this is broken."""
 
 
 def command(library: str, state: Path, bootstrap: str, source: str, target: str, name: str) -> list[str]:
-    """How one is started; `state` is a directory of its own. Raises BenchError when something is missing."""
+    """The command that starts a copier; `state` is its own directory. Raises BenchError if a program is missing."""
     if library == "streams":
         return java_program.command("StreamsCopier", bootstrap, source, target, name, str(state), part="streams")
     if library != "apache":
         return [sys.executable, "-m", "testbench.copier", library, bootstrap, source, target, name]
-    # In group mode it takes all partitions, whatever it is told here; it reads to the end as it was, and ends.
+    # In group mode it takes all partitions in spite of this option; it reads to the end at its start, and ends.
     options = {
         "--broker-list": bootstrap, "--input-topic": source, "--input-partition": "0", "--output-topic": target,
         "--consumer-group": name, "--transactional-id": name, "--transaction-size": str(PER_TRANSACTION),
         "--transaction-timeout": str(TRANSACTION_MS),
     }  # fmt: skip
     words = [word for pair in options.items() for word in pair] + ["--group-mode", "--use-group-metadata"]
-    # It is part of the tools; the package of the clients comes first, and so the version of those.
+    # It is part of the tools; the clients come first on the class path, so their version is used.
     clients = Path(class_path(KAFKA, "clients")).with_name(f"kafka-clients-{KAFKA}.jar")
     path = f"{clients}:{class_path(KAFKA, 'tools')}"
     jvm = [java(), *java_program.SMALL_JVM, *logging_options(KAFKA), "-cp", path]
@@ -42,7 +42,7 @@ def command(library: str, state: Path, bootstrap: str, source: str, target: str,
 
 
 class Copier:
-    """One copier, whichever process it is at the moment."""
+    """One copier, over several processes."""
 
     def __init__(self, library: str, directory: Path, bootstrap: str, source: str) -> None:
         self.library = library
@@ -50,13 +50,13 @@ class Copier:
         self.target = f"{source}-{library}"
         self.killed = 0
         self.starts = 0
-        self._log = directory / f"{library}.log"  # what brokers must not say, clients may: not one of their logs
+        self._log = directory / f"{library}.log"  # clients may log what brokers must not
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._command = command(library, directory / "state", bootstrap, source, self.target, self.group)
         self._process: subprocess.Popen[bytes] | None = None
 
     def keep_running(self) -> None:
-        """Start it when it does not run: it was killed, gave up, or thought that it was done."""
+        """Start it if it is not running: it was killed, gave up, or reached the end."""
         if self._process is not None and self._process.poll() is None:
             return
         self.starts += 1
@@ -75,7 +75,7 @@ class Copier:
             self.killed += 1
 
     def end(self, wait_s: float = 180) -> None:
-        """Close its standard input, and wait; the one that does not read it has ended of itself."""
+        """Close its standard input, and wait; the one that does not read it ends by itself."""
         if self._process is not None:
             self._close()
             self._process.wait(wait_s)
@@ -85,5 +85,5 @@ class Copier:
             self._process.stdin.close()
 
     def tail(self) -> str:
-        """The end of what it complained about."""
+        """The last lines of its error output."""
         return self._log.read_text(errors="replace")[-2_000:] if self._log.exists() else ""

@@ -1,6 +1,6 @@
 """File systems on loop devices that can fill up, become read-only, fail, or lose what was not synced.
 
-Zone: real. Needs root and a kernel with loop devices; a VolumeError says what is missing.
+Zone: real. Needs root and a kernel with loop devices; a VolumeError names what is missing.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 FS_IOC_SHUTDOWN = 0x8004587D
 """_IOR('X', 125, __u32), of ext4 and xfs: the file system stops at once."""
 NO_LOG_FLUSH = 2
-"""Not even its journal is written: what was not synced is gone, as after a power cut."""
+"""Its journal is not written either: data that was not synced is lost, as after a power cut."""
 BALLAST = ".ballast"
 SBIN = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
 class VolumeError(Exception):
-    """A file system of our own cannot be had here; the text says why."""
+    """No file system can be created here; the message has the reason."""
 
 
 class Volume:
@@ -59,7 +59,7 @@ class Volume:
         return state.f_bavail * state.f_frsize
 
     def fill(self, leave: int = 0) -> None:
-        """Take all space but `leave` bytes."""
+        """Fill the file system except `leave` bytes."""
         with (self.path / BALLAST).open("wb") as file:
             size = self.free - leave
             while size > 0:
@@ -71,11 +71,11 @@ class Volume:
                 size -= 1 << 20
 
     def drain(self) -> None:
-        """Give the space back."""
+        """Free the space again."""
         (self.path / BALLAST).unlink()
 
     def turn_read_only(self) -> None:
-        """What ext4 does after an error of its own: writes fail with EROFS from now on, also through open files."""
+        """Become read-only like ext4 after an error: writes fail with EROFS, also through open files."""
         self._run("mount", "-o", "remount,errors=remount-ro", str(self.path))  # a plain ro is refused: files are open
         (device,) = [line.split()[0] for line in Path("/proc/mounts").read_text().splitlines() if self._is_mine(line)]
         trigger = Path("/sys/fs/ext4") / Path(device).name / "trigger_fs_error"
@@ -88,7 +88,7 @@ class Volume:
         return line.split()[1] == str(self.path)
 
     def die(self) -> None:
-        """Everything fails with EIO from now on; nothing that was not synced reaches the image."""
+        """Let everything fail with EIO from now on; data that was not synced does not reach the image."""
         root = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(root, FS_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
@@ -96,7 +96,7 @@ class Volume:
             os.close(root)
 
     def come_back(self) -> None:
-        """After `die`, with no process left on it: mount what reached the disk."""
+        """After `die`, when no process uses it: mount the data that reached the disk."""
         self._unmount()
         self._mount()
 

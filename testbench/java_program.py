@@ -1,4 +1,4 @@
-"""Java programs of our own, compiled against Apache Kafka's client library; the classes are kept in the cache.
+"""Java programs of the bench, compiled against Apache Kafka's client library; the cache keeps the classes.
 
 Zone: real.
 """

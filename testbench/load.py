@@ -1,6 +1,6 @@
-"""Load whose acknowledged part is known, and what must be true of it after the broker came back.
+"""Load with known acknowledged records, and its check after a restart of the broker.
 
-Zone: real. Each producer writes numbered records to a partition of its own, so that order, gaps and duplicates show.
+Zone: real. Each producer writes numbered records to its own partition, so that disorder, gaps and duplicates show.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _NUMBER = struct.Struct(">qI")
 
 
 def value_of(number: int, size: int) -> bytes:
-    """Bytes that say their number, and whose checksum shows a wrong byte."""
+    """A value with its number and a checksum."""
     body = (b"%d " % number * (size // 2))[:size]
     return _NUMBER.pack(number, zlib.crc32(body)) + body
 
 
 def number_of(value: bytes) -> int:
-    """The number of a value. Raises AssertionError for one that nobody wrote."""
+    """The number of a value. Raises AssertionError if its checksum is wrong."""
     number, checksum = _NUMBER.unpack_from(value)
     assert checksum == zlib.crc32(value[_NUMBER.size :]), f"record {number} has a wrong byte"
     assert isinstance(number, int)
@@ -32,7 +32,7 @@ def number_of(value: bytes) -> int:
 
 
 class Load:
-    """A producer thread that writes until told to stop, across restarts of the broker."""
+    """A producer thread that writes until `stop`, across restarts of the broker."""
 
     def __init__(self, bootstrap: str, topic: str, *, size: int = 500, idempotent: bool = True, **options: Any) -> None:
         self.topic = topic
@@ -81,7 +81,7 @@ class Load:
         return report
 
     def wait_for(self, count: int, timeout_s: float = 60) -> None:
-        """Until so many more records are acknowledged. Raises AssertionError."""
+        """Wait for that many more acknowledged records. Raises AssertionError."""
         goal = len(self.acknowledged) + count
         done = threading.Event()
         for _ in range(int(timeout_s / 0.02)):
@@ -98,7 +98,7 @@ class Load:
 
 
 def check(bootstrap: str, load: Load, acknowledged: set[int]) -> list[int]:
-    """What was acknowledged is there, once, in order, no byte wrong. Returns what was found. Raises AssertionError."""
+    """Check that acknowledged records are there, once, in order, unharmed; returns them. Raises AssertionError."""
     found = [number_of(each.value or b"") for each in Confluent().read(bootstrap, load.topic)]
     missing = acknowledged - set(found)
     assert not missing, f"{len(missing)} acknowledged records are lost, the first is {min(missing)} of {load.sent}"

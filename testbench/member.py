@@ -1,6 +1,6 @@
-"""One member of a consumer group, by a client nobody here wrote: `python -m testbench.member LIBRARY …`.
+"""One member of a consumer group with a third-party client: `python -m testbench.member LIBRARY …`.
 
-Zone: real. Prints what happens to it, one JSON list a line: ["owns", partitions, generation] (generation -1 when they
+Zone: real. Prints its events, one JSON list per line: ["owns", partitions, generation] (generation -1 when they
 are taken away), ["read", partition, offset, value], ["commit failed", why], ["left"]. Arguments: library, bootstrap
 address, group, topic, and the instance id of a static member. It commits after every poll, and leaves the group when
 its standard input ends; a static member only ends. All libraries assign by range. Members in other languages do the
@@ -19,12 +19,12 @@ from typing import Any
 
 SESSION_MS = 6000
 STATIC_SESSION_MS = 20_000
-"""A JVM must be able to come back within it, on a busy machine."""
+"""Session timeout in which a JVM can restart on a busy machine."""
 HEARTBEAT_MS = 1000
 
 
 def tell(*event: Any) -> None:
-    """One line."""
+    """Print one event."""
     print(json.dumps(event), flush=True)
 
 
@@ -66,7 +66,7 @@ def confluent(bootstrap: str, group: str, topic: str, instance: str | None, over
     consumer = Consumer(settings)
 
     def owns(_: Any, partitions: Iterable[TopicPartition]) -> None:
-        # librdkafka says it in bytes for itself only: CGMDv2:, then the generation.
+        # librdkafka has the generation only in opaque bytes: CGMDv2:, then the generation.
         (generation,) = struct.unpack_from("=i", consumer.consumer_group_metadata(), 7)
         tell("owns", sorted(each.partition for each in partitions), generation)
 
@@ -160,10 +160,10 @@ async def _aiokafka(bootstrap: str, group: str, topic: str, instance: str | None
 
 
 def _commit(commit: Callable[[], Any]) -> None:
-    """A commit that a rebalance, or a coordinator that is gone, makes fail: the records come again."""
+    """Report a commit that failed, by a rebalance or a lost coordinator: the records will be read again."""
     try:
         commit()
-    except Exception as error:  # whatever the library raises
+    except Exception as error:  # the libraries raise different types
         tell("commit failed", str(error))
 
 

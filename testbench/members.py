@@ -1,4 +1,4 @@
-"""Members of one consumer group as processes of their own: started, killed, and watched.
+"""Members of one consumer group as separate processes: started, killed, and watched.
 
 Zone: real.
 """
@@ -21,7 +21,7 @@ WAIT_S = 180
 
 
 def command(library: str) -> list[str]:
-    """How a member by this library is started; its arguments follow. Raises BenchError when something is missing."""
+    """The command of a member with this library, without its arguments. Raises BenchError if a program is missing."""
     if library.startswith("java-"):
         return java_program.command("GroupMember", version=library.removeprefix("java-"))
     if library == "kafkajs":
@@ -32,7 +32,7 @@ def command(library: str) -> list[str]:
 
 
 class MemberProcess:
-    """One member. What it said is read from a file."""
+    """One member. Its events are read from the file of its output."""
 
     def __init__(self, log: Path, library: str, bootstrap: str, group: str, topic: str, instance: str | None) -> None:
         self.library = library
@@ -46,27 +46,27 @@ class MemberProcess:
 
     @property
     def events(self) -> list[list[Any]]:
-        """All it has said."""
+        """All its events."""
         lines = self._log.read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     @property
     def owns(self) -> list[int]:
-        """The partitions it has now."""
+        """Its present partitions."""
         return next((event[1] for event in reversed(self.events) if event[0] == "owns"), [])
 
     @property
     def read(self) -> list[tuple[int, int, str]]:
-        """(partition, offset, value) of all that it has read."""
+        """(partition, offset, value) of all records that it has read."""
         return [tuple(event[1:]) for event in self.events if event[0] == "read"]  # type: ignore[misc]
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether it is running."""
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL: it says goodbye to nobody."""
+        """SIGKILL: it does not leave the group."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None
@@ -118,7 +118,7 @@ class Party:
                 member.kill()
 
     def add(self, library: str, instance: str | None = None) -> MemberProcess:
-        """One more member."""
+        """Start one more member."""
         log = self._directory / f"member{len(self.members)}.log"
         member = MemberProcess(log, library, self._bootstrap, self._group, self._topic, instance)
         self.members.append(member)
@@ -126,11 +126,11 @@ class Party:
 
     @property
     def living(self) -> Sequence[MemberProcess]:
-        """Those that run."""
+        """Members that are running."""
         return [member for member in self.members if member.alive]
 
     def await_that(self, what: str, condition: Callable[[], bool], wait_s: float = WAIT_S) -> None:
-        """Wait until something is so. Raises AssertionError."""
+        """Wait until a condition holds. Raises AssertionError."""
         deadline = time.monotonic() + wait_s
         while not condition():
             said = "\n".join(member.said() for member in self.members)
@@ -138,7 +138,7 @@ class Party:
             time.sleep(0.1)
 
     def await_shared(self, partitions: int) -> None:
-        """Wait until each partition has exactly one owner, and everybody has some."""
+        """Wait until each partition has exactly one owner, and each member has partitions."""
 
         def shared() -> bool:
             owned = [member.owns for member in self.living]
@@ -147,7 +147,7 @@ class Party:
         self.await_that("each partition has one owner", shared)
 
     def await_calm(self, calm_s: float = 3) -> None:
-        """Wait until nobody is given or taken anything for a while: a library may join again after all is well."""
+        """Wait until no assignment changes for a while: a library may join again after a stable generation."""
         last, since = -1, time.monotonic()
 
         def calm() -> bool:
@@ -160,7 +160,7 @@ class Party:
         self.await_that(f"no rebalance for {calm_s} s", calm)
 
     def owned_twice(self) -> list[str]:
-        """What must be empty: see `owned_twice`. A static member is one and the same before and after a restart."""
+        """Violations, see `owned_twice`. A static member counts as the same member after a restart."""
         said: dict[str, list[list[Any]]] = defaultdict(list)
         for number, member in enumerate(self.members):
             said[member.instance or f"{member.library} ({number})"] += member.events
@@ -168,10 +168,10 @@ class Party:
 
     @property
     def generations(self) -> list[int]:
-        """All in which anybody had anything, in order."""
+        """All generations with assigned partitions, in order."""
         events = (event for member in self.members for event in member.events if event[0] == "owns" and event[1])
         return sorted({event[2] for event in events})
 
     def values(self) -> set[str]:
-        """Everything that anybody has read."""
+        """All records that the members have read."""
         return {value for member in self.members for _, _, value in member.read}

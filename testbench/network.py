@@ -1,8 +1,8 @@
-"""Hosts in network namespaces of their own behind one switch, whose wires can be cut, thinned out and healed.
+"""Hosts in separate network namespaces on one switch, whose wires can be cut, made lossy and healed.
 
-Zone: real. Needs root, iproute2, nftables and util-linux; a NetworkError says what is missing. Every wire fault is made
-in ONE place, the switch (nftables' bridge family), so a cut may go one way; only faults between processes of one host
-(`silence`) are made in that host. Nothing touches the machine's own network: there is no route in or out.
+Zone: real. Needs root, iproute2, nftables and util-linux; a NetworkError names what is missing. Faults of wires are
+rules of the switch (nftables' bridge family), so a cut may have one direction; only faults between processes of one
+host (`silence`) are rules in that host. The machine's own network is not affected: there is no route in or out.
 
 Commands run in a host by `nsenter --net`, never by `ip netns exec`: that one clones the mount namespace, and the copy
 keeps every loop-mounted volume busy until the last such process has ended.
@@ -48,7 +48,7 @@ table inet faults {
 
 
 class NetworkError(Exception):
-    """A network of our own cannot be had here; the text says why."""
+    """No network can be created here; the message has the reason."""
 
 
 def _run(*command: str, fails: bool = False, stdin: str | None = None) -> str:
@@ -88,7 +88,7 @@ class Host:
 
     @property
     def prefix(self) -> list[str]:
-        """Words in front of a command that make it run in this host; the process id stays the command's own."""
+        """Prefix of a command that runs in this host; the process id is that of the command."""
         return _inside(self.namespace)
 
     def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -110,7 +110,7 @@ class Host:
             os.close(before)
 
     def silence(self, port: int, *, hears: bool = False, speaks: bool = False) -> None:
-        """Packets to a listening port of this host (unless it `hears`) and from it (unless it `speaks`) vanish.
+        """Drop packets to a listening port of this host (unless it `hears`) and from it (unless it `speaks`).
 
         Works for connections within the host as well. `Network.heal` ends it.
         """
@@ -119,7 +119,7 @@ class Host:
         self._nft(rules)
 
     def heal(self) -> None:
-        """No port is silenced any more."""
+        """End `silence` for all ports."""
         self._nft("flush set inet faults deaf\nflush set inet faults mute\n")
 
     def kill_connections(self, *, peer: Host | None = None, port: int | None = None) -> None:
@@ -130,7 +130,7 @@ class Host:
 
 
 class Network:
-    """The switch and its hosts. Use as a context manager, or call `close`; what a dead owner left behind is removed."""
+    """The switch and its hosts. A context manager, or call `close`. Removes leftovers of dead owners."""
 
     def __init__(self, hosts: int = 0) -> None:
         self._check()
@@ -165,53 +165,53 @@ class Network:
         _run(*_inside(self.namespace), "nft", "-f", "-", stdin=rules)
 
     def add(self) -> Host:
-        """One more host; its number is its place in `hosts`."""
+        """Add a host; its number is its index in `hosts`."""
         host = Host(self, len(self.hosts))
         self.hosts.append(host)
         return host
 
     def cut(self, source: Host, target: Host) -> None:
-        """Packets from one host to another vanish silently; those the other way still pass."""
+        """Drop packets from one host to another; those in the other direction still pass."""
         self._nft(f"add element bridge faults cut {{ {source.wire} . {target.wire} }}\n")
 
     def cut_both(self, one: Host, other: Host) -> None:
-        """Nothing passes between two hosts."""
+        """Drop all packets between two hosts."""
         self.cut(one, other)
         self.cut(other, one)
 
     def isolate(self, host: Host) -> None:
-        """A host hears nobody and nobody hears it; its link stays up."""
+        """Cut a host off in both directions; its link stays up."""
         self.split([host], [other for other in self.hosts if other is not host])
 
     def split(self, some: list[Host], others: list[Host]) -> None:
-        """Nothing passes between two groups."""
+        """Drop all packets between two groups of hosts."""
         for one in some:
             for other in others:
                 self.cut_both(one, other)
 
     def lose(self, source: Host, target: Host, percent: int) -> None:
-        """So many of a hundred packets from one host to another vanish."""
+        """Drop that percentage of the packets from one host to another."""
         match = f"iifname {source.wire} oifname {target.wire}"
         self._nft(f"add rule bridge faults loss {match} numgen random mod 100 < {percent} drop\n")
 
     def link_down(self, host: Host) -> None:
-        """The cable is out: unlike a cut, the host sees that it lost its carrier."""
+        """Take the link down: unlike a cut, the host sees the loss of its carrier."""
         _run("ip", "-n", self.namespace, "link", "set", host.wire, "down")
 
     def link_up(self, host: Host) -> None:
-        """The cable is in again."""
+        """Take the link up."""
         _run("ip", "-n", self.namespace, "link", "set", host.wire, "up")
 
     def heal(self) -> None:
-        """All wires as new. Connections that lived through it resume when TCP sends again: after up to the time the
-        fault took; `Host.kill_connections` ends the wait."""
+        """End all faults of wires. Connections that survived resume with TCP's next retransmission, which may take as
+        long as the fault; `Host.kill_connections` ends the wait."""
         self._nft("flush set bridge faults cut\nflush chain bridge faults loss\n")
         for host in self.hosts:
             self.link_up(host)
             host.heal()
 
     def close(self) -> None:
-        """End every process that still runs in one of the hosts, and remove them; fine when it was done before."""
+        """End every process in the hosts, and remove the hosts; a second call does nothing."""
         _remove(self.name)
         self.hosts.clear()
 

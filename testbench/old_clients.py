@@ -1,8 +1,7 @@
-"""Clients of 2015 to 2018, behind one face: what they write, what they read, and their groups.
+"""Clients of 2015 to 2018 with one interface: writes, reads, and groups.
 
 Zone: real. librdkafka as it speaks to brokers of 0.9 and 0.10, kafka-python 1.4 pinned to 0.8.2, 0.9 and 0.10, Apache
-Kafka's own consumer and producer of 0.10.2 and 1.0. `python -m testbench.old_clients` brings them here, through pip and
-Maven.
+Kafka's own consumer and producer of 0.10.2 and 1.0. `python -m testbench.old_clients` fetches them with pip and Maven.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4")
 
 
 class Row(NamedTuple):
-    """A record without headers: they came with format v2."""
+    """A record without headers, which exist since format v2."""
 
     key: bytes | None
     value: bytes | None
@@ -37,7 +36,7 @@ class Row(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A record as a consumer sees it; a timestamp of None or -1: there is none."""
+    """A record that a consumer got; a timestamp of None or -1: there is none."""
 
     offset: int
     key: bytes | None
@@ -46,7 +45,7 @@ class Seen(NamedTuple):
 
 
 class OldLibrdkafka:
-    """librdkafka that does not ask the broker for its versions, but is told how old it is."""
+    """librdkafka with a configured broker version, without ApiVersions."""
 
     def __init__(self, fallback: str, format_: int) -> None:
         self.name = f"librdkafka-{fallback}"
@@ -94,7 +93,7 @@ class OldLibrdkafka:
         raise ClientFailure(f"{self.name}: no end of {topic} in {WAIT_S} s")
 
     def read_in_group(self, bootstrap: str, topic: str, group: str, count: int) -> list[bytes | None]:
-        """The next records of the group, whose positions are committed then. Raises ClientFailure."""
+        """Read the next records of the group, and commit their positions. Raises ClientFailure."""
         consumer = self._consumer(bootstrap, group, **{"auto.offset.reset": "earliest"})
         found: list[Any] = []
         try:
@@ -126,7 +125,7 @@ def _polled(consumer: Any) -> Any:
 
 
 class OldKafkaPython:
-    """kafka-python 1.4, told how old the broker is."""
+    """kafka-python 1.4, with a configured broker version."""
 
     def __init__(self, version: tuple[int, ...], format_: int) -> None:
         self.name = "kafka-python-" + ".".join(map(str, version))
@@ -144,12 +143,12 @@ class OldKafkaPython:
         return [Seen(offset, _bytes(key), _bytes(value), stamp) for offset, key, value, stamp in found]
 
     def read_in_group(self, bootstrap: str, topic: str, group: str, count: int) -> list[bytes | None]:
-        """The next records of the group, whose positions are committed then. Raises ClientFailure."""
+        """Read the next records of the group, and commit their positions. Raises ClientFailure."""
         found = self._run("group", bootstrap, topic=topic, group=group, count=count)
         return [_bytes(value) for value in found]
 
     def commit(self, bootstrap: str, topic: str, group: str, offset: int) -> int | None:
-        """Commit a position without being a member; the one that was there before. Raises ClientFailure."""
+        """Commit a position without membership. Returns the one before. Raises ClientFailure."""
         before: int | None = self._run("commit", bootstrap, topic=topic, group=group, offset=offset)
         return before
 
@@ -166,7 +165,7 @@ class OldKafkaPython:
 
 
 class OldJava:
-    """Apache Kafka's own client of long ago."""
+    """An old version of Apache Kafka's own client."""
 
     def __init__(self, version: str, format_: int) -> None:
         self.name = f"java-{version}"
@@ -187,7 +186,7 @@ class OldJava:
         return found
 
     def read_in_group(self, bootstrap: str, topic: str, group: str, count: int) -> list[bytes | None]:
-        """The next records of the group, whose positions are committed then. Raises ClientFailure."""
+        """Read the next records of the group, and commit their positions. Raises ClientFailure."""
         return [_bytes(line) for line in self._run("", "group", bootstrap, topic, group, str(count))]
 
     def _run(self, given: str, *words: str) -> list[str]:
@@ -213,7 +212,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def kafka_python_home() -> Path:
-    """The directory that kafka-python 1.4 is in. Raises BenchError when it was not brought here."""
+    """The directory of kafka-python 1.4. Raises BenchError if it was not fetched."""
     directory = cache() / "kafka-python-1.4.7"
     if not (directory / ".complete").exists():
         raise BenchError(f"kafka-python 1.4.7 is not in {cache()}: run  testbench/setup")
@@ -221,7 +220,7 @@ def kafka_python_home() -> Path:
 
 
 def fetch() -> None:
-    """Bring the old clients into the cache. Raises BenchError."""
+    """Fetch the old clients into the cache. Raises BenchError."""
     for version in JAVA_VERSIONS:
         packages.fetch_clients(version)
     directory = cache() / "kafka-python-1.4.7"

@@ -1,7 +1,6 @@
-"""An Ottla broker as a process of its own, for tests and measurements that treat it as a black box.
+"""An Ottla broker as a separate process, for tests and measurements that treat it as a black box.
 
-Zone: real. Starting one lives here; what all servers have in common is in process.py. Nothing of the broker is
-imported.
+Zone: real. Starts a broker; process.py has the parts common to all servers. Nothing of the broker is imported.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class OttlaNode(ManagedProcess):
     """`ottla up` on a data directory. Use as a context manager, or `start` and `stop`; `start` again is a restart."""
 
     def __init__(self, data: Path, settings: dict[str, str] | None = None, *, log: Path | None = None) -> None:
-        # The log may lie on another file system than the data.
+        # The log may be on another file system than the data.
         super().__init__("the broker", log or data.with_name(data.name + ".log"))
         self.data = data
         self.settings = settings or {}
@@ -32,7 +31,7 @@ class OttlaNode(ManagedProcess):
         return f"{HOST}:{self.port}"
 
     def start(self, wait_s: float = 180) -> None:
-        """Start, and wait until the broker says that it is ready. Raises NodeError."""
+        """Start, and wait until the broker reports that it is ready. Raises NodeError."""
         ready = self.log.with_suffix(".ready")
         ready.unlink(missing_ok=True)
         self.launch(self._command(ready))

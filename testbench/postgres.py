@@ -1,9 +1,9 @@
 """PostgreSQL from Debian's package: a private server for tests, which may be killed at any moment.
 
-Zone: real. Where its programs are, who it runs as and how it dies live here; nothing of the sink.
+Zone: real. Finds its programs and its user, starts and kills it; independent of the sink.
 
-PostgreSQL refuses to run as root, so as root it is started as another user, in a directory of that user's. Its disk is
-not synced: what is tested are kills of processes, which the page cache survives.
+PostgreSQL refuses to run as root, so as root it is started as another user, in a directory of that user. It does not
+sync: tests only kill processes, which the page cache survives.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SETTINGS: Final = {
 
 
 class Postgres(ManagedProcess):
-    """One server with one database, `postgres`, open to everybody on this machine. Settings are the server's own."""
+    """One server with one database, `postgres`, open to all users of this machine. Settings are the server's own."""
 
     def __init__(self, settings: dict[str, str] | None = None) -> None:
         """Raises BenchError when it is not installed."""
@@ -70,7 +70,7 @@ class Postgres(ManagedProcess):
         return f"postgresql://postgres@{HOST}:{self.port}/postgres"
 
     def start(self, wait_s: float = 180) -> None:
-        """Start, and wait until it takes connections; recovery after a kill included. Raises NodeError."""
+        """Start, and wait until it accepts connections, after recovery from a kill. Raises NodeError."""
         words = [str(self._programs / "postgres"), "-D", str(self.data), "-p", str(self.port)]
         for key, value in {**self._settings, "unix_socket_directories": str(self.directory)}.items():
             words += ["-c", f"{key}={value}"]
@@ -85,13 +85,13 @@ class Postgres(ManagedProcess):
         return True
 
     def stop(self, wait_s: float = 180) -> None:
-        """End its connections, and it; SIGTERM alone would wait until the last client has gone. Raises NodeError."""
+        """Stop it and end its connections; with SIGTERM it would wait for the last client. Raises NodeError."""
         if self.alive:
             os.kill(self.pid, signal.SIGINT)
         super().stop(wait_s)
 
     def kill(self) -> None:
-        """SIGKILL to the server and all its backends: they live in sessions of their own, and would finish a commit."""
+        """SIGKILL to the server and all its backends, which have their own sessions and could finish a commit."""
         if self.alive:
             backends = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
             os.kill(self.pid, signal.SIGSTOP)  # no new ones
@@ -101,7 +101,7 @@ class Postgres(ManagedProcess):
         super().kill()
 
     def execute(self, statement: str, *values: object) -> list[tuple[object, ...]]:
-        """Rows of a statement, on a connection of its own."""
+        """Rows of a statement, on a new connection."""
         with psycopg.connect(self.conninfo, autocommit=True) as connection:
             cursor = connection.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
@@ -125,7 +125,7 @@ class Postgres(ManagedProcess):
 
 
 def programs() -> Path:
-    """The directory of initdb and postgres: Debian keeps them off the PATH. Raises BenchError."""
+    """The directory of initdb and postgres, which Debian does not add to PATH. Raises BenchError."""
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda each: float(each.parent.name))
     if found := shutil.which("initdb"):
         installed.append(Path(found).resolve().parent)
@@ -142,7 +142,7 @@ def _somebody() -> str:
 
 
 def _as_somebody() -> list[str]:
-    """What to put before a command so that it does not run as root."""
+    """Prefix of a command so that it does not run as root."""
     if os.geteuid():
         return []
     user = pwd.getpwnam(_somebody())

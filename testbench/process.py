@@ -1,6 +1,6 @@
 """A server as a process that tests start, stop, kill and pause, here or in a network namespace; and its log.
 
-Zone: real. Nothing of any one server lives here.
+Zone: real. Contains nothing specific to one server.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 COMPLAINT = re.compile(r"Traceback \(most recent call last\)|AssertionError|\b(?:FATAL|CRITICAL)\b")
-"""Lines that an Ottla broker must not write, whatever happens to it."""
+"""Lines that an Ottla broker must never write."""
 
 
 class NodeError(Exception):
-    """A server did not start, or did not end as it should have; the text holds the end of its log."""
+    """A server did not start, or did not end properly; the message has the end of its log."""
 
 
 class ManagedProcess:
-    """One server. `log` gets what every start of it writes to standard error, one after the other."""
+    """One server. `log` has the standard error of all its starts, one after the other."""
 
     def __init__(self, name: str, log: Path, prefix: Sequence[str] = ()) -> None:
         self.name = name
         self.log = log
         self.started_s = 0.0
-        """How long the last start took until it was ready, in seconds."""
+        """Seconds from the last start until it was ready."""
         self._prefix = list(prefix)
         self._process: subprocess.Popen[bytes] | None = None
 
     def launch(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Start the command; it may not be ready yet."""
         with self.log.open("ab") as log:
-            # A group of its own: Ctrl-C in the terminal is for whoever started us, who then stops the server.
+            # A separate process group: Ctrl-C in the terminal reaches only the test, which then stops the server.
             self._process = subprocess.Popen(
                 [*self._prefix, *command],
                 stdin=subprocess.DEVNULL,
@@ -46,7 +46,7 @@ class ManagedProcess:
             )
 
     def await_ready(self, ready: Callable[[], bool], wait_s: float, pause_s: float = 0.01) -> None:
-        """Ask again and again whether it is ready. Raises NodeError when it ends first, or takes too long."""
+        """Wait until it is ready. Raises NodeError when it ends first, or takes too long."""
         began = time.monotonic()
         while not ready():
             if not self.alive:
@@ -90,17 +90,17 @@ class ManagedProcess:
             raise NodeError(f"{self.name} ended with exit code {process.returncode}:\n{self.tail()}")
 
     clean_exits: tuple[int, ...] = (0,)
-    """What SIGTERM may lead to."""
+    """Allowed exit codes after SIGTERM."""
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone; fine if it has ended."""
+        """SIGKILL, and wait until the process is gone; does nothing if it has ended."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP, and wait until every thread stands still: system calls that were under way have ended by then."""
+        """SIGSTOP, and wait until every thread has stopped: system calls that were under way have ended by then."""
         stand_still(self.pid)
 
     def resume(self) -> None:
@@ -114,7 +114,7 @@ class ManagedProcess:
             return file.read().decode(errors="replace")
 
     def wait_until_says(self, text: str, since: int = 0, wait_s: float = 180) -> None:
-        """Until the log holds a text behind a position. Raises NodeError."""
+        """Wait until the log has a text after a position. Raises NodeError."""
         deadline = time.monotonic() + wait_s
         while text not in self.said(since):
             if time.monotonic() > deadline:
@@ -131,7 +131,7 @@ class ManagedProcess:
         return "\n".join(self.said().splitlines()[-lines:]) if self.log.exists() else ""
 
     def complaints(self, since: int = 0) -> list[str]:
-        """What must not happen: a process that is gone, tracebacks in its log."""
+        """Complaints: an ended process, tracebacks in its log."""
         found = [] if self.alive else [f"{self.name}: the process is gone"]
         return found + [line for line in self.said(since).splitlines() if COMPLAINT.search(line)]
 

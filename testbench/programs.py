@@ -1,8 +1,8 @@
 """Programs of the test bench in other languages: by kafkajs (node) and by franz-go (go, kfake).
 
-Zone: real. Their packages come through npm and Go's own client, of the versions in their lock files; what was made of
-them is kept in the cache. `python -m testbench.programs` makes everything beforehand;
-`--has-go` only tells by its exit code whether there is a Go that can.
+Zone: real. npm and Go fetch their packages, in the versions of their lock files; the cache keeps the built programs.
+`python -m testbench.programs` builds everything beforehand; `--has-go` only returns by its exit code whether a suitable
+Go is installed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _found(command: str, package: str) -> str:
 
 
 def _made(language: str, make: Callable[[Path], None]) -> Path:
-    """The directory with everything of one language, made anew when a source file has changed."""
+    """The directory with the programs of one language, built again when a source file has changed."""
     sources = sorted(path for path in (HERE / language).iterdir() if path.is_file())
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:12]
     target = cache() / f"{language}-{digest}"
@@ -62,7 +62,7 @@ def _made(language: str, make: Callable[[Path], None]) -> Path:
         for path in sources:
             shutil.copy(path, fresh)
         make(fresh)
-        if not target.exists():  # somebody else may have been quicker
+        if not target.exists():  # another process may have built it at the same time
             fresh.rename(target)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -75,7 +75,7 @@ def _install_packages(directory: Path) -> None:
 
 
 def go(oldest: tuple[int, int] = GO) -> str | None:
-    """A Go that is new enough: of the machine, or the wheel in this environment."""
+    """A Go that is new enough: that of the machine, or the wheel in this environment."""
     places = (os.environ.get("PATH", os.defpath), "/usr/local/go/bin", str(Path(sys.executable).parent))
     for place in places:
         path = shutil.which("go", path=place)

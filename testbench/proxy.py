@@ -1,6 +1,6 @@
-"""A TCP proxy that breaks connections, damages bytes and holds them back: a network's faults without its privileges.
+"""A TCP proxy that breaks connections, damages bytes and delays them: network faults without root.
 
-Zone: real. What is held back is not lost: as with TCP itself, it arrives when the fault is over.
+Zone: real. Delayed bytes are not lost: as with TCP itself, they arrive when the fault is over.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class Proxy:
         return f"127.0.0.1:{self.port}"
 
     def hold(self, forward: bool = True, back: bool = True) -> None:
-        """Pass nothing on any more, in these directions."""
+        """Hold bytes back in these directions."""
         self._do(lambda: self._set_held(self._held[True] or forward, self._held[False] or back))
 
     def release(self) -> None:
-        """Pass everything on again, what was held back first."""
+        """Forward again, first the bytes that were held back."""
         self._do(lambda: self._set_held(False, False))
 
     def cut(self) -> None:
-        """Reset every connection; new ones are welcome."""
+        """Reset every connection; new ones are accepted."""
         self._do(self._close_all)
 
     def refuse(self, refusing: bool = True) -> None:
@@ -69,9 +69,9 @@ class Proxy:
         self._do(lambda: setattr(self, "_refusing", refusing))
 
     def damage(self, what: bytes) -> None:
-        """The next time that these bytes come by on their way to the target, they arrive as zeros; once.
+        """Replace the next occurrence of these bytes on their way to the target with zeros, once.
 
-        They are looked for in what one system call has read: let them be short, and nothing else under way.
+        Only within the bytes of one system call: use short bytes, and no other traffic.
         """
         self._do(lambda: setattr(self, "_damaged", what))
 
@@ -98,7 +98,7 @@ class Proxy:
                     action, done = self._todo.pop(0)
                     action()
                     done.set()
-                    break  # what was selected before may be closed now
+                    break  # sockets that were selected before may be closed now
                 if key.fileobj is self._listener:
                     self._accept()
                 elif isinstance(key.data, _Pipe):

@@ -1,6 +1,6 @@
 """Three Ottla brokers by either engine on 127.0.0.1, their metadata store open to any ZooKeeper client.
 
-Zone: real. What tests of whole clusters share: starting one, what its store holds, what Metadata says.
+Zone: real. Shared by tests of whole clusters: starts one, reads its store and its Metadata.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAIT_S = 180
 
 
 class Znode(NamedTuple):
-    """What a node holds, and how often it was written."""
+    """The data of a node, and its version."""
 
     data: bytes
     version: int
@@ -48,7 +48,7 @@ class Trio:
         self.store = store
         """`host:port[/chroot]` of the metadata store."""
         self.digest = digest
-        """What clients of the store show to it, where they have to."""
+        """The credentials of clients of the store, where they need some."""
         self._directory = directory
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": 5_000})
 
@@ -71,14 +71,14 @@ class Trio:
             return found
 
     def metadata(self, wait_s: float = 5) -> ClusterMetadata | None:
-        """What some broker says; None when none answers."""
+        """Metadata of any broker; None when none answers."""
         try:
             return self.admin.list_topics(timeout=wait_s)
         except KafkaException:
             return None
 
     def wait_until(self, what: str, true: Callable[[ClusterMetadata], bool], wait_s: float = WAIT_S) -> ClusterMetadata:
-        """The first metadata of which it is true. Raises AssertionError."""
+        """Wait for metadata with a property, and return it. Raises AssertionError."""
         deadline = time.monotonic() + wait_s
         seen = None
         while time.monotonic() < deadline:
@@ -89,7 +89,7 @@ class Trio:
         raise AssertionError(f"not within {wait_s} s: {what}; metadata: {_shown(seen)}")
 
     def wait_whole(self, *topics: str) -> ClusterMetadata:
-        """Until all brokers are there and these topics have all their replicas in sync."""
+        """Wait until all brokers are registered, and these topics have all replicas in sync."""
 
         def whole(seen: ClusterMetadata) -> bool:
             return (
@@ -107,7 +107,7 @@ class Trio:
     def coordinator_of(self, group: str) -> int:
         """The broker that coordinates a group: the leader of the partition that Java's hash of its name falls into.
 
-        Asked of metadata: librdkafka's admin client goes on asking the broker that once was the coordinator.
+        Found through metadata, because librdkafka's admin client keeps asking a former coordinator.
         """
         number = 0
         for character in group:
@@ -148,7 +148,7 @@ def _shown(seen: ClusterMetadata | None) -> Any:
 
 
 def _up(directory: Path, settings: dict[str, str]) -> OttlaUp:
-    """`ottla up`, started. A port that was free a moment ago may be taken by now: then once more."""
+    """Start `ottla up`, and retry when a port that was free before is taken by now."""
     for attempt in range(3):
         up = OttlaUp(directory / f"up{attempt}" if attempt else directory, settings=settings)
         try:
@@ -163,7 +163,7 @@ def _up(directory: Path, settings: dict[str, str]) -> OttlaUp:
 
 @contextlib.contextmanager
 def trio(engine: str, directory: Path, settings: dict[str, str] | None = None) -> Iterator[Trio]:
-    """Three brokers, started; killed at the end."""
+    """Start three brokers; kill them at the end."""
     own = SETTINGS | (settings or {})
     with contextlib.ExitStack() as stack:
         if engine == "embedded":

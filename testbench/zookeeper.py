@@ -1,6 +1,6 @@
 """ZooKeeper from Debian's package: one server or an ensemble, on this machine or in network namespaces.
 
-Zone: real. Configuration, starting, stopping, killing and pausing of servers live here; nothing of the broker.
+Zone: real. Configures, starts, stops, kills and pauses servers; independent of the broker.
 
     with ZooKeeper(directory, servers=3) as zookeeper:
         client = KazooClient(zookeeper.connect)
@@ -26,7 +26,7 @@ JARS: Final = Path("/usr/share/java")
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _SHELL: Final = "org.apache.zookeeper.ZooKeeperMain"
 _JVM: Final = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""A small heap and the quick compiler: a server is up in half the time, and is killed often."""
+"""A small heap and the quick compiler halve the start time of servers, which are killed often."""
 
 
 class Server(ManagedProcess):
@@ -64,11 +64,11 @@ class Server(ManagedProcess):
         self.await_ready(lambda: self.mode() != "", wait_s, 0.05)
 
     def mode(self) -> str:
-        """`standalone`, `leader`, `follower`, or nothing while it does not serve. It must be reachable from here."""
+        """`standalone`, `leader`, `follower`, or empty while it does not serve. It must be reachable from here."""
         return next((line[6:] for line in self.ask("srvr").splitlines() if line.startswith("Mode: ")), "")
 
     def ask(self, word: str) -> str:
-        """The answer to a four-letter word; nothing when there is none within two seconds."""
+        """The answer to a four-letter word; empty when there is none within two seconds."""
         answer = b""
         try:
             with socket.create_connection((self.address, self.port), 2) as line:
@@ -115,7 +115,7 @@ class ZooKeeper:
 
     @property
     def leader(self) -> Server:
-        """The server that decides now; the only one, when there is one. Raises BenchError while there is none."""
+        """The present leader, or the only server. Raises BenchError while there is none."""
         for server in self.servers:
             if server.alive and server.mode() in ("leader", "standalone"):
                 return server
@@ -130,7 +130,7 @@ class ZooKeeper:
             server.await_ready(lambda server=server: server.mode() != "", wait_s, 0.05)  # type: ignore[misc]
 
     def chroot(self, path: str) -> str:
-        """Make a path, and give the connect string of those who live below it."""
+        """Create a path, and return the connect string with it as chroot."""
         client = KazooClient(self.connect)
         client.start(20)
         try:
@@ -178,9 +178,9 @@ def shell(connect: str, *words: str) -> list[str]:
 
 
 def class_path() -> str:
-    """ZooKeeper's jar, a logger's, and what the shell needs besides. Raises BenchError naming what to install."""
+    """The jars of ZooKeeper, a logger, and the shell. Raises BenchError with the packages to install."""
     zookeeper = JARS / "zookeeper.jar"
-    logger = JARS / "slf4j-simple.jar"  # without it ZooKeeper says nothing at all
+    logger = JARS / "slf4j-simple.jar"  # without it ZooKeeper logs nothing
     for jar in (zookeeper, logger):
         if not jar.exists():
             raise BenchError(f"{jar} is missing: run testbench/setup (Debian: apt-get install zookeeper)")

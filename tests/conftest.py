@@ -1,4 +1,4 @@
-"""Fixtures of more than one room."""
+"""Fixtures that several test folders use."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from testbench.apache_kafka.packages import BenchError
 from testbench.postgres import Postgres
 from testbench.zookeeper import ZooKeeper
 
-# A test's time never decides: machines differ, and are busy. The examples are the same every time, so that a change is
-# judged by what it changes; `make explore` draws new ones until it is stopped.
+# No deadline per example, because machines differ and are busy. The examples are the same in every run, so that a
+# failure is caused by the change under test; `make explore` draws new ones until it is stopped.
 settings.register_profile("ottla", deadline=None, derandomize="EXPLORE" not in os.environ)
 settings.load_profile("ottla")
 
 
-# A suite that a script starts in the background inherits an ignored SIGINT, and its children would inherit that, too:
-# what they do on Ctrl-C is tested. A handler of Python's is the default action again in a program that is executed.
+# A suite that a script starts in the background inherits an ignored SIGINT, and its children would inherit it as well,
+# but tests send them SIGINT. With a Python handler here, an executed program starts with the default action again.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test that cannot run here fails and says why; it is never passed over in silence."""
+    """Fail a test that cannot run here, with the reason. Tests are never skipped silently."""
     if item.get_closest_marker("root") is not None and os.geteuid() != 0:
         pytest.fail("mounts file systems, which needs root: run make test as root, in a container for example", False)
 
@@ -40,7 +40,7 @@ GOLDEN = Path(__file__).parent / "data" / "golden"
 
 
 class GoldenRecord(NamedTuple):
-    """A record as Apache Kafka's consumer saw it."""
+    """A record as Apache Kafka's consumer received it."""
 
     partition: int | None
     offset: int
@@ -61,7 +61,7 @@ class Golden:
         """The untarred log directory, for reading."""
 
     def dump(self) -> str:
-        """What Apache Kafka's dump tool printed about it."""
+        """The output of Apache Kafka's dump tool."""
         (path,) = GOLDEN.glob(f"*/{self.name}.dump.txt*")
         return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
 
@@ -106,7 +106,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Golden]:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """One ZooKeeper server for all tests, each with a path of its own; a failure says what to install."""
+    """One ZooKeeper server for all tests, each with a path of its own; a failure names the package to install."""
     try:
         with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
             yield server
@@ -116,7 +116,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """One PostgreSQL server for all tests, each with tables of its own; a failure says what to install."""
+    """One PostgreSQL server for all tests, each with tables of its own; a failure names the package to install."""
     try:
         with Postgres() as server:
             yield server

@@ -1,4 +1,4 @@
-"""What people meet first: contributing rules, workflows, templates and packaging name things that exist."""
+"""The first files that people meet (contributing rules, workflows, templates, packaging) name things that exist."""
 
 from __future__ import annotations
 

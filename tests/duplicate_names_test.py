@@ -1,4 +1,4 @@
-"""Names that come more than once, found without keeping the names.
+"""Names that occur more than once, found without storing all names.
 
 Zone: pure.
 """
@@ -35,5 +35,5 @@ def test_each_is_found_once_among_thousands():
     assert find(names, names[100:200], names[150:160]) == {hash(name) for name in names[100:200]}
 
 
-def test_nothing_repeats_nothing():
+def test_no_names_have_no_repetition():
     assert find() == set()

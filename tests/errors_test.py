@@ -1,4 +1,4 @@
-"""Texts of errors are cut where they are made.
+"""Texts of errors are cut when the error is created.
 
 Zone: pure.
 """
@@ -20,7 +20,7 @@ def test_a_text_is_cut_between_characters(character: str) -> None:
             assert cut.endswith(character + "…")
 
 
-def test_a_text_that_fits_stays() -> None:
+def test_a_text_that_fits_is_not_cut() -> None:
     assert cut_text("漢" * 10, 30) == "漢" * 10
     assert cut_text("漢" * 10, 29) == "漢" * 8 + "…"
     assert cut_text("a" * 10, 9, "") == "a" * 9

@@ -1,4 +1,4 @@
-"""Several answers into one: in their order, once all are there, and without what led to them.
+"""Several answers joined into one: in order, once all have arrived, and without references to stack frames.
 
 Zone: pure.
 """
@@ -16,7 +16,7 @@ class Local:
 
 
 def refuse(slot):
-    """Answer with an error that came through this frame; says whether the frame is still there."""
+    """Answer with an error that came through this frame. Returns a weak reference to a local value of the frame."""
     local = Local()
     frame = weakref.ref(local)
     try:

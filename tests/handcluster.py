@@ -1,4 +1,4 @@
-"""Three whole brokers on one timeline, with a metadata store that is simulated too, asked over the wire by hand.
+"""Three whole brokers on one timeline, with a simulated metadata store. Tests send requests over the wire protocol.
 
 Zone: real.
 """
@@ -50,16 +50,16 @@ class Member(Node):
         return self.store
 
     def kill(self, death: Death = Death.KILL) -> None:
-        """End the process."""
+        """Kill the process."""
         self.machine.end(death)
 
     def replace_disk(self) -> None:
-        """Another disk, with nothing on it, while no process runs."""
+        """Replace the disk by an empty one, while no process runs."""
         self.drive = Drive("data")
         self.machine.drives = [self.drive]
 
     def begin_stop(self) -> list[object]:
-        """Begin a clean stop; the list gets what the broker says at its end."""
+        """Begin a clean stop. The list gets the last messages of the broker."""
         told: list[object] = []
         self.process.post(0, "stop", self.broker.stop, told.append)
         return told
@@ -70,14 +70,14 @@ class Member(Node):
         self.machine.end(Death.STOP)
 
     def stop(self) -> list[object]:
-        """A clean stop; what the broker said at its end."""
+        """Stop the broker cleanly. Returns its last messages."""
         told = self.begin_stop()
         self.cluster.until(lambda: bool(told), "the broker stops")
         self.end()
         return told
 
     def partition(self, name: str, index: int = 0):
-        """The replica here."""
+        """The replica on this broker."""
         return self.broker.hosted.find(name, index)
 
     def log_bytes(self, name: str, index: int = 0) -> bytes:
@@ -104,7 +104,7 @@ class HandCluster:
         self.until(lambda: all(len(each.broker.cluster.image.brokers) == brokers for each in self), "all know all")
 
     def __iter__(self):
-        """Those that run."""
+        """The brokers that run."""
         return iter([member for member in self.members.values() if member.machine.process is not None])
 
     def __getitem__(self, number: int) -> Member:
@@ -117,7 +117,7 @@ class HandCluster:
             assert not member.machine.crashes, member.machine.crashes[0]
 
     def until(self, holds, what: str, limit_ms: int = 60_000):
-        """Let time pass until that is so; its value."""
+        """Let time pass until the condition is true. Returns its value."""
         waited = 0
         while not (value := holds()):
             self.pass_ms(10)
@@ -125,15 +125,15 @@ class HandCluster:
             assert waited < limit_ms, f"never: {what}"
         return value
 
-    # -- the usual -----------------------------------------------------------------------------------------------
+    # -- common steps ---------------------------------------------------------------------------------------------
 
     @property
     def controller(self) -> Member:
         """The member that is the controller now."""
-        return self.until(lambda: next((each for each in self if each.is_controller), None), "somebody is controller")
+        return self.until(lambda: next((each for each in self if each.is_controller), None), "there is a controller")
 
     def create(self, name: str, *assignment: tuple[int, ...], **configs: str) -> None:
-        """A topic with these replicas per partition."""
+        """Create a topic with these replicas per partition."""
         creatable = CreateTopicsRequest.CreatableTopic
         setting = CreateTopicsRequest.CreatableTopicConfig
         topic = creatable(name=name, num_partitions=-1, replication_factor=-1)
@@ -146,7 +146,7 @@ class HandCluster:
         assert response.topics[0].error_code == 0, response.topics[0]
 
     def delete(self, name: str) -> None:
-        """A topic is to go."""
+        """Delete a topic."""
         self.controller.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5)
 
     def leader(self, name: str, index: int = 0, other_than: int = 0) -> Member:
@@ -159,7 +159,7 @@ class HandCluster:
                     return member
             return None
 
-        return self.until(found, f"somebody leads {name}-{index}")
+        return self.until(found, f"{name}-{index} has a leader")
 
     def in_sync(self, name: str, *isr: int, index: int = 0) -> None:
         """Wait until the leader has this ISR confirmed."""

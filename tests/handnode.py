@@ -1,4 +1,4 @@
-"""A whole broker on simulated disk and time, asked over the wire by hand.
+"""A whole broker on simulated disk and time. Tests send requests over the wire protocol.
 
 Zone: real.
 """
@@ -45,7 +45,7 @@ class Place:
 
 
 class Caller:
-    """Another broker, or the broker itself, at the other end of a lane: it has logged in, where brokers do."""
+    """Another broker, or the broker itself, at the other end of a lane; authenticated, if the listener demands it."""
 
     principal = BROKER_PRINCIPAL
     host = "127.0.0.1"
@@ -55,7 +55,7 @@ class Caller:
 
 
 class Call:
-    """A request of one broker to another on its way; the place of its answer there."""
+    """A request of one broker to another, and the place of its answer."""
 
     def __init__(self, peer: Caller, frame: bytes, deadline_ns: int, done) -> None:
         self.peer = peer
@@ -68,7 +68,7 @@ class Call:
 
 
 class Line:
-    """One lane from one process to one node: a request after the other."""
+    """One lane from one process to one node: one request at a time."""
 
     def __init__(self, network: HandNetwork, node: int) -> None:
         self.network = network
@@ -88,7 +88,7 @@ class Line:
             process.post(DELAY_NS, "send", self._send)
 
     def _send(self) -> None:
-        """The first call leaves, if the other broker is there."""
+        """Send the first call, if the other broker runs."""
         if not self.calls or self.calls[0].sent:
             return
         other = self.network.wire.get(self.node)
@@ -106,7 +106,7 @@ class Line:
         other.process.inputs.on_frame(call, memoryview(bytearray(call.frame)))
 
     def answer(self, call: Call, content: bytes) -> None:
-        """The other broker has answered: the next one may leave."""
+        """The other broker has answered: send the next call."""
         self.network.process.post(DELAY_NS, "answer", self._answered, call, content)
 
     def _answered(self, call: Call, content: bytes) -> None:
@@ -120,7 +120,7 @@ class Line:
             self._end(Failure(Kind.TIMEOUT, "no answer in time"))
 
     def _end(self, failure: Failure) -> None:
-        """Everything on this lane fails, what was sent may have happened."""
+        """Fail all calls of this lane. Those that were sent may have taken effect."""
         calls, self.calls = self.calls, []
         for call in calls:
             kind = failure.kind if call.sent or failure.kind is Kind.NOT_DONE else Kind.NOT_DONE
@@ -138,7 +138,7 @@ DELAY_NS = 100_000
 
 
 class HandNetwork:
-    """Keeps what the broker says to its askers; carries what brokers say to each other."""
+    """Keeps the responses to clients, and carries requests between brokers."""
 
     def __init__(self, process, node_id: int = 1, wire: dict[int, HandNetwork] | None = None) -> None:
         self.process = process
@@ -147,7 +147,7 @@ class HandNetwork:
         """The networks of all brokers that can be reached."""
         self.wire[node_id] = self
         self.cut: set[int] = set()
-        """Brokers whose requests do not arrive, and who get no answers."""
+        """Brokers that are cut off: their requests do not arrive, and they get no responses."""
         self.lines: dict[Line, None] = {}
         """Lanes that end here."""
         self._lanes: dict[tuple[int, str], Line] = {}
@@ -168,7 +168,7 @@ class HandNetwork:
         self.located[node] = (host, port)
 
     def gone(self) -> None:
-        """The process is over."""
+        """The process has ended."""
         if self.wire.get(self.node_id) is self:
             del self.wire[self.node_id]
         for line in self.lines:
@@ -190,7 +190,7 @@ class HandNetwork:
         return memoryview(bytearray(frame))
 
     def release(self, slot) -> None:
-        """The gates of askers by hand stand open."""
+        """Nothing to do: the gates of these clients are always open."""
 
 
 def bytes_of(part) -> bytes:
@@ -203,10 +203,10 @@ def bytes_of(part) -> bytes:
 
 
 class Node:
-    """One broker and its askers."""
+    """One broker and its clients."""
 
     broker_secret: bytes | None = None
-    """What brokers of its cluster prove to know."""
+    """The secret of its cluster's brokers."""
 
     def __init__(self, properties: dict[str, str] | None = None, timeline: Timeline | None = None) -> None:
         self.properties = {"log.dirs": "data", "node.id": "1", **(properties or {})}
@@ -237,16 +237,16 @@ class Node:
         self.process.post(0, "start", self.broker.start, self.endpoints())
 
     def endpoints(self) -> list[Endpoint]:
-        """What the broker tells of itself."""
+        """The endpoints that the broker advertises."""
         return [Endpoint("PLAINTEXT", self.host, 9092)]
 
     @property
     def host(self) -> str:
-        """Where the broker says it is."""
+        """The host of that endpoint."""
         return "here"
 
     def wire(self) -> dict[int, HandNetwork]:
-        """Who can be called."""
+        """The brokers that can be called."""
         return {}
 
     def open_store(self):
@@ -258,7 +258,7 @@ class Node:
         self.boot()
 
     def restart_without_waiting(self) -> None:
-        """Die and begin to come back."""
+        """Kill the broker and begin its restart."""
         self.machine.end(Death.KILL)
         self.start()
 
@@ -279,7 +279,7 @@ class Node:
         assert not self.machine.crashes, self.machine.crashes[0]
 
     def send(self, request, version: int, peer: Asker | None = None, number: int = 7) -> Place:
-        """One request in a turn of its own; the answer may come later."""
+        """Send one request in a turn of its own. The answer may come later."""
         key = next(key for key, api in API_TABLE.items() if api.request is type(request))
         frame = bytearray(encode_request_header(key, version, number, "hand") + encode_bytes(request, version))
         place = Place(peer or self.peer, key, version)
@@ -292,7 +292,7 @@ class Node:
         return place
 
     def answer(self, place: Place):
-        """The decoded answer; the world runs until it is there."""
+        """The decoded answer. Time passes until it arrives."""
         waited = 0
         while not place.answered:
             self.pass_ms(10)
@@ -309,10 +309,10 @@ class Node:
         return response
 
     def ask(self, request, version: int):
-        """Request and answer."""
+        """Send a request and return its answer."""
         return self.answer(self.send(request, version))
 
-    # -- the usual requests ------------------------------------------------------------------------------------------
+    # -- common requests ---------------------------------------------------------------------------------------------
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> None:
         creatable = CreateTopicsRequest.CreatableTopic

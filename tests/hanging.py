@@ -1,6 +1,6 @@
-"""A transaction that hangs: a transactional batch that came late, so nobody is going to end what it opens.
+"""A transaction that hangs: a late transactional batch opens it, and no coordinator will end it.
 
-Zone: real. It needs a broker with `transaction.partition.verification.enable=false`: the others take no such batch.
+Zone: real. It needs a broker with `transaction.partition.verification.enable=false`: others refuse such a batch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.messages import ProduceRequest, ProduceResponse
 
 PRODUCER_ID = 900
-"""One that no coordinator knows."""
+"""A producer id that no coordinator knows."""
 EPOCH = 3
 WRITTEN_MS = 1_000
 """Milliseconds since 1970: long ago."""

@@ -1,4 +1,4 @@
-"""The numbers of the house: none is worse than its limit in tools/house.toml, and the script counts what it says."""
+"""The numbers of the house: none is worse than its limit in tools/house.toml, and the script counts correctly."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_imports_count_at_the_top_and_for_types_but_not_in_functions() -> None:
     assert module_of(text).imports(known) == {"ottla.a", "ottla.b", "ottla.c", "ottla.d"}
 
 
-def test_circles_are_told_apart_from_what_leads_to_them() -> None:
+def test_cycles_do_not_contain_what_leads_to_them() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": {"e"}, "e": {"f"}, "f": {"d"}, "g": {"a"}}
     assert find_cycles(graph) == [["d", "e", "f"], ["b", "c"]]
     assert find_cycles({"a": {"b"}, "b": set()}) == []

@@ -1,4 +1,4 @@
-"""Patterns of clients: the same names match as with a regular expression of Python, and none costs more than granted.
+"""Patterns of clients: the same names match as with Python's regular expressions, and none exceeds its allowance.
 
 Zone: real.
 """
@@ -52,9 +52,9 @@ WRONG = r"""
 
 
 @pytest.mark.parametrize("text", ["", *PATTERNS.split()])
-def test_it_matches_what_pythons_match(text: str) -> None:
+def test_it_matches_the_same_names_as_python(text: str) -> None:
     python = re.compile(text, re.ASCII if "\\" in text else 0)
-    ours = text.replace(r"\Z", r"\z")  # what RE2 calls it
+    ours = text.replace(r"\Z", r"\z")  # RE2's spelling
     for name in NAMES:
         assert matches(ours, name) == (python.fullmatch(name) is not None), (text, name)
 
@@ -73,7 +73,7 @@ BIG = ("x" * (MAX_PATTERN + 1), "(" * (MAX_DEPTH + 1) + ")" * (MAX_DEPTH + 1))
 
 
 @pytest.mark.parametrize("text", [*WRONG.split(), *BIG])
-def test_what_is_no_pattern(text: str) -> None:
+def test_malformed_patterns(text: str) -> None:
     with pytest.raises(PatternError):
         Pattern(text)
 
@@ -81,7 +81,7 @@ def test_what_is_no_pattern(text: str) -> None:
 @given(
     st.text(st.sampled_from("ab|*+?(){}[]^-.\\d1,:iQE$"), max_size=30), st.text(st.sampled_from("ab1\n-"), max_size=8)
 )
-def test_whatever_is_a_pattern_is_answered(text: str, name: str) -> None:
+def test_every_pattern_is_answered(text: str, name: str) -> None:
     try:
         pattern = Pattern(text)
     except PatternError:
@@ -105,14 +105,14 @@ def test_any_pattern_matches_as_pythons_does(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["(a+)+b", "(a|aa)*c", "(a?){100}a{100}", "(.*a){20}", "(x+x+)+y"])
-def test_what_keeps_a_backtracking_matcher_busy_for_ever_costs_little(text: str) -> None:
+def test_patterns_that_are_slow_with_backtracking_cost_little(text: str) -> None:
     pattern = Pattern(text)
     pattern.allowance = 400_000
     assert pattern.matches("a" * 150 + "x" * 50) is False
     assert pattern.allowance >= 0
 
 
-def test_what_costs_too_much_is_given_up() -> None:
+def test_a_match_that_costs_too_much_is_given_up() -> None:
     pattern = Pattern("(a|b)*a(a|b){90}")
     pattern.allowance = 50_000
     noise = "".join(random.Random(1).choices("ab", k=10_000))
@@ -121,5 +121,5 @@ def test_what_costs_too_much_is_given_up() -> None:
     assert len(pattern._known) <= 500
 
 
-def test_nothing_repeated_is_nothing_and_no_work() -> None:
+def test_repeating_nothing_costs_nothing() -> None:
     assert matches("(((){1000}){1000}){1000}", "")

@@ -33,7 +33,7 @@ def message(
 def wrapper(
     magic: int, codec: int, inner: bytes, *, offset: int = 0, timestamp: int = -1, broken: bool = True
 ) -> bytes:
-    """A compressed set; `broken`: lz4 in v0 with the header checksum that clients of that age wrote (KAFKA-3160)."""
+    """A compressed set. `broken`: lz4 in v0 with the wrong header checksum of old clients (KAFKA-3160)."""
     if codec == GZIP:
         packed = gzip.compress(inner, mtime=0)
     elif codec == SNAPPY:
@@ -51,7 +51,7 @@ Row = tuple[bytes | None, bytes | None, int]
 
 
 def message_set(magic: int, codec: int, rows: list[Row], relative: bool = True) -> bytes:
-    """What a producer sends; `relative`: inner offsets as KIP-31 wants them, else all 0, as some clients wrote."""
+    """A set as a producer sends it. `relative`: inner offsets as in KIP-31, else all 0, as some clients wrote them."""
     inner = b"".join(
         message(magic, key, value, offset=at if relative else 0, timestamp=timestamp)
         for at, (key, value, timestamp) in enumerate(rows)
@@ -62,7 +62,7 @@ def message_set(magic: int, codec: int, rows: list[Row], relative: bool = True) 
 
 
 def kept_set(magic: int, codec: int, records: Sequence[Record]) -> bytes:
-    """What a broker keeps in its log: real offsets, in a wrapper of v1 counted from 0."""
+    """A set as a broker stores it: with real offsets; inside a wrapper of v1 they count from 0."""
     base = records[0].offset if magic and codec else 0
     inner = b"".join(
         message(magic, each.key, each.value, offset=each.offset - base, timestamp=each.timestamp) for each in records
@@ -74,7 +74,7 @@ def kept_set(magic: int, codec: int, records: Sequence[Record]) -> bytes:
 
 
 def entries(content: bytes) -> Iterator[Message]:
-    """The entries of a set, wrappers as they are; each is whole and has its checksum."""
+    """The entries of a set, wrappers undecoded. Checks that each is whole and has a valid checksum."""
     pos = 0
     while pos < len(content):
         entry = message_at(content, pos)

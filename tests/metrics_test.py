@@ -1,4 +1,4 @@
-"""The registry of metrics: reading, rendering, histograms.
+"""The registry of metrics: reads, rendering, histograms.
 
 Zone: real.
 """
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ottla.metrics import Histogram, Registry
 
 
-def test_a_metric_is_read_when_somebody_looks():
+def test_a_metric_is_read_at_each_scrape():
     registry, counted = Registry(), {"n": 0}
     registry.counter("kafka_server_things_total", "Things.", lambda: counted["n"])
     assert registry.value("kafka_server_things_total") == 0
@@ -42,7 +42,7 @@ def test_the_text_that_prometheus_reads():
         registry.value("kafka_log_log_size", topic="x")
 
 
-def test_names_are_declared_once_and_counters_say_so():
+def test_a_name_is_registered_once_and_counters_end_in_total():
     registry = Registry()
     registry.gauge("a", "A.", lambda: 1)
     with pytest.raises(AssertionError, match="twice"):

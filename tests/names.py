@@ -1,4 +1,4 @@
-"""Names that a test has for itself, at a broker that it shares with others.
+"""Names that are unique to a test, for brokers that several tests share.
 
 Zone: real.
 """

@@ -1,4 +1,4 @@
-"""How much memory a piece of code takes.
+"""The peak memory of a piece of code.
 
 Zone: real.
 """
@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 
 def peak_of(call: Callable[[], object]) -> int:
-    """The most bytes that `call` has at once. Threads of brokers that other tests share can only add, so the least of
-    several counts."""
+    """The peak of the bytes that `call` allocates. Threads of shared brokers can only add to it, so the minimum of
+    several runs counts."""
     return min(_peak(call) for _ in range(5))
 
 

@@ -36,7 +36,7 @@ def as_script(directory: Path) -> str:
 
 
 def environment_of_a_newcomer(home: Path) -> dict[str, str]:
-    """An empty home and nothing of this project on the path; only what pip downloaded before is not fetched again."""
+    """An empty home and nothing of this project on the path. Only pip's cache of downloads is kept."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("OTTLA", "KAFKA", "PYTEST"))}
     for name in ("VIRTUAL_ENV", "PYTHONPATH", "JAVA_HOME", "SPARK_HOME"):
         environment.pop(name, None)
@@ -49,7 +49,7 @@ def environment_of_a_newcomer(home: Path) -> dict[str, str]:
 
 
 def run(script: str, directory: Path, environment: dict[str, str]) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr. A broker that a failing block leaves behind is ended with its whole session."""
+    """Exit code, stdout and stderr. If a block fails, its broker is killed with its whole session."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     shell = subprocess.Popen(
         ["bash", "-c", f"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}"],
@@ -98,7 +98,7 @@ def test_the_first_five_minutes(tmp_path: Path) -> None:
     assert sorted(re.findall(r"payload: (\w+)", dump)) == ["cake", "coffee", "tea"]
     assert "ready bootstrap=127.0.0.1:9192 brokers=1,2,3" in three
     assert sorted(line for line in killed.splitlines() if line in ("one", "two", "three")) == ["one", "three", "two"]
-    assert re.search(r"^Topics: +1 ", killed, flags=re.MULTILINE), "the cluster is described by who is left"
+    assert re.search(r"^Topics: +1 ", killed, flags=re.MULTILINE), "the remaining brokers describe the cluster"
     assert "Traceback" not in complaints
     assert not (clone / "ready").exists(), "the broker stopped in good order"
     assert port_is_free(9092)

@@ -1,4 +1,4 @@
-"""The generated pages of docs/ are what the rows, metrics and commands say today; `make reference` writes them."""
+"""The generated pages of docs/ match the config keys, metrics and commands; `make reference` writes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.config.rows import rows_of
 from ottla.config.topic import TopicConfig
 
 BROKER_MADE = "metrics.md"
-"""Written from the page of a broker that runs."""
+"""Generated from the metrics of a running broker."""
 
 
 def assert_current(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Old public names work, and warn."""
+"""Old public names still work, with a warning."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The site: pages are gathered with links that lead somewhere, all are in its menu, pictures are current and fit.
+"""The site: links of pages lead to files, every page is in the menu, pictures are current and their text fits.
 
-`make docs` builds it, and checks anchors as well.
+`make docs` builds the site, and checks anchors as well.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_every_picture_is_on_a_page() -> None:
     assert [name for name in drawings.DRAWINGS if f"pictures/{name})" not in pages] == []
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_text_that_does_not_fit_a_picture_is_refused() -> None:
     canvas = Canvas(100, 50, "small")
     with pytest.raises(ValueError, match="wider than its box"):
         canvas.box(0, 0, 20, 20, "too many words for it")

@@ -1,4 +1,4 @@
-"""Counts the steps of the broker's own code: instructions of Python, so that time and the machine do not matter.
+"""Counts the Python instructions of the broker's own code, which do not depend on the machine or its load.
 
 Zone: real.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def count_steps(act: Callable[[], object]) -> int:
-    """How many instructions of ottla's code `act` executes in this thread; those of the simulator do not count."""
+    """The number of instructions of ottla's code that `act` executes in this thread, without the simulator's."""
     steps = 0
 
     def local(_frame: FrameType, event: str, _: Any) -> Any:

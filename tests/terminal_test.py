@@ -1,4 +1,4 @@
-"""Output to a terminal: what comes from a cluster cannot steer it; output to anything else is left alone."""
+"""Output to a terminal: data of a cluster cannot control it; output to anything else is unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCES = Path(__file__).parent.parent / "src"
 
 
 class Screen:
-    """A pseudo-terminal: `stream` writes to it, `read` gives the bytes that arrived."""
+    """A pseudo-terminal: `stream` writes to it, `read` returns the bytes that arrived."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self.master, slave = os.openpty()
@@ -75,12 +75,12 @@ def test_text_and_bytes_to_a_terminal_pass_the_same_gate(screen: Screen) -> None
     assert screen.read() == b"two \\x1b[2J\n"
 
 
-def test_bytes_that_are_no_utf8_are_shown_as_escapes(screen: Screen) -> None:
+def test_bytes_that_are_not_utf8_are_shown_as_escapes(screen: Screen) -> None:
     screen.stream.buffer.write(b"\x9b31m \xff")
     assert screen.read() == b"\\x9b31m \\xff"
 
 
-def test_a_character_may_be_divided_between_two_writes(screen: Screen) -> None:
+def test_a_character_may_be_split_between_two_writes(screen: Screen) -> None:
     for byte in "é\u202e\n".encode():
         screen.stream.buffer.write(bytes([byte]))
     assert screen.read() == "é\\u202e\n".encode()
@@ -97,7 +97,7 @@ def test_only_the_progress_line_moves_the_cursor(screen: Screen) -> None:
     assert screen.read() == b"\r\x1b[K42 of \\x1b[2J\n"
 
 
-def test_what_is_no_terminal_is_left_alone() -> None:
+def test_output_that_is_not_a_terminal_is_unchanged() -> None:
     stream: TextIO = io.TextIOWrapper(io.BytesIO())
     assert protected(stream) is stream
 

@@ -1,6 +1,6 @@
-"""The house keeps itself in order: zones, sizes, room rules, and nothing of the machine it was built on.
+"""The rules of the code: zones, sizes, rules of packages, and no paths of the machine it was built on.
 
-Every exception stands here, with its reason.
+Every exception is listed here, with its reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONG_FILES: Final[dict[str, str]] = {}
 LONG_FUNCTIONS: Final[dict[str, str]] = {}
 
 FORBIDDEN: Final = {
-    # Zone → modules whose import would let the world in.
+    # Zone → modules that it must not import, because they give access to the world outside.
     "pure": {
         "asyncio", "concurrent", "logging", "multiprocessing", "os", "random", "select", "selectors", "shutil",
         "signal", "socket", "subprocess", "tempfile", "threading", "time",
@@ -42,7 +42,7 @@ FORBIDDEN_CALLS: Final = {
 }
 
 ZONE_OF_ROOM: Final = {
-    # What a room may be at most; a file may be stricter than its room.
+    # Package → its zone. A file may be stricter than its package.
     "broker": "deterministic", "cluster": "deterministic", "config": "real", "coordinator": "deterministic",
     "groups": "deterministic", "purgatory": "deterministic", "record": "pure", "replication": "deterministic",
     "security": "deterministic", "storage": "deterministic", "transactions": "deterministic", "wire": "pure",
@@ -96,9 +96,9 @@ def functions_of(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("path", python_files(), ids=name_of)
-def test_every_file_says_its_zone_and_keeps_it(path: Path) -> None:
+def test_every_file_declares_its_zone_and_keeps_it(path: Path) -> None:
     zone = zone_of(path)
-    assert zone in ZONES, f"{name_of(path)}: the head says no `Zone: pure|deterministic|real.`"
+    assert zone in ZONES, f"{name_of(path)}: the head has no `Zone: pure|deterministic|real.`"
     tree = ast.parse(path.read_text())
     for module, line in imports_of(tree):
         top = module.partition(".")[0]
@@ -137,7 +137,7 @@ def test_files_and_functions_stay_small(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=name_of)
-def test_files_of_tests_stay_small_too(path: Path) -> None:
+def test_test_files_stay_small(path: Path) -> None:
     lines = path.read_text().count("\n")
     assert lines <= FILE_LINES, f"{name_of(path)} has {lines} lines, {FILE_LINES} are allowed"
 
@@ -165,13 +165,13 @@ def test_no_module_keeps_mutable_state(path: Path) -> None:
 
 
 _CLIENTS = ("client", "cli", "spark", "sim", "pipeline", "retry", "demo", "sinks", "logtable")
-"""Packages whose processes collect all garbage."""
+"""Packages whose processes run full garbage collections."""
 _TAKES_TEXT = ("isinstance", "str", "repr", "warning", "error", "info", "debug", "exception")
-"""Calls that do not keep an error that they are given."""
+"""Calls that do not keep a reference to an error they are passed."""
 
 
 def handed_on(handler: ast.ExceptHandler) -> Iterator[int]:
-    """Lines where a caught error is used as a value, and not for its text, its code, or to raise."""
+    """Lines that use a caught error as a value, and not for its text, its code, or to raise it."""
     for parent in (node for statement in handler.body for node in ast.walk(statement)):
         if isinstance(parent, ast.Attribute | ast.FormattedValue | ast.Raise):
             continue
@@ -185,8 +185,8 @@ def handed_on(handler: ast.ExceptHandler) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("path", python_files(), ids=name_of)
-def test_an_error_that_is_handed_on_holds_no_frames(path: Path) -> None:
-    """A broker freezes what has survived a collection: an error that dies in a cycle with its frames is never freed."""
+def test_an_error_that_is_passed_on_holds_no_frames(path: Path) -> None:
+    """A broker freezes objects that have survived a collection: an error in a cycle with its frames is never freed."""
     package = path.relative_to(SOURCE).parts[1]
     if package not in _CLIENTS:
         for handler in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -209,7 +209,7 @@ def test_no_path_of_a_machine_and_no_registry_in_the_project() -> None:
 
 
 def test_tests_have_the_same_names_in_every_process(request: pytest.FixtureRequest) -> None:
-    """Else they cannot be spread over several: no addresses of objects, no times within gzip's bytes."""
+    """Else pytest-xdist cannot distribute them: no addresses of objects, no timestamps in gzip's bytes."""
     names = [item.nodeid for item in request.session.items]
     stamped = re.compile(r"\\x1f\\x8b\\x08\\x00(?!(\\x00){4})")
     assert [name for name in names if " at 0x" in name or stamped.search(name)] == []

@@ -17,14 +17,14 @@ COMMAND = re.compile(r"`(ottla [^`]*)`")
 
 
 def commands() -> list[str]:
-    """Of the right column."""
+    """The commands of the right column."""
     text = PAGE.read_text()
     rows = [line.rpartition(" | ")[2] for line in text.splitlines() if line.startswith("| `")]
     return sorted({command for row in rows for command in COMMAND.findall(row)})
 
 
 def find_fault(line: str) -> str:
-    """What of a command does not exist; nothing when all is there."""
+    """The parts of a command that do not exist; empty when all exist."""
     command: click.Command = cli
     known = {name for option in cli.params for name in option.opts}
     words = shlex.split(line)[1:]

@@ -1,6 +1,6 @@
 """A program that uses the public API, for the type checker: tests/typing_test.py. It is never run.
 
-A line that ends in `type: ignore` is a mistake that the checker must find: an ignore that is not needed is an error.
+A line that ends in `type: ignore` contains a mistake that the checker must find: an unused ignore is an error.
 """
 
 from __future__ import annotations

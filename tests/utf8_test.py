@@ -1,4 +1,4 @@
-"""Text of others: kept byte for byte, and readable."""
+"""Text from clients: kept byte for byte, and readable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_text_stays_what_it_is(text: str) -> None:
     assert decode_text(encode_text(text)) == readable_text(text) == text
 
 
-def test_half_of_a_surrogate_pair_stands_for_no_byte() -> None:
+def test_half_of_a_surrogate_pair_is_not_a_byte() -> None:
     with pytest.raises(UnicodeEncodeError):
         encode_text("\ud800")
     readable_text("\ud800x\udcff").encode()

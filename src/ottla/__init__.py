@@ -1,6 +1,6 @@
 """Ottla: an event-streaming broker that speaks the Kafka protocol and keeps the Kafka log format.
 
-Zone: pure. Only the version lives here, so that `import ottla` costs nothing.
+Zone: pure. Contains only the version, so that `import ottla` is cheap.
 """
 
 __version__ = "0.1.0"

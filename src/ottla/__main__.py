@@ -1,4 +1,4 @@
-"""`python -m ottla`: the command line, where its script is not on the path.
+"""`python -m ottla`: the command line, if its script is not on the path.
 
 Zone: real.
 """

@@ -1,6 +1,6 @@
-"""Asking other brokers: a request message to a node, its decoded answer back.
+"""Sends requests to other brokers, and decodes their responses.
 
-Zone: deterministic. Header, version and decoding only; when to ask, and again, is the asker's.
+Zone: deterministic. Headers, versions and decoding only; callers decide when to send and to retry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CORRELATION_MASK: Final = 0x7FFFFFFF
 
 
 class BrokerClient:
-    """Requests of this broker to others, and to itself, over `Network.call`."""
+    """Sends requests of this broker to others, and to itself, by `Network.call`."""
 
     def __init__(self, network: Network, clock: Clock, node_id: int) -> None:
         self._network = network
@@ -37,9 +37,9 @@ class BrokerClient:
         done: Callable[[Any | Failure], None],
         lane: str = "",
     ) -> None:
-        """Send `request`; `done` gets the response message or a Failure, in a later turn, exactly once.
+        """Send `request`; `done` receives the response message or a Failure, in a later turn, exactly once.
 
-        A response that cannot be read is a Failure UNKNOWN: the request may have been carried out.
+        A malformed response is a Failure UNKNOWN, because the request may have been carried out.
         """
         key = request.API_KEY
         frame = self.head(key, version) + encode_bytes(request, version)
@@ -53,7 +53,7 @@ class BrokerClient:
     def send(
         self, node: int, frame: bytes, timeout_ms: int, done: Callable[[memoryview | Failure], None], lane: str = ""
     ) -> None:
-        """Send a whole frame (header and body); `done` gets the raw answer, header included, or a Failure."""
+        """Send a whole frame (header and body); `done` receives the raw response with its header, or a Failure."""
         deadline_ns = self._clock.now().mono_ns + timeout_ms * _NS_PER_MS
         self._network.call(node, frame, deadline_ns, done, lane)
 
@@ -64,5 +64,5 @@ def _decoded(key: int, version: int, answer: memoryview | Failure) -> Any:
     try:
         response, _ = decode(API_TABLE[key].response, version, answer, response_body_pos(key, version, answer))
     except MalformedMessage as error:
-        return Failure(Kind.UNKNOWN, f"the answer to {API_TABLE[key].name} cannot be read: {error}")
+        return Failure(Kind.UNKNOWN, f"the response to {API_TABLE[key].name} cannot be decoded: {error}")
     return response

@@ -1,10 +1,10 @@
-"""Changes of state: the code in which a defect must stop the broker, because it may leave half of a change.
+"""Marks changes of state: code in which a defect must stop the broker, because it may leave half of a change.
 
-Zone: pure. The contract of containment (ARCHITECTURE.md, "Containment"): a function that changes what outlives its
-request, or the alarm that called it, is marked by `@changes_state`, or on the hot path by the same `try` written out.
-A refusal (ApiError, Failure) passes: the code that raises one has changed nothing, or has taken it back. Any other
-exception leaves the function as HalfChanged, which is never contained. So what leaves a handler as another exception
-has changed nothing, or whole changes only, and costs its request.
+Zone: pure. The contract of containment (ARCHITECTURE.md, "Containment"): a function that changes state which outlives
+its request, or the alarm that called it, is marked by `@changes_state`, or on the hot path by the same `try` inline.
+An ApiError or Failure passes: the code that raises one has changed nothing, or has undone it. Any other exception
+becomes HalfChanged, which is never contained. So a handler that raises another exception has changed nothing, or made
+whole changes only, and only its request fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class HalfChanged(Exception):
 
 
 def changes_state(method: Callable[P, R]) -> Callable[P, R]:
-    """Mark a function as a change."""
+    """Mark a function as a change: a defect in it raises HalfChanged."""
 
     @wraps(method)
     def marked(*arguments: P.args, **named: P.kwargs) -> R:
@@ -40,5 +40,5 @@ def changes_state(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def half_changed(what: str) -> HalfChanged:
-    """The exception that a change is left by."""
+    """The exception for a change that was interrupted; `what` names the change."""
     return HalfChanged(f"{what} was left in the middle of a change")

@@ -1,7 +1,7 @@
-"""Which names a long list has more than once, found in steps and with few bytes a name.
+"""Finds the names that occur more than once in a long list, in steps and with few bytes per name.
 
-Zone: pure. Only hashes are kept: two names of the same hash would count as one that is repeated, which is as likely as
-a guess of 64 bits, for texts are hashed with a key of the process.
+Zone: pure. Only hashes are kept. Two names with the same hash would count as a repeated one; that is as improbable as a
+correct guess of 64 bits, because Python hashes texts with a random key per process.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Generator, Hashable, Iterable
 from typing import Final
 
 _FEW: Final = 2_000
-"""Names that are compared in one step."""
+"""Up to this number of names are compared in one step."""
 _BUCKETS: Final = 64
-"""Steps in which more of them are compared: equal hashes are in the same bucket."""
+"""Number of steps for more names: each compares one bucket, and equal hashes are in the same bucket."""
 
 
 class DuplicateNames:
-    """Names as they come."""
+    """Collects names, and finds those that occur more than once."""
 
     __slots__ = ("_buckets", "_count")
 
@@ -26,7 +26,7 @@ class DuplicateNames:
         self._count = 0
 
     def add(self, names: Iterable[Hashable]) -> int:
-        """Take names: texts, or tuples. Returns how many they were."""
+        """Add names: texts, or tuples. Returns their number."""
         before = self._count
         if len(self._buckets) == 1:
             self._buckets[0].extend(map(hash, names))
@@ -46,15 +46,15 @@ class DuplicateNames:
         return count
 
     def find(self) -> Generator[int, None, set[int]]:
-        """The hashes of names that came more than once; yields after each step how many names a step looks at.
+        """The hashes of names that occur more than once. Yields, per step, the number of names that a step compares.
 
-        That is the mean of all steps: hashes differ from process to process, and a simulation must not.
+        That is the mean over all steps: hashes differ from process to process, but simulated costs must not.
         """
         repeated: set[int] = set()
         mean = self._count // len(self._buckets)
         while self._buckets:
             bucket = self._buckets.pop()
-            seen: set[int] = set()
+            seen: set[int] = set()  # one bucket at a time, so that the set stays small
             for value in bucket:
                 (repeated if value in seen else seen).add(value)
             yield mean

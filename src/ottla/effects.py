@@ -1,8 +1,8 @@
-"""What a turn leaves to be done: the broker's one FIFO of effects.
+"""The broker's one FIFO queue of effects, which run at the end of a turn.
 
-Zone: deterministic. A turn is one input, run to its end; what it wants done afterwards (answers of others that woke
-up, deltas of the cluster image, deliveries of the embedded store) is queued here and drained once the input is through,
-so that nothing ever runs nested inside something else.
+Zone: deterministic. A turn is one input, run to its end. Its effects (responses of delayed operations, deltas of the
+cluster image, deliveries of the embedded store) are queued here and run after the input, so that no callback runs
+nested inside another one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class Effects:
-    """A queue of thunks; what they queue in turn runs in the same drain, after them."""
+    """A queue of functions; effects that they queue run in the same drain, after them."""
 
     __slots__ = ("_draining", "queue")
 
@@ -21,11 +21,11 @@ class Effects:
         self._draining = False
 
     def later(self, effect: Callable[[], None]) -> None:
-        """Run `effect` when the present input is through."""
+        """Run `effect` at the end of the present turn."""
         self.queue.append(effect)
 
     def drain(self) -> None:
-        """Run everything queued, first in first out. Never nests."""
+        """Run all queued effects, first in first out. Never nested."""
         assert not self._draining, "effects are drained once per turn, by the broker"
         self._draining = True
         try:

@@ -1,7 +1,7 @@
-"""Kafka's error codes, and the one exception that carries them.
+"""Kafka's error codes, and the exception that carries them.
 
-Zone: pure. Codes and their `retriable` bit live here; texts for people belong to the code that raises, and are cut
-here: they quote what clients sent, and have to fit a string of every version.
+Zone: pure. Contains the codes and their `retriable` bit. The code that raises an error writes its text, which is cut
+here to a bounded length, because texts quote input of clients.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from enum import IntEnum
 from typing import Final, Self
 
 MAX_MESSAGE: Final = 1024
-"""Bytes of an error's text: short of the 32,767 of a string in old versions, as one answer may have thousands."""
+"""Most bytes of an error's text: far below the 32,767 of a string, because a response may contain thousands of them."""
 
 
 class ErrorCode(IntEnum):
     """Error codes of the protocol (kafka.apache.org/protocol, "Error Codes"): int16 on the wire."""
 
-    __hash__ = int.__hash__  # Enum's own is a call in Python, and codes are keys where requests are many
+    __hash__ = int.__hash__  # Enum's own is a Python function, which is slow for dictionaries on the hot path
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -156,7 +156,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and expect another answer."""
+        """Whether a client may send the same request again and expect another result."""
         return self in _RETRIABLE
 
 
@@ -199,32 +199,36 @@ _RETRIABLE = frozenset(
 
 
 def cut_text(text: str, most: int, end: str = "…") -> str:
-    """The text, or its beginning and `end` in at most `most` bytes of UTF-8; no character is cut in two."""
-    if 4 * len(text) <= most:
+    """The text, or its beginning and `end`, in at most `most` bytes of UTF-8, cut between characters."""
+    if 4 * len(text) <= most:  # no character takes more than four bytes, so it fits without a count
         return text
     data = text[: most + 1].encode("utf-8", "surrogatepass")
     if len(data) <= most:
         return text
     at = most - len(end.encode())
+    # Bytes 10xxxxxx continue a character: go back to its first byte.
     while data[at] & 0xC0 == 0x80:
         at -= 1
     return data[:at].decode("utf-8", "surrogatepass") + end
 
 
 class OperatingError(Exception):
-    """An error that is part of the work: raised, caught, and then often handed on as a value."""
+    """An expected error of operation: raised, caught, and then often passed on as a value."""
 
     def as_value(self) -> Self:
-        """This error, to be kept or handed on: without the frames that it came through, which hold what keeps it."""
+        """This error without its traceback, to be stored or passed on.
+
+        The traceback refers to frames, and these to whatever stores the error: a cycle that keeps memory alive.
+        """
         self.__traceback__ = self.__context__ = self.__cause__ = None
         return self
 
 
 class ApiError(OperatingError):
-    """A refusal that becomes an error code in a response.
+    """An error that becomes an error code in a response.
 
-    Raised by handlers and by the machines below them for operating errors (bad input, missing topic, full disk);
-    `message` is shown to the user where the response has a place for it: say the cause and the next step.
+    Handlers and the code below them raise it for operating errors (bad input, missing topic, full disk). Users see
+    `message` if the response has a field for it: state the cause and the next step.
     """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Several answers into one response.
+"""Collects several answers for one response.
 
 Zone: pure.
 """
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class FanIn(Generic[T]):
-    """Collects `count` answers by position and hands them on once all are there; none to wait for: at `close`."""
+    """Collects answers by position, and passes them on once all have arrived; without any, at `close`."""
 
     __slots__ = ("_answers", "_done", "_left", "_places")
 
@@ -23,9 +23,9 @@ class FanIn(Generic[T]):
         self._left = 1
 
     def slot(self) -> Callable[[T], None]:
-        """A place for one more answer, to be called exactly once. An exception as the answer loses its traceback.
+        """A callback for one more answer, to be called exactly once. An exception as the answer loses its traceback.
 
-        For that holds the frames it came through, and one of them this place: none of it would be freed.
+        The traceback refers to frames, and one of them to this callback: a cycle that keeps memory alive.
         """
         position = self._places
         self._places += 1
@@ -40,7 +40,7 @@ class FanIn(Generic[T]):
         return fill
 
     def close(self) -> None:
-        """No more places: from now on the last answer completes it."""
+        """Declare that there are no more slots: from now on the last answer completes the result."""
         self._count_down()
 
     def _count_down(self) -> None:

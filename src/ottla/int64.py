@@ -1,7 +1,7 @@
-"""Arithmetic on values that end in a 64-bit field: offsets and times.
+"""Saturating arithmetic on values that are stored in 64 bits: offsets and times.
 
-Zone: pure. Settings may be as large as a field holds (`delete.retention.ms`, `retention.ms`), so a sum of one and the
-time of day may not fit. Such a sum stays at the largest value, which every comparison takes for "never".
+Zone: pure. Settings may have the largest value of 64 bits (`delete.retention.ms`, `retention.ms`), so the sum of one
+and the time of day may not fit. Such a sum is the largest value, which means "never" in comparisons.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ INT64_MIN: Final = -(2**63)
 
 
 def add_saturating(left: int, right: int) -> int:
-    """The sum of two 64-bit numbers; the largest or smallest such number where it does not fit."""
+    """The sum of two 64-bit numbers; the largest or smallest such number if the sum does not fit."""
     return max(INT64_MIN, min(left + right, INT64_MAX))

@@ -1,6 +1,6 @@
-"""Names of a package that are imported when somebody asks for them, so that nobody pays for what others use.
+"""Imports the names of a package at their first use, so that an import costs only what is used.
 
-Zone: pure. For the `__init__` of packages with many faces:
+Zone: pure. For the `__init__` of packages with many public names:
 
     __getattr__, __dir__ = names_on_demand(globals(), {"package.module": "Name OtherName"})
 """
@@ -17,7 +17,7 @@ def names_on_demand(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package (PEP 562).
 
-    package: its globals, which keep what was imported. homes: the names that live in each module, with spaces between.
+    package: its globals, which cache imported names. homes: module → its names, separated by spaces.
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
 

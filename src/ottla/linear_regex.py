@@ -1,10 +1,10 @@
-"""Regular expressions of clients: matched in time that is bounded whatever they are.
+"""Matches regular expressions of clients in linear time.
 
-Zone: pure. The notation is that of RE2, as far as names need it: literals, `.`, classes, groups, alternatives, repeats,
-`^` and `$`, the flags i and s. Like there, nothing needs backtracking, so back references and look-around are no part
-of it; nor are here word boundaries and classes with names. A pattern becomes a program of limited size, which is run
-for all its branches at once; what was worked out for one name is kept for the next. What that may cost is the caller's
-to say.
+Zone: pure. The notation is a subset of RE2's that suffices for names: literals, `.`, classes, groups, alternatives,
+repeats, `^` and `$`, the flags i and s. As in RE2, nothing needs backtracking, so there are no back references and no
+look-around; there are also no word boundaries and no named classes. A pattern is compiled to a program of limited size,
+which runs all branches at once (a lazily built DFA); transitions are cached between names. The caller sets a limit on
+steps (`Pattern.allowance`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 MAX_PATTERN: Final = 1000
-"""Characters of a pattern."""
+"""Most characters of a pattern."""
 MAX_STEPS: Final = 500
-"""Steps of its program; a counted repeat is written out."""
+"""Most steps of a program; a counted repeat is expanded."""
 MAX_REPEAT: Final = 1000
 """The highest count of a repeat, as in RE2."""
 MAX_DEPTH: Final = 50
-"""Groups within each other."""
+"""Most nested groups."""
 _KEPT: Final = 500
-"""Transitions that are kept; then all are worked out anew."""
+"""Most transitions in the cache; then it is cleared."""
 _LAST: Final = 0x10FFFF
 Range = tuple[int, int]
 _DIGITS: Final[tuple[Range, ...]] = ((0x30, 0x39),)
@@ -33,47 +33,47 @@ _CONTROL: Final = {"a": 7, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 
 
 class PatternError(ValueError):
-    """What is no pattern, or one that is too big."""
+    """The pattern is malformed, or too large."""
 
 
 class TooCostly(Exception):
-    """The work that was granted is done, and there are names left."""
+    """The allowance of steps is used up before the match was decided."""
 
 
-# -- what a pattern is made of -----------------------------------------------------------------------------------------
+# -- nodes of a pattern ------------------------------------------------------------------------------------------------
 
 
 class Chars(NamedTuple):
-    """One character out of these ranges of code points, which rise and do not touch."""
+    """One character of these ranges of code points, which are sorted and disjoint."""
 
     ranges: tuple[Range, ...]
 
     def has(self, code: int) -> bool:
-        """Whether a character is one of them."""
+        """Whether a code point is in the ranges."""
         at = bisect_right(self.ranges, (code, _LAST)) - 1
         return at >= 0 and code <= self.ranges[at][1]
 
 
 class Edge(NamedTuple):
-    """The beginning of the text, or its end."""
+    """An anchor: the beginning of the text, or its end."""
 
     is_end: bool
 
 
 class Sequel(NamedTuple):
-    """One after the other; without parts: nothing."""
+    """A concatenation; without parts it matches the empty text."""
 
     parts: tuple[Node, ...]
 
 
 class Choice(NamedTuple):
-    """One of them."""
+    """An alternative."""
 
     parts: tuple[Node, ...]
 
 
 class Repeat(NamedTuple):
-    """A part several times; `most` None: as often as you like."""
+    """A repeat of a part; `most` None: without an upper limit."""
 
     part: Node
     least: int
@@ -84,7 +84,7 @@ Node = Chars | Edge | Sequel | Choice | Repeat
 
 
 class _Parser:
-    """Reads one pattern, from the left."""
+    """Parses one pattern by recursive descent."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -96,7 +96,7 @@ class _Parser:
     def parse(self) -> Node:
         node = self._choice()
         if self.at < len(self.text):
-            raise PatternError(f"there is no ( for the ) at {self.at}")
+            raise PatternError(f"unmatched ) at {self.at}")
         return node
 
     def _peek(self) -> str:
@@ -133,9 +133,9 @@ class _Parser:
         bounds = self._bounds()
         if bounds is None:
             return atom
-        self._takes("?")  # the shortest match: the same names match
+        self._takes("?")  # a lazy repeat matches the same names
         if self._bounds() is not None:
-            raise PatternError(f"a repeat of a repeat at {self.at}")
+            raise PatternError(f"repeat of a repeat at {self.at}")
         return Repeat(atom, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
@@ -147,12 +147,12 @@ class _Parser:
             return None
         low, comma, high = self.text[self.at + 1 : end].partition(",")
         if not _is_number(low) or (high and not _is_number(high)):
-            return None  # a brace like any other character
+            return None  # a literal brace
         self.at = end + 1
         least = int(low)
         most = int(high) if high else None if comma else least
         if max(least, most or 0) > MAX_REPEAT or (most is not None and most < least):
-            raise PatternError(f"a repeat of {least} to {most} times")
+            raise PatternError(f"invalid repeat count {{{least},{most}}}; the limit is {MAX_REPEAT}")
         return least, most
 
     def _atom(self) -> Node | None:
@@ -176,7 +176,7 @@ class _Parser:
         return Chars(_merged([*ranges, *_other_cases(ranges)] if self.folded else ranges))
 
     def _group(self) -> Node | None:
-        """None: no group, but flags for what follows."""
+        """Parse a group. None: flags for the rest of the enclosing group, not a group."""
         before = self.folded, self.dot_all
         if self._takes("?P<") or self._takes("?<"):
             self._name()
@@ -184,10 +184,10 @@ class _Parser:
             return None
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise PatternError(f"more than {MAX_DEPTH} groups within each other")
+            raise PatternError(f"more than {MAX_DEPTH} nested groups")
         node = self._choice()
         if not self._takes(")"):
-            raise PatternError("there is no ) for a (")
+            raise PatternError("missing )")
         self.depth -= 1
         self.folded, self.dot_all = before
         return node
@@ -195,11 +195,11 @@ class _Parser:
     def _name(self) -> None:
         name, _, _ = self.text[self.at :].partition(">")
         if not name.isidentifier() or not self.text.startswith(">", self.at + len(name)):
-            raise PatternError(f"no name of a group at {self.at}")
+            raise PatternError(f"invalid group name at {self.at}")
         self.at += len(name) + 1
 
     def _flags(self) -> bool:
-        """Whether they are for the rest of the group around, and no group of their own."""
+        """Parse flags. Returns whether they apply to the rest of the enclosing group, not to a group of their own."""
         on = True
         while True:
             char = self._next()
@@ -212,7 +212,7 @@ class _Parser:
             elif char == "s":
                 self.dot_all = on
             else:
-                raise PatternError(f"a group of a kind that is not known at {self.at - 1}")
+                raise PatternError(f"unsupported kind of group at {self.at - 1}")
 
     def _escape(self) -> Node | None:
         char = self._next()
@@ -225,7 +225,7 @@ class _Parser:
         return self._chars(self._escaped(char))
 
     def _escaped(self, char: str) -> Sequence[Range]:
-        """What stands behind a backslash, in a class or outside."""
+        """The code points of an escape, in a class or outside."""
         if char.lower() in _SHORT:
             ranges = _SHORT[char.lower()]
             return ranges if char.islower() else _others(ranges)
@@ -236,7 +236,7 @@ class _Parser:
         elif char.isascii() and not char.isalnum():
             code = ord(char)
         else:
-            raise PatternError(f"an escape that is not known at {self.at - 1}")
+            raise PatternError(f"unsupported escape at {self.at - 1}")
         return [(code, code)]
 
     def _code(self) -> int:
@@ -251,7 +251,7 @@ class _Parser:
         except ValueError:
             code = -1
         if not 0 <= code <= _LAST or self.at > len(self.text):
-            raise PatternError("a character's number that is none")
+            raise PatternError("invalid code point in an escape")
         return code
 
     def _class(self) -> Node:
@@ -264,14 +264,14 @@ class _Parser:
 
     def _member(self) -> Sequence[Range]:
         if self._takes("[:"):
-            raise PatternError(f"a class with a name at {self.at}")
+            raise PatternError(f"unsupported named class at {self.at}")
         low = self._class_char()
         if len(low) != 1 or low[0][0] != low[0][1] or self._peek() != "-" or self.text[self.at + 1 :][:1] in ("]", ""):
             return low
         self.at += 1
         high = self._class_char()
         if len(high) != 1 or high[0][0] != high[0][1] or high[0][0] < low[0][0]:
-            raise PatternError(f"a range that runs backwards at {self.at}")
+            raise PatternError(f"range in reverse order at {self.at}")
         return [(low[0][0], high[0][0])]
 
     def _class_char(self) -> Sequence[Range]:
@@ -284,12 +284,12 @@ def _is_number(text: str) -> bool:
 
 
 def _plain(char: str) -> str:
-    """A character that is to mean nothing else."""
+    """The pattern for a literal character."""
     return f"\\{char}" if char.isascii() and not char.isalnum() else char
 
 
 def _other_cases(ranges: Sequence[Range]) -> list[Range]:
-    """The other case of the letters in the ranges: of ASCII, and of single characters."""
+    """The other case of letters in the ranges: of ASCII letters, and of ranges of a single character."""
     codes = {code for first, last in ranges for code in range(max(first, 0x41), min(last, 0x7A) + 1)}
     codes |= {first for first, last in ranges if first == last}
     forms = {form for code in codes for form in (chr(code).lower(), chr(code).upper()) if len(form) == 1}
@@ -297,7 +297,7 @@ def _other_cases(ranges: Sequence[Range]) -> list[Range]:
 
 
 def _merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """The same code points in ranges that rise and do not touch."""
+    """The same code points in sorted, disjoint ranges."""
     found: list[Range] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
@@ -308,7 +308,7 @@ def _merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def _others(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """All code points that are not in them."""
+    """All code points outside the ranges."""
     found, start = [], 0
     for first, last in _merged(ranges):
         if first > start:
@@ -321,17 +321,17 @@ def _others(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 class _Fork(NamedTuple):
-    """Goes on in several places at once."""
+    """Continues at several steps at once."""
 
     places: tuple[int, ...]
 
 
 _Step = Chars | Edge | _Fork | None
-"""None: the end. Characters and edges go on with the step behind them."""
+"""None: the end. Characters and edges continue with the step after them."""
 
 
 class _Program:
-    """Straightened out: written from the back, so that every step knows what comes behind it."""
+    """The compiled form of a pattern. It is generated from the end, so that each step knows its successor."""
 
     def __init__(self) -> None:
         self.steps: list[_Step] = [None]
@@ -339,13 +339,13 @@ class _Program:
 
     def _add(self, step: _Step, then: int) -> int:
         if len(self.steps) >= MAX_STEPS:
-            raise PatternError(f"a program of more than {MAX_STEPS} steps")
+            raise PatternError(f"the pattern is too complex: more than {MAX_STEPS} steps")
         self.steps.append(step)
         self.then.append(then)
         return len(self.steps) - 1
 
     def write(self, node: Node, then: int) -> int:
-        """Where the node begins, if `then` follows it."""
+        """Generate the steps of a node that is followed by step `then`. Returns its first step."""
         if isinstance(node, Chars | Edge):
             return self._add(node, then)
         if isinstance(node, Sequel):
@@ -367,13 +367,13 @@ class _Program:
         for _ in range(node.least):
             begin = self.write(node.part, then)
             if begin == then:
-                break  # nothing, however often
+                break  # the repeated part has no steps, so more repetitions add none
             then = begin
         return then
 
 
 class Pattern:
-    """A pattern that whole names match or do not."""
+    """A compiled pattern, matched against whole names."""
 
     def __init__(self, text: str) -> None:
         """Raises PatternError."""
@@ -384,9 +384,9 @@ class Pattern:
         self._steps, self._then = program.steps, program.then
         self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}
-        """Each set once, so that looking one up does not compare its elements."""
+        """Each set once, so that lookups compare by identity instead of by elements."""
         self.allowance = 0
-        """Steps that may still be taken."""
+        """Number of steps that matches may still take."""
         self._begin = self._reached({self._start}, at_begin=True, at_end=False)
 
     def matches(self, name: str) -> bool:
@@ -396,6 +396,7 @@ class Pattern:
             if not places:
                 return False
             self._spend(1)
+            # The last character has entries of its own, because `$` matches after it only.
             key = (places, char if at < len(name) - 1 else f"{char}$")
             known = self._known.get(key)
             if known is None:
@@ -422,7 +423,7 @@ class Pattern:
         return self._reached(found, at_begin=False, at_end=at_end)
 
     def _reached(self, places: set[int], *, at_begin: bool, at_end: bool) -> frozenset[int]:
-        """The steps that wait for a character, and the end, from these places on."""
+        """The steps that need a character, and the end, that can be reached from these steps."""
         found, left = set(places), list(places)
         while left:
             self.allowance -= 1

@@ -1,8 +1,8 @@
-"""What a broker counts: counters, gauges and histograms under the names that Kafka's dashboards know.
+"""Counters, gauges and histograms of a broker, under the names that Kafka's dashboards use.
 
-Zone: pure. Numbers only, no clock and no I/O. The hot path adds to plain ints that live where the work is done; a
-metric is a function that reads them when somebody looks. Names follow the rule that the JMX exporters of Kafka
-distributions use: `kafka_<domain>_<type>_<name>`, lower case, a counter ends in `_total`, a share of 100 in `_percent`.
+Zone: pure. Numbers only, no clock and no I/O. The hot path adds to plain int attributes; a metric is a function that
+reads them at a scrape. Names follow the rule of the JMX exporters of Kafka distributions:
+`kafka_<domain>_<type>_<name>`, lower case; a counter ends in `_total`, a percentage in `_percent`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 
 Labels = Mapping[str, str]
 Read = Callable[[], "float | Iterable[tuple[Labels, float]]"]
-"""Gives the value now, or one per combination of labels."""
+"""Returns the present value, or one per combination of labels."""
 
 LATENCY_BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 30000)
-"""Upper ends of the buckets of a time in milliseconds."""
+"""Upper bounds of the buckets of a latency in milliseconds."""
 
 
 class Kind(Enum):
-    """How a reader may use the numbers."""
+    """The type of a metric in Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -37,7 +37,7 @@ class Sample(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """One row of the registry: name, kind, meaning, and how to read it."""
+    """One metric of the registry: name, kind, help text, and the function that reads it."""
 
     name: str
     kind: Kind
@@ -63,11 +63,11 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """The number of observed values."""
         return sum(self.counts)
 
     def quantile(self, share: float) -> float:
-        """The upper end of the bucket in which that share (0…1) of the values ends; 0 without values, inf above all."""
+        """The upper bound of the bucket of a quantile (0…1); 0 without values, inf above the last bound."""
         wanted, seen = share * self.count, 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             seen += count
@@ -93,16 +93,16 @@ class Registry:
         self._metrics: dict[str, Metric] = {}
 
     def counter(self, name: str, help_text: str, read: Read) -> None:
-        """A number that only grows; the name ends in `_total`."""
+        """Register a number that only grows; the name ends in `_total`."""
         assert name.endswith("_total"), name
         self._add(name, Kind.COUNTER, help_text, lambda: _read(read))
 
     def gauge(self, name: str, help_text: str, read: Read) -> None:
-        """A number that goes up and down."""
+        """Register a number that rises and falls."""
         self._add(name, Kind.GAUGE, help_text, lambda: _read(read))
 
     def histogram(self, name: str, help_text: str, read: Callable[[], Iterable[tuple[Labels, Histogram]]]) -> None:
-        """Histograms by labels."""
+        """Register histograms by labels."""
         self._add(
             name,
             Kind.HISTOGRAM,
@@ -120,23 +120,23 @@ class Registry:
             yield self._metrics[name]
 
     def value(self, name: str, **labels: str) -> float:
-        """One number; KeyError when there is none with exactly these labels."""
+        """One number. Raises KeyError when there is none with exactly these labels."""
         for sample in self._metrics[name].samples():
             if not sample.suffix and sample.labels == labels:
                 return sample.value
         raise KeyError((name, labels))
 
     def total(self, name: str) -> float | None:
-        """The sum over all labels; None for a metric that is not there."""
+        """The sum over all labels; None for an unknown metric."""
         metric = self._metrics.get(name)
         return None if metric is None else sum(sample.value for sample in metric.samples() if not sample.suffix)
 
     def render(self) -> str:
-        """The text that Prometheus reads (exposition format 0.0.4)."""
+        """All metrics as text for Prometheus (exposition format 0.0.4)."""
         return "".join(self.parts())
 
     def parts(self) -> Iterator[str]:
-        """The same metric by metric, each read when it is its turn."""
+        """The text metric by metric; each is read when the iterator reaches it."""
         for metric in self:
             lines = [
                 f"# HELP {metric.name} {_escaped(metric.help)}",

@@ -1,4 +1,4 @@
-"""Old public names, which stay for one release: they work, and warn.
+"""Deprecated public names, which work for one more release and warn.
 
 Zone: pure.
 """
@@ -16,11 +16,15 @@ T = TypeVar("T")
 
 def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
     """Warn the caller of the caller that `old` is now `new`."""
-    warn(f"{old} is now {new}; the old name goes with the next release", DeprecationWarning, stacklevel=stacklevel)
+    warn(
+        f"{old} is now {new}; the old name will be removed in the next release",
+        DeprecationWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def renamed_argument(old: str, new: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A function that takes the keyword argument `old` for `new`."""
+    """Decorate a function so that it also accepts the keyword argument `old` for `new`, with a warning."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)

@@ -1,7 +1,7 @@
-"""What a handler is: its declaration and the context of one request.
+"""The interface of handlers: their declarations, and the context of one request.
 
-Zone: pure. Lives below every noun, so that handlers stand beside the thing they handle (cluster, groups, …) and the
-broker only collects them. Nothing here may know a broker, a log or a connection.
+Zone: pure. It is below all packages, so that each (cluster, groups, …) contains its own handlers, and the broker only
+registers them. Nothing here may depend on a broker, a log or a connection.
 """
 
 from __future__ import annotations
@@ -19,49 +19,48 @@ P = ParamSpec("P")
 
 
 Need = tuple[str, str]
-"""A kind of resource, and Kafka's ACL operation on it: ("Topic", "Read")."""
+"""A resource type and Kafka's ACL operation on it: ("Topic", "Read")."""
 
 
 class Parts(NamedTuple):
-    """How a request of many elements is cut into parts, which are handled in turns of their own.
+    """How a request of many elements is divided into parts, which are handled in turns of their own.
 
-    Each path names arrays inside each other, ("topics", "partitions"); the first one that the version has counts. What
-    the response says of the elements is joined along its path of the same position. A request without `Parts` is
-    handled as a whole, however large.
+    Each path names nested arrays, ("topics", "partitions"); the first path that the version has is used. The responses
+    are joined along the response path. A request without `Parts` is handled as a whole, however large.
     """
 
     cost_us: int
-    """About how long one element takes to handle and to encode, in microseconds."""
+    """Approximate time to handle and encode one element, in microseconds."""
     request: tuple[tuple[str, ...], ...]
     response: tuple[tuple[str, ...], ...]
     once: Callable[[Any], Hashable] | None = None
-    """What tells elements of the outermost array apart, where it is enough to answer equal ones once."""
+    """The key of an element of the outermost array, if equal elements need only one result."""
     names: Callable[[Any], Iterable[Hashable]] | None = None
-    """What an element of the outermost array names, where the handler asks `Context.repeated` what is named twice."""
+    """The names in an element of the outermost array, if the handler uses `Context.repeated`."""
 
 
 class Whole:
-    """What handlers know of a whole request while they handle a part of it."""
+    """Facts about a whole request, for handlers of its parts."""
 
     __slots__ = ("count", "is_all", "repeated")
 
     def __init__(self, repeated: AbstractSet[int] = frozenset(), *, is_all: bool = False) -> None:
         self.repeated = repeated
-        """The hashes of the names that the request has more than once."""
+        """The hashes of names that occur more than once in the request."""
         self.is_all = is_all
-        """Whether the request asked for all that there is, and the parts name it (`InParts`)."""
+        """Whether the request was for all there is, and the parts name it explicitly (`InParts`)."""
         self.count = 0
-        """What a handler counts over all parts."""
+        """A handler's counter over all parts."""
 
 
 class Declaration(NamedTuple):
-    """Which API and versions a handler answers, and what it needs to be allowed.
+    """The API and versions of a handler, and the permissions it requires.
 
-    A handler returns the response, or None and answers later by `Context.reply`. For a request of more than 512 bytes
-    it may return `MembershipSteps` instead: they run in later turns, and return what the handler would have returned.
+    A handler returns the response, or None and responds later by `Context.reply`. For a request of more than 512 bytes
+    it may return `Steps` instead: they run in later turns, and return what the handler would have returned.
 
-    `operation` is Kafka's ACL operation on `resource` ("Topic", "Group", "Cluster", "TransactionalId"); the authorizer
-    that decides on them stands in front of the dispatch. None: open to everyone (ApiVersions, SaslHandshake …).
+    `operation` is Kafka's ACL operation on `resource` ("Topic", "Group", "Cluster", "TransactionalId"), for an
+    authorizer before the dispatch. None: no permission is needed (ApiVersions, SaslHandshake …).
     """
 
     api_key: int
@@ -71,59 +70,59 @@ class Declaration(NamedTuple):
     operation: str | None = None
     inter_broker: bool = False
     brokers_from: int | None = None
-    """The version from which on only brokers may ask; None: no version."""
+    """The version from which on only brokers may send the request; None: no version."""
     early: bool = False
-    """Whether it is served before the broker is ready, as what only brokers ask is."""
+    """Whether it is served before the broker is ready, as requests of brokers are."""
     also: tuple[Need, ...] = ()
-    """What is needed besides, for the other things a request may name; the handler's text says for which."""
+    """Further permissions, for other resources that a request may name; the handler's docstring states for which."""
     parts: Parts | None = None
-    """How a large request is cut into parts; None: it is not."""
+    """How a large request is divided into parts; None: it is not divided."""
     walked: tuple[str, ...] | None = None
-    """The path of an array that the handler only iterates over: a large request is decoded as it is walked, and may
-    have an element several times, with some of the elements along the path each time."""
+    """The path of an array that the handler only iterates over: a large request is decoded during the iteration, which
+    may return an element several times, each time with some of its elements along the path."""
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """All that is needed; empty: it is open to everyone."""
+        """All required permissions; empty: none."""
         if self.resource is None or self.operation is None:
             return self.also
         return ((self.resource, self.operation), *self.also)
 
     def is_for_brokers(self, version: int) -> bool:
-        """Whether only brokers may ask in that version."""
+        """Whether only brokers may send the request in that version."""
         return self.inter_broker or (self.brokers_from is not None and version >= self.brokers_from)
 
 
 class Encoded(NamedTuple):
-    """A response that is bytes already, in the version that was asked for, without its header."""
+    """A response that is already encoded in the request's version, without its header."""
 
     parts: Sequence[Part]
 
 
 class InParts(NamedTuple):
-    """Requests to handle in place of one for all that there is, one after the other; their answers are joined.
+    """Explicit requests that replace a request for all there is. They are handled in order; their responses are joined.
 
-    At least one. Each is handled as a part, with `Whole.is_all`.
+    There is at least one. Each is handled as a part, with `Whole.is_all`.
     """
 
     requests: Iterator[Any]
 
 
 class InPieces(NamedTuple):
-    """A response with much in it, which is made and encoded piece by piece, in turns of its own."""
+    """A large response that is built and encoded piece by piece, in turns of its own."""
 
     path: tuple[str, ...]
-    """The arrays, inside each other, that the pieces have parts of: they are joined."""
+    """The nested arrays that are divided between the pieces, and joined."""
     pieces: Generator[Any, None, None]
     """Responses of one type, each with a few hundred elements along the path; at least one. Closed in any case."""
     keep: Callable[[Encoded], None] | None = None
-    """Gets the whole response before it is sent."""
+    """Receives the whole response before it is sent."""
     on_dropped: Callable[[], None] | None = None
-    """Called where there will be no whole response: the client is gone, or a piece failed."""
+    """Called if there will be no whole response: the connection has ended, or a piece failed."""
 
 
 class Context:
-    """One request on its way: who asks, in which version, and where the answer goes."""
+    """One request in progress: its header, its connection, and the way to respond."""
 
     __slots__ = (
         "_answer",
@@ -152,27 +151,27 @@ class Context:
         whole: Whole | None = None,
         fail: Callable[[Context, Exception], None] | None = None,
     ) -> None:
-        """fail: takes a defect in a step of this request; None: it is raised."""
+        """fail: handles a defect in a step of this request; None: it is raised."""
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.slot = slot
         self.answered = False
-        """For whoever sends the answers: whether this one was given."""
+        """Whether the response was sent; set by the dispatch."""
         self.failed = False
-        """Whether its handler failed: what comes later is not sent."""
+        """Whether the handler failed: a later response is not sent."""
         self.is_part = is_part
-        """Whether this is a part of a request, whose answer is joined with others: it cannot be an Encoded one."""
+        """Whether this is a part of a request. Its response is joined with others, so it cannot be an Encoded one."""
         self.whole = whole
-        """The whole request, where it may be larger than what the handler gets of it."""
+        """Facts about the whole request, if this may be a part of it."""
         self._answer = answer
         self._fail = fail
 
     def continuing(self, step: Callable[P, None]) -> Callable[P, None]:
-        """A step of this request that others call when something completes, in a turn that is not its own.
+        """Wrap a step of this request that is called by a completion in another turn.
 
-        A defect in it costs this request, and not the one that calls it. HalfChanged passes.
+        A defect in it fails this request, not the caller's. HalfChanged passes.
         """
 
         def contained(*arguments: P.args, **named: P.kwargs) -> None:
@@ -188,44 +187,46 @@ class Context:
         return contained
 
     def repeated(self, names: Iterable[Hashable]) -> AbstractSet[int]:
-        """The hashes of names that the whole request has more than once; `names`: what the handler got of it."""
+        """The hashes of names that occur more than once in the whole request; `names`: those of this part."""
         if self.whole is not None:
             return self.whole.repeated
         return {hash(name) for name, count in Counter(names).items() if count > 1}
 
     @property
     def peer(self) -> Peer:
-        """The connection the request came on."""
+        """The connection of the request."""
         return self.slot.peer
 
     def reply(self, response: object) -> None:
-        """Answer now (from a later turn), exactly once: a response message, an Encoded one, or an ApiError."""
+        """Respond from a later turn, exactly once: with a response message, an Encoded one, or an ApiError."""
         self._answer(self, response)
 
 
 WAITING: Final = -1
-"""What steps yield when they wait for something that will resume them."""
+"""Steps yield this when they wait for an event that resumes them."""
 Steps = Generator[int, None, object]
 """A large request in slices: yields the cost of each in microseconds, or WAITING; returns the response."""
 MakeSteps = Callable[[Callable[[], None]], Steps]
-"""Makes steps from what resumes them; to call that while they do not wait does nothing."""
+"""Creates steps, given the function that resumes them; a call of that function while they do not wait does nothing."""
 RunSteps = Callable[[Slot, int, int, int, MakeSteps], None]
-"""Runs steps in later turns: (slot, API key, version, correlation id, what makes them). A response of None is not
-sent: then the handler answers by itself."""
+"""Runs steps in later turns: (slot, API key, version, correlation id, function that creates them). If they return None,
+the handler sends the response by itself."""
 
 
 def refuse_steps(slot: Slot, api_key: int, _version: int, _correlation_id: int, _make: MakeSteps) -> None:
-    """Where nothing runs slices. Raises ValueError."""
+    """The default of RunSteps, without a queue of large requests. Raises ValueError."""
     raise ValueError(f"a request of API {api_key} is too large for {slot}: nothing runs its slices here")
 
 
 Contain = Callable[[Exception, Slot, int, int, int, Callable[[], Any] | None], None]
-"""Makes a defect cost its request only: (exception, slot, API key, version, correlation id, what gives the request).
+"""Fails a request after a defect: (exception, slot, API key, version, correlation id, function that returns the
+request, or None).
 
-The request's elements are refused where the whole cannot be; without it the connection is closed. Raises HalfChanged.
+The elements of the request are refused if the response has no error for the whole; without a request the connection is
+closed. Raises HalfChanged.
 """
 Handler = Callable[[Context, Any], Any]
-"""Takes the decoded request; returns the response, or None when `Context.reply` will bring it later."""
+"""Receives the decoded request; returns the response, or None if `Context.reply` follows later."""
 
 
 def handles(
@@ -255,7 +256,7 @@ def handles(
 
 
 def raise_defect(error: Exception, *_request: object) -> None:
-    """Where nothing contains defects."""
+    """The default of Contain: raise the exception."""
     raise error
 
 

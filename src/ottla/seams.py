@@ -1,18 +1,18 @@
 """The seams between the deterministic broker and a shell, real (`ottla.server`) or simulated (`ottla.sim`).
 
-Zone: pure. Protocols and the values that cross them live here; nothing that implements one.
+Zone: pure. Contains the protocols and the values that cross them, and no implementation.
 
 The laws, checked by one contract suite (tests/contract) against every implementation:
 
 1. Nothing calls back inside a call. A completion is its own *turn*: one input, run to its end, then the
    broker drains its one FIFO of effects. `done` is never called before the call that took it has returned.
-2. `done` fires exactly once; nothing is cancelled. Whoever receives it re-checks what it stood on (leader
-   epoch, topic id, generation): the world may have changed.
+2. `done` is called exactly once; nothing is cancelled. The callback checks again what it relies on (leader
+   epoch, topic id, generation), because that may have changed.
 3. `now()` is constant within a turn. Monotonic time for deadlines, wall time for what is persisted. One alarm.
 4. Order: FIFO per File (appends, syncs), per node and lane (calls), per store (completions *and* watches).
-5. Arguments are borrowed until the call returns; parts of a reply until they are sent. A view handed to `done`
-   dies when `done` returns; so does the frame of `on_frame`, unless it was held.
-6. Synchronous methods raise Failure; asynchronous ones hand it to `done`.
+5. Arguments are borrowed until the call returns; parts of a reply until they are sent. A view that is passed to
+   `done` becomes invalid when `done` returns; so does the frame of `on_frame`, unless it was held.
+6. Synchronous methods raise Failure; asynchronous ones pass it to `done`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 
 class Kind(Enum):
-    """What a failure says about the world."""
+    """What a failure means for the operation."""
 
     NOT_DONE = 1
-    """Certainly did not happen."""
+    """The operation certainly did not happen."""
     UNKNOWN = 2
-    """It may have happened: re-read before deciding."""
+    """It may have happened: read the state again before deciding."""
     CONFLICT = 3
     """A condition (version, existence) did not hold."""
     EXPIRED = 4
@@ -42,11 +42,11 @@ class Kind(Enum):
     IO = 6
     """The device failed (EIO, EROFS, vanished); the log directory goes offline. Never retried."""
     TIMEOUT = 7
-    """No answer within the deadline: like UNKNOWN for what was sent."""
+    """No response within the deadline: like UNKNOWN for a request that was sent."""
 
 
 class Failure(OperatingError):
-    """An operating error from below a seam, with the kind that decides what to do."""
+    """An operating error of an implementation of a seam, with the kind that decides what to do."""
 
     def __init__(self, kind: Kind, message: str = "") -> None:
         super().__init__(f"{kind.name}: {message}" if message else kind.name)
@@ -62,9 +62,9 @@ class Instant(NamedTuple):
     """The time of a turn."""
 
     mono_ns: int
-    """For deadlines: never goes back, means nothing outside this process."""
+    """For deadlines: monotonic, and meaningless outside this process."""
     wall_ms: int
-    """For record stamps and everything persisted: may jump."""
+    """For timestamps of records and everything persisted: may jump."""
 
 
 class Clock(Protocol):
@@ -75,7 +75,7 @@ class Clock(Protocol):
         ...
 
     def alarm(self, mono_ns: int | None) -> None:
-        """Ask for one `on_alarm` at or after this time; replaces the earlier request, None takes it back."""
+        """Request one `on_alarm` at or after this time; replaces the earlier request, None cancels it."""
         ...
 
 
@@ -96,7 +96,7 @@ class File(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes accepted so far: what `append` returned last plus what it took."""
+        """Bytes accepted so far: the position that the last `append` returned plus its size."""
         ...
 
     @property
@@ -106,7 +106,7 @@ class File(Protocol):
 
     @property
     def generation(self) -> int:
-        """Grows by one per truncate, so that a Region of before is not served after."""
+        """Grows by one per truncate, so that an older Region is not served afterwards."""
         ...
 
     def append(self, parts: Sequence[bytes | bytearray | memoryview]) -> int:
@@ -145,11 +145,11 @@ class File(Protocol):
         ...
 
     def rest(self) -> None:
-        """Nothing is to be done with the file for some time: what keeps it at hand may be given back till then."""
+        """Hint that the file will not be used for some time: its descriptor may be closed until then."""
         ...
 
     def close(self) -> None:
-        """Give the handle back. Outstanding syncs and regions still complete."""
+        """Release the handle. Outstanding syncs and regions still complete."""
         ...
 
 
@@ -190,7 +190,7 @@ class Disk(Protocol):
         ...
 
     def make_dir(self, path: str) -> bool:
-        """Create a directory (parents exist); fine if it is there. Whether it was not, so that nothing is in it."""
+        """Create a directory (parents exist) if it is missing. Returns whether it is new, and therefore empty."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -206,7 +206,7 @@ class Disk(Protocol):
         ...
 
     def replace_now(self, path: str, data: bytes) -> None:
-        """The same, blocking, behind those of this path that are on their way: at start and stop, seldom between."""
+        """Replace a file, blocking, after pending replacements of it: at start and stop, seldom between."""
         ...
 
     def sync_now(self, path: str) -> None:
@@ -214,26 +214,26 @@ class Disk(Protocol):
         ...
 
     def sync_all(self, done: Done[bool]) -> None:
-        """Make durable all that is in the directory, names and bytes, with one call of the system: at a stop.
+        """Make the whole directory durable, names and bytes, with one system call: at a stop.
 
         False: the system has no such call, and nothing is known to be durable.
         """
         ...
 
     def sync_all_now(self) -> bool:
-        """The same, blocking, written by earlier processes too: at start only. Raises Failure."""
+        """Make the whole directory durable, also earlier processes' writes, blocking: at start only. Raises Failure."""
         ...
 
     def read_small(self, path: str) -> bytes:
-        """A whole small file that no handle is open on, blocking. Raises Failure, NOT_DONE when it is missing."""
+        """Read a whole small file without an open handle, blocking. Raises Failure, NOT_DONE when it is missing."""
         ...
 
     def unlink(self, path: str, done: Done[None]) -> None:
-        """Remove a file, or a directory with all that is in it, off the loop."""
+        """Remove a file, or a directory with its contents, off the loop."""
         ...
 
     def unlink_now(self, path: str) -> None:
-        """Remove a small file, blocking: at start and stop, and for markers. Missing is fine."""
+        """Remove a small file if it exists, blocking: at start and stop, and for markers."""
         ...
 
     def modified_ms(self, path: str) -> int:
@@ -257,11 +257,11 @@ class Workers(Protocol):
     """Pure, picklable work (clean, rebuild index, deep-validate, recompress), off the loop."""
 
     def run(self, job: str, arguments: tuple[object, ...], done: Done[object], owner: object = None) -> None:
-        """Run the function named `package.module:function`; its result or a Failure comes back.
+        """Run the function named `package.module:function`; `done` receives its result or a Failure.
 
-        `owner`: for whom, a connection or a partition that is read. Jobs of one owner run one after the other, in their
-        order; owners take turns, and none waits for the broker's own work (None). A job that needs more time or memory
-        than a job may have is a Failure, and so is one over which its process died.
+        `owner`: the connection or partition that the job is for. Jobs of one owner run one after the other, in their
+        order; owners take turns, and none waits for the broker's own work (None). A job that exceeds the limits of time
+        or memory is a Failure, and so is one whose process died.
         """
         ...
 
@@ -270,7 +270,7 @@ class Peer(Protocol):
     """The other end of a connection."""
 
     principal: str
-    """Who has authenticated on this connection; set when that is done."""
+    """The principal that has authenticated on this connection; set after authentication."""
 
     @property
     def listener(self) -> str: ...
@@ -279,7 +279,7 @@ class Peer(Protocol):
 
 
 class Slot(Protocol):
-    """One ordered answer on a connection."""
+    """The place of one response in the order of its connection."""
 
     @property
     def peer(self) -> Peer: ...
@@ -289,18 +289,19 @@ class Gate(Enum):
     """What the shell may do with the next request of this peer."""
 
     NEXT = 1
-    """Go on: a later answer may be computed before an earlier one is sent (it still leaves in order)."""
+    """Continue: a later response may be computed before an earlier one is sent (responses still leave in order)."""
     WAIT = 2
-    """Start nothing more from this peer before `release` or `reply` of this slot."""
+    """Start no request of this peer before `release` or `reply` of this slot."""
 
 
 class Network(Protocol):
     """Connections, seen from the broker."""
 
     def reply(self, slot: Slot, parts: Sequence[Part]) -> None:
-        """Answer with these parts, header first; the shell adds the length prefix, as it took it off the request.
+        """Send a response of these parts, header first; the shell adds the length prefix.
 
-        Leaves in request order; opens the gate if this slot closed it. No parts: nothing is sent (acks=0).
+        Responses leave in the order of requests. Opens the gate if this slot closed it. No parts: nothing is sent
+        (acks=0).
         """
         ...
 
@@ -309,7 +310,7 @@ class Network(Protocol):
         ...
 
     def hold(self, slot: Slot, frame: memoryview) -> memoryview:
-        """Own the frame beyond `on_frame`: writable, charged to the memory budget until the answer."""
+        """Keep the frame beyond `on_frame`: writable, charged to the memory budget until the response."""
         ...
 
     def mute(self, peer: Peer, until_ns: int) -> None:
@@ -317,18 +318,18 @@ class Network(Protocol):
         ...
 
     def close(self, peer: Peer, why: str) -> None:
-        """Drop the connection, with one log line."""
+        """Close the connection, with one log line that states why."""
         ...
 
     def call(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
         """Send a request (without its length prefix) to another broker, or to this one.
 
-        FIFO per node and lane; a lane is a connection of its own, so that a long poll holds up nothing else.
+        FIFO per node and lane; a lane is a connection of its own, so that a long poll delays no other requests.
         """
         ...
 
     def locate(self, node: int, host: str, port: int) -> None:
-        """Where `call` finds that broker from now on; a line to another address is given up."""
+        """Set the address of a broker for `call`; connections to another address are closed."""
         ...
 
 
@@ -347,14 +348,14 @@ class Node(NamedTuple):
     data: bytes
     version: int
     czxid: int
-    """Transaction that created it; transactions are numbered in one order."""
+    """Number of the transaction that created it; transactions are numbered in their order."""
     owner: int
     mzxid: int = 0
-    """Transaction that changed its data last."""
+    """Number of the transaction that changed its data last."""
 
 
 class MetadataStore(Protocol):
-    """ZooKeeper's contract, whichever engine serves it."""
+    """ZooKeeper's contract, for every implementation of the metadata store."""
 
     def submit(self, lane: str, ops: Sequence[Op], done: Done[Sequence[tuple[str, int]]]) -> None:
         """Apply all ops or none; the value is (path, version) per op.
@@ -365,11 +366,11 @@ class MetadataStore(Protocol):
         ...
 
     def get(self, path: str, watch: bool, done: Done[Node | None]) -> None:
-        """The node, or None when it is absent; `watch` asks for one `on_node` at its next change."""
+        """Read a node; None when it is absent. `watch` requests one `on_node` at its next change."""
         ...
 
     def children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
-        """Names of the children, sorted; of an absent node: none."""
+        """Read the names of the children, sorted; empty for an absent node."""
         ...
 
 
@@ -382,26 +383,26 @@ class Session(Enum):
 
 
 class Inputs(Protocol):
-    """All that a shell may call on the broker, besides `done`. Each call is one turn."""
+    """The methods of the broker that a shell may call, besides `done`. Each call is one turn."""
 
     def on_frame(self, slot: Slot, frame: memoryview) -> Gate:
-        """A whole request, without its length prefix; writable, borrowed until return."""
+        """Handle a whole request, without its length prefix; the frame is writable, and borrowed until the return."""
         ...
 
     def on_gone(self, peer: Peer) -> None:
-        """The connection is over; replies to its slots are dropped by the shell."""
+        """The connection has ended; the shell drops replies to its slots."""
         ...
 
     def on_alarm(self) -> None:
-        """The alarm's time has come."""
+        """The time of the alarm is reached."""
         ...
 
     def on_session(self, state: Session, session_id: int) -> None:
-        """The store's session changed. Each OPEN: all watches are gone, re-read."""
+        """The store's session changed. At each OPEN all watches are gone: read the nodes again."""
         ...
 
     def on_standstill(self) -> None:
-        """The process stood still for longer than its session lasts: before anything that has waited meanwhile, and
+        """The process was paused longer than its session. Called before all inputs that have waited meanwhile, and
         before the EXPIRED that follows."""
         ...
 
@@ -410,16 +411,16 @@ class Inputs(Protocol):
         ...
 
     def end_turn(self) -> None:
-        """The shell has just delivered a completion (`done`): drain the effects. Called once after each of them."""
+        """Drain the effects. The shell calls it once after each completion (`done`)."""
         ...
 
     def background(self, budget_ns: int) -> bool:
-        """Idle work (loading, retention, flushing); True = more is waiting."""
+        """Do idle work (loading, retention, flushing). Returns whether more of it waits."""
         ...
 
 
 class World(NamedTuple):
-    """All the seams a broker is given."""
+    """All seams of a broker."""
 
     clock: Clock
     entropy: Entropy
@@ -428,6 +429,6 @@ class World(NamedTuple):
     network: Network
     workers: Workers
     store: MetadataStore | None = None
-    """The metadata store outside; None: the broker keeps its own on its first disk."""
+    """The metadata store outside; None: the broker uses the embedded one on its first disk."""
     broker_secret: bytes | None = None
-    """What brokers of this cluster prove to know before a connection counts as a broker's; None: its listener tells."""
+    """The secret that brokers prove to know before a connection counts as a broker's; None: its listener decides."""

@@ -1,11 +1,11 @@
 """Output streams that cannot steer a terminal.
 
-Zone: real. Names, ids, messages and records come from a cluster, that is from other people: an escape sequence in them
-could rename the window, move the cursor, or hide text. `protect_streams` therefore replaces stdout and stderr, where
-they are terminals, by streams that show such characters as escapes. It does so below the text layer, so that no command
-can forget it. Only `draw_status` writes control sequences: those of progress lines.
+Zone: real. Names, ids, messages and records from a cluster are untrusted: an escape sequence in them could rename the
+window, move the cursor, or hide text. `protect_streams` therefore replaces stdout and stderr, if they are terminals, by
+streams that show such characters as escapes. It does so below the text layer, so that no command can forget it. Only
+`draw_status` writes control sequences, for progress lines.
 
-Output that is no terminal (a pipe, a file) is left as it is: programs get the bytes.
+Output to a pipe or a file is not changed: programs get the bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _escape(character: str) -> str:
 
 
 class _TerminalBuffer(io.BufferedIOBase):
-    """Bytes to a terminal: what is no UTF-8 text, or no visible one, is written as escapes."""
+    """Bytes to a terminal: writes bytes that are not UTF-8, and invisible characters, as escapes."""
 
     def __init__(self, stream: TextIO) -> None:
         """stream: the terminal's own, which stays open. Characters that its encoding lacks are written as escapes."""
@@ -65,12 +65,12 @@ class _TerminalBuffer(io.BufferedIOBase):
         self._below.write(text.encode(self._encoding, "backslashreplace"))
 
     def flush(self) -> None:
-        """Hand what was written to the terminal."""
+        """Flush the terminal's stream."""
         self._below.flush()
 
     @property
     def name(self) -> str:
-        """That of the terminal's stream."""
+        """The name of the terminal's stream."""
         return self._stream.name
 
     def writable(self) -> bool:
@@ -82,7 +82,7 @@ class _TerminalBuffer(io.BufferedIOBase):
         return self._below.fileno()
 
     def isatty(self) -> bool:
-        """Always: nothing else is protected."""
+        """Always: only terminals are protected."""
         return True
 
 
@@ -93,12 +93,12 @@ def protect_streams() -> None:
 
 
 def protected(stream: TextIO) -> TextIO:
-    """A stream that writes to the same place and shows control characters; `stream` itself if it is no terminal."""
+    """A stream that writes to the same place and shows control characters; `stream` itself if it is not a terminal."""
     buffer = getattr(stream, "buffer", None)
     if buffer is None or isinstance(buffer, _TerminalBuffer) or not stream.isatty():
         return stream
     stream.flush()
-    # A lone surrogate, which UTF-8 cannot encode, is shown as an escape and is no error.
+    # A lone surrogate, which UTF-8 cannot encode, is shown as an escape instead of raising.
     return io.TextIOWrapper(_TerminalBuffer(stream), "utf-8", "backslashreplace", line_buffering=True)
 
 

@@ -1,6 +1,6 @@
-"""The vocabulary of values shared by every room.
+"""Value types that all packages share.
 
-Zone: pure. Only small immutable values without behaviour live here; nothing that knows bytes or files.
+Zone: pure. Small immutable values without behaviour; nothing that depends on bytes or files.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""No client writes to these; only the coordinators do."""
+"""Topics to which only coordinators write, not clients."""
 ZERO_UUID: Final = bytes(16)
-"""The topic id of a message that names its topic instead."""
+"""The topic id in a message that identifies its topic by name."""
 
 
 class TopicPartition(NamedTuple):
@@ -34,7 +34,7 @@ class TopicPartition(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where a listener is reached."""
+    """The address of a listener."""
 
     listener: str
     host: str
@@ -43,7 +43,7 @@ class Endpoint(NamedTuple):
 
 
 def uuid_to_text(uuid: bytes) -> str:
-    """Kafka's way to print 16 bytes: URL-safe base64 without padding, 22 characters."""
+    """Kafka's text form of 16 bytes: URL-safe base64 without padding, 22 characters."""
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode("ascii")
 
 

@@ -1,14 +1,14 @@
-"""Text of others, which may be no UTF-8: it is kept byte for byte, and shown with replacement characters.
+"""Text from clients that may not be UTF-8: it is kept byte for byte, and shown with replacement characters.
 
-Zone: pure. Kafka's protocol and records say that text is UTF-8, and no broker checks it. A byte that is not becomes a
-lone surrogate (Python's "surrogateescape"): such text can be compared, and becomes the same bytes again.
+Zone: pure. Kafka defines text in its protocol and records as UTF-8, but brokers do not check it. An invalid byte is
+decoded to a lone surrogate (Python's "surrogateescape"): such text can be compared, and encoded to the same bytes.
 """
 
 from __future__ import annotations
 
 
 def decode_text(raw: bytes) -> str:
-    """The text of these bytes, whatever they are."""
+    """Decode any bytes to text."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -16,7 +16,7 @@ def decode_text(raw: bytes) -> str:
 
 
 def encode_text(text: str) -> bytes:
-    """Inverse of `decode_text`. Raises UnicodeEncodeError for a surrogate that stands for no byte."""
+    """Inverse of `decode_text`. Raises UnicodeEncodeError for a surrogate that does not represent a byte."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -24,7 +24,7 @@ def encode_text(text: str) -> bytes:
 
 
 def readable_text(text: str) -> str:
-    """Text for people, files and other programs: U+FFFD, as Java has it, in place of what is no UTF-8."""
+    """Text for users, files and other programs: with U+FFFD in place of invalid bytes, as in Java."""
     try:
         return encode_text(text).decode(errors="replace")
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
-"""Found by PySpark without registration: `spark.read.format("ottla")`; and what scripts with pipelines import.
+"""Makes `spark.read.format("ottla")` known to PySpark, and exports the names for scripts with pipelines.
 
-Zone: real. Only re-exports live here; the source and the sink are in `ottla.spark`, pipelines in `ottla.pipeline`.
+Zone: real. Only re-exports: the source and the sink are in `ottla.spark`, pipelines in `ottla.pipeline`.
 PySpark imports every top-level package `pyspark_*` and registers its `DefaultSource`.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DefaultSource", "Out", "Pipeline", "Poison", "Record", "map_batches", "map_rows"]
 
-# Pipelines are imported when they are asked for: every worker of Spark imports this package.
+# Pipelines are imported on first use, because every worker of Spark imports this package.
 __getattr__, __dir__ = names_on_demand(globals(), {"ottla.pipeline": "Out Pipeline Poison Record map_batches map_rows"})
 
 freeze_loaded_modules()

@@ -1,7 +1,7 @@
-"""Found by PySpark without registration: `spark.read.format("ottla-log")`.
+"""Makes `spark.read.format("ottla-log")` known to PySpark.
 
-Zone: real. Only the re-export lives here; the source is in `ottla.logtable`. A package's name has no hyphen, but
-PySpark registers the `DefaultSource` of every top-level package `pyspark_*` under the name that the class itself says.
+Zone: real. Only a re-export: the source is in `ottla.logtable`. The name of a package cannot have a hyphen, but
+PySpark registers the `DefaultSource` of every top-level package `pyspark_*` by the name that the class returns.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Real Apache Kafka as oracle and peer: brokers and tools, out of ordinary Maven packages."""
+"""Real Apache Kafka as oracle and peer: brokers and tools from Maven packages."""

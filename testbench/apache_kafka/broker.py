@@ -15,14 +15,14 @@ from testbench.apache_kafka.packages import BenchError, class_path, java
 from testbench.process import ManagedProcess
 
 HOST = "127.0.0.1"
-JVM = (  # what Kafka's own start script passes, but for the heap
+JVM = (  # the options of Kafka's own start script, except the heap
     "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
 )  # fmt: skip
 HEAP = "512m"
-"""Enough for tests; several nodes and Spark have to fit into the memory of a small machine at the same time."""
+"""Enough for tests; several nodes and Spark must fit into the memory of a small machine together."""
 KAFKAS_HEAP = "1g"
-"""What Kafka's own start script gives a broker; for comparisons."""
+"""The heap of Kafka's own start script, for comparisons."""
 LOG4J2 = """status=warn
 appender.f.type=File
 appender.f.name=F
@@ -35,7 +35,7 @@ rootLogger.appenderRef.f.ref=F
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port without a listener."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -65,7 +65,7 @@ class KafkaNode(ManagedProcess):
         self.id = 1
         self.directory = directory
         self.data = data or directory / "data"
-        """Kafka's log directory; it may lie on another file system."""
+        """Kafka's log directory; it may be on another file system."""
         self.version = version
         self.address = address
         self.port = free_port()
@@ -74,7 +74,7 @@ class KafkaNode(ManagedProcess):
         self.settings = settings or {}
         self.heap = heap
         self.format_options: list[str] = []
-        """More for the command that makes a new directory, such as --add-scram."""
+        """Further options for the command that formats a new directory, such as --add-scram."""
 
     @property
     def bootstrap(self) -> str:
@@ -87,7 +87,7 @@ class KafkaNode(ManagedProcess):
         self.await_ready(self.ready, wait_s, 0.05)
 
     def ready(self) -> bool:
-        """Whether ApiVersions is answered, and every other listener takes connections: Kafka opens them one by one."""
+        """Whether ApiVersions is answered and all other listeners accept connections: Kafka opens them one by one."""
         listeners = self._properties()["listeners"].split(",")
         ports = [int(each.rpartition(":")[2]) for each in listeners]
         return answers(self.port, self.address) and all(accepts(port, self.address) for port in ports)
@@ -137,7 +137,7 @@ class KafkaNode(ManagedProcess):
             raise BenchError(f"formatting {self.directory} failed: {done.stdout[-500:]}{done.stderr[-500:]}")
 
     def tail(self, lines: int = 40) -> str:
-        """The last lines of what the JVM printed, and of Kafka's own log."""
+        """The last lines of the JVM's output and of Kafka's own log."""
         kafkas = self.directory / "server.log"
         own = kafkas.read_text(errors="replace").splitlines()[-lines:] if kafkas.exists() else []
         return "\n".join([super().tail(lines), *own])
@@ -151,7 +151,7 @@ class KafkaNode(ManagedProcess):
 
 
 def accepts(port: int, address: str = HOST) -> bool:
-    """Whether somebody listens on this port."""
+    """Whether a process listens on this port."""
     try:
         socket.create_connection((address, port), 1).close()
     except OSError:

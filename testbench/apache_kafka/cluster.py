@@ -1,4 +1,4 @@
-"""Three Apache Kafka nodes in KRaft mode, each broker and controller: the peer of a cluster of ours.
+"""Three Apache Kafka nodes in KRaft mode, each broker and controller: the peer of an Ottla cluster.
 
 Zone: real.
 """
@@ -61,13 +61,13 @@ class KafkaCluster:
         return ",".join(node.bootstrap for node in self.brokers)
 
     def start(self, wait_s: float = 180) -> None:
-        """Start all; they answer when a majority has elected a controller. Raises NodeError."""
+        """Start all, and wait until they answer, which needs an elected controller. Raises NodeError."""
         for node in self.brokers:
             node.begin()
         for node in self.brokers:
             node.await_ready(node.ready, wait_s, 0.05)
 
     def stop(self) -> None:
-        """Kill all: a controlled shutdown of a whole cluster has nobody to hand over to."""
+        """Kill all: in a shutdown of the whole cluster no broker can take leaderships over."""
         for node in self.brokers:
             node.kill()

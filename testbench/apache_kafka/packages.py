@@ -1,8 +1,8 @@
-"""Where Apache Kafka's packages are, and how they come there.
+"""The cache of Apache Kafka's packages, and their download.
 
-One directory per version in the cache: `broker/`, `tools/`, `clients/` and `streams/` with jars. The tools may be of
-another version than the broker: Kafka 4.4.0 came to Maven without its tools and without Kafka Streams, so those of
-4.3.1 stand in.
+One directory per version in the cache: `broker/`, `tools/`, `clients/` and `streams/` with jars. The tools may have
+another version than the broker: Kafka 4.4.0 was published to Maven without its tools and without Kafka Streams, so the
+bench uses those of 4.3.1.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Final
 HERE = Path(__file__).parent
 TOOLS_VERSION = {"4.4.0": "4.3.1"}
 PARTS = {"broker": "kafka_2.13", "tools": "kafka_2.13", "clients": "kafka-clients", "streams": "kafka-streams"}
-"""Each with the package that it stands on."""
+"""Parts of a version, each with its main package."""
 CONNECTOR: Final = "4.2.0"
 """The version of Spark's own Kafka source and sink (`spark-sql-kafka-0-10`); it runs in PySpark 4.2 and 4.3."""
 
 
 class BenchError(Exception):
-    """Something the test bench needs is missing; the text says what, and how to get it."""
+    """Something that the test bench needs is missing; the message names it, and how to get it."""
 
 
 def cache() -> Path:
-    """The directory that holds everything fetched."""
+    """The directory of all fetched packages."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("OTTLA_TESTBENCH_CACHE") or Path(base) / "ottla-testbench")
 
@@ -61,7 +61,7 @@ def class_path(version: str, part: str) -> str:
 
 
 def fetch(version: str) -> None:
-    """Bring one version's packages into the cache, through Maven. Raises BenchError."""
+    """Fetch the packages of one version into the cache with Maven. Raises BenchError."""
     _need_tools()
     for part in PARTS:
         if not (home(version) / part / ".complete").exists():
@@ -69,7 +69,7 @@ def fetch(version: str) -> None:
 
 
 def fetch_clients(version: str) -> None:
-    """Bring the client library of one version alone into the cache, through Maven. Raises BenchError."""
+    """Fetch only the client library of one version into the cache with Maven. Raises BenchError."""
     _need_tools()
     if not (home(version) / "clients" / ".complete").exists():
         _fetch_part(version, "clients")
@@ -94,7 +94,7 @@ def connector_jars() -> list[Path]:
 
 
 def fetch_connector() -> None:
-    """Bring Spark's Kafka connector into the cache, through Maven. Raises BenchError."""
+    """Fetch Spark's Kafka connector into the cache with Maven. Raises BenchError."""
     _need_tools()
     if not (connector_home() / ".complete").exists():
         options = ["-P", "spark", f"-Dkafka.version={CONNECTOR}", "-DexcludeTransitive=true"]
@@ -112,7 +112,7 @@ def _fetch_part(version: str, part: str) -> None:
 
 
 def _copy(options: list[str], target: Path, what: str, sign: str) -> None:
-    """Have Maven copy jars to `target`, among them one whose name begins with `sign`. Raises BenchError."""
+    """Let Maven copy jars to `target`; one of them must begin with `sign`. Raises BenchError."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     command = [

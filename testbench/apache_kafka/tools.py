@@ -46,7 +46,7 @@ def command(version: str, name: str, *arguments: str) -> list[str]:
 
 
 def logging_options(version: str) -> list[str]:
-    """Tools log nothing below errors, and that to stderr, so that stdout is theirs alone."""
+    """Log settings of tools: only errors, and to stderr, so that stdout has only their output."""
     directory = home(version)
     if not version.startswith("4."):
         file = directory / "tools-log4j.properties"
@@ -64,7 +64,7 @@ def logging_options(version: str) -> list[str]:
 
 
 def run(version: str, name: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a tool to its end, in a JVM made for short runs; stdout and stderr are captured as text."""
+    """Run a tool to its end, in a JVM set up for short runs; captures stdout and stderr as text."""
     options.setdefault("timeout", 120)
     java_command, *rest = command(version, name, *arguments)
     words = [java_command, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", *rest]

@@ -1,1 +1,1 @@
-"""Clients that count, faults that hunt, and a verdict: whether a cluster keeps what it acknowledged. See __main__."""
+"""Clients that count records, faults, and a verdict: whether a cluster keeps acknowledged records. See __main__."""

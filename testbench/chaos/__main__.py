@@ -1,9 +1,9 @@
 """Chaos on real processes: python -m testbench.chaos [--engine embedded|zookeeper|kafka] [--minutes M] [--seed N] …
 
 Three brokers, replication factor 3, min.insync.replicas 2; idempotent producers with acks=all and consumers, of
-librdkafka and of Java; and a nemesis that kills, stops, cuts off and robs of power. At the end every acknowledged
-record must have been consumed exactly once, and the replicas must be equal to the byte. Exit code 1 when it is not so;
-then brokers' logs and data stay beside the log of the run.
+librdkafka and of Java; and a nemesis that kills and stops brokers, cuts links and cuts the power. At the end every
+acknowledged record must have been consumed exactly once, and the replicas must be byte-identical. Otherwise the exit
+code is 1, and the logs and data of the brokers stay beside the log of the run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a chaos run happens in: hosts, disks, a cluster on them, and what its clients see of it.
+"""The environment of a chaos run: hosts, disks, a cluster on them, and its state as clients see it.
 
-Zone: real. No fault is chosen here.
+Zone: real. Other modules choose the faults.
 
 Engines: `embedded` is `ottla up` on one host; `zookeeper` is three Ottla brokers and a ZooKeeper ensemble, six hosts;
-`kafka` is three Apache Kafka nodes, to try the harness itself. Host 0 is always the clients'.
+`kafka` is three Apache Kafka nodes, to try the harness itself. Host 0 always has the clients.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KAFKA_SETTINGS = {
 
 
 class View(NamedTuple):
-    """The cluster as Metadata tells it."""
+    """The state of the cluster according to Metadata."""
 
     brokers: frozenset[int]
     controller: int | None
@@ -52,7 +52,7 @@ class View(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """All brokers are there, every partition has a leader and all its replicas in sync."""
+        """Whether all brokers are registered, and every partition has a leader and all its replicas in sync."""
         return len(self.brokers) == BROKERS and all(
             leader >= 0 and len(self.in_sync[partition]) == BROKERS for partition, leader in self.leaders.items()
         )
@@ -63,7 +63,7 @@ class View(NamedTuple):
 
 
 class Arena:
-    """Use as a context manager: everything is made at the beginning and removed at the end, however it ends."""
+    """A context manager, which creates everything at its start, and removes it at any end."""
 
     def __init__(
         self, engine: str, directory: Path, settings: dict[str, str] | None = None, *, spare: bool = False
@@ -103,11 +103,11 @@ class Arena:
         self._closing.close()
 
     def _disk(self, stack: contextlib.ExitStack, index: int, name: str, volumes: list[Volume]) -> Path:
-        """A file system of its own for each broker, ext4 and xfs in turn."""
+        """A separate file system for each broker, ext4 and xfs in turn."""
         volume = Volume(self.directory / f"{name}-{index + 1}", ("ext4", "xfs")[index % 2], DISK_MIB)
         stack.callback(volume.remove)
         volumes.append(volume)
-        data = volume.path / "data"  # ext4 keeps a lost+found in its root
+        data = volume.path / "data"  # ext4 has a lost+found in its root
         data.mkdir()
         return data
 
@@ -183,18 +183,18 @@ class Arena:
         return [self.brokers[index].data, *self._more[index : index + 1]]
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Three replicas, two of which must have a record before it is acknowledged."""
+        """Create the topic, with three replicas and min.insync.replicas=2."""
         assert self._admin is not None
         topic = NewTopic(name, partitions, BROKERS, config={"min.insync.replicas": "2"})
         self._admin.create_topics([topic], operation_timeout=30)[name].result(60)
 
     def elect_preferred(self) -> None:
-        """Every partition is led by its first replica again."""
+        """Make the first replica of every partition its leader again."""
         assert self._admin is not None
         self._admin.elect_leaders(ElectionType.PREFERRED, None).result(60)
 
     def look(self, topic: str, wait_s: float = 3) -> View | None:
-        """The cluster as some broker sees it now; None when none answers."""
+        """The state of the cluster according to any broker; None when none answers."""
         assert self._admin is not None
         try:
             seen = self._admin.list_topics(topic, timeout=wait_s)
@@ -209,7 +209,7 @@ class Arena:
         )
 
     def complaints(self) -> Iterator[str]:
-        """Tracebacks and the like in the logs of our own servers, whether they died of them or not."""
+        """Tracebacks and other forbidden lines in the logs of Ottla's servers."""
         if self.engine == "kafka":
             return
         for log in sorted({*self.directory.glob("up/**/*.log"), *self.directory.glob("brokers/*.log")}):

@@ -1,6 +1,6 @@
 """The producers and consumers of a run, as processes on the clients' host.
 
-Zone: real. What they do is in producer.py, consumer.py and ChaosClient.java; this starts, watches and ends them.
+Zone: real. producer.py, consumer.py and ChaosClient.java are the programs; this module starts, watches and ends them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ HERE = Path(__file__).parent
 
 
 class Client:
-    """One client process that says its counts on standard output, and ends after its standard input."""
+    """One client process, which prints its counts on standard output, and ends when its standard input ends."""
 
     def __init__(self, name: str, command: list[str], arena: Arena) -> None:
         self.name = name
         self.out = arena.directory / f"{name}.out"
-        """What it leaves at its end."""
+        """The file that it writes at its end."""
         self._said = arena.directory / f"{name}.counts"
         self.errors = arena.directory / f"{name}.err"
         with self._said.open("wb") as said, self.errors.open("wb") as errors:
@@ -34,7 +34,7 @@ class Client:
             )
 
     def counts(self) -> list[int]:
-        """The numbers it said last; none yet: an empty list."""
+        """The counts that it printed last; empty before the first."""
         lines = self._said.read_bytes().rpartition(b"\n")[0].splitlines()
         return [int(word) for word in lines[-1].split()] if lines else []
 
@@ -44,7 +44,7 @@ class Client:
         self._process.stdin.close()
 
     def await_end(self, wait_s: float) -> str | None:
-        """A complaint when it does not end, or not well."""
+        """A complaint when it does not end, or ends with an error."""
         try:
             code = self._process.wait(wait_s)
         except subprocess.TimeoutExpired:
@@ -57,7 +57,7 @@ class Client:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether it is running."""
         return self._process.poll() is None
 
     def kill(self) -> None:
@@ -67,7 +67,7 @@ class Client:
 
 
 class Clients:
-    """All of a run: two producers by librdkafka and one by Java, a consumer of each."""
+    """All clients of a run: two producers of librdkafka and one of Java, and a consumer of each library."""
 
     def __init__(self, arena: Arena, topic: str, partitions: int, rate: float) -> None:
         """`rate`: records a second of all producers together, while nothing is wrong."""
@@ -104,7 +104,7 @@ class Clients:
         return sum((client.counts() or [0, 0, 0])[2] for client in self.producers.values())
 
     def dead(self) -> list[str]:
-        """Names of clients that ended though nobody told them to."""
+        """Names of clients that ended by themselves."""
         return [client.name for client in [*self.producers.values(), *self.consumers] if not client.alive]
 
     def kill(self) -> None:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A librdkafka consumer of all partitions from their beginning: consumer.py BOOTSTRAP TOPIC PARTITIONS OUT
 
-It writes down every record to OUT (values.py). Each second a line on standard output: how many. When its standard input
-ends it asks for the ends of the partitions, reads up to them, and ends. An offset that is out of range, or bytes that
-nobody wrote, end it with exit code 1.
+It notes every record in OUT (values.py), and prints the number of records each second. When its standard input ends, it
+gets the ends of the partitions, reads up to them, and ends. An offset out of range, or bytes that no producer wrote,
+end it with exit code 1.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FATAL = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaErr
 
 
 class Consuming:
-    """One consumer, and where it is."""
+    """One consumer, and its positions."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, notes: IO[bytes]) -> None:
         self.topic = topic
@@ -49,7 +49,7 @@ class Consuming:
         self._client.assign([TopicPartition(topic, index, 0) for index in self._next])
 
     def read(self, wait_s: float = 0.2) -> None:
-        """Whatever has come."""
+        """Handle the messages that have arrived."""
         for message in self._client.consume(5_000, wait_s):
             error = message.error()
             if error is not None:
@@ -64,7 +64,7 @@ class Consuming:
             self.count += 1
 
     def run(self, stopped: threading.Event) -> None:
-        """Read until told to stop, then to the ends."""
+        """Read until `stop` is set, then to the ends."""
         said = time.monotonic()
         while not stopped.is_set():
             self.read()

@@ -1,4 +1,4 @@
-"""The faults: each knows how it begins and how it ends. What to hit, and when, the nemesis chooses.
+"""The faults, with their beginning and their end. The nemesis chooses targets and times.
 
 Zone: real.
 """
@@ -19,28 +19,28 @@ SESSION_S = SESSION_MS / 1_000
 
 
 def nothing() -> None:
-    """For faults that end by themselves."""
+    """The end of faults that end by themselves: does nothing."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault, chosen but not begun."""
+    """One fault that was chosen and has not begun."""
 
     kind: str
     target: str
-    """Whom it hits, and why that one, in words."""
+    """Its target, and the reason for the choice, in words."""
     seconds: float
     """How long it lasts."""
     begin: Action
     end: Action
     touches: frozenset[str] = frozenset()
-    """What no other fault may touch at the same time."""
+    """Things that no other fault may use at the same time."""
     alone: bool = False
-    """Nothing else may be wrong, neither before nor until everything is in sync again."""
+    """No other fault may be active before it, and until everything is in sync again."""
 
 
 class Prey:
-    """Whom to hit: anybody, or whoever leads or controls just now."""
+    """Chooses a target: any broker, a leader, or the controller."""
 
     def __init__(self, arena: Arena, rng: random.Random, view: View | None) -> None:
         self.arena = arena
@@ -48,7 +48,7 @@ class Prey:
         self._view = view
 
     def broker(self) -> tuple[int, str]:
-        """(index of a broker, words that say why it)"""
+        """(index of a broker, reason in words)"""
         role = self._rng.choice(("any", "leader", "controller"))
         chosen = None
         if self._view is not None and role == "leader":
@@ -60,7 +60,7 @@ class Prey:
         return chosen - 1, f"broker {chosen} ({role})"
 
     def store(self) -> tuple[int, str]:
-        """(index of a ZooKeeper server, words)"""
+        """(index of a ZooKeeper server, reason in words)"""
         index = self._rng.randrange(len(self.arena.stores))
         return index, f"ZooKeeper server {index + 1}"
 
@@ -74,7 +74,7 @@ class Faults:
         self._rng = rng
 
     def make(self, kind: str, view: View | None) -> Fault:
-        """A fault of a kind against the cluster as it is seen now."""
+        """Make a fault of a kind for the present state of the cluster."""
         builder: Callable[[Prey], Fault] = getattr(self, kind)
         return builder(Prey(self._arena, self._rng, view))
 
@@ -84,20 +84,20 @@ class Faults:
     # Processes
 
     def kill(self, prey: Prey) -> Fault:
-        """kill -9; started again after a while."""
+        """SIGKILL; the broker starts again after a while."""
         index, words = prey.broker()
         broker = self._arena.brokers[index]
         return Fault("kill", words, self._seconds(0, 4), broker.kill, broker.start, _broker(index))
 
     def kill_two(self, _prey: Prey) -> Fault:
-        """Two at once: nothing can be acknowledged meanwhile, and nothing may be lost."""
+        """SIGKILL to two brokers: nothing can be acknowledged meanwhile, and nothing may be lost."""
         indexes = self._rng.sample(range(len(self._arena.brokers)), 2)
         brokers = [self._arena.brokers[index] for index in indexes]
         words = f"brokers {' and '.join(str(index + 1) for index in indexes)}"
         return Fault("kill_two", words, self._seconds(0, 3), _each(_kill, brokers), _each(_start, brokers), ANY_BROKER)
 
     def kill_all(self, _prey: Prey) -> Fault:
-        """The whole cluster at once; the page cache survives."""
+        """SIGKILL to all brokers; the page cache survives."""
         brokers = list(self._arena.brokers)
         return Fault(
             "kill_all", "all brokers", self._seconds(0, 2), _each(_kill, brokers), _each(_start, brokers), ANY_BROKER
@@ -110,32 +110,32 @@ class Faults:
         return Fault("stop", words, self._seconds(0, 2), broker.stop, broker.start, _broker(index))
 
     def pause_short(self, prey: Prey) -> Fault:
-        """SIGSTOP for less than the session lasts: nobody should notice much."""
+        """SIGSTOP for less than the session timeout: the cluster should hardly notice."""
         index, words = prey.broker()
         broker = self._arena.brokers[index]
         seconds = self._seconds(0.1, SESSION_S * 0.9)
         return Fault("pause_short", words, seconds, broker.pause, broker.resume, _broker(index))
 
     def pause_long(self, prey: Prey) -> Fault:
-        """SIGSTOP past the session: a zombie wakes up."""
+        """SIGSTOP past the session timeout: the broker resumes as a zombie."""
         index, words = prey.broker()
         broker = self._arena.brokers[index]
         seconds = SESSION_S + self._seconds(0.5, 4)
         return Fault("pause_long", words, seconds, broker.pause, broker.resume, _broker(index))
 
     def power_cut(self, prey: Prey) -> Fault:
-        """The disk keeps what was synced, the rest of the page cache is gone; the broker starts on what is left."""
+        """Power loss: the disk keeps synced data only, and the broker starts with that."""
         index, words = prey.broker()
         return self.power_cut_of(index, words, self._seconds(0, 3))
 
     def power_cut_of(self, index: int, words: str, seconds: float) -> Fault:
-        """The same, of that broker."""
+        """Power loss of the given broker."""
         start = self._arena.brokers[index].start
         begin = lambda: self._cut_power([index])  # noqa: E731
         return Fault("power_cut", words, seconds, begin, start, ANY_BROKER, alone=True)
 
     def power_cut_all(self, _prey: Prey) -> Fault:
-        """The same for all brokers at once: for clusters that flush before they acknowledge."""
+        """Power loss of all brokers at once, for clusters that flush before they acknowledge."""
         indexes = list(range(len(self._arena.brokers)))
         start = _each(_start, self._arena.brokers)
         begin = lambda: self._cut_power(indexes)  # noqa: E731
@@ -147,7 +147,7 @@ class Faults:
         for broker, _ in hit:
             if broker.alive:
                 broker.pause()
-        if supervisor is not None:  # it would start brokers on disks that are not there
+        if supervisor is not None:  # it would start brokers while their disks are unmounted
             stand_still(supervisor.pid)
         for _, disk in hit:
             disk.die()
@@ -160,22 +160,22 @@ class Faults:
     # Wires
 
     def isolate(self, prey: Prey) -> Fault:
-        """A broker hears nobody and nobody hears it."""
+        """Cut a broker off in both directions."""
         host, words = self._host(prey)
         return self._wire("isolate", words, lambda: self._network.isolate(host))
 
     def cut_in(self, prey: Prey) -> Fault:
-        """A broker speaks and hears nobody."""
+        """Cut a broker off; only its outgoing packets arrive."""
         host, words = self._host(prey)
         return self._wire("cut_in", words, self._one_way(self._others(host), [host]))
 
     def cut_out(self, prey: Prey) -> Fault:
-        """A broker hears and nobody hears it."""
+        """Cut a broker off; only packets to it arrive."""
         host, words = self._host(prey)
         return self._wire("cut_out", words, self._one_way([host], self._others(host)))
 
     def cut_pair(self, prey: Prey) -> Fault:
-        """One broker does not hear another; all else is well."""
+        """Drop packets from one broker to another."""
         host, words = self._host(prey)
         other = self._rng.choice([each for each in self._arena.broker_hosts if each is not host])
         if self._rng.random() < 0.5:
@@ -183,18 +183,18 @@ class Faults:
         return self._wire("cut_pair", f"{words} to {other.address}", self._one_way([host], [other]))
 
     def cut_from_brokers(self, prey: Prey) -> Fault:
-        """A broker and the other brokers; clients and ZooKeeper reach it."""
+        """Cut a broker off from the other brokers; clients and ZooKeeper reach it."""
         host, words = self._host(prey)
         others = [each for each in self._arena.broker_hosts if each is not host]
         return self._wire("cut_from_brokers", words, lambda: self._network.split([host], others))
 
     def cut_from_clients(self, prey: Prey) -> Fault:
-        """A broker and the clients."""
+        """Cut a broker off from the clients."""
         host, words = self._host(prey)
         return self._wire("cut_from_clients", words, lambda: self._network.cut_both(host, self._arena.client))
 
     def cut_from_store(self, prey: Prey) -> Fault:
-        """A broker and all of ZooKeeper, one way, the other way, or both; clients and brokers reach it."""
+        """Cut a broker off from ZooKeeper, in one direction or both; clients and brokers reach it."""
         host, words = self._host(prey)
         stores = self._arena.store_hosts
         way = self._rng.choice(("to", "from", "both ways"))
@@ -206,12 +206,12 @@ class Faults:
         return self._wire("cut_from_store", f"{words}, {way}", begin, long=True)
 
     def link_down(self, prey: Prey) -> Fault:
-        """The cable is out."""
+        """Take the link of a broker down."""
         host, words = self._host(prey)
         return self._wire("link_down", words, lambda: self._network.link_down(host))
 
     def loss(self, prey: Prey) -> Fault:
-        """A part of the packets to and from a broker vanishes."""
+        """Drop a part of the packets to and from a broker."""
         host, words = self._host(prey)
         percent = self._rng.choice((5, 20, 40))
 
@@ -223,20 +223,20 @@ class Faults:
         return self._wire("loss", f"{words}, {percent} %", begin)
 
     def kill_connections(self, prey: Prey) -> Fault:
-        """All connections of a broker are aborted."""
+        """Abort all connections of a broker."""
         host, words = self._host(prey)
         return Fault("kill_connections", words, 0, host.kill_connections, nothing)
 
     # Connections within the one machine of `ottla up`
 
     def silence(self, prey: Prey) -> Fault:
-        """Packets to the port of a broker vanish, or those from it, or both; what it asks others still works."""
+        """Drop packets to or from the port of a broker, or both; its own requests to others still work."""
         index, words = prey.broker()
         up = self._arena.supervisor
         return self._silenced("silence", words, lambda: up.port_of(index + 1))
 
     def store_silence(self, _prey: Prey) -> Fault:
-        """The same for the metadata store: no broker can keep its session."""
+        """Drop the packets of the metadata store: no broker can keep its session."""
         up = self._arena.supervisor
         return self._silenced("store_silence", "the metadata store", lambda: int(up.store.rpartition(":")[2]))
 
@@ -247,7 +247,7 @@ class Faults:
         return self._wire(kind, f"{words}, {way}", begin, long=True)
 
     def kill_port_connections(self, prey: Prey) -> Fault:
-        """All connections with the port of a broker are aborted."""
+        """Abort all connections with the port of a broker."""
         index, words = prey.broker()
         (host,) = self._arena.broker_hosts
         up = self._arena.supervisor
@@ -257,25 +257,25 @@ class Faults:
     # ZooKeeper
 
     def store_kill(self, prey: Prey) -> Fault:
-        """kill -9 of one ZooKeeper server."""
+        """SIGKILL to one ZooKeeper server."""
         index, words = prey.store()
         store = self._arena.stores[index]
         return Fault("store_kill", words, self._seconds(0, 4), store.kill, lambda: _begin_store(store), STORE)
 
     def store_pause(self, prey: Prey) -> Fault:
-        """SIGSTOP of one ZooKeeper server: its clients must notice by themselves."""
+        """SIGSTOP to one ZooKeeper server: its clients must notice by their timeouts."""
         index, words = prey.store()
         store = self._arena.stores[index]
         return Fault("store_pause", words, self._seconds(0.5, 6), store.pause, store.resume, STORE)
 
     def store_isolate(self, prey: Prey) -> Fault:
-        """One ZooKeeper server hears nobody and nobody hears it."""
+        """Cut one ZooKeeper server off in both directions."""
         index, words = prey.store()
         host = self._arena.store_hosts[index]
         return self._wire("store_isolate", words, lambda: self._network.isolate(host), long=True)
 
     def store_quorum_lost(self, _prey: Prey) -> Fault:
-        """Two of three ZooKeeper servers stand still."""
+        """SIGSTOP to two of three ZooKeeper servers."""
         stores = self._rng.sample(self._arena.stores, 2)
         return Fault(
             "store_quorum_lost",
@@ -286,16 +286,16 @@ class Faults:
             STORE,
         )
 
-    # The supervisor, which holds the metadata store of `ottla up`
+    # The supervisor, which has the metadata store of `ottla up`
 
     def supervisor_pause(self, _prey: Prey) -> Fault:
-        """SIGSTOP of the supervisor, shorter or longer than the session."""
+        """SIGSTOP to the supervisor, for less or more than the session timeout."""
         supervisor = self._arena.supervisor
         seconds = self._seconds(0.2, SESSION_S * 2)
         return Fault("supervisor_pause", "the supervisor", seconds, supervisor.pause, supervisor.resume, STORE)
 
     def supervisor_kill(self, _prey: Prey) -> Fault:
-        """kill -9 of the supervisor; the same command starts it again."""
+        """SIGKILL to the supervisor; the same command starts it again."""
         supervisor = self._arena.supervisor
         seconds = self._seconds(0, 2)
         touches = STORE | ANY_BROKER
@@ -324,7 +324,7 @@ class Faults:
 ANY_BROKER = frozenset({"broker 1", "broker 2", "broker 3"})
 STORE = frozenset({"store"})
 WIRES = frozenset({"wires"})
-"""Healing heals all wires, so that faults of wires do not overlap each other."""
+"""A fault of wires. Healing covers all wires, so faults of wires must not overlap."""
 
 
 def _broker(index: int) -> frozenset[str]:
@@ -340,7 +340,7 @@ def _start(server: Broker | ManagedProcess) -> None:
 
 
 def _begin_store(store: ManagedProcess) -> None:
-    store.begin()  # ready only with a majority, which another fault may have taken
+    store.begin()  # it becomes ready only with a majority, which another fault may prevent
 
 
 def _each(action: Callable[..., None], servers: list) -> Action:
@@ -367,11 +367,11 @@ WEIGHTS: dict[str, dict[str, int]] = {
         "cut_out": 2, "cut_pair": 2, "cut_from_clients": 1, "loss": 1, "kill_connections": 1,
     },
 }  # fmt: skip
-"""Engine → kind → how often, beside the others."""
+"""Engine → kind → weight."""
 FLUSHED = {"power_cut": 0, "power_cut_all": 4}
-"""The same where every broker flushes before it acknowledges."""
+"""The weights where every broker flushes before it acknowledges."""
 
 
 def weights(engine: str, *, flush: bool) -> dict[str, int]:
-    """Kind → how often."""
+    """Kind → weight."""
     return WEIGHTS[engine] | (FLUSHED if flush else {})

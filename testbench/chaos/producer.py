@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """An idempotent librdkafka producer of numbered values: producer.py BOOTSTRAP TOPIC PARTITIONS ID RATE OUT
 
-Record n goes to partition n % PARTITIONS, RATE records a second; what could not be sent in time is sent as soon as
-possible. Each second a line on standard output: sent, acknowledged, failed. It runs until its standard input ends,
-sends what is buffered, and writes the fates to OUT (values.py).
+Record n goes to partition n % PARTITIONS, at RATE records a second; late records are sent as soon as possible. Each
+second it prints: sent, acknowledged, failed. When its standard input ends, it sends its buffered records, and writes
+their fates to OUT (values.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SETTINGS = {
     "acks": "all",
     "linger.ms": 5,
     "message.timeout.ms": 600_000,
-    # Short, so that a request lost in a cut is repeated soon.
+    # Short, so that a request that a cut lost is retried soon.
     "socket.timeout.ms": 5_000,
     "topic.metadata.refresh.interval.ms": 5_000,
     "reconnect.backoff.max.ms": 500,
@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 class Producing:
-    """The records of one producer and what became of them."""
+    """The records of one producer and their results."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, producer: int) -> None:
         self.topic = topic
@@ -53,7 +53,7 @@ class Producing:
             print(f"fatal: {error}", file=sys.stderr, flush=True)
 
     def send(self) -> bool:
-        """One record more; False when the buffer is full."""
+        """Send one more record; False when the buffer is full."""
         number = len(self.fate)
         try:
             self._client.produce(
@@ -78,7 +78,7 @@ class Producing:
             print(f"record {number}: {error}", file=sys.stderr, flush=True)
 
     def run(self, rate: float, stopped: threading.Event) -> None:
-        """Send at a rate until told to stop; then wait for what is on its way."""
+        """Send at a rate until `stop` is set; then wait for records in flight."""
         began = said = time.monotonic()
         while not stopped.is_set():
             due = int((time.monotonic() - began) * rate)
@@ -98,7 +98,7 @@ class Producing:
 
 
 def end_of_input(stopped: threading.Event) -> None:
-    """Set the event when nobody holds our standard input any more."""
+    """Set the event when standard input ends."""
     sys.stdin.buffer.read()
     stopped.set()
 

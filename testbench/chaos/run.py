@@ -1,8 +1,7 @@
-"""One chaos run: clients at work, the nemesis at theirs, and the verdict at the end.
+"""One chaos run: load by clients, faults by the nemesis, and the verdict at the end.
 
-Zone: real. The seed decides which faults come, in which order and how long; what they meet is the machine's affair, so
-a seed does not repeat a run to the byte. The log has one JSON object per line, the first with seed and settings, the
-last with the counts.
+Zone: real. The seed decides kinds, order and length of the faults. The timing of the machine differs, so a seed does
+not repeat a run exactly. The log has one JSON object per line: the first has seed and settings, the last the counts.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from testbench.chaos.verdict import judge_log, judge_reader, judge_replicas, rea
 TOPIC = "chaos"
 PARTITIONS = 6
 PROGRESS_S = 60
-"""So long after the last fault every producer must have got an acknowledgement, or the cluster is stuck."""
+"""Within this time after a fault every producer must get an acknowledgement, or the cluster is stuck."""
 WHOLE_S = 90
-"""So long after the last fault every replica must be in sync."""
+"""Within this time after a fault every replica must be in sync."""
 END_S = 300
 STICKS_S = 30
-"""After which a producer that should have ended is taken to be stuck."""
+"""A producer that takes longer to end is stuck."""
 
 
 class Stuck(Exception):
-    """The cluster does not get well after the faults are over."""
+    """The cluster does not recover after the faults."""
 
 
 class Journal:
@@ -45,7 +44,7 @@ class Journal:
         self._began = time.monotonic()
 
     def note(self, event: str, **details: Any) -> None:
-        """One event."""
+        """Log one event."""
         at = round(time.monotonic() - self._began, 3)
         self._file.write(json.dumps({"at": at, "event": event, **details}) + "\n")
         self._file.flush()
@@ -53,7 +52,7 @@ class Journal:
 
 
 class Run:
-    """A run over an arena that stands."""
+    """A run in a ready arena."""
 
     def __init__(self, arena: Arena, journal: Journal, seed: int, rate: float, *, flush: bool = False) -> None:
         self.arena = arena
@@ -66,7 +65,7 @@ class Run:
         self.clients = Clients(arena, TOPIC, PARTITIONS, rate)
 
     def chaos(self, seconds: float) -> None:
-        """Faults until the time is over. Raises Stuck, NodeError."""
+        """Cause faults until the time is over. Raises Stuck, NodeError."""
         end = time.monotonic() + seconds
         self.await_progress()
         while time.monotonic() < end:
@@ -76,7 +75,7 @@ class Run:
             time.sleep(self._rng.uniform(0, 1))
 
     def _choose(self) -> list[Fault]:
-        """One fault, or two that overlap."""
+        """Choose one fault, or two that overlap."""
         view = self.arena.look(TOPIC)
         count = 2 if self._rng.random() < 0.35 else 1
         chosen: list[Fault] = []
@@ -88,7 +87,7 @@ class Run:
         return chosen
 
     def _blow(self, faults: list[Fault]) -> None:
-        """Begin them one after the other, let them last, end them, and see that the cluster goes on."""
+        """Begin faults one after the other, wait, end them, and check that the cluster recovers."""
         alone = any(fault.alone for fault in faults)
         if alone:
             self.await_whole()
@@ -109,7 +108,7 @@ class Run:
             self.await_whole()
 
     def await_progress(self) -> None:
-        """Until every producer has got an acknowledgement. Raises Stuck."""
+        """Wait until every producer has got an acknowledgement. Raises Stuck."""
         before = self.clients.acknowledged()
         began = time.monotonic()
         while any(now <= before[number] for number, now in self.clients.acknowledged().items()):
@@ -122,7 +121,7 @@ class Run:
         self.journal.note("progress", seconds=took, acknowledged=sum(self.clients.acknowledged().values()))
 
     def await_whole(self) -> None:
-        """Until every replica is in sync, as every client sees it. Raises Stuck."""
+        """Wait until every replica is in sync according to Metadata. Raises Stuck."""
         began = time.monotonic()
         while True:
             view = self._look()
@@ -142,7 +141,7 @@ class Run:
             raise Stuck(f"clients ended by themselves: {', '.join(dead)}")
 
     def finish(self) -> list[str]:
-        """Let everything come to rest, and judge. Returns complaints."""
+        """End the clients, then check the results. Returns complaints."""
         self.await_whole()
         for client in self.clients.producers.values():
             client.ask_to_end()
@@ -157,10 +156,10 @@ class Run:
         return complaints or self._judge()
 
     def _unstick(self) -> None:
-        """Move leaders when a producer does not come to its end.
+        """Move leaders when a producer does not end.
 
-        librdkafka (2.16) may go on sending to a broker that leads no more, whatever it is told, when a partition's
-        leader changed twice while it was changing brokers; the next change of the leader sets it free.
+        When the leader of a partition changes twice while librdkafka (2.16) changes brokers, it may keep sending to a
+        broker that is not the leader any more, in spite of the errors. The next change of the leader ends that.
         """
         deadline = time.monotonic() + STICKS_S
         while any(client.alive for client in self.clients.producers.values()):
@@ -180,7 +179,7 @@ class Run:
         return complaints + self._replicas()
 
     def _replicas(self) -> list[str]:
-        """Nobody writes any more, all are in sync: the logs are equal to their ends, at once or very soon."""
+        """Compare the logs. There are no writers and all replicas are in sync, so they must become equal soon."""
         directories = {str(broker.id): broker.data for broker in self.arena.brokers}
         deadline = time.monotonic() + 15
         while True:
@@ -190,7 +189,7 @@ class Run:
             time.sleep(1)
 
     def counts(self) -> dict[str, Any]:
-        """What the run was, in numbers."""
+        """The numbers of the run."""
         return {
             "acknowledged": sum(self.clients.acknowledged().values()),
             "failed": self.clients.failed(),
@@ -200,23 +199,23 @@ class Run:
 
 
 def _order_of_ends(fault: Fault) -> int:
-    """A broker that starts needs wires, and the store."""
+    """Heal the faults that would keep a broker from starting: its network and the metadata store."""
     return 0 if fault.touches & WIRES else 1 if fault.touches & STORE else 2
 
 
 def _keep(arena: Arena) -> list[str]:
-    """Copy the data of brokers: their disks go with the arena. Which could not be read."""
+    """Copy the data of brokers before the arena removes their disks. Returns those that could not be read."""
     left = []
     for broker in arena.brokers:
         try:
             shutil.copytree(broker.data, arena.directory / f"data-{broker.id}", ignore=shutil.ignore_patterns("*.lock"))
-        except OSError as error:  # a run that ended in the midst of a power cut
+        except OSError as error:  # the run ended during a power cut
             left.append(f"the data of broker {broker.id} is not kept: {error}")
     return left
 
 
 def _tidy(directory: Path) -> None:
-    """After a run that passed only its log is of use."""
+    """Remove everything except the log after a run that passed."""
     for path in directory.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -234,7 +233,7 @@ def run(
     say: Callable[[str], None],
     flush: bool = False,
 ) -> tuple[list[str], dict[str, Any]]:
-    """A whole run. Returns complaints (none: it passed) and counts; the log is `<directory>/chaos.log`.
+    """Run one seed. Returns complaints (none: it passed) and counts; the log is `<directory>/chaos.log`.
 
     `flush`: brokers flush before they acknowledge (log.flush.interval.messages=1), and all lose power at once.
     """

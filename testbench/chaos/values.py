@@ -1,4 +1,4 @@
-"""Values that say who wrote them and in which place, and what the clients write down about them.
+"""Values that contain their producer and number, and the files in which clients note records.
 
 Zone: real. ChaosClient.java has the same layout. A value is producer (1 byte), number (8 bytes), CRC-32 of the rest (4
 bytes), padding whose length depends on the number.
@@ -33,7 +33,7 @@ def _checksum(producer: int, number: int, padding: bytes) -> int:
 
 
 def parse(found: bytes) -> tuple[int, int]:
-    """(producer, number) of a value. Raises ValueError for bytes that nobody wrote."""
+    """(producer, number) of a value. Raises ValueError for bytes that no producer wrote."""
     if len(found) < HEAD.size:
         raise ValueError(f"a value of {len(found)} bytes")
     producer, number, checksum = HEAD.unpack_from(found)

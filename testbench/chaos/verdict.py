@@ -1,6 +1,6 @@
-"""Whether a cluster kept what it acknowledged: from the fates of producers, what consumers noted, and the logs on disk.
+"""Whether a cluster kept acknowledged records: compares fates of producers, notes of consumers, and logs on disk.
 
-Zone: real. Nothing here talks to a broker. Every function returns complaints, sentences for people; none: all is well.
+Zone: real. No function talks to a broker. Every function returns complaints as sentences; an empty list is a pass.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 from testbench.chaos.values import ACKNOWLEDGED, NOTES
 
 SHOWN = 5
-"""So many examples of one kind of complaint are given."""
+"""Maximum of examples per kind of complaint."""
 BATCH_HEAD = 61
 
 
 def read_notes(path: Path) -> np.ndarray:
-    """A consumer's file; a row that was cut off by the end of its process is left out."""
+    """The rows of a consumer's file, without an incomplete last row."""
     data = path.read_bytes()
     return np.frombuffer(data[: len(data) - len(data) % NOTES.itemsize], NOTES)
 
 
 def judge_log(fates: Mapping[int, bytes], final: np.ndarray, partitions: int) -> list[str]:
-    """The final log against the fates: acknowledged once, everything else at most once, in order, where it belongs."""
+    """Compare the final log with the fates: acknowledged records once, others at most once, all in order."""
     found = []
     for producer, fate in fates.items():
         rows = final[final["producer"] == producer]
@@ -72,7 +72,7 @@ def _order(producer: int, rows: np.ndarray, partitions: int) -> list[str]:
 
 
 def judge_reader(name: str, seen: np.ndarray, final: np.ndarray, partitions: int) -> list[str]:
-    """What a consumer saw while the faults went on is what the log holds at the end: every offset, once, the same."""
+    """Compare the records that a consumer got during the faults with the final log: every offset once."""
     found = []
     for partition in range(partitions):
         mine, log = (rows[rows["partition"] == partition] for rows in (seen, final))
@@ -91,7 +91,7 @@ def judge_reader(name: str, seen: np.ndarray, final: np.ndarray, partitions: int
 
 
 class Batch(NamedTuple):
-    """A record batch of a log file, by its header."""
+    """The header of a record batch in a log file."""
 
     base: int
     epoch: int
@@ -99,7 +99,7 @@ class Batch(NamedTuple):
 
 
 def batches(directory: Path) -> Iterator[Batch]:
-    """The batches of a partition's directory, segment after segment; a torn one at the end is left out."""
+    """The batches in a partition's directory, in order; a torn one at the end is left out."""
     for file in sorted(directory.glob("*.log")):
         data = file.read_bytes()
         at = 0
@@ -113,7 +113,7 @@ def batches(directory: Path) -> Iterator[Batch]:
 
 
 def judge_replicas(topic: str, partition: int, directories: Mapping[str, Path]) -> list[str]:
-    """All replicas of a partition hold the same bytes. `directories`: broker → log directory."""
+    """Check that all replicas of a partition have the same bytes. `directories`: broker → log directory."""
     name = f"{topic}-{partition}"
     missing = [broker for broker, directory in directories.items() if not (directory / name).is_dir()]
     if missing:

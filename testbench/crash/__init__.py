@@ -1,1 +1,1 @@
-"""Crash points: a power cut after every single change of a simulated drive, and what recovery makes of it."""
+"""Crash points: a power cut after every single change of a simulated drive, and the recovery from it."""

@@ -1,9 +1,9 @@
 """Crash points: python -m testbench.crash [--script NAME …] [--every N] [--seed N] [--jobs N] [--output FILE] …
 
-Plays the workloads of `scripts` against the storage room over simulated drives. After every single write, sync,
-creation, rename and unlink they are robbed of power: what was not synced is there (killed), lost, torn, or comes in
-any order. Each time the directory is opened and compared with an independent model, opened again with a power cut in
-the midst of that, and once more after a clean stop. Exit code 1 when anything is found.
+Runs the workloads of `scripts` against Ottla's storage over simulated drives. After every single write, sync, creation,
+rename and unlink the drives lose power: data that was not synced is kept (a kill), lost, torn, or kept in any order.
+Each time the directory is opened and compared with an independent model, opened again with a power cut during the
+opening, and once more after a clean stop. Exit code 1 when anything is wrong.
 """
 
 from __future__ import annotations

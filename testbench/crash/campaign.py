@@ -1,6 +1,6 @@
-"""All crash points of all scripts, in as many processes as there are cores to spare.
+"""All crash points of all scripts, in several processes.
 
-Zone: real. Which points are tried, counting, progress; what is right is `judge`'s.
+Zone: real. Chooses points, counts, and reports progress; `judge` checks the results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from testbench.crash.story import Point, Story
 
 
 class Finding(NamedTuple):
-    """A crash that was not recovered from."""
+    """A crash with a wrong recovery."""
 
     script: str
     point: int
@@ -33,7 +33,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Result:
-    """Counts, and what was found."""
+    """Counts and findings."""
 
     scripts: int = 0
     points: int = 0
@@ -43,7 +43,7 @@ class Result:
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, other: Result) -> None:
-        """Sum up."""
+        """Add the counts of another report."""
         self.scripts += other.scripts
         self.points += other.points
         self.starts += other.starts
@@ -52,7 +52,7 @@ class Result:
         self.findings += other.findings
 
     def json(self) -> dict[str, object]:
-        """For machines."""
+        """The report as a JSON value."""
         counts = {name: getattr(self, name) for name in ("scripts", "points", "starts")}
         tables = {"changes": dict(self.changes), "fates": dict(self.fates)}
         return {**counts, **tables, "findings": [finding._asdict() for finding in self.findings]}
@@ -63,14 +63,14 @@ class Share(NamedTuple):
 
     script: str
     every: int
-    """Every how manieth point is tried; 1: all."""
+    """Try every N-th point; 1: all."""
     seed: int
     fates: tuple[Fate, ...]
     safeguards: Safeguards
 
 
 def play(share: Share) -> Result:
-    """Play a script and try its points."""
+    """Run a script and try its points."""
     story = Story(SCRIPTS[share.script], share.seed, share.safeguards)
     crashes = story.play()
     result = Result(scripts=1, changes=story.changes)
@@ -90,11 +90,11 @@ def play(share: Share) -> Result:
 
 
 def _judged(point: Point, fate: Fate, seed: int, safeguards: Safeguards) -> list[str]:
-    """What is wrong after that crash; a look at the log that fails is a finding, too, and the others are tried."""
+    """The findings after one crash. An exception of the check is also a finding."""
     try:
         return judge(point, fate, seed, safeguards)
     except Exception as error:
-        return [f"looking at it failed: {error!r}"]
+        return [f"the check failed: {error!r}"]
 
 
 def run(
@@ -107,7 +107,7 @@ def run(
     safeguards: Safeguards | None = None,
     told: Callable[[Result], None] = lambda _: None,
 ) -> Result:
-    """The whole campaign; `told` gets the sum after every script."""
+    """Run the whole campaign; `told` is called with the sum after every script."""
     shares = [Share(name, every, seed, tuple(fates), safeguards or Safeguards()) for name in names]
     total = Result()
     for part in _parts(shares, jobs):

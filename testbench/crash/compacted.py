@@ -1,10 +1,11 @@
-"""What ought to be left of a compacted log, and whether what is found there can be that.
+"""Whether the content of a compacted log can be the result of compacting the records that were written.
 
-Zone: pure. Lists of what was written, and the bytes that were found; nothing of segments, cleaners or their notes.
+Zone: pure. Compares lists of written batches with the bytes found; independent of segments, cleaners and checkpoints.
 
-A record may be missing if a later one has its key, if its transaction was aborted, or if it is a tombstone whose time
-is over; a marker, if nothing of its transaction is left. And only below the state's reach. What is there was written
-there, in that order; of each key the newest record is what a reader sees.
+1. Below the state's reach a record may be missing if a later one has its key, if its transaction was aborted, or if it
+   is a tombstone whose retention is over. A marker may be missing if no record of its transaction is left.
+2. Everything that is found was written at that offset.
+3. A reader gets the newest record of each key.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ _ENDS = ("commit", "abort")
 
 
 class There(NamedTuple):
-    """A batch that was found."""
+    """A batch that was found in the log."""
 
     header: BatchHeader
     records: list[Record]
 
 
 def batches_in(content: bytes) -> list[There]:
-    """All of them, with what is in them."""
+    """All batches in the bytes, with their records."""
     return [
         There(header, list(records_of(content, pos, max_bytes=RECORDS_MAX_BYTES)))
         for pos, header in batches_of(content)
@@ -36,9 +37,9 @@ def batches_in(content: bytes) -> list[There]:
 
 
 def survivors(content: bytes, batches: Sequence[Written], kept: int) -> Iterator[list[Written]]:
-    """What a loss may have left: all; and then, down to `kept`, what was durable and of the rest what is found.
+    """States that a loss may have left: the whole log; then, down to `kept`, durable batches and those found.
 
-    Between two segments offsets may be missing, so a start cannot tell that the tail of the first one is lost.
+    Between two segments offsets may be missing, so a start cannot know that the tail of the first one is lost.
     """
     there = {header.base_offset for _, header in batches_of(content)}
     yield list(batches)
@@ -65,30 +66,30 @@ def _complaints(content: bytes, start: int, end: int, state: State, now_ms: int)
 
 
 def _foreign(there: list[There], by_base: dict[int, Written]) -> Iterator[str]:
-    """What nobody wrote there; all in its order."""
+    """Batches that were not written at their offset, or are out of order."""
     expected = -1
     for header, records in there:
         written = by_base.get(header.base_offset)
         if written is None:
-            yield f"nobody wrote a batch at {header.base_offset}"
+            yield f"no batch was written at {header.base_offset}"
             return
         facts = (header.last_offset, header.leader_epoch, header.producer_id, header.producer_epoch)
         if facts != (written.last, written.epoch, written.producer, written.producer_epoch):
-            yield f"the batch at {header.base_offset} says {facts} of itself"
+            yield f"the batch at {header.base_offset} has {facts} in its header"
         if header.base_sequence != written.sequence or header.is_control != (written.kind in _ENDS):
             yield f"the batch at {header.base_offset} has sequence {header.base_sequence}, not {written.sequence}"
         if header.is_transactional != (written.kind != "data"):
             yield f"the batch at {header.base_offset} belongs to another kind of transaction"
         if header.base_offset < expected:
-            yield f"the batch at {header.base_offset} stands behind offset {expected}"
+            yield f"the batch at {header.base_offset} comes after offset {expected}"
         expected = header.last_offset + 1
         wrong = [record for record in records if record not in written.records]
         if wrong:
-            yield f"nobody wrote {wrong[0]}"
+            yield f"no producer wrote {wrong[0]}"
 
 
 def _missing(there: list[There], past: State, lost: frozenset[int], start: int, now_ms: int) -> Iterator[str]:
-    """What is not there, and may not be missing."""
+    """Records that are missing without a reason."""
     present = {record.offset for _, records in there for record in records}
     became = outcomes(past.batches)
     newer = superseded(past) | lost
@@ -106,12 +107,12 @@ def _missing(there: list[There], past: State, lost: frozenset[int], start: int, 
 
 
 def _is_over(batch: Written, past: State, now_ms: int) -> bool:
-    """Whether the time of a tombstone or a marker can be over."""
+    """Whether the retention of a tombstone or a marker can be over."""
     return batch.last < past.reach and batch.wall_ms + CONFIGS[KEYED].delete_retention_ms <= now_ms
 
 
 def _left_of(marker: Written, batches: Sequence[Written], present: set[int]) -> bool:
-    """Whether something of the transaction that a marker ends is there."""
+    """Whether a record of the marker's transaction is left."""
     for batch in reversed([batch for batch in batches if batch.base < marker.base]):
         if batch.producer == marker.producer:
             if batch.kind in _ENDS:
@@ -122,7 +123,7 @@ def _left_of(marker: Written, batches: Sequence[Written], present: set[int]) -> 
 
 
 def _shown(there: list[There], past: State, lost: frozenset[int], start: int, now_ms: int) -> Iterator[str]:
-    """What a reader who reads committed records to their end has of each key."""
+    """Compare the newest committed record of each key with the written one."""
     became = outcomes(past.batches)
     tombstones: dict[bytes | None, bool] = {}
     newest: dict[bytes | None, int] = {}
@@ -143,23 +144,23 @@ def _shown(there: list[There], past: State, lost: frozenset[int], start: int, no
 
 
 def twice_below(content: bytes, clean: int, batches: Sequence[Written]) -> str:
-    """Whether a key has two records below the offset to which the log is said to be clean."""
+    """Find keys with two records, or aborted records, below the cleaner's checkpoint."""
     became = outcomes(batches)
     seen: dict[bytes | None, int] = {}
     for header, records in batches_in(content):
         if header.last_offset >= clean or header.is_control:
             continue
         if records and became.get(header.base_offset) == "abort":
-            return f"it is said to be clean up to {clean}; at {header.base_offset} is a transaction that was aborted"
+            return f"its cleaner checkpoint is {clean}; at {header.base_offset} is a transaction that was aborted"
         for record in records:
             if record.key in seen:
-                return f"it is said to be clean up to {clean}; {seen[record.key]} and {record.offset} have one key"
+                return f"its cleaner checkpoint is {clean}; {seen[record.key]} and {record.offset} have one key"
             seen[record.key] = record.offset
     return ""
 
 
 def of_other_epochs(content: bytes, epochs: Sequence[tuple[int, int]], start: int) -> str:
-    """Whether leader epochs are not those of the batches: an epoch of which nothing is left may be forgotten."""
+    """Compare leader epochs with the batches; an epoch without any record may be missing."""
     for header, _ in batches_in(content):
         offset = max(header.base_offset, start)
         found = max((epoch for epoch, begin in epochs if begin <= offset), default=-1)
@@ -169,7 +170,7 @@ def of_other_epochs(content: bytes, epochs: Sequence[tuple[int, int]], start: in
 
 
 def hidden_wrongly(content: bytes, aborted: Sequence[tuple[int, int, int]], batches: Sequence[Written]) -> str:
-    """Whether the list of aborted transactions (producer, first and last offset) hides what is not, or not what is."""
+    """Check that the list of aborted transactions hides exactly the aborted batches."""
     became = outcomes(batches)
     for header, records in batches_in(content):
         if header.is_control or not header.is_transactional or not records:
@@ -182,7 +183,7 @@ def hidden_wrongly(content: bytes, aborted: Sequence[tuple[int, int, int]], batc
 
 
 def first_at(content: bytes, start: int, stamp: int) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first record that is not older than a time."""
+    """(timestamp, offset) of the first record with at least that timestamp."""
     for _, records in batches_in(content):
         for record in records:
             if record.offset >= start and record.timestamp >= stamp:
@@ -191,7 +192,7 @@ def first_at(content: bytes, start: int, stamp: int) -> tuple[int, int] | None:
 
 
 def as_written(content: bytes, batches: Sequence[Written]) -> list[Written]:
-    """What was found, as if no more had ever been written."""
+    """A state in which only the found batches were written."""
     by_base = {batch.base: batch for batch in batches}
     found = []
     for pos, header in batches_of(content):

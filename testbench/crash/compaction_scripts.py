@@ -1,7 +1,7 @@
 """Workloads with compaction; the language is that of `scripts`.
 
 Zone: pure. Tombstones may go two seconds after the pass that finds nothing older of their key. `seal` is
-`roll` with a record behind it: the newest of all is never compacted.
+`roll` with a record after it: the newest record is never compacted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A simulated drive as `ottla log verify` sees a directory.
+"""Lets `ottla log verify` read a simulated drive like a directory.
 
 Zone: deterministic. Reads only.
 """
@@ -17,13 +17,13 @@ class DriveFile:
         self.size = len(inode.data)
 
     def read_now(self, pos: int, into: memoryview) -> int:
-        """Read; the bytes that there were."""
+        """Read; returns the number of bytes."""
         part = self._inode.data[pos : pos + len(into)]
         into[: len(part)] = part
         return len(part)
 
     def close(self) -> None:
-        """Nothing is to be given back."""
+        """Does nothing: there are no resources to release."""
 
 
 class DriveSource:

@@ -1,8 +1,11 @@
-"""Opening drives that lost power, and comparing what is found with what ought to be there.
+"""Opens drives that lost power, and compares the logs with the model.
 
-Zone: deterministic. `judge` starts the storage room over the drives as often as it takes: once for all; once more with
-a power cut in the midst of that start, which must come to the same; once after a clean stop, which must, too; and then,
-if a log was on its way to another directory or is compacted, once more, and that goes on.
+Zone: deterministic. `judge` opens the drives several times:
+
+1. After the power cut, and compares the logs with the model.
+2. With another power cut during that opening; the result must be the same.
+3. After a clean stop; the result must be the same.
+4. If a log was moving to another directory, or is compacted: the move or the cleaner must finish from there.
 """
 
 from __future__ import annotations
@@ -33,15 +36,15 @@ from testbench.crash.story import Point
 
 
 class Fate(Enum):
-    """What becomes of everything that no sync had covered."""
+    """The effect of a death on data that no sync covered."""
 
     KILLED = "killed"
-    """Only the process dies: all of it is there."""
+    """Only the process dies: all data is kept."""
     LOST = "lost"
     TORN = "torn"
-    """All up to some point, and half a page."""
+    """Data up to a random point is kept, and half a page."""
     REORDERED = "reordered"
-    """Each page and each change of names for itself."""
+    """Each page and each change of names is kept or lost independently."""
 
 
 LOSSES = {
@@ -52,7 +55,7 @@ LOSSES = {
 
 
 class Facts(NamedTuple):
-    """What a start found in one log."""
+    """The state of one log after a start."""
 
     topic_id: bytes
     start: int
@@ -64,7 +67,7 @@ class Facts(NamedTuple):
 
 
 def after(point: Point, fate: Fate, seed: int) -> bytes:
-    """The drives of a point as the next start finds them."""
+    """The drives of a crash point after a death."""
     drives: list[Drive] = pickle.loads(point.drives)
     random = Streams(seed).stream("loss")
     for drive in drives:
@@ -77,7 +80,7 @@ def after(point: Point, fate: Fate, seed: int) -> bytes:
 def judge(
     point: Point, fate: Fate, seed: int, safeguards: Safeguards | None = None, *, whole: bool = True
 ) -> list[str]:
-    """What is wrong after that crash; `whole`: with the second and the third start."""
+    """The findings after one crash; `whole`: also with the further starts."""
     drives = after(point, fate, seed)
     site = Site(pickle.loads(drives), seed, safeguards, point.now_ns)
     found, wrong = _start(site)
@@ -94,7 +97,7 @@ def judge(
 
 
 def _start(site: Site) -> tuple[dict[TopicPartition, Facts], list[str]]:
-    """Start, and see what is there."""
+    """Start, and read the state of all logs."""
     site.load()
     site.settle()
     wrong = [f"the start failed: {crash}" for crash in site.machine.crashes]
@@ -141,7 +144,7 @@ def _compare(site: Site, found: dict[TopicPartition, Facts], model: Model, *, ki
         if log.lack is IncompleteLog.WITHIN and len(site.drives) > 1 and not all(reasons):
             doomed = any(state.doomed for life in lives for state in life.older)
             if not doomed and (killed or not _has_hole(site, tp, facts, lives)):
-                wrong.append(f"{tp} is said to lack records")
+                wrong.append(f"{tp} is reported to lack records")
         if is_compacted(tp) and not all(reasons):
             batches = _survived(facts, lives, site.wall_ms, killed=killed)
             wrong += [f"{tp}: {why}" for why in _notes(log, facts, batches)]
@@ -150,20 +153,20 @@ def _compare(site: Site, found: dict[TopicPartition, Facts], model: Model, *, ki
 
 
 def _survived(facts: Facts, lives: list[Life], now_ms: int, *, killed: bool) -> list[Written]:
-    """All that was written to the compacted log that was found, but what is lost."""
+    """The states in which a compacted log may be found after a loss."""
     states = ((state, life) for life in lives for state in (life.state, *life.older))
     possible = (left for state, life in states for left in _left(facts, state, life, killed))
     return next(left for left in possible if not _unlike_compacted(facts, left, now_ms)).batches
 
 
 def _left(facts: Facts, state: State, life: Life, killed: bool) -> Iterator[State]:
-    """A compacted log in that state without what a loss may have taken of it."""
+    """Compare a compacted log with one state."""
     for batches in compacted.survivors(facts.content, state.batches, state.end if killed else life.synced):
         yield State(batches, state.starts, state.doomed, state.reach, state.lost)
 
 
 def _notes(log: Log, facts: Facts, batches: list[Written]) -> list[str]:
-    """What is noted of a compacted log: how far it is clean, and what readers of committed records pass over."""
+    """Check the cleaner checkpoint of a compacted log, and its list of aborted transactions."""
     batches = [batch for batch in batches if batch.base < facts.end]
     aborted = [(entry[0], entry[1], entry[2]) for entry in log.aborted_transactions(facts.start, facts.end)]
     reasons = (
@@ -174,7 +177,7 @@ def _notes(log: Log, facts: Facts, batches: list[Written]) -> list[str]:
 
 
 def _unlike(facts: Facts, life: Life, now_ms: int | None, *, killed: bool) -> str:
-    """Why the log is not that life's; empty when it may be. `now_ms`: the time, where it is compacted."""
+    """Differences between the log and one life of its partition. `now_ms`: the time, for a compacted log."""
     if facts.end < life.synced:
         return f"it ends at {facts.end}, a flush had reported {life.synced}"
     if killed and facts.end < life.appended:
@@ -193,7 +196,7 @@ def _unlike(facts: Facts, life: Life, now_ms: int | None, *, killed: bool) -> st
 
 
 def _is_left_of(facts: Facts, state: State) -> bool:
-    """Whether the log consists of some batches of a log that was to go whole."""
+    """Whether the log consists of batches of a log that was to be removed as a whole."""
     place = 0
     for batch in state.batches:
         if facts.content.startswith(batch.data, place):
@@ -206,7 +209,7 @@ def _unlike_state(facts: Facts, state: State) -> str:
         return ""
     if facts.start not in state.starts:
         return f"it starts at {facts.start}, which never was its start ({state.starts})"
-    if facts.start == facts.end:  # all is lost, the log start is kept: perhaps within a batch
+    if facts.start == facts.end:  # all records are lost, but the log start is kept, perhaps within a batch
         state = State([batch for batch in state.batches if batch.last < facts.end], state.starts)
     expected = [batch for batch in state.batches if batch.last >= facts.start and batch.base < facts.end]
     if b"".join(batch.data for batch in expected) != facts.content:
@@ -295,7 +298,7 @@ def _second(
     now_ns: int,
     death: Death,
 ) -> list[str]:
-    """The same death in the midst of the start: the next one comes to the same."""
+    """Let the process die the same way during a start: the next start must have the same result."""
     random = Streams(seed).stream("second")
     site = Site(pickle.loads(drives), seed, safeguards, now_ns)
     site.machine.loss = (random.choice(list(LossPattern)), random.choice(list(JournalLoss)))
@@ -312,14 +315,14 @@ def _second(
 
 
 def _with_holes(site: Site, found: dict[TopicPartition, Facts], model: Model, *, killed: bool) -> list[str]:
-    """The directories of compacted logs where something is lost in the midst."""
+    """The directories of compacted logs that lost a batch in their middle."""
     if killed:
         return []
     return [str(tp) for tp, facts in found.items() if _has_hole(site, tp, facts, model.lives[tp])]
 
 
 def _has_hole(site: Site, tp: TopicPartition, facts: Facts, lives: list[Life]) -> bool:
-    """Whether a compacted log lost something in its midst with the power."""
+    """Whether a power loss took a batch from the middle of a compacted log."""
     if not is_compacted(tp):
         return False
     left = _survived(facts, lives, site.wall_ms, killed=False)
@@ -331,14 +334,16 @@ def _has_hole(site: Site, tp: TopicPartition, facts: Facts, lives: list[Life]) -
 
 
 def _lacks(facts: Facts, state: State, from_offset: int) -> bool:
-    """Whether a batch is missing that no flush had covered, where nothing is said to be clean: also when each of its
-    records is one that compaction would have dropped."""
+    """Whether a batch is missing that no flush covered, above the cleaner checkpoint.
+
+    It counts even if compaction would have dropped each of its records.
+    """
     there = {header[0] for header in headers_in(facts.content)}
     return any(from_offset <= batch.base < facts.end and batch.base not in there for batch in state.batches)
 
 
 def _goes_on(site: Site, found: dict[TopicPartition, Facts], holes: list[str]) -> list[str]:
-    """A clean stop, and a start after it. `holes`: directories that are not looked into between the two."""
+    """Stop cleanly and start again. `holes`: directories whose logs are not compared."""
     outcome = site.stop()
     if outcome is not None:
         return [f"the stop failed: {outcome} {site.machine.crashes}"]
@@ -359,7 +364,7 @@ def _goes_on(site: Site, found: dict[TopicPartition, Facts], holes: list[str]) -
 
 
 def _moves_on(site: Site, found: dict[TopicPartition, Facts]) -> list[str]:
-    """What was on its way to another directory comes there, and nothing is left where it came from."""
+    """Finish the moves: each log arrives in the other directory, and its old directory is removed."""
     if len(site.drives) == 1:
         return []
     mover = Mover(site)
@@ -374,7 +379,7 @@ def _moves_on(site: Site, found: dict[TopicPartition, Facts]) -> list[str]:
 
 
 def _cleans_on(site: Site, found: dict[TopicPartition, Facts], model: Model, *, killed: bool) -> list[str]:
-    """The cleaner goes over what was found: no reader can tell."""
+    """Compact the logs that were found: readers must see the same records before and after."""
     if not any(is_compacted(tp) and facts.content for tp, facts in found.items()):
         return []
     site.machine.end(Death.KILL)
@@ -429,5 +434,5 @@ def _changed(found: dict[TopicPartition, Facts], again: dict[TopicPartition, Fac
 
 
 def _known(producers: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
-    """Producers without the time of their last batch: the record that had it may be compacted away."""
+    """Producers without the time of their last batch, because the cleaner may have removed that record."""
     return [(*entry[:5], *entry[6:]) for entry in producers]

@@ -1,6 +1,6 @@
-"""What a log finds, against a plain walk over all that is in it: by offset, by time, and of aborted transactions.
+"""Compares look-ups of a log (by offset, by time, of aborted transactions) with a plain walk over its content.
 
-Zone: deterministic. Asks the log as readers do.
+Zone: deterministic. Calls the log like readers do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from testbench.crash.story import STAMP
 
 
 def read(log: Log, offset: int) -> bytes:
-    """All batches from an offset on, as fetches get them."""
+    """All batches from an offset on, read like fetches do."""
     parts = []
     while offset < log.end_offset:
         region = log.read(offset, 3000, log.end_offset, warmed=True)
@@ -28,7 +28,7 @@ def read(log: Log, offset: int) -> bytes:
 
 
 def headers_in(content: bytes | bytearray) -> list[tuple[int, ...]]:
-    """The headers of batches that lie one behind the other."""
+    """The headers of consecutive batches."""
     at, found = 0, []
     while at + HEADER_SIZE <= len(content):
         found.append(unpack_header(content, at))
@@ -39,7 +39,7 @@ def headers_in(content: bytes | bytearray) -> list[tuple[int, ...]]:
 
 
 def lookups(site: Site, log: Log, content: bytes) -> list[str]:
-    """Look-ups by offset, by time, and of aborted transactions, against a plain walk over the content."""
+    """Compare look-ups by offset, by time and of aborted transactions with the content of the log."""
     headers = headers_in(content)
     wrong = _by_offset(log, headers)
     if is_compacted(log.tp):
@@ -89,7 +89,7 @@ def _by_time(site: Site, log: Log, headers: list[tuple[int, ...]], stamp: int) -
     (answer,) = answers
     if first is None or not isinstance(answer, tuple):
         return [] if first is None and answer is None else [f"a look-up of time {stamp - STAMP} answers {answer}"]
-    # The records of a batch are stamped one after the other from its base timestamp on.
+    # Timestamps in a batch rise by one from its base timestamp.
     index = max(0, stamp - first[7])
     while first[0] + index < log.start_offset:
         index += 1
@@ -100,7 +100,7 @@ def _by_time(site: Site, log: Log, headers: list[tuple[int, ...]], stamp: int) -
 
 
 def _aborted(log: Log, content: bytes, headers: list[tuple[int, ...]]) -> list[str]:
-    """Transactions that began in what is there, and were aborted in it."""
+    """Compare the list of aborted transactions with those that began and were aborted in the content."""
     opened: dict[int, int] = {}
     expected = []
     position = 0

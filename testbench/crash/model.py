@@ -1,6 +1,6 @@
-"""What ought to be in a log: lists of what was written, kept beside the log and independent of it.
+"""A model of a log: lists of the written batches, independent of the log itself.
 
-Zone: deterministic. Knows nothing of segments, indexes or files; `judge` compares.
+Zone: deterministic. It has no segments, indexes or files; `judge` compares it with the log.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _RECORDS_MAX_BYTES = 1 << 20
 
 
 class Written(NamedTuple):
-    """A batch as it ought to lie in the log."""
+    """A batch as it must be in the log."""
 
     base: int
     last: int
     epoch: int
-    """Of the leader."""
+    """Leader epoch."""
     timestamp: int
-    """The largest."""
+    """Largest timestamp."""
     producer: int
-    """Its id; -1: none."""
+    """Producer id; -1: none."""
     producer_epoch: int
     sequence: int
     kind: str
@@ -36,34 +36,34 @@ class Written(NamedTuple):
 
     @property
     def records(self) -> list[Record]:
-        """What is in it."""
+        """Its records."""
         return list(records_of(self.data, max_bytes=_RECORDS_MAX_BYTES))
 
 
 @dataclass
 class State:
-    """A log as it was at some time. `starts`: every offset that was its start, or was told to be."""
+    """A state of a log. `starts`: every offset that was its start, or was requested to be."""
 
     batches: list[Written] = field(default_factory=list)
     starts: list[int] = field(default_factory=lambda: [0])
     doomed: bool = False
-    """All of it was to go, for a log that begins anew: any of its segments may be left."""
+    """The whole log was to be removed, to start again elsewhere: any of its segments may be left."""
     reach: int = 0
-    """Of a compacted log: from here on nothing may have been taken out, for it is not committed, or not decided."""
+    """Compaction must not remove records from here on: they are not committed, or their transaction is open."""
     lost: frozenset[int] = frozenset()
-    """Offsets that may be missing because of records that were cut off later."""
+    """Offsets that may be missing because of newer records that were truncated later."""
 
     def copy(self) -> State:
-        """As it is now."""
+        """A copy of the present state."""
         return State(list(self.batches), list(self.starts), self.doomed, self.reach, self.lost)
 
     @property
     def end(self) -> int:
-        """Behind all that is in it."""
+        """The offset after the last batch."""
         return self.batches[-1].last + 1 if self.batches else 0
 
     def committed(self, mark: int) -> None:
-        """The high watermark: it bounds the cleaner, and so does the oldest transaction that has no end below it."""
+        """Set the high watermark. It limits the cleaner, like the oldest open transaction."""
         opened: dict[int, int] = {}
         for batch in self.batches:
             if batch.kind == "txn":
@@ -74,7 +74,7 @@ class State:
 
 
 def outcomes(batches: Sequence[Written]) -> dict[int, str]:
-    """What became of each data batch, by base offset: `plain`, `commit`, `abort`, or `open`."""
+    """The result of each data batch, by base offset: `plain`, `commit`, `abort`, or `open`."""
     found: dict[int, str] = {}
     opened: dict[int, list[int]] = {}
     for batch in batches:
@@ -88,7 +88,7 @@ def outcomes(batches: Sequence[Written]) -> dict[int, str]:
 
 
 def superseded(state: State) -> frozenset[int]:
-    """Offsets of records behind which, within reach, another one of their key counts."""
+    """Offsets of records with a later valid record of their key within reach."""
     became = outcomes(state.batches)
     newer: set[bytes | None] = set()
     found = set()
@@ -109,19 +109,19 @@ class Life:
     topic_id: bytes
     state: State = field(default_factory=State)
     older: list[State] = field(default_factory=list)
-    """What a cut took away, and no sync has made gone for good: a power loss may bring it back."""
+    """States before truncations that no sync has made durable: a power loss may restore them."""
     synced: int = 0
-    """A flush that was asked for since the last cut has reported this offset."""
+    """A flush that was requested after the last truncation has reported this offset."""
     appended: int = 0
-    """Appends up to here have returned: the process may die, and they are there."""
+    """Appends up to here have returned: a kill of the process does not lose them."""
     named: bool = False
-    """A flush has made the directory's name durable."""
+    """Whether a flush has made the name of the directory durable."""
     gone: bool = False
-    """It was told to go."""
+    """Whether its deletion was requested."""
     cuts: int = 0
 
     def cut(self, offset: int, *, whole: bool = False) -> None:
-        """From `offset` on everything goes; `whole`: the log begins anew there."""
+        """Truncate to `offset`; `whole`: remove all, and start the log there."""
         self.older.append(self.state.copy())
         self.older[-1].lost |= superseded(self.state)
         kept = [] if whole else [batch for batch in self.state.batches if batch.last < offset]
@@ -134,36 +134,36 @@ class Life:
         self.cuts += 1
 
     def flushed(self, offset: int, cuts: int) -> None:
-        """A flush that was asked for after so many cuts has reported `offset`."""
+        """A flush that was requested after `cuts` truncations has reported `offset`."""
         self.named = True
         if cuts == self.cuts:
             self.synced = max(self.synced, offset)
             self.older.clear()
 
     def copy(self) -> Life:
-        """As it is now."""
+        """A copy of the present state."""
         return replace(self, state=self.state.copy(), older=[state.copy() for state in self.older])
 
 
 class Model:
-    """All partitions, each with the lives that may be found on the drive; the last one is the newest."""
+    """All partitions, each with the lives that may be on the drive; the last one is the newest."""
 
     def __init__(self) -> None:
         self.lives: dict[TopicPartition, list[Life]] = {}
 
     def life(self, tp: TopicPartition) -> Life:
-        """The newest."""
+        """The newest life of a partition."""
         return self.lives[tp][-1]
 
     def flushed(self, tp: TopicPartition, life: Life, offset: int, cuts: int) -> None:
-        """A flush of that life came back: what was before it is gone for good."""
+        """A flush of that life is complete: earlier lives are durably deleted."""
         life.flushed(offset, cuts)
         lives = self.lives[tp]
         if life in lives:
             del lives[: lives.index(life)]
 
     def copy(self) -> Model:
-        """As it is now."""
+        """A copy of the present state."""
         other = Model()
         other.lives = {tp: [life.copy() for life in lives] for tp, lives in self.lives.items()}
         return other

@@ -1,6 +1,6 @@
-"""Logs that move between the directories of a site, step by step, as `replication/moves` has them go.
+"""Moves logs between the directories of a site, with the steps of the broker's replication package.
 
-Zone: deterministic. It knows no replicas, quotas or throttles; what it calls, and in what order, is the same.
+Zone: deterministic. Without replicas, quotas and throttles; the calls and their order are the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from testbench.crash.site import Site
 
 PIECE: Final = 1500
 LAST_PIECE: Final = 1000
-"""Bytes: what may be missing when log and copy change places."""
+"""Bytes that the copy may lack when log and copy are exchanged."""
 PAUSE_NS: Final = MS
 
 
@@ -35,7 +35,7 @@ class Mover:
         return bool(self._moves)
 
     def begin(self, tp: TopicPartition) -> None:
-        """Have a log move to the other directory, when nothing is left of its last move and no pass goes over it."""
+        """Move a log to the other directory, unless its last move or a pass of the cleaner is unfinished."""
         manager = self._site.manager
         if self._stuck or manager.get(tp) is None:
             return
@@ -54,7 +54,7 @@ class Mover:
         return any(each.offline is not None for each in self._site.manager.dirs)
 
     def resume(self) -> None:
-        """After a start: what was under way goes on."""
+        """After a start: continue unfinished moves."""
         for tp, log in self._site.logs().items():
             self._site.manager.adopt(tp, log.topic_id)
             move = self._site.manager.move_under_way(tp)
@@ -62,11 +62,11 @@ class Mover:
                 self._go_on(tp, move)
 
     def stop(self) -> None:
-        """No step from now on, as in a broker that stops."""
+        """Take no more steps, as in a broker that stops."""
         self._moves.clear()
 
     def stay(self, tp: TopicPartition) -> None:
-        """Give a move up."""
+        """Cancel a move."""
         move = self._moves.pop(tp, None)
         if move is not None:
             move.give_up()

@@ -1,29 +1,29 @@
-"""Workloads of the storage room, as data.
+"""Workloads of the storage package, as data.
 
-Zone: pure. Steps are divided by `;` and play one right behind the other, with syncs and checkpoints on their way,
-unless `settle` waits for them. Words of the language, numbers behind them:
+Zone: pure. Steps are separated by `;` and run without a pause between them, while syncs and checkpoints are under way;
+`settle` waits for those. The words of the language, with their numbers:
 
     append P N S [L]  a batch of producer P (0: of none): N records of S bytes, stamped L ms late
     txn P N S         the same in a transaction; `commit P`, `abort P` write its marker
     follow B N S      B batches as a leader sends them, in one piece
     flush, roll       as the log has them
-    mark [B]          the high watermark, B offsets behind the end
-    start B           the log start, B offsets behind the end (DeleteRecords)
-    retain [S]        retention: what lies below the log start, and by size
-    cut B, restart A  a follower truncates B offsets, or begins anew A offsets above its end
+    mark [B]          the high watermark, B offsets before the end
+    start B           the log start, B offsets before the end (DeleteRecords)
+    retain [S]        retention: below the log start, and by size
+    cut B, restart A  a follower truncates B offsets, or restarts its log A offsets above its end
     epochs [N]        a new leader epoch
     points, starts, marks   the checkpoints of recovery points, log starts, high watermarks
     stop, kill        a clean stop or a killed process, and the next start
     blind             a clean stop, and all indexes vanish before the next start
-    create, delete    the partition; `on N`: the steps that follow are of partition N
-    compact, compact-delete   what follows is of a topic with that policy, which is made first
+    create, delete    the partition; `on N`: later steps use partition N
+    compact, compact-delete   creates a topic with that policy; later steps use it
     keys P K…         a batch of producer P with a record of each key K; of a negative one a tombstone
     tkeys P K…        the same in a transaction
-    seal              a roll, and a record of key 9 behind it
-    clean [N]         the cleaner looks for work, and does it; N: so many events of it
-    move, stay        the log begins to move to the other of two directories; it stays after all
-    some N            N events of what is on its way
-    settle, wait MS   until nothing is on its way; for a time, with the timers that ring meanwhile
+    seal              a roll, and a record of key 9 after it
+    clean [N]         the cleaner looks for work, and does it; N: only N events of that
+    move, stay        the log starts to move to the other of two directories; the move is cancelled
+    some N            N pending events
+    settle, wait MS   until nothing is pending; for a time, with the timers that fire meanwhile
     3* …              the step three times
 """
 

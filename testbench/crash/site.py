@@ -1,7 +1,7 @@
-"""A simulated computer with the storage room in its process, and nothing else of a broker.
+"""A simulated computer whose process runs only the storage package of a broker.
 
-Zone: deterministic. One drive, or two between which logs move; a cleaner that looks for work whenever a script lets
-time pass, unless it is switched off, as in the starts after a crash that are only looked at.
+Zone: deterministic. It has one drive, or two between which logs move. A cleaner looks for work whenever a script lets
+time pass, unless it is off, as in starts that only read the logs after a crash.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ CONFIGS: Final = {
     KEYED: _COMPACTED,
     SHORTENED: replace(_COMPACTED, cleanup_policy=("compact", "delete")),
 }
-"""By topic."""
+"""Settings by topic."""
 LOOKS_MS: Final = 100
-"""How often the cleaner looks for something to do."""
+"""How often the cleaner looks for work."""
 _CLEANING: Final = BrokerConfig.from_properties({"log.dirs": "data", "log.cleaner.backoff.ms": str(LOOKS_MS)})[0]
 _LOOKING: Final = BrokerConfig.from_properties({"log.dirs": "data", "log.cleaner.enable": "false"})[0]
 
 
 def is_compacted(tp: TopicPartition) -> bool:
-    """Whether records may be missing in the midst of its log."""
+    """Whether records may be missing in the middle of its log."""
     return "compact" in CONFIGS[tp.topic].cleanup_policy
 
 
 class Watched(Process):
-    """A process that tells of every operation on its disks before it happens."""
+    """A process that reports every operation on its disks before the operation."""
 
     def __init__(self, machine: Machine, life: int, told: Callable[[], None]) -> None:
         super().__init__(machine, life)
@@ -67,7 +67,7 @@ class Watched(Process):
         self.serving = True
 
     def touch(self) -> None:
-        """As the disk calls it."""
+        """Called by the disk before each operation."""
         self._told()
         super().touch()
 
@@ -111,20 +111,20 @@ class Site:
 
     @property
     def wall_ms(self) -> int:
-        """What its clock says."""
+        """The present wall time."""
         return WALL_START_MS + self.timeline.now_ns // MS
 
     def boot(self) -> None:
-        """A new process, which has not opened anything."""
+        """Start a new process, which has not opened any log yet."""
         self.process = self.machine.boot()
         self.disks = [SimDisk(drive, DriveFaults(), self.process) for drive in self.drives]
 
     def load(self) -> None:
-        """Open all logs, in a turn."""
+        """Open all logs in a turn."""
         self.process.turn(self.open)
 
     def open(self) -> None:
-        """The same, within a turn. Raises WrongDirectory."""
+        """Open all logs, within a turn. Raises WrongDirectory."""
         self.manager = LogManager(
             self.disks,
             self.process.clock,
@@ -137,7 +137,7 @@ class Site:
         self.manager.load(lambda topic: CONFIGS[topic])
 
     def logs(self) -> dict[TopicPartition, Log]:
-        """All that are in service."""
+        """All logs in service."""
         return {log.tp: log for log in sorted(self.manager.logs(), key=lambda log: log.tp)}
 
     def home_of(self, tp: TopicPartition) -> LogDir:
@@ -145,18 +145,18 @@ class Site:
         return next(each for each in self.manager.dirs if tp in each.logs)
 
     def settle(self) -> None:
-        """Run all that is on its way."""
+        """Run all pending events."""
         while self.timeline.step():
             pass
 
     def let_pass(self, ms: int) -> None:
-        """Let time pass, and what is due then happen."""
+        """Let time pass, and run the events that are due."""
         self.timeline.run_until(self.timeline.now_ns + ms * MS)
         self.process.turn(self.manager.on_time)
         self.settle()
 
     def stop(self) -> object:
-        """Stop in order; what `stop` reported."""
+        """Stop cleanly; returns the report of `stop`."""
         answers: list[object] = []
         self.process.turn(self.manager.stop, answers.append)
         self.settle()

@@ -1,7 +1,7 @@
-"""A script played against the real storage room over a simulated drive, and photographed after every change.
+"""Runs a script against the real storage package over a simulated drive, with a snapshot after every change.
 
-Zone: deterministic. `Story.play` runs a script to its end; `points` are the drive as it was after each write, sync,
-rename, unlink on the way (as bytes, to be robbed of power as often as wanted), with what the model held just then.
+Zone: deterministic. `Story.play` runs a script to its end. `points` has a snapshot of the drive after each write, sync,
+rename and unlink (as bytes, so that power losses can be tried on it repeatedly), and the state of the model then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from testbench.crash.site import CONFIGS, KEYED, LOOKS_MS, PLAIN, SHORTENED, Sit
 
 STAMP = 1_700_000_000_000
 OLD_MS: Final = 1_000_000
-"""So far behind are the stamps of records with keys: the cleaner leaves younger ones alone."""
+"""Age of the timestamps of records with keys: the cleaner skips younger records."""
 
 
 class Point(NamedTuple):
@@ -34,16 +34,16 @@ class Point(NamedTuple):
 
     number: int
     step: str
-    """The step of the script that was on its way."""
+    """The present step of the script."""
     change: str
-    """What had just happened: `write`, `cut`, `sync`, `create_log`, `rename`, `unlink` or `sync of names`."""
+    """The kind of the change: `write`, `cut`, `sync`, `create_log`, `rename`, `unlink` or `sync of names`."""
     drives: bytes
     model: Model
     now_ns: int
 
 
 class Story:
-    """One script on its way."""
+    """The run of one script."""
 
     def __init__(self, script: str, seed: int = 1, safeguards: Safeguards | None = None) -> None:
         self.model = Model()
@@ -63,7 +63,7 @@ class Story:
     # -- the run -------------------------------------------------------------------------------------------------------
 
     def play(self) -> list[str]:
-        """Run the whole script; tracebacks of what left a turn (there ought to be none)."""
+        """Run the whole script. Returns tracebacks of exceptions that left a turn; there should be none."""
         self._load()
         if self._steps[0][1] not in ("compact", "compact-delete"):
             self._do("create", [])
@@ -85,7 +85,7 @@ class Story:
             self.site.process.turn(getattr(self, f"_{verb}"), *numbers)
 
     def _look(self) -> None:
-        """Photograph the drive if it has changed."""
+        """Take a snapshot of the drive if it has changed."""
         look = _Look(self.site.drives)
         change = look.since(self._seen)
         if change is None:
@@ -112,13 +112,13 @@ class Story:
         self._settle()
 
     def _now_some(self, events: int) -> None:
-        """Some of what is on its way."""
+        """Run some pending events."""
         for _ in range(events):
             if self.site.timeline.step():
                 self._look()
 
     def _now_clean(self, events: int = -1) -> None:
-        """The cleaner looks for something to do, and does it; or so many events of that."""
+        """Let the cleaner find and do its work, or only some events of that."""
         self._now_wait(2 * LOOKS_MS)
         if events < 0:
             self._settle()
@@ -153,7 +153,7 @@ class Story:
     def _again(self, death: Death) -> None:
         site = self.site
         if site.machine.process is None:
-            return  # it has crashed: `play` tells
+            return  # it has crashed: `play` reports that
         site.machine.end(death)
         site.settle()
         site.boot()
@@ -190,12 +190,12 @@ class Story:
         self.site.manager.create_log(self._tp, topic_id, CONFIGS[self._tp.topic])
 
     def _compact(self) -> None:
-        """From here on it is about a compacted topic."""
+        """Create a compacted topic, and use it from now on."""
         self._tp = TopicPartition(KEYED, 0)
         self._create()
 
     def _compact_delete(self) -> None:
-        """The same of one that is also shortened."""
+        """Create a topic with compaction and retention, and use it from now on."""
         self._tp = TopicPartition(SHORTENED, 0)
         self._create()
 
@@ -210,7 +210,7 @@ class Story:
         self._epoch += by
 
     def _append(self, producer: int, count: int, size: int, late: int = 0) -> None:
-        """A batch of a producer (0: of none); `late`: its stamps lie so far behind."""
+        """A batch of a producer (0: none); `late`: age of its timestamps in ms."""
         self._write("data", producer, count, size, late)
 
     def _txn(self, producer: int, count: int, size: int) -> None:
@@ -246,7 +246,7 @@ class Story:
             control = ControlType.COMMIT if kind == "commit" else ControlType.ABORT
             records = [Record(0, stamp, control_key(control), marker_value(1))]
         else:
-            # Values of the same size, another byte for each base and epoch: old bytes in the place of new ones show.
+            # Another byte for each offset and epoch: old bytes in the place of new ones are detected.
             fill = bytes([33 + (base * 7 + self._epoch * 31 + self._topics) % 90])
             records = [Record(number, stamp + number, None, fill * size) for number in range(count)]
         return self._batch(kind, producer, records, base)
@@ -311,20 +311,20 @@ class Story:
         self._log.roll()
 
     def _mark(self, back: int = 0) -> None:
-        """The high watermark, so far behind the end."""
+        """Set the high watermark, that many offsets before the end."""
         log = self._log
         log.high_watermark = max(log.high_watermark, log.end_offset - back)
         self.model.life(self._tp).state.committed(log.high_watermark)
 
     def _start(self, back: int) -> None:
-        """The log start, so far behind the end (DeleteRecords)."""
+        """Set the log start, that many offsets before the end (DeleteRecords)."""
         log = self._log
         offset = max(log.start_offset, log.end_offset - back)
         self.model.life(self._tp).state.starts.append(offset)
         log.set_start_offset(offset)
 
     def _retain(self, size: int = -1) -> None:
-        """Retention by size; without one only what lies below the log start goes."""
+        """Retention by size; without a size it removes only segments below the log start."""
         log = self._log
         log.high_watermark = log.end_offset
         starts = self.model.life(self._tp).state.starts
@@ -336,7 +336,7 @@ class Story:
         log.configure(CONFIGS[self._tp.topic])
 
     def _cut(self, back: int) -> None:
-        """A follower truncates: so many offsets behind the end; a batch that reaches over goes whole."""
+        """A follower truncates that many offsets; a batch that crosses the point is removed as a whole."""
         log = self._log
         offset = max(0, log.end_offset - back)
         life = self.model.life(self._tp)
@@ -351,7 +351,7 @@ class Story:
         self.mover.cut(self._tp)
 
     def _restart(self, ahead: int) -> None:
-        """A follower begins anew, so far above its end."""
+        """A follower restarts its log, that many offsets above its end."""
         log = self._log
         offset = log.end_offset + ahead
         self.model.life(self._tp).cut(offset, whole=True)
@@ -377,12 +377,12 @@ class Story:
         self.mover.begin(self._tp)
 
     def _stay(self) -> None:
-        """The move is given up."""
+        """Cancel the move."""
         self.mover.stay(self._tp)
 
 
 class _Look:
-    """What tells that drives have changed: sizes and numbers, no contents."""
+    """A summary that changes whenever the drives change: sizes and counts, without contents."""
 
     def __init__(self, drives: Sequence[Drive]) -> None:
         self.journals = [tuple(id(operation) for operation in drive.journal) for drive in drives]

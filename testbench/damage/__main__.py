@@ -1,9 +1,8 @@
 """Damage at rest: python -m testbench.damage [--cases N] [--seed N] [--level logs|broker|cluster] [--kind KIND …] …
 
-Random flips, truncations, zeroed ranges and swapped files over every kind of file of a data directory; then the
-directory is opened and read as a client reads. The outcome has to be exact, or told by a line with the partition's
-name, or an error for the reader, or the directory offline: never a wrong byte, never a traceback. Exit code 1 when
-anything else is found.
+Random flips, truncations, zeroed ranges and swapped files in every kind of file of a data directory; then the directory
+is opened and read like a client reads. Allowed outcomes: all records are exact; a log line names the partition; the
+reader gets an error; the directory is offline. A wrong byte or a traceback is a finding, with exit code 1.
 """
 
 from __future__ import annotations

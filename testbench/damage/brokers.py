@@ -1,7 +1,7 @@
-"""A broker over damaged directories: it serves what is right, says what is not, or does not start and says why.
+"""A broker on damaged directories: it serves correct data, reports the damage, or refuses to start with a reason.
 
 Zone: deterministic. A single broker with the embedded metadata store and two log directories is loaded, and stopped or
-killed; then one file of one directory is harmed, the store's journal among them, and it starts again.
+killed; then one file of a directory is damaged, perhaps the journal of the store, and the broker starts again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STEP_NS = SECOND // 20
 
 
 class BrokerBase(NamedTuple):
-    """Directories to be damaged, and what is in them."""
+    """Directories to damage, and their content."""
 
     name: str
     drives: bytes
@@ -54,12 +54,12 @@ class _Stage:
         self.streams = streams
 
     def over(self, drives: list[Drive]) -> None:
-        """Give the broker other drives."""
+        """Replace the drives of the broker."""
         self.node.drives[:] = drives
         self.node.machine.drives[:] = drives  # type: ignore[index]
 
     def start(self) -> bool:
-        """Start; whether it serves."""
+        """Start the broker. True if it serves."""
         self.node.start()
         process = self.node.machine.process
         assert process is not None
@@ -68,7 +68,7 @@ class _Stage:
 
 
 def bases(seeds: int = 3) -> Iterator[BrokerBase]:
-    """Directories of brokers that were stopped, and killed."""
+    """Directories of a broker that was stopped, and of one that was killed."""
     for seed in range(1, seeds + 1):
         for stopped in (True, False):
             stage = _Stage(seed)
@@ -96,7 +96,7 @@ def _base(name: str, drives: bytes) -> BrokerBase:
 
 
 def try_one(base: BrokerBase, seed: int) -> Case:
-    """Damage one file, start, and look."""
+    """Damage one file, start the broker, and check the outcome."""
     random = Streams(seed).stream("harm")
     stage = _Stage(seed)
     drives: list[Drive] = pickle.loads(base.drives)

@@ -1,6 +1,6 @@
 """Many cases of damage, counted.
 
-Zone: deterministic. Which directory a case damages is drawn from its seed.
+Zone: deterministic. The seed of a case chooses the directory that it damages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from testbench.damage.logs import Case, bases, try_one
 
 @dataclass
 class Result:
-    """Counts, and what was found."""
+    """Counts and findings."""
 
     cases: int = 0
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -25,7 +25,7 @@ class Result:
     findings: list[str] = field(default_factory=list)
 
     def json(self) -> dict[str, object]:
-        """For machines."""
+        """The report as a JSON value."""
         rows = [
             {"kind": kind, "outcome": outcome, "count": count}
             for (kind, outcome), count in sorted(self.outcomes.items())
@@ -41,7 +41,7 @@ def run(
     level: str = "logs",
     told: Callable[[Result], None] = lambda _: None,
 ) -> Result:
-    """The whole campaign; `told` gets the result so far after every case."""
+    """Run the whole campaign; `told` is called with the result so far after every case."""
     result = Result()
     for case, number in _cases(cases, seed, kinds, level):
         result.cases += 1

@@ -1,8 +1,8 @@
-"""Three brokers, and the files of one of them are damaged while all are down: what was committed is still there.
+"""Three brokers, one with a file that was damaged while all were down: committed records must be kept.
 
-Zone: deterministic. Topics with three replicas are loaded; all brokers are stopped in order, or killed, so that all are
-in sync as far as the metadata store knows. Then one file of one broker is harmed, and they start: the damaged one
-first, last, or together with the others.
+Zone: deterministic. Topics with three replicas are loaded. All brokers are stopped one by one, or killed together, so
+that all are in sync according to the metadata store. Then one file of one broker is damaged, and they start: the
+damaged one first, last, or together with the others.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ CLUSTERED = settings.PROPERTIES | {
 SESSION_NS = 2 * SECOND
 LOADED_NS = 8 * SECOND
 ENDED_NS = 30 * SECOND
-"""When the sessions of all brokers are over, and a case begins."""
+"""Time after which the sessions of all brokers have expired, and a case begins."""
 APART_NS = 4 * SECOND
-"""Between the damaged broker's start and that of the others."""
+"""Time between the start of the damaged broker and that of the others."""
 LIMIT_NS = 30 * SECOND
 STEP_NS = SECOND // 10
 REMOVED = 0.15
-"""How often a file, or a partition's directory, is removed instead of harmed."""
+"""Chance that a file, or the directory of a partition, is removed instead of damaged."""
 ORDERS = ("first", "last", "together")
 
 
 class ClusterBase(NamedTuple):
-    """Three brokers' drives, the tree of the metadata store, and what was committed."""
+    """The drives of three brokers, the tree of the metadata store, and the committed records."""
 
     name: str
     world: bytes
@@ -84,7 +84,7 @@ class _Stage:
         return pickle.dumps(([node.drives for node in self.nodes], self.ensemble.tree, self.ensemble.zxid), protocol=5)
 
     def over(self, kept: bytes) -> None:
-        """Go on from there, at the time when it was kept."""
+        """Restore a saved world, at its time."""
         drives: list[list[Drive]]
         drives, _, zxid = pickle.loads(kept)
         for node, own in zip(self.nodes, drives, strict=True):
@@ -97,7 +97,7 @@ class _Stage:
     # -- brokers -------------------------------------------------------------------------------------------------------
 
     def replicas(self, tp: TopicPartition) -> dict[int, Partition]:
-        """By broker: those that are in service."""
+        """Partitions in service, by broker."""
         found = {}
         for node in self.nodes:
             partition = None if node.broker is None else node.broker.hosted.find(*tp)
@@ -106,12 +106,12 @@ class _Stage:
         return found
 
     def leader(self, tp: TopicPartition) -> int:
-        """The broker that leads in the newest epoch; 0: nobody does."""
+        """The leader of the newest epoch; 0: none."""
         led = {number: each for number, each in self.replicas(tp).items() if each.is_leader}
         return max(led, key=lambda number: led[number].leader_epoch, default=0)
 
     def settled(self, tps: list[TopicPartition], least: int) -> bool:
-        """Whether all have a leader, as many replicas in sync, and these have the same end, all of it committed."""
+        """Whether all partitions have a leader and all replicas in sync, with equal, fully committed logs."""
         for tp in tps:
             number, replicas = self.leader(tp), self.replicas(tp)
             if not number or len(replicas) < least or len(replicas[number].isr) < least:
@@ -122,7 +122,7 @@ class _Stage:
         return True
 
     def end(self, *, clean: bool) -> None:
-        """All brokers go in the same moment, so that all stay in sync."""
+        """Kill all brokers at the same moment, so that all stay in sync."""
         for node in self.nodes:
             if clean:
                 _stop(node)
@@ -133,7 +133,7 @@ class _Stage:
 
 
 def _stop(node: ClusterNode) -> None:
-    """In order, and nobody stays to take its leaderships."""
+    """Stop all brokers cleanly, so that no broker is left to take leaderships over."""
     process, broker = node.machine.process, node.broker
     assert process is not None
     assert broker is not None
@@ -141,7 +141,7 @@ def _stop(node: ClusterNode) -> None:
 
 
 def bases(seeds: int = 2) -> Iterator[ClusterBase]:
-    """Clusters that were stopped, and killed."""
+    """A cluster that was stopped, and one that was killed."""
     for seed in range(1, seeds + 1):
         for clean in (True, False):
             yield _base(seed, clean=clean)
@@ -157,7 +157,7 @@ def _base(seed: int, *, clean: bool) -> ClusterBase:
     workload.start()
     stage.timeline.run_until(LOADED_NS)
     workload.wind_down()
-    # The topic that may elect uncleanly promises nothing.
+    # A topic with unclean elections has no guarantee.
     topics = [topic for topic in catalog.topics if topic.role is not Role.CUT]
     tps = [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
     done = stage.timeline.run_until_holds(
@@ -172,7 +172,7 @@ def _base(seed: int, *, clean: bool) -> ClusterBase:
 
 
 def try_one(base: ClusterBase, seed: int, kinds: tuple[str, ...], safeguards: BrokerSafeguards | None = None) -> Case:
-    """Damage one file of one broker, start all, and look."""
+    """Damage one file of one broker, start all, and check the outcome."""
     random = Streams(seed).stream("harm")
     stage = _Stage(seed, safeguards)
     stage.over(base.world)
@@ -192,7 +192,7 @@ def try_one(base: ClusterBase, seed: int, kinds: tuple[str, ...], safeguards: Br
 
 
 def _remove(drive: Drive, random: Stream) -> Harm | None:
-    """The directory of a partition is gone, or one file of it."""
+    """Remove the directory of a partition, or one of its files."""
     directories = {name: each for name, each in sorted(drive.root.names.items()) if isinstance(each, Directory)}
     if not directories:
         return None
@@ -218,14 +218,14 @@ def _start(stage: _Stage, victim: ClusterNode, order: str) -> None:
 def _look(
     stage: _Stage, base: ClusterBase, victim: ClusterNode, harm: Harm | None, lines: list[str]
 ) -> tuple[str, list[str]]:
-    """Leaders have all that was committed; so have the others, or a line says what is with them."""
+    """Check that leaders have all committed records, and the others too, unless a log line reports a loss."""
     outcomes, wrong = {"exact"}, []
     down = victim.broker is None or not victim.broker.ready
     for tp, truth in base.truth.items():
         replicas, leader = stage.replicas(tp), stage.leader(tp)
         told = [line for line in lines if str(tp) in line or "is offline" in line or "cannot start" in line]
         if not leader:
-            wrong.append(f"nobody leads {tp}")
+            wrong.append(f"{tp} has no leader")
             continue
         for number in NODES:
             if number not in replicas:

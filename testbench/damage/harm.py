@@ -1,6 +1,6 @@
-"""What may happen to a file while nobody looks.
+"""Damage of a file at rest.
 
-Zone: deterministic. Everything is drawn from a seeded stream; a harm says in words what it did.
+Zone: deterministic. A seeded stream chooses everything; each harm has a description in words.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KINDS = (
 
 
 class Harm(NamedTuple):
-    """What was done to which file."""
+    """The damage of one file."""
 
     path: str
     kind: str
@@ -34,14 +34,14 @@ JOURNAL = "__znodes-0"
 
 
 def kind_of(path: str) -> str:
-    """The kind of a file, empty for one that is none of a data directory's."""
+    """The kind of a file; empty if it does not belong to a data directory."""
     if path.startswith(JOURNAL):
         return JOURNAL
     return next((kind for kind in KINDS if path.endswith(kind)), "")
 
 
 def strike(drive: Drive, random: Stream, kinds: tuple[str, ...] = KINDS) -> Harm | None:
-    """Harm one file: first a kind is drawn of those that are there, then a file of it. None: nothing could be done."""
+    """Damage one file: choose one of the existing kinds, then a file of that kind. None: impossible."""
     files: dict[str, list[tuple[str, Inode]]] = {}
     for path, inode in drive.walk():
         if kind_of(path) in kinds and inode.data:
@@ -53,7 +53,7 @@ def strike(drive: Drive, random: Stream, kinds: tuple[str, ...] = KINDS) -> Harm
     harm = random.choice(HARMS)
     others = [(other, twin) for other, twin in files[kind] if twin is not inode and twin.data != inode.data]
     if kind == ".log":
-        # Nothing in a batch says of which partition it is: one with the same offsets would be taken for the other's.
+        # A batch does not name its partition: one with the same offsets would be taken for the other's.
         others = [(other, twin) for other, twin in others if other.partition("/")[0] == path.partition("/")[0]]
     if harm == "swap" and others:
         what = _swap(inode, *random.choice(others))

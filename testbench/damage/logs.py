@@ -1,7 +1,7 @@
-"""Logs alone: a damaged directory is opened, and read as a client reads.
+"""Logs without a broker: a damaged directory is opened, and read like a client reads.
 
-Zone: deterministic. What was there before the damage is the truth. Afterwards each log is exact, or says by its name
-what is missing, or the directory is offline or refused. A client takes no batch whose checksum is wrong.
+Zone: deterministic. The content before the damage is the truth. Afterwards each log is exact, or a log line names it
+and the loss, or the directory is offline or refused. A client accepts no batch with a wrong checksum.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNSEEN = "offsets or epochs that no checksum covers"
 
 
 class Base(NamedTuple):
-    """A directory to be damaged, and what is in it."""
+    """A directory to damage, and its content."""
 
     name: str
     drives: bytes
@@ -48,18 +48,18 @@ class Base(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One damage, and what came of it."""
+    """One damage, and its outcome."""
 
     base: str
     harm: Harm | None
     outcome: str
-    """`exact`, `told` (something is missing, and a line says so), `refused` (a reader gets an error), `offline`; and
-    `unseen`: records are right, but offset or leader epoch of a batch, which its checksum does not cover, are not."""
+    """`exact`, `told` (a log line has the loss), `refused` (a reader gets an error), `offline`; or `unseen`: records
+    are right, but offset or leader epoch of a batch, which its checksum does not cover, are wrong."""
     wrong: list[str]
 
 
 def bases() -> Iterator[Base]:
-    """Directories after a clean stop, and after a kill."""
+    """A directory after a clean stop, and one after a kill."""
     for name in BASES:
         story = Story(SCRIPTS[name])
         assert not story.play(), name
@@ -87,7 +87,7 @@ def _base(name: str, drives: bytes, *, clean: bool) -> Base:
 
 
 def facts_of(log: Log, content: bytes) -> Facts:
-    """What is in a log."""
+    """The content of a log."""
     producers = tuple(tuple(entry) for entry in log.producers.snapshot())
     return Facts(log.topic_id, log.start_offset, log.end_offset, content, log.epochs.entries, producers)
 
@@ -98,7 +98,7 @@ def what_is_aborted(log: Log) -> list[tuple[int, ...]]:
 
 
 class _Lines(logging.Handler):
-    """What was logged as a warning, or worse."""
+    """Collects log lines of level WARNING and above."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -110,7 +110,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def listening() -> Iterator[list[str]]:
-    """The lines of the log, in place of the terminal."""
+    """Collect log lines instead of printing them."""
     handler, root = _Lines(), logging.getLogger("ottla")
     before = root.propagate
     root.addHandler(handler)
@@ -123,7 +123,7 @@ def listening() -> Iterator[list[str]]:
 
 
 def try_one(base: Base, seed: int, kinds: Sequence[str] = KINDS) -> Case:
-    """Damage one file, start, and look."""
+    """Damage one file, open the directory, and check the outcome."""
     site = Site(pickle.loads(base.drives), seed)
     harm = strike(site.drives[0], Streams(seed).stream("harm"), tuple(kinds))
     with listening() as lines:
@@ -168,7 +168,7 @@ def _look(site: Site, base: Base, lines: list[str]) -> tuple[str, list[str]]:
 
 
 def compare(log: Log, truth: Facts, aborted: list[tuple[int, ...]], told: list[str]) -> tuple[str, list[str]]:
-    """The outcome for one log, and what is wrong; `told`: the lines with its name."""
+    """The outcome for one log, and the finding; `told`: the log lines with its name."""
     expected = _batches(truth.content)
     pieces, refused = [], False
     offset = log.start_offset
@@ -196,7 +196,7 @@ def compare(log: Log, truth: Facts, aborted: list[tuple[int, ...]], told: list[s
 
 
 def _fetch(log: Log, offset: int) -> tuple[list[tuple[int, bytes]], int, bool]:
-    """Batches as a client takes them, the offset behind them, and whether all had the right checksum."""
+    """Batches that a client accepts, the offset after them, and whether all checksums were right."""
     region = log.read(offset, 3000, log.end_offset, warmed=True)
     if region is None:
         return [], log.end_offset, True
@@ -233,7 +233,7 @@ def _batches(content: bytes) -> list[tuple[int, bytes]]:
 def _missing(
     pieces: list[tuple[int, bytes]], expected: list[tuple[int, bytes]], log: Log, truth: Facts
 ) -> list[str] | str:
-    """A list: what is wrong with what was read. A text: what is not there; empty: all of it was read."""
+    """A list: defects of the batches read. A text: the missing part; empty: all was read."""
     known = dict(expected)
     wrong = [
         f"the batch read at offset {base} is not the one that was written"
@@ -254,7 +254,7 @@ def _missing(
 
 
 def _state(log: Log, truth: Facts, aborted: list[tuple[int, ...]]) -> list[str]:
-    """What a client asks besides records."""
+    """Compare the other data that clients can request."""
     wrong = []
     there = what_is_aborted(log)
     if [entry for entry in aborted if entry not in there]:
@@ -262,7 +262,7 @@ def _state(log: Log, truth: Facts, aborted: list[tuple[int, ...]]) -> list[str]:
     producers = tuple(tuple(entry) for entry in log.producers.snapshot())
     if producers != truth.producers:
         wrong.append(f"the producers are {producers}, not {truth.producers}")
-    # A start that is not known any more lets deleted records be seen again, as a crash before its checkpoint does.
+    # If the log start is lost, deleted records are visible again, as after a crash before its checkpoint.
     if log.epochs.entries != truth.epochs and log.start_offset == truth.start:
         wrong.append(f"the leader epochs are {log.epochs.entries}, not {truth.epochs}")
     return wrong

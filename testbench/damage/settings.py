@@ -1,4 +1,4 @@
-"""What the brokers have in common whose directories are damaged: checkpoints often, and nothing that changes logs.
+"""Settings of all brokers whose directories are damaged: frequent checkpoints, no retention, no compaction.
 
 Zone: pure.
 """

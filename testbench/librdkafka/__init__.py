@@ -1,4 +1,4 @@
-"""librdkafka's own test programs, run against three brokers of Ottla or of Apache Kafka.
+"""Runs librdkafka's own test programs against three brokers of Ottla or of Apache Kafka.
 
 Zone: real.
 """

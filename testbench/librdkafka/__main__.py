@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> int:
 def run_tests(
     runner: Runner, chosen: dict[str, list[str]], out: Path, options: argparse.Namespace, expected: dict[str, str]
 ) -> list[Outcome]:
-    """Run all; each row is printed when it is there, to standard error when JSON goes to standard output."""
+    """Run all; prints each row when its test ends, to standard error if standard output has JSON."""
     file = sys.stdout if options.output == "text" else sys.stderr
     outcomes: list[Outcome] = []
     for number, tests in chosen.items():
@@ -97,5 +97,5 @@ def print_verdict(head: dict[str, Any], outcomes: list[Outcome], expected: dict[
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the brokers are ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the brokers are also ended
     sys.exit(main(sys.argv[1:]))

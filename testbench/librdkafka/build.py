@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from testbench.apache_kafka.packages import BenchError, cache
 
 CONFIGURE: Final = ("--disable-gssapi", "--disable-curl", "--disable-lz4-ext", "--disable-zstd")
-"""What the tests can do without, so that a compiler, zlib and OpenSSL are enough; with RapidJSON, three more run."""
+"""Optional parts that are left out: a compiler, zlib and OpenSSL are enough; RapidJSON allows three more tests."""
 KEPT: Final = (
     "src/librdkafka.so.1", "src-cpp/librdkafka++.so.1", "tests/test-runner", "tests/test.c", "src/rdkafka.h",
     "src/statistics_schema.json",
@@ -34,13 +34,13 @@ IGNORED: Final = (
     "config.h",
     "config.cache",
 )
-"""What an earlier build may have left in a checkout."""
+"""Files that an earlier build may have left in a checkout."""
 STEPS: Final = (("./configure", *CONFIGURE), ("make", "-j2", "libs"), ("make", "-j2", "-C", "tests", "test-runner"))
 _VERSION = re.compile(r"define RD_KAFKA_VERSION\s+0x([0-9a-fA-F]{2})([0-9a-fA-F]{2})([0-9a-fA-F]{2})")
 
 
 class Runner(NamedTuple):
-    """A runner that is ready to run."""
+    """A built test runner."""
 
     directory: Path
 
@@ -82,7 +82,7 @@ def build_runner(source: Path) -> Runner:
 
 
 def _digest(source: Path) -> str:
-    """Of the files that are compiled, and of how they are configured."""
+    """Digest of the compiled files and their configuration."""
     digest = hashlib.sha256(" ".join((*CONFIGURE, *KEPT)).encode())
     for part in ("src", "src-cpp", "tests"):
         for path in sorted((source / part).rglob("*")):
@@ -106,5 +106,5 @@ def _keep(tree: Path, kept: Path, target: Path) -> None:
     kept.mkdir()
     for name in KEPT:
         shutil.copy(tree / name, kept)
-    if not target.exists():  # another run may have been quicker
+    if not target.exists():  # another run may have built it at the same time
         kept.rename(target)

@@ -1,4 +1,4 @@
-"""Runs tests of librdkafka one by one against a cluster, each in a process of its own with a time limit.
+"""Runs tests of librdkafka one by one against a cluster, each in a separate process with a time limit.
 
 Zone: real.
 """
@@ -29,20 +29,20 @@ SETTINGS: Final = {
     "auto.create.topics.enable": "true",
     "group.initial.rebalance.delay.ms": "3000",
 }
-"""What librdkafka's default scenario asks of a cluster, besides three replicas. The delay is Kafka's default: in some
-tests members that come at the same time have to be in the first generation together."""
+"""Settings that librdkafka's default scenario needs, in addition to three replicas. The delay is Kafka's default: some
+tests need members that join at the same time in one first generation."""
 PROTOCOL_VERSION: Final = "4.1.0"
-"""What the runner takes the brokers for: the last version of Apache Kafka without the share groups of KIP-932 for
-everybody, so that their tests are skipped at both brokers."""
+"""The version of Kafka that the runner assumes: the last one in which the share groups of KIP-932 are off by default,
+so that their tests are skipped with both brokers."""
 TOOL: Final = Path(__file__).parent.parent / "kafka"
 TOOLS_OF: Final = "4.4.0"
 MULTIPLIER: Final = 2
-"""librdkafka's own runs stretch the time limits inside of the tests by as much."""
+"""Factor for the time limits inside of the tests, as in librdkafka's own runs."""
 
 
 @contextlib.contextmanager
 def start_brokers(broker: str, directory: Path) -> Iterator[str]:
-    """Three brokers; gives their address for clients, kills them at the end. Raises NodeError, BenchError."""
+    """Start three brokers, yield their address for clients, kill them at the end. Raises NodeError, BenchError."""
     if broker == "kafka":
         kafka = KafkaCluster(directory, settings=SETTINGS)
         try:
@@ -60,7 +60,7 @@ def start_brokers(broker: str, directory: Path) -> Iterator[str]:
 
 
 def prepare_place(runner: Runner, directory: Path, bootstrap: str) -> None:
-    """`test.conf` of the runner, and what some tests expect around them: Kafka's command line tools, a schema."""
+    """Write `test.conf` of the runner, and other files that some tests need: Kafka's command line tools, a schema."""
     (directory / "tests").mkdir(exist_ok=True)
     (directory / "src").mkdir(exist_ok=True)
     shutil.copy(runner.schema, directory / "src")
@@ -82,7 +82,7 @@ def prepare_place(runner: Runner, directory: Path, bootstrap: str) -> None:
 def run_number(
     runner: Runner, number: str, tests: Sequence[str], directory: Path, limit_s: float, *, full: bool
 ) -> Iterator[Outcome]:
-    """Run the tests of one number, each part in a process of its own where the list of parts has some."""
+    """Run the tests of one number; a test in the list of parts runs each part in a separate process."""
     for part in PARTS.get(number, ()):
         for outcome, output in _run(runner, number, part, tests, directory, limit_s, full):
             yield judge_part(outcome, part, output)
@@ -94,7 +94,7 @@ def run_number(
 def _run(
     runner: Runner, number: str, part: str, tests: Sequence[str], directory: Path, limit_s: float, full: bool
 ) -> list[tuple[Outcome, str]]:
-    """One process; what it prints goes to a log that has the number and the part in its name."""
+    """Run one process; its output goes to a log with the number and the part in its name."""
     name = f"{number}-{part}" if part else number
     log, report = directory / f"{name}.log", directory / f"{name}.json"
     report.unlink(missing_ok=True)
@@ -132,7 +132,7 @@ def _environment(runner: Runner, number: str, part: str, directory: Path, report
 
 
 def _await_end(process: subprocess.Popen[bytes], limit_s: float) -> str | None:
-    """How it ended badly, None for exit code 0. Ends its whole process group."""
+    """The reason of a bad end, None for exit code 0. Ends its whole process group."""
     try:
         code = process.wait(limit_s)
     except subprocess.TimeoutExpired:

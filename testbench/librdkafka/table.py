@@ -1,4 +1,4 @@
-"""What librdkafka's test runner says: its list of tests, its report, and the table that is made of them.
+"""The output of librdkafka's test runner: its list of tests, its report, and a table of the results.
 
 Zone: pure.
 """
@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 STATES = {"PASSED": "passed", "FAILED": "failed", "RUNNING": "failed", "SKIPPED": "skipped", "DNS": "skipped"}
-"""The runner's words for the states of a test, and ours."""
+"""The runner's words for the states of a test, and those of the table."""
 REASON_LIMIT = 160
-"""So many characters of a reason go into the table; the log of the test has everything."""
+"""Maximum characters of a reason in the table; the log of the test has everything."""
 DIGITS = 4
 LEFT_OUT = {"TEST_F_LOCAL", "TEST_F_MANUAL", "TEST_F_KNOWN_ISSUE"}
 """Flags of tests that need no broker, that are started by hand, and that librdkafka's authors expect to fail."""
 EMPTY_S = 0.001
-"""Below that no test has talked to a broker: it passed because quick mode left out each of its parts."""
+"""A test that passes faster than this has not talked to a broker: quick mode left out each of its parts."""
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _FAILURE = re.compile(r"^### Test \"(?P<name>\w+).*? failed at .*###\n(?P<reason>.+)$", re.MULTILINE)
 _SKIP = re.compile(r"^\[(?P<name>\w+).*SKIPPING TEST: (?P<reason>.+)$", re.MULTILINE)
@@ -28,7 +28,7 @@ _SCENARIO = re.compile(r"\.scenario\s*=\s*\"(?P<name>\w+)\"")
 
 
 class Outcome(NamedTuple):
-    """How a test ended."""
+    """The result of a test."""
 
     name: str
     state: str
@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 def list_tests(source: str) -> list[str]:
-    """The names of the tests in `tests/test.c` that a plain cluster is enough for, in their order."""
+    """The names of the tests in `tests/test.c` that need only a plain cluster, in their order."""
     found = []
     for entry in source.split("_TEST(")[1:]:
         match = _ENTRY.match(entry)
@@ -82,7 +82,7 @@ def find_reasons(output: str) -> dict[str, str]:
 def judge_run(tests: Iterable[str], report: str, output: str, ending: str | None, seconds: float) -> list[Outcome]:
     """One outcome for each of the tests that one process of the runner was to run.
 
-    `ending` says how the process ended, None for exit code 0. A bad ending fails the tests that the report does not
+    `ending` is the end of the process, None for exit code 0. A bad ending fails the tests that the report does not
     know, and those that passed when no test of the process accounts for it.
     """
     reasons = find_reasons(output)

@@ -1,10 +1,10 @@
-"""A client of kafka-python 1.4, which may be told how old the broker is. It runs with that package's own directory.
+"""A client of kafka-python 1.4, with an optional broker version. It runs with that package's own directory.
 
 Zone: real. One JSON object in (standard input), one out:
 
     {"act": "write", "bootstrap": …, "version": [0, 9], "topic": …, "codecs": ["gzip"], "rows": [[key, value, ms], …]}
     {"act": "read", …, "topic": …}          → [[offset, key, value, ms or null], …] from the beginning to the end
-    {"act": "group", …, "topic": …, "group": …, "count": 3}   → the values of so many records, then committed
+    {"act": "group", …, "topic": …, "group": …, "count": 3}   → the values of that many records, then committed
     {"act": "commit", …, "topic": …, "group": …, "offset": 5} → the position that was there before, or null
 
 Keys and values are base64 or null.

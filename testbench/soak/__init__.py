@@ -1,1 +1,1 @@
-"""Hours of mixed load, and a verdict: whether brokers keep everything, and their size. See __main__."""
+"""Hours of mixed load, and a verdict: whether brokers lose records, or grow. See __main__."""

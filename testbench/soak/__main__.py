@@ -2,7 +2,7 @@
 
 Three brokers, each with a file system of its own. A stream with retention by size, a compacted table, transactions with
 their reader; a broker is killed, stopped, loses its disk, disks fill up and are freed. Zero loss, memory that does not
-grow, disk use within what retention allows; docs/chaos.md. Exit code 1 when it is not so. Needs root.
+grow, disk use within what retention allows; docs/chaos.md. Otherwise the exit code is 1. Needs root.
 """
 
 from __future__ import annotations

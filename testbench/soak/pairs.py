@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Transactions by librdkafka, and their reader: pairs.py write BOOTSTRAP TOPIC RATE OUT, or read BOOTSTRAP TOPIC OUT
 
-A transaction writes a run of numbers to both partitions of the topic; one in ten is aborted, and says so in its values.
-The reader, read_committed, must see every number of those that were committed once and in order in both partitions, and
-nothing of the others. Each second a line on standard output (write: sent, acknowledged, failed). Both end when their
-standard input ends; what is wrong ends them with exit code 1.
+A transaction writes a run of numbers to both partitions of the topic; one in ten is aborted, and marked in its values.
+The reader, read_committed, must get every committed number once and in order in both partitions, and no aborted one.
+Each second a line on standard output (write: sent, acknowledged, failed). Both end when their standard input ends; an
+error ends them with exit code 1.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class Pairs:
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.committed = 0
-        """Numbers that were committed: the next one to be written."""
+        """How many numbers are committed: the next one to write."""
         self.aborted = self.repeated = self.renewed = 0
         self._bootstrap = bootstrap
         self._topic = topic
         self._begin()
 
     def _begin(self) -> None:
-        """A new producer, which aborts what is left of another."""
+        """A new producer, which aborts an open transaction of the one before."""
         self._client = confluent_kafka.Producer({**SETTINGS, **TRANSACTIONAL, "bootstrap.servers": self._bootstrap})
         self._insist(lambda: self._client.init_transactions(60))
 
     def _insist(self, act) -> None:  # type: ignore[no-untyped-def]
-        """Again for as long as that may help. Raises KafkaException."""
+        """Retry as long as the error is retriable. Raises KafkaException."""
         while True:
             try:
                 act()
@@ -57,7 +57,7 @@ class Pairs:
                     raise
 
     def transaction(self, to_abort: bool) -> None:
-        """One transaction; what must be aborted though nobody wanted it is written again by the next one."""
+        """Run one transaction; numbers of an unintended abort are written again by the next one."""
         try:
             self._client.begin_transaction()
             for number in range(self.committed, self.committed + SIZE):
@@ -68,7 +68,7 @@ class Pairs:
                 self._insist(lambda: self._client.commit_transaction(60))
                 self.committed += SIZE
                 return
-            self._client.flush(60)  # what is aborted has to be in the log to be left out
+            self._client.flush(60)  # aborted records must be in the log, to test that readers leave them out
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
@@ -78,8 +78,8 @@ class Pairs:
         self.aborted += 1
 
     def _abort(self) -> None:
-        """INVALID_TXN_STATE ends librdkafka when it aborts while AddPartitionsToTxn is on its way behind a commit that
-        is not complete yet (its issue 4849), as it is when there is no coordinator for a while."""
+        """Abort; start a new producer after INVALID_TXN_STATE. librdkafka (its issue 4849) fails with it when it aborts
+        while AddPartitionsToTxn waits for an incomplete commit, as when there is no coordinator for a while."""
         try:
             self._insist(lambda: self._client.abort_transaction(60))
         except KafkaException as error:
@@ -95,7 +95,7 @@ class Pairs:
 
 
 def write(bootstrap: str, topic: str, rate: str, out: str) -> None:
-    """Transactions until told to stop, `rate` records a second."""
+    """Run transactions until `stop` is set, `rate` records a second."""
     stopped = threading.Event()
     threading.Thread(target=end_of_input, args=(stopped,), daemon=True).start()
     pairs = Pairs(bootstrap, topic)
@@ -114,7 +114,7 @@ def write(bootstrap: str, topic: str, rate: str, out: str) -> None:
 
 
 def read(bootstrap: str, topic: str, out: str) -> None:
-    """Everything that was committed."""
+    """Read all committed numbers, and check them."""
     stopped = threading.Event()
     threading.Thread(target=end_of_input, args=(stopped,), daemon=True).start()
     reader = Reader(bootstrap, topic, PARTITIONS, **{"isolation.level": "read_committed"})

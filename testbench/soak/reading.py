@@ -1,4 +1,4 @@
-"""Reading all partitions of a topic from their beginnings, by librdkafka; whatever cannot be read any more is an error.
+"""Reads all partitions of a topic from their beginnings with librdkafka; an unreadable offset is an error.
 
 Zone: real.
 """
@@ -23,7 +23,7 @@ class Reader:
         self._client.assign([TopicPartition(topic, at, OFFSET_BEGINNING) for at in self._partitions])
 
     def some(self, wait_s: float = 0.2) -> Iterator[Message]:
-        """Whatever has come. Raises KafkaException for what does not pass."""
+        """The messages that have arrived. Raises KafkaException for fatal errors."""
         for message in self._client.consume(5_000, wait_s):
             error = message.error()
             if error is None:
@@ -32,14 +32,14 @@ class Reader:
                 raise KafkaException(error)
 
     def rest(self) -> Iterator[Message]:
-        """Everything up to the ends as they are now; then it is closed."""
+        """Read everything up to the present ends, then close."""
         ends = {at: self._end(at) for at in self._partitions}
         while self._behind(ends):
             yield from self.some()
         self._client.close()
 
     def _behind(self, ends: dict[int, int]) -> bool:
-        """Positions count what is not shown as well: markers, and records of aborted transactions."""
+        """Whether a position is below its end. Positions also count markers and aborted records."""
         asked = [TopicPartition(self._topic, at) for at in ends]
         return any(0 < ends[each.partition] > max(each.offset, 0) for each in self._client.position(asked))
 

@@ -1,7 +1,7 @@
-"""A soak: mixed load on three brokers for hours, with a fault every now and then, and the verdict at the end.
+"""A soak: mixed load on three brokers for hours, with occasional faults, and the verdict at the end.
 
-Zone: real. Hosts, disks and brokers are the arena of the chaos runs, and so are its producers; here the load is what
-matters, faults come one by one, and everything is checked while it goes on, since retention drops what was read.
+Zone: real. Hosts, disks, brokers and producers are those of the chaos runs. Here the load matters: faults come one by
+one, and readers check all records during the run, because retention deletes them.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ KEYS = 5_000
 SHARES = {STREAM: 0.8, TABLE: 0.1, PAIRS: 0.1}
 """Parts of the rate."""
 RECORD_BYTES = 300
-"""More than a record takes."""
+"""More bytes than a record takes."""
 KEPT_S = 90
-"""Retention keeps what came in so many seconds at least, in a short run a quarter of it: readers must keep up."""
+"""Retention keeps at least the last seconds of the stream, in a short run a quarter of it: readers must keep up."""
 SEGMENTS = 4
-"""Retention keeps so many segments of a partition."""
+"""Segments of a partition that retention keeps."""
 STATE_SEGMENT_BYTES = 1 << 20
-"""Of the transactions' log, which is compacted all the while, too: nobody waits long for a coordinator to read it."""
+"""Segment size of the transactions' log, which is compacted, so that coordinators load it quickly."""
 CHECK_S = 5
 DELAY_S = 1
 SLACK = 1.25
-"""Indexes, snapshots, and what comes between two checks of retention by a busy broker."""
+"""Allowance for indexes, snapshots, and writes between two retention checks of a busy broker."""
 SAMPLE_S = 5
 PAUSES = (1 / 30, 1 / 10)
-"""Between two faults, as parts of a run; a long one has PAUSE_MAX_S at most."""
+"""Pauses between faults, as parts of a run; at most PAUSE_MAX_S."""
 PAUSE_MAX_S = 40
 END_S = 400
 VICTIM = 2
-"""Index of the broker that dies; memory of the other two is judged."""
+"""Index of the broker that dies; the memory of the other two is checked."""
 
 
 class Soak:
-    """Load, faults and samples over an arena that stands."""
+    """Load, faults and samples in a ready arena."""
 
     def __init__(self, arena: Arena, journal: Journal, seconds: float, rate: float, seed: int) -> None:
         self.arena = arena
@@ -69,7 +69,7 @@ class Soak:
     # -- the load --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Topics, and everybody who uses them."""
+        """Create the topics, and start all clients."""
         self._make_topics()
         stream, pairs, table = (self.rate * SHARES[topic] for topic in (STREAM, PAIRS, TABLE))
         self._client("stream-0", "chaos/producer.py", STREAM, PARTITIONS[STREAM], 0, stream / 2)
@@ -107,7 +107,7 @@ class Soak:
 
     @property
     def segment_bytes(self) -> int:
-        """Such that retention keeps KEPT_S seconds of the stream."""
+        """Segment size with which retention keeps KEPT_S seconds of the stream."""
         kept_s = min(KEPT_S, self.seconds / 4)
         return max(1 << 18, int(self.rate * RECORD_BYTES * kept_s / PARTITIONS[STREAM] / SEGMENTS))
 
@@ -122,7 +122,7 @@ class Soak:
     # -- while it goes on ------------------------------------------------------------------------------------------
 
     def go(self) -> None:
-        """Samples all the while, and a fault now and then, kind by kind in turn. Raises Stuck, NodeError."""
+        """Take samples, and cause faults, kind by kind in turn. Raises Stuck, NodeError."""
         self._await_progress()
         self._began = time.monotonic()
         end = self._began + self.seconds
@@ -161,14 +161,14 @@ class Soak:
         return Fault("stop", f"broker {VICTIM + 1}", self._rng.uniform(0, 3), broker.stop, broker.start)
 
     def _full(self) -> Fault:
-        """Nothing can be written to the disk of a broker; it goes on with what it has."""
+        """Fill the disk of a broker; it continues without writes."""
         at = self._rng.randrange(BROKERS)
         disk = self.arena.disks[at]
         return Fault("disk full", f"broker {at + 1}", self._rng.uniform(3, 8), disk.fill, disk.drain)
 
     def _directory(self) -> Fault:
-        """One of two log directories fails, and the broker goes on with the other; later it has a disk again, without
-        what was not synced, and is started anew."""
+        """Fail one of two log directories; the broker continues with the other. Later the disk returns, without data
+        that was not synced, and the broker is restarted."""
         broker, spare = self.arena.brokers[VICTIM], self.arena.spares[VICTIM]
 
         def replace() -> None:
@@ -179,7 +179,7 @@ class Soak:
         return Fault("directory failure", f"broker {VICTIM + 1}", self._rng.uniform(2, 6), spare.die, replace)
 
     def _failing(self) -> Fault:
-        """All of a broker's disk fails, and so does the broker; what was not synced is gone when it is there again."""
+        """Fail the whole disk of a broker, which ends the broker; data that was not synced is lost."""
         return self._makes.power_cut_of(VICTIM, f"broker {VICTIM + 1}", self._rng.uniform(0, 3))
 
     def _watch(self, seconds: float) -> None:
@@ -218,7 +218,7 @@ class Soak:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def finish(self) -> list[str]:
-        """Writers end, then readers read to the ends. Returns complaints."""
+        """End the writers, then let the readers read to the ends. Returns complaints."""
         self._await_whole()
         found: list[str | None] = []
         for names in (("stream-0", "stream-1", "pairs"), ("table", "stream-reader", "pairs-reader")):
@@ -229,7 +229,7 @@ class Soak:
         return complaints + judge_growth(self.samples, self.seconds) + judge_disk(self.samples, self.bound)
 
     def _compare(self) -> list[str]:
-        """What was written against what was read."""
+        """Compare the records written with those read."""
         counts = {name: client.counts() for name, client in self.clients.items()}
         sent = [counts["stream-0"], counts["stream-1"]]
         read = json.loads(self.clients["stream-reader"].out.read_text())
@@ -249,7 +249,7 @@ class Soak:
         return sum((self.clients[name].counts() or [0, 0, 0])[1] for name in ("stream-0", "stream-1", "table", "pairs"))
 
     def counts(self) -> dict[str, Any]:
-        """What the run was, in numbers."""
+        """The numbers of the run."""
         outs = {name: client.out for name, client in self.clients.items() if name in ("table", "pairs")}
         return {
             "acknowledged": self.acknowledged(),
@@ -270,7 +270,7 @@ class Soak:
 def run(
     directory: Path, *, minutes: float, seed: int, rate: float, say: Callable[[str], None]
 ) -> tuple[list[str], dict[str, Any]]:
-    """A whole soak. Returns complaints (none: it passed) and counts; `<directory>/soak.log` has every sample and fault,
+    """Run a soak. Returns complaints (none: it passed) and counts; `<directory>/soak.log` has every sample and fault,
     `<directory>/soak.json` the result."""
     settings = {
         "log.retention.check.interval.ms": str(CHECK_S * 1_000),

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A librdkafka consumer that checks a stream while it reads it: stream.py BOOTSTRAP TOPIC PARTITIONS PRODUCERS OUT
 
-Of each producer (testbench/chaos/producer.py, numbered from 0) every record must come once and in order, whatever
-happens to brokers and however soon retention drops what was read. Each second a line on standard output: how many.
-When its standard input ends it reads up to the ends of the partitions and writes to OUT how many records of each
-producer came. What is lost, repeated or damaged ends it with exit code 1.
+Every record of each producer (testbench/chaos/producer.py, numbered from 0) must arrive once and in order, in spite of
+faults and retention. Each second it prints the number of records. When its standard input ends, it reads up to the ends
+of the partitions, and writes the number of records of each producer to OUT. A lost, repeated or damaged record ends it
+with exit code 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from testbench.soak.reading import Reader
 
 
 class Stream:
-    """What has come so far."""
+    """The records so far."""
 
     def __init__(self, partitions: int, producers: int) -> None:
         self._partitions = partitions
@@ -33,7 +33,7 @@ class Stream:
         self._next = {(who, at): at for who in range(producers) for at in range(partitions)}
 
     def take(self, message: Message) -> None:
-        """One more record. Raises SystemExit when it is another one than was due."""
+        """Check one more record. Raises SystemExit when it is not the next one of its producer."""
         producer, number = parse(message.value())
         key = (producer, message.partition())
         due = self._next[key]

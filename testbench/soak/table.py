@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A librdkafka producer of a table, a compacted topic: table.py BOOTSTRAP TOPIC PARTITIONS KEYS RATE OUT
 
-Each record sets a key to its number, one in ten removes it. Each second a line on standard output: sent, acknowledged,
-failed. When its standard input ends it reads the topic from its beginning: what the table says must be what was written
-last, key by key. OUT gets the counts. A difference ends it with exit code 1.
+Each record sets a key to its number, one in ten removes it. Each second it prints: sent, acknowledged, failed. When its
+standard input ends, it reads the topic from its beginning, and compares each key with the value that it wrote last. OUT
+gets the counts. A difference ends it with exit code 1.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Table:
         self._client = confluent_kafka.Producer({**SETTINGS, "bootstrap.servers": bootstrap})
 
     def send(self) -> bool:
-        """One more change; False when the buffer is full."""
+        """Send one more change; False when the buffer is full."""
         number = self.sent
         place = number * 7919 % self._keys
         key = b"key %d" % place
@@ -61,7 +61,7 @@ class Table:
             print(f"a change was not written: {error}", file=sys.stderr, flush=True)
 
     def run(self, rate: float, stopped: threading.Event) -> None:
-        """Send at a rate until told to stop; then wait for what is on its way."""
+        """Send at a rate until `stop` is set; then wait for changes in flight."""
         began = said = time.monotonic()
         while not stopped.is_set():
             due = int((time.monotonic() - began) * rate)
@@ -81,7 +81,7 @@ class Table:
 
 
 def read_back(reader: Reader) -> tuple[dict[bytes, bytes], int]:
-    """The table as the topic has it, and how many records that took."""
+    """The table according to the topic, and the number of records read."""
     rows: dict[bytes, bytes] = {}
     count = 0
     for message in reader.rest():

@@ -1,6 +1,6 @@
-"""What brokers take of the machine while a soak goes on: resident memory, and disk below their data directories.
+"""The resources of brokers during a soak: resident memory, and disk use of their data directories.
 
-Zone: real. Samples are kept and judged here; nothing is started or ended.
+Zone: real. Takes, keeps and checks samples; it starts and ends nothing.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import Path
 from testbench.process import NodeError
 
 GROWTH_MAX = 0.05
-"""Of resident memory, from the first tenth of the last half of a run to its last tenth."""
+"""Maximum growth of resident memory, from the first to the last tenth of the second half of a run."""
 JUDGED_MINUTES = 60
-"""A run shorter than this is all warming up: its growth is told, and not judged."""
+"""A shorter run is only warm-up: its growth is reported, but not checked."""
 BLOCK = 512
 
 
 @dataclass
 class Samples:
-    """One broker: memory by process, so that one which starts anew does not count as growth, and disk."""
+    """Samples of one broker: memory by process, so that a restart does not count as growth, and disk."""
 
     rss: list[tuple[float, int, int]] = field(default_factory=list)
     """(seconds since the beginning, process id, bytes)"""
@@ -30,7 +30,7 @@ class Samples:
     """(seconds since the beginning, bytes)"""
 
     def look(self, at: float, pid: int, data: Sequence[Path], topics: Sequence[str]) -> None:
-        """Take a sample; what is gone in this moment is left out."""
+        """Take a sample; skip processes and files that vanish meanwhile."""
         try:
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
             self.rss.append((at, pid, pages * os.sysconf("SC_PAGE_SIZE")))
@@ -39,8 +39,8 @@ class Samples:
             return
 
     def growth(self, end: float) -> float | None:
-        """How much more memory the last process has at the end of the last half than at its beginning, of 1; None
-        when it is younger than that half."""
+        """Growth of the last process's memory in the second half, as a part of 1; None when the process is younger
+        than that."""
         pid = self.rss[-1][1] if self.rss else -1
         first = [size for at, who, size in self.rss if who == pid and end * 0.5 <= at < end * 0.55]
         last = [size for at, who, size in self.rss if who == pid and at >= end * 0.95]
@@ -48,12 +48,12 @@ class Samples:
 
     @property
     def peak_disk(self) -> int:
-        """The most that was in use, in bytes."""
+        """Maximum disk use in bytes."""
         return max((size for _, size in self.disk), default=0)
 
 
 def _sizes(data: Path, topics: Sequence[str]) -> Iterator[int]:
-    """What the files of these topics take, those that wait for their removal included."""
+    """Bytes of the files of these topics, including files that wait for their removal."""
     names = tuple(f"{topic}-" for topic in topics)
     for directory in data.iterdir():
         if directory.name.startswith(names):
@@ -61,7 +61,7 @@ def _sizes(data: Path, topics: Sequence[str]) -> Iterator[int]:
 
 
 def judge_growth(samples: dict[str, Samples], seconds: float) -> list[str]:
-    """Complaints about memory, of brokers that lived long enough."""
+    """Complaints about the memory of brokers that ran long enough."""
     if seconds < JUDGED_MINUTES * 60:
         return []
     grown = {name: each.growth(seconds) for name, each in samples.items()}

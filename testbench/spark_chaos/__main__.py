@@ -1,7 +1,7 @@
 """`make chaos-spark`: the matrix of faults of the exactly-once sink, on Ottla or Apache Kafka.
 
-Zone: real. Drivers are processes of their own, executors on a standalone cluster where a case wants one. What is in the
-topic in the end is read by librdkafka with read_committed.
+Zone: real. Drivers are separate processes; a case may use executors on a standalone cluster. At the end librdkafka
+reads the topic with read_committed.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from testbench.trio import trio
 PARTITIONS = 4
 RUN_S = 900
 MARKERS_S = 60
-"""The longest until a broker that was killed is back, and what it led can be read."""
+"""Longest time until a killed broker is back, and its partitions can be read."""
 SOURCE = "chaos-source"
 SLOW = "Python worker failed to connect back"
-"""What Spark says on a machine that is so busy that Python has not started after ten seconds; that cannot be set."""
+"""Spark's error when Python has not started within ten seconds on a busy machine; the limit is fixed."""
 STARTS = 10
-"""The most starts of one run that Spark ended for that reason: one more restart must not matter."""
+"""Maximum of starts of one run that Spark ended for that reason; the case must tolerate another restart."""
 
 
 def main() -> int:
-    """Run the cases; 0 when all came out as they must."""
+    """Run the cases; 0 when all have the expected outcome."""
     parser = argparse.ArgumentParser(prog="python -m testbench.spark_chaos", description=__doc__)
     parser.add_argument("--broker", choices=["ottla", "kafka"], default="ottla")
     parser.add_argument("--transaction-version", choices=["1", "2"], default="2", help="of Apache Kafka")
@@ -80,7 +80,7 @@ def _directory(keep: str | None) -> Iterator[str]:
 
 
 def _cases(cases: list[Case], bootstrap: str, directory: Path, rows: int, size: int) -> list[str]:
-    """Those that did not come out as they must."""
+    """Cases with an unexpected outcome."""
     bench = Bench(bootstrap, directory, rows, size)
     try:
         bench.fill()
@@ -91,7 +91,7 @@ def _cases(cases: list[Case], bootstrap: str, directory: Path, rows: int, size: 
 
 @contextlib.contextmanager
 def _brokers(kind: str, version: str, size: int, directory: Path) -> Iterator[str]:
-    """One broker, or several with a supervisor that starts them again, whose word of them is told in `brokers`."""
+    """Start one broker, or several with a supervisor that restarts them and writes their status for `brokers`."""
     if size > 1 and kind == "kafka":
         (directory / "brokers").write_text(str(directory / STATUS))
         with kafka_trio(directory, version) as bootstrap:
@@ -132,7 +132,7 @@ class Bench:
         write_batches(options, [pa.record_batch([numbers, places], names=["value", "partition"])])
 
     def run(self, number: int, case: Case) -> bool:
-        """Whether a case came out as it must; prints it."""
+        """Run and print a case. True if it has the expected outcome."""
         sink = f"chaos-sink-{number}"
         suffixes = {"", *(run.plan.get("suffix", "") for run in case.runs)}
         for suffix in suffixes:
@@ -159,14 +159,14 @@ class Bench:
         return good
 
     def close(self) -> None:
-        """Stop what is still running; a driver's JVM goes with it."""
+        """Stop drivers that are still running, with their JVMs."""
         for driver in self._drivers:
             driver.kill()
         if self._standalone is not None:
             self._standalone.stop()
 
     def _runs(self, plan: Plan, case: Case) -> tuple[int, list[str]]:
-        """After how many runs the group was not where the output was; errors that runs had to end with and did not."""
+        """The number of runs after which group and output differed, and expected errors that did not occur."""
         beside: list[subprocess.Popen[bytes]] = []
         apart_after, other = 0, []
         for run in case.runs:
@@ -193,7 +193,7 @@ class Bench:
                 break
 
     def _apart(self, plan: Plan, *, behind: bool) -> bool:
-        """Whether the group stays away from the output. Tasks of a driver that was killed may commit while we look."""
+        """Whether group and output differ for good. Tasks of a killed driver may commit during the check."""
         for _ in range(10):
             end_what_is_open(self._bootstrap, Path(plan.directory, "checkpoint"), 2 * PARTITIONS)
             found = apart(self._bootstrap, plan.group, SOURCE, plan.sink, lambda number: number % PARTITIONS)
@@ -227,7 +227,7 @@ class Bench:
 
 
 def _said(plan: Plan) -> str:
-    """What the drivers of a case have printed."""
+    """The output of the drivers of a case."""
     log = Path(plan.directory, "driver.log")
     return log.read_text(errors="replace") if log.exists() else ""
 

@@ -1,6 +1,6 @@
-"""Killing the broker that plays a part for the query at this very moment, out of three that a supervisor starts again.
+"""Kills the broker that the query needs at this moment, one of three that a supervisor restarts.
 
-Zone: real. Runs where the strike hits: in a Python worker of Spark, or in its driver.
+Zone: real. Runs at the point of the strike: in a Python worker of Spark, or in its driver.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ ROLES = ("leader", "coordinator", "controller")
 
 
 def kill(role: str, status: Path, bootstrap: str, topic: str, transactional_id: str) -> None:
-    """SIGKILL to the leader of the topic's first partition, to who coordinates the transaction, or to the controller.
+    """SIGKILL to the leader of the topic's first partition, the coordinator of the transaction, or the controller.
 
-    status: what the supervisor tells of its brokers; of Apache Kafka's also which one is the controller.
+    status: the supervisor's report about its brokers; for Apache Kafka with the controller.
     """
     with Cluster(ClientConfig(bootstrap_servers=bootstrap)) as cluster:
         if role == "leader":

@@ -1,6 +1,6 @@
-"""The cases of `make chaos-spark`: which strikes hit which runs of a query, and what must be in the topic at the end.
+"""The cases of `make chaos-spark`: strikes, runs of a query, and the expected content of the topic.
 
-Zone: pure. 4 batches of 4 tasks each, unless a case says otherwise. A strike is `point@batch[.partition]=action`; the
+Zone: pure. 4 batches of 4 tasks each, unless a case differs. A strike is `point@batch[.partition]=action`; the
 points are in `points` and `source`.
 """
 
@@ -20,7 +20,7 @@ SPECULATION: Final = (
 )
 OTHER_SOURCE: Final = "chaos-source-b"
 CLUSTER: Final = "cluster"
-"""Stands for the standalone cluster: a master and two workers, each with a host of its own."""
+"""Selects the standalone cluster: a master and two workers, each on a separate host."""
 
 
 class Run(NamedTuple):
@@ -28,19 +28,19 @@ class Run(NamedTuple):
 
     strikes: tuple[str, ...] = ()
     plan: dict[str, Any] = {}  # noqa: RUF012 - never changed
-    """What is different from the case's plan."""
+    """Differences from the plan of the case."""
     beside: bool = False
-    """It goes on while the next one runs."""
+    """It continues while the next run starts."""
     wait_s: float = 0
-    """After its end, for tasks that outlive it."""
+    """Seconds to wait after its end, for tasks that outlive it."""
     refused: str = ""
     """The error with which it must end."""
     look: bool = True
-    """Whether the group is compared with the output behind it; that ends what its tasks have left open."""
+    """Whether the group is compared with the output after it, which also ends open transactions of its tasks."""
 
 
 class Case(NamedTuple):
-    """Some runs over one checkpoint."""
+    """Runs with one checkpoint."""
 
     name: str
     runs: tuple[Run, ...]
@@ -51,20 +51,20 @@ class Case(NamedTuple):
     """The offsets of the source's group are in the transactions of the rows: after each run the group is where the
     output is."""
     behind: bool = False
-    """The group may be behind the output, and never ahead of it."""
+    """The group may lag the output, but never lead it."""
     exact: bool = True
-    """Every row once, and the group with them; otherwise the safeguards are off, and that must not be so."""
+    """True: every row once, and the group agrees. False: a safeguard is off, and this must show."""
 
 
 LAST: Final = Run()
 HALF: Final = Run(("after@1.1=driver",))
-"""Ends when a task of the second batch has committed, and another one perhaps."""
+"""A run that ends when one or two tasks of the second batch have committed."""
 
 
 def _changed(
     name: str, then: dict[str, Any], refused: str = "", first: dict[str, Any] | None = None, **more: Any
 ) -> Case:
-    """The author changes the query over a batch that is committed in part; where that is refused, back again."""
+    """The query changes while a batch is partly committed; if Ottla refuses that, it changes back."""
     runs = (HALF, Run(plan=then, refused=refused), *([LAST] if refused else []))
     return Case(f"changed between two runs: {name}", runs, first or {}, **more)
 
@@ -108,12 +108,12 @@ CHANGES: Final = (
 
 
 def _at_steps(role: str) -> tuple[str, ...]:
-    """One of the brokers dies when a task starts, has taken over, has written, and is about to end its transaction."""
+    """A broker dies when a task starts, has taken its id, has written, and is about to end its transaction."""
     return tuple(f"{point}@{batch}.1={role}" for batch, point in enumerate(("start", "begun", "mid", "before")))
 
 
 def _at_ends(role: str) -> tuple[str, ...]:
-    """Behind the end of a transaction, and around that of a batch; there no transaction has a coordinator."""
+    """After the end of a transaction, and around the end of a batch, where no transaction has a coordinator."""
     around = ("commit@2", "committed@3") if role != "coordinator" else ("after@2.2", "after@3.3")
     return tuple(f"{where}={role}" for where in ("after@0.1", "mid@1.2", *around))
 

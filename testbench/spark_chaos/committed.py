@@ -1,4 +1,4 @@
-"""What readers of committed records see, by a reader that nobody here wrote: librdkafka.
+"""Reads committed records with a third-party client: librdkafka.
 
 Zone: real.
 """
@@ -18,7 +18,7 @@ from ottla.client.settings import ClientConfig
 
 
 def committed(bootstrap: str, topic: str) -> Iterator[str]:
-    """All values that a reader of committed records sees, up to where open transactions begin."""
+    """All values that a read_committed reader gets, up to the first open transaction."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "verify", "enable.partition.eof": True}
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
     try:
@@ -32,21 +32,21 @@ def committed(bootstrap: str, topic: str) -> Iterator[str]:
                     yield message.value().decode()
                 elif error.code() == KafkaError._PARTITION_EOF:
                     at_end.add(message.partition())
-                # Any other tells of a broker that is away; librdkafka goes on when it is back.
+                # Any other error is due to a broker that is down; librdkafka continues when it is back.
     finally:
         consumer.close()
 
 
 def await_markers(bootstrap: str, topic: str, patience_s: float) -> None:
-    """Wait until no transaction is open in a topic, or for so long: a coordinator answers before the markers of an end
-    are written, and writes them later when it, or a leader, dies just then."""
+    """Wait until no transaction is open in a topic, at most that long: a coordinator answers EndTxn before it writes
+    the markers, and writes them later if it, or a leader, dies at that moment."""
     deadline = time.monotonic() + patience_s
     while not _nothing_open(bootstrap, topic) and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
 def _nothing_open(bootstrap: str, topic: str) -> bool:
-    """Whether readers of committed records see as far as others; no, while a leader is away."""
+    """Whether the last stable offset is at the end of the log; False while there is no leader."""
     try:
         return _ends(bootstrap, topic, "read_committed") == _ends(bootstrap, topic, "read_uncommitted")
     except KafkaException:
@@ -63,8 +63,8 @@ def _ends(bootstrap: str, topic: str, isolation: str) -> list[int]:
 
 
 def end_what_is_open(bootstrap: str, checkpoint: Path, partitions: int) -> None:
-    """Take the transactional ids of a query that is not running: what its tasks left open is aborted, and hides nothing
-    from readers of committed records any more."""
+    """Take the transactional ids of a query that is not running. This aborts open transactions of its tasks, which
+    would hide later records from read_committed readers."""
     query = json.loads((checkpoint / "metadata").read_text())["id"]
     links = ConnectionCache(ClientConfig(bootstrap_servers=bootstrap))
     try:
@@ -75,8 +75,10 @@ def end_what_is_open(bootstrap: str, checkpoint: Path, partitions: int) -> None:
 
 
 def apart(bootstrap: str, group: str, source: str, sink: str, home: Callable[[int], int]) -> dict[int, tuple[int, int]]:
-    """Partitions of the source of which the group's offset does not tell how many of their rows are in the sink, with
-    both. For a source whose offsets are its rows, and a sink with `x-` and the number of each; home: whose a row is."""
+    """Partitions of the source whose group offset differs from the number of their rows in the sink, with both.
+
+    For a source whose offsets are its rows, and a sink with `x-` and the number of each. `home`: partition of a row.
+    """
     found = Counter(home(int(value[2:])) for value in committed(bootstrap, sink))
     # Without read_committed, or librdkafka waits for transactions of drivers that were killed.
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_uncommitted"}

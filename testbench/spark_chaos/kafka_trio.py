@@ -1,7 +1,7 @@
-"""Three Apache Kafka brokers that are started again when they die: the peer of `ottla up` for strikes at brokers.
+"""Three Apache Kafka brokers that are restarted when they die: the peer of `ottla up` for strikes at brokers.
 
-Zone: real. What strikes have to know, who runs as which process and who is the active controller, is in a file, as the
-supervisor of `ottla up` has it.
+Zone: real. Strikes need the process ids of the brokers and the active controller. They are in a status file, like that
+of the supervisor of `ottla up`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATUS = "status.json"
 
 @contextlib.contextmanager
 def kafka_trio(directory: Path, transaction_version: str) -> Iterator[str]:
-    """The address of the brokers for clients; `directory`/status.json tells of them. Killed at the end."""
+    """Start the brokers, and yield their address; `directory`/status.json has their status. Kills them at the end."""
     cluster = KafkaCluster(directory, settings=QUICK)
     for node in cluster.brokers:
         node.format_options = ["--feature", f"transaction.version={transaction_version}"]
@@ -60,10 +60,10 @@ def _tell(cluster: KafkaCluster, status: Path) -> None:
 
 
 def _controller(brokers: list[KafkaNode]) -> int:
-    """Who leads the quorum, as the member with the latest epoch has it; Metadata of KRaft names any broker."""
+    """The leader of the quorum, according to the member with the latest epoch; Metadata of KRaft names any broker."""
     states = []
     for node in brokers:
-        with contextlib.suppress(OSError, ValueError):  # it is written anew just now
+        with contextlib.suppress(OSError, ValueError):  # the file is being replaced at this moment
             state = json.loads((node.data / "__cluster_metadata-0" / "quorum-state").read_text())
             states.append((state["leaderEpoch"], state["leaderId"]))
     return max(states)[1] if states else -1

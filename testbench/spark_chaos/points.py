@@ -1,6 +1,6 @@
-"""The product's writers and attempts with points between their steps: what a test or a strike does there, it says.
+"""Ottla's writers and attempts with points between their steps, at which a test or a strike acts.
 
-Zone: real. Only the product's own steps are between the points.
+Zone: real. Between the points run only Ottla's own steps.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PointedAttempt(TransactionalWrite):
 
 
 class PointedWriter:
-    """To be mixed into a writer: its attempts have points."""
+    """Mix-in of a writer: gives its attempts points."""
 
     at: At
     _options: SinkOptions

@@ -20,7 +20,7 @@ HERE = "127.0.0.1"
 
 
 class Plan(NamedTuple):
-    """What to run."""
+    """The plan of a run."""
 
     bootstrap: str
     source: str
@@ -33,7 +33,7 @@ class Plan(NamedTuple):
     stock: bool = False
     """Spark's own connector is the sink."""
     shuffle: str = ""
-    """Where rows go through a shuffle: "1" for repartition(1), "4" by value into four partitions, "value" by value."""
+    """A shuffle of the rows: "1" for repartition(1), "4" by value into four partitions, "value" by value."""
     foreach: str = ""
     """append or update (a count by value): within foreachBatch."""
     group: str = ""
@@ -45,13 +45,13 @@ class Plan(NamedTuple):
     offsets: str = "true"
     """offsetsInTransaction, with a group."""
     suffix: str = ""
-    """Behind the name of the sink's topic."""
+    """Suffix of the name of the sink's topic."""
     keyed: bool = False
     """Rows have keys: another expression."""
     union: bool = False
     """Even and odd numbers are read apart, and united."""
     kept: bool = False
-    """Within foreachBatch rows are kept and counted, and written by two writes, the second in a thread of its own."""
+    """In foreachBatch rows are cached and counted, and written by two writes, the second in a separate thread."""
     others: int = 0
     """Tasks that read beside the query while one of its tasks waits."""
     unsafe: str = ""
@@ -75,7 +75,7 @@ def start(spark: Any, plan: Plan) -> Any:
 
 
 def read_beside(spark: Any, plan: Plan, query: Any) -> None:
-    """Many tasks that read, once a task of the query waits; then let it go."""
+    """Run many reading tasks once a task of the query waits; then release that task."""
     while any(plan.strikes.iterdir()) and query.isActive:
         time.sleep(0.1)
     options = {"kafka.bootstrap.servers": plan.bootstrap, "subscribe": plan.source, "minPartitions": "600"}
@@ -87,7 +87,7 @@ def read_beside(spark: Any, plan: Plan, query: Any) -> None:
 
 
 def _writer(spark: Any, rows: Any, plan: Plan) -> Any:
-    """Into the product's sink."""
+    """Write into Ottla's sink."""
     from testbench.spark_chaos.source import ChaosSource
 
     spark.dataSource.register(ChaosSource)
@@ -111,7 +111,7 @@ def _writer(spark: Any, rows: Any, plan: Plan) -> Any:
 
 
 def _keeping(plan: Plan, options: dict[str, str]) -> Callable[[Any, int], None]:
-    """Rows are kept and counted, then written by two writes; points: between them, and behind."""
+    """Cache and count rows, then write them with two writes; points: between and after them."""
     from pyspark import InheritableThread
 
     from ottla.spark import write_batch
@@ -165,7 +165,7 @@ def _rows(spark: Any, plan: Plan) -> Any:
 
 
 def main() -> int:
-    """Run a query to its end; the exit code says whether it came there."""
+    """Run a query. Exit code 0: it reached its end."""
     plan = Plan(**json.loads(sys.argv[1]))
     spark = session(plan)
     Path(plan.directory, "jvm.pid").write_text(str(spark.sparkContext._gateway.proc.pid))
@@ -179,11 +179,11 @@ def main() -> int:
         return 3
     finally:
         sys.stdout.flush()
-    os._exit(0)  # without waiting for what the JVM has to tidy up
+    os._exit(0)  # without waiting for the shutdown of the JVM
 
 
 def session(plan: Plan) -> Any:
-    """A session of its own."""
+    """Create a Spark session."""
     from ottla.spark import java_home
 
     java_home()

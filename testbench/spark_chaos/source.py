@@ -1,7 +1,7 @@
-"""`format("ottla_chaos")`: the product's source and sink, struck at points between their steps.
+"""`format("ottla_chaos")`: Ottla's source and sink, with strikes at points between their steps.
 
 Zone: real. Runs in Spark's Python workers and on its driver. The points are in `points`; a strike is a file that the
-first one to come by takes away, so each happens once.
+first process at its point removes, so each happens once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Chaos(Exception):
 
 
 class Strikes:
-    """The strikes that are still to come: files `point@b=1,p=0=action` in a directory."""
+    """The remaining strikes: files `point@b=1,p=0=action` in a directory."""
 
     def __init__(self, place: str, bootstrap: str, topic: str) -> None:
         self.place = Path(place)
@@ -38,7 +38,7 @@ class Strikes:
         self._topic = topic
 
     def at(self, point: str, batch: int, partition: int | None = None, name: str = "") -> None:
-        """Carry out what waits for this point; name: the transaction's."""
+        """Carry out the strikes of this point; `name` is that of the transaction."""
         for strike in sorted(os.listdir(self.place)):
             where, _, action = strike.partition("=")
             if where not in (f"{point}@{batch}", f"{point}@{batch}.{partition}"):
@@ -46,7 +46,7 @@ class Strikes:
             try:
                 os.rename(self.place / strike, self.place.parent / f"{strike}.done-{time.time_ns()}")
             except FileNotFoundError:
-                continue  # somebody else was struck
+                continue  # another process took the strike
             if action in brokers.ROLES:
                 brokers.kill(action, self._status, self._bootstrap, self._topic, name)
             else:
@@ -54,7 +54,7 @@ class Strikes:
 
     @property
     def _status(self) -> Path:
-        """Where the supervisor of the brokers tells of them."""
+        """The status file of the brokers' supervisor."""
         return Path((self.place.parent.parent / "brokers").read_text())
 
     def _carry_out(self, action: str, name: str) -> None:
@@ -77,7 +77,7 @@ class Strikes:
 
 
 def _kill_executor() -> None:
-    """The process above the daemon that has forked this worker, if it is an executor of its own."""
+    """The parent of the daemon that forked this worker, if it is a separate executor."""
     above = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
     if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{above}/cmdline").read_bytes():
         os.kill(above, signal.SIGKILL)
@@ -85,7 +85,7 @@ def _kill_executor() -> None:
 
 
 class _Struck(PointedWriter):
-    """What both writers share."""
+    """The common part of both writers."""
 
     strikes: Strikes
     _scope: Any

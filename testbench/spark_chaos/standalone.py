@@ -1,6 +1,6 @@
-"""A standalone Spark cluster on this machine: a master and two workers, each with an address of its own.
+"""A standalone Spark cluster on this machine: a master and two workers, each with its own address.
 
-Zone: real. Two addresses, because Spark gives a speculative twin to another host only.
+Zone: real. Two addresses, because Spark starts a speculative twin only on another host.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Spark's own Kafka connector as the sink of the query under test, struck in the step of Python before it.
+"""Spark's own Kafka connector as the sink of the query under test, with strikes in the Python step before it.
 
-Zone: real. Nobody can strike between the connector's own steps from here; that is not needed to see its duplicates.
+Zone: real. Strikes between the steps of the connector are impossible from here, but not needed to see its duplicates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a strike `wait` waits for.
+"""The end of a strike `wait`.
 
 Zone: pure.
 """
@@ -6,4 +6,4 @@ Zone: pure.
 from typing import Final
 
 GO: Final = "go"
-"""The file beside the strikes whose presence lets a task that waits go on."""
+"""The file beside the strikes that lets a waiting task continue."""

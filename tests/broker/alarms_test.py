@@ -1,4 +1,4 @@
-"""What a defect costs in what an alarm calls: that call where nothing was changed yet, else the broker.
+"""A defect in a callback of an alarm fails that call if nothing was changed yet, else it stops the broker.
 
 Zone: real. The defects are real ones: a clock, a list and a lookup that raise.
 """
@@ -37,7 +37,7 @@ def test_a_look_that_fails_costs_itself_and_comes_again(node, caplog) -> None:
     assert (second - first, third - second) == (AGAIN_MS * 1_000_000,) * 2
     assert contained(node) == 2
     assert f"failed with MemoryError at broker/alarms_test.py:{look.__code__.co_firstlineno + 3}" in caplog.text
-    assert "it is called again in 1000 ms" in caplog.text
+    assert "retrying in 1000 ms" in caplog.text
     assert node.produce("t", b"a").error_code == 0
 
 
@@ -59,7 +59,7 @@ def test_looks_that_fail_are_not_a_flood_of_lines(node, caplog) -> None:
     assert contained(node) == 3 * LINES_PER_S
 
 
-def test_what_goes_on_with_something_begun_stops_the_broker(node) -> None:
+def test_a_defect_in_the_rest_of_a_change_stops_the_broker(node) -> None:
     node.broker._purgatory.after(5, fail)
     with pytest.raises(AssertionError, match="HalfChanged: fail was left in the middle of a change"):
         node.pass_ms(20)

@@ -1,4 +1,4 @@
-"""What a defect costs that shows while a request is decoded, answered or encoded, and what it costs inside a change.
+"""The effect of a defect while a request is decoded, handled or encoded, and of one inside a change.
 
 Zone: real. The defects are real ones: values that no codec can encode, a clock and a disk that raise.
 """
@@ -156,7 +156,7 @@ def test_a_late_answer_that_cannot_be_encoded_costs_its_request(broken) -> None:
     assert broken.network.closed[0].startswith("DeleteTopics in version 5 failed with error")
 
 
-def test_what_a_failed_handler_brings_later_is_not_sent(broken) -> None:
+def test_a_late_response_of_a_failed_handler_is_not_sent(broken) -> None:
     place = broken.send(DeleteTopicsRequest(timeout_ms=1), 5)
     (context,) = broken.handlers.waiting
     context.failed = context.answered = True
@@ -225,7 +225,7 @@ def test_a_produce_that_fails_after_its_verification_costs_its_request(node) -> 
     assert node.produce("t", b"b").base_offset == 0
 
 
-def test_a_produce_that_fails_after_a_verification_at_once_leaves_no_answer_behind(node) -> None:
+def test_a_failed_produce_leaves_no_verification(node) -> None:
     handler = node.broker._dispatch.hot[ApiKey.PRODUCE].handler.__self__
     handler._verifier = SimpleNamespace(ask_at_once=lambda asked: dict.fromkeys(asked.partitions, ErrorCode.NONE))
     request = node.produce_request("t", b"a", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
@@ -298,7 +298,7 @@ def test_an_order_that_fails_is_not_answered_since_the_controller_would_believe_
 
 
 def test_an_order_that_is_half_taken_stops_the_broker(node) -> None:
-    """The order after it would wait for ever behind one that is not carried out."""
+    """The next order would wait for ever for one that is not carried out."""
     epoch, controller_epoch = node.broker._fence.broker_epoch, node.broker._fence.controller_epoch
     node.broker.cluster.has_settings = lambda _name: 1 / 0
     state = LeaderAndIsrRequest.LeaderAndIsrTopicState(topic_name="t")

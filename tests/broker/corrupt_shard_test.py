@@ -172,7 +172,7 @@ def test_bytes_that_have_changed_on_the_disk(house: House, topic: str, caplog: p
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
 def test_a_partition_whose_offsets_end_costs_its_own_groups_and_ids_only(house: House, topic: str) -> None:
     log = house.node.broker.hosted.find(topic, partition_for("b", 4)).log
-    # Records behind this offset would have none. Only a made-up directory comes so far.
+    # No record can follow this offset. Only a prepared directory reaches it.
     house.node.process.post(0, "jump", lambda: setattr(log, "end_offset", INT64_MAX))
     house.node.pass_ms(10)
     ask = house.commit if topic == "__consumer_offsets" else house.init

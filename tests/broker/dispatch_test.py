@@ -1,4 +1,4 @@
-"""Who is served, and when: clients before the broker is ready, and requests that only brokers may send.
+"""Clients before the broker is ready, and requests that only brokers may send.
 
 Zone: real.
 """
@@ -31,7 +31,7 @@ def test_a_client_that_comes_early_waits_until_the_broker_is_ready(node) -> None
     assert [topic.name for topic in node.answer(place).topics] == ["t"]
 
 
-def test_what_brokers_ask_of_transactions_does_not_wait(node) -> None:
+def test_transaction_requests_of_brokers_do_not_wait(node) -> None:
     node.restart_without_waiting()
     while not node.broker.listening:
         node.pass_ms(1)
@@ -54,7 +54,7 @@ def test_a_client_that_goes_before_the_broker_is_ready_is_forgotten(node) -> Non
     assert not place.answered
 
 
-def test_only_brokers_tell_what_the_cluster_looks_like(node) -> None:
+def test_only_brokers_may_update_metadata(node) -> None:
     order = UpdateMetadataRequest(controller_id=9, controller_epoch=99, broker_epoch=1 << 40)
     peer = type(node.peer)()
     peer.listener = "CLIENTS"
@@ -65,7 +65,7 @@ def test_only_brokers_tell_what_the_cluster_looks_like(node) -> None:
 
 @pytest.fixture
 def member(node):
-    """Asked through no listener, as a broker asks itself: a lone one takes orders from nobody else."""
+    """A connection without a listener, as of a broker to itself: a single broker accepts orders from no other one."""
     node.peer.listener = ""
     return node
 
@@ -96,7 +96,7 @@ def test_a_controller_that_the_store_does_not_know_is_not_believed(member) -> No
     assert node.produce("after", b"a").error_code == 0, "its own controller is believed"
 
 
-def test_what_a_controller_sent_before_its_newest_word_comes_too_late(member) -> None:
+def test_an_order_sent_before_the_newest_one_is_refused(member) -> None:
     node = member
     node.broker._fence.confirm(51)
 

@@ -146,7 +146,7 @@ def one_of_each(kind, version):
     return made
 
 
-def test_a_request_about_far_too_many_has_no_answer():
+def test_a_request_about_far_too_many_elements_gets_no_response():
     request = DescribeGroupsRequest(groups=["group-of-an-application"] * (ELEMENTS_MAX + 1))
     error = ApiError(ErrorCode.INVALID_REQUEST, "too many")
     assert element_errors(ApiKey.DESCRIBE_GROUPS, 5, request, error) is None
@@ -234,7 +234,7 @@ def places_of(element):
 
 
 def shown(element, version):
-    """What tells the elements apart, and the code of each."""
+    """The identity and the code of each element."""
     told, inner, index, code = [], [], None, None
     for field in element.FIELDS:
         value = getattr(element, field.name)

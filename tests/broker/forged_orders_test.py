@@ -1,4 +1,4 @@
-"""Orders that no controller gave: a broker that is alone with its metadata store takes orders from itself only."""
+"""Forged orders: a broker with an embedded metadata store accepts orders from itself only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla.wire.messages import (
 
 NEWEST = {"controller_epoch": 2**31 - 1, "broker_epoch": 2**63 - 1}
 GUESSED = {"controller_epoch": 1, "broker_epoch": -1}
-"""What the first controller of a new cluster says itself."""
+"""The values that the first controller of a new cluster uses itself."""
 FORGED = [
     (UpdateMetadataRequest, 7),
     (UpdateMetadataRequest, 8),
@@ -52,7 +52,7 @@ def test_a_forged_farewell_takes_no_leadership_away(version: int) -> None:
 
 
 @pytest.mark.parametrize("request_type", [AlterPartitionRequest, AllocateProducerIdsRequest])
-def test_nobody_else_asks_the_controller(request_type) -> None:
+def test_clients_may_not_send_requests_to_the_controller(request_type) -> None:
     node = Node()
     answer = node.ask(request_type(broker_id=1, broker_epoch=-1), 0)
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -48,7 +48,7 @@ ROUNDS = 5
 
 
 class CallCount:
-    """Counts the Python calls of one thread while it is told to."""
+    """Counts the Python calls of one thread while it is switched on."""
 
     def __init__(self) -> None:
         self.counting = False

@@ -66,5 +66,5 @@ def test_logs_that_no_topic_knows_are_left_alone_and_named(node, caplog) -> None
     node.machine.end(Death.STOP)
     with caplog.at_level(logging.WARNING):
         node.boot()
-    assert "t-0 belongs to no replica" in caplog.text
+    assert "t-0 is not a replica of this broker" in caplog.text
     assert "t-0/00000000000000000000.log" in node.files()

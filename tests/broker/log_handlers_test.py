@@ -1,4 +1,4 @@
-"""Questions to the logs, over the wire: offsets by time and epoch, DeleteRecords, log directories, producers.
+"""Log requests over the wire: offsets by time and epoch, DeleteRecords, log directories, producers.
 
 Zone: real.
 """
@@ -61,7 +61,7 @@ class Nobody:
     """The network of a broker that is alone."""
 
     def call(self, node: int, frame: bytes, deadline_ns: int, done, lane: str = "") -> None:
-        raise AssertionError("nobody is there to be called")
+        raise AssertionError("there is no other broker")
 
 
 class Logs:
@@ -96,7 +96,7 @@ class Logs:
         self.handlers = {d.api_key: (d, handler) for each in handlers for d, handler in handlers_of(each)}
 
     def lead(self, index: int, epoch: int) -> None:
-        """Lead a partition of `t`, as a controller says."""
+        """Make this broker the leader of a partition of `t`."""
         state = PartitionState(1, epoch, (1,), epoch, (1,), is_new=True)
         tp = TopicPartition("t", index)
         assert self.replicas.apply({tp: (bytes(range(16)), state)}, 1, self.clock.now()) == {tp: ErrorCode.NONE}
@@ -208,7 +208,7 @@ def test_version_0_goes_back_from_the_newest_place_that_is_old_enough(logs):
     assert logs.old(2**45, 10) == [2, 1, 0], "an empty segment begins at the log end"
 
 
-def test_version_0_shows_consumers_no_more_than_what_is_committed(logs):
+def test_version_0_returns_consumers_committed_offsets_only(logs):
     logs.append(10, 20)
     partition = logs.hosted.find("t", 0)
     partition.log.roll()
@@ -314,7 +314,7 @@ def test_log_directories_have_sizes(logs, version):
     assert none.topics == []
 
 
-def test_a_directory_that_failed_says_so(logs):
+def test_a_failed_directory_is_described_with_an_error(logs):
     logs.append(10)
     logs.faults.arm(DiskOperation.APPEND)
     with pytest.raises(ApiError):

@@ -49,7 +49,7 @@ def two():
 
 
 @pytest.mark.parametrize("harm", [gone, anothers, emptied])
-def test_it_waits_for_who_has_all_of_it_and_copies_that(two, harm, caplog) -> None:
+def test_it_waits_for_a_broker_with_all_records_and_copies_them(two, harm, caplog) -> None:
     harm(two[1])
     two[1].start()
     two.pass_ms(10_000)
@@ -64,7 +64,7 @@ def test_it_waits_for_who_has_all_of_it_and_copies_that(two, harm, caplog) -> No
     assert two[1].values("t") == two[2].values("t") == [b"a", b"b", b"c"]
 
 
-def test_a_broker_that_has_everything_says_nothing_of_that(two) -> None:
+def test_a_broker_with_all_records_logs_no_loss(two) -> None:
     two[1].start()
     two.pass_ms(5000)
     assert b"ottla" not in two.ensemble.tree.get("/brokers/ids/1").data

@@ -61,7 +61,7 @@ def test_a_controller_that_loses_its_session_is_none_any_more_and_the_other_one_
     assert json.loads(node(two, "/controller").data)["brokerid"] == two.controller.node_id
 
 
-def test_a_broker_that_stood_still_past_its_session_comes_back_with_what_it_missed(two) -> None:
+def test_a_broker_paused_longer_than_its_session_catches_up(two) -> None:
     two.create("gone", (1, 2), (2, 1))
     two.create("stays", (1, 2))
     still = next(member for member in two if not member.is_controller)
@@ -135,7 +135,7 @@ def test_directories_of_another_cluster_are_refused_before_anything_is_written(o
 
 
 def test_a_store_that_knows_no_cluster_is_not_that_of_a_broker_that_has_been_in_one(one) -> None:
-    """A slip in the address or the chroot would begin a second cluster, and the records here would be nobody's."""
+    """A wrong address or chroot would begin a second cluster, without the records here."""
     one[1].stop()
     empty = HandCluster(brokers=0)
     lost = Member(empty, 1, {})

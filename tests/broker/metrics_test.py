@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 
-def test_topics_count_what_goes_in_and_out(node) -> None:
+def test_topics_count_records_and_bytes(node) -> None:
     node.produce("t", b"a", b"b")
     node.produce("t", b"c")
     assert node.produce("t", b"x", partition=9).error_code

@@ -1,4 +1,4 @@
-"""What has to be allowed for each request stands in its declaration, as Apache Kafka documents it.
+"""The declaration of each request has the permissions that Apache Kafka documents.
 
 Zone: real.
 """
@@ -75,22 +75,22 @@ def needs() -> dict[str, tuple[tuple[str, str], ...]]:
     return {API_TABLE[ApiKey(each.api_key)].name: each.needs for each in Node().broker._dispatch.declarations()}
 
 
-def test_every_request_says_what_has_to_be_allowed(needs) -> None:
-    """Who adds an API says what it needs."""
+def test_every_request_declares_its_permissions(needs) -> None:
+    """A new API has to declare its permissions."""
     silent = {name for name, wanted in needs.items() if not wanted}
     assert silent == OPEN
     assert {resource for wanted in needs.values() for resource, _ in wanted} <= RESOURCES
     assert {operation for wanted in needs.values() for _, operation in wanted} <= OPERATIONS
 
 
-def test_it_is_what_apache_kafka_needs(needs) -> None:
+def test_permissions_are_those_of_apache_kafka(needs) -> None:
     told = {
         name: ", ".join(f"{operation} {resource}" for resource, operation in found) for name, found in needs.items()
     }
     assert told == NEEDS
 
 
-def test_what_brokers_ask_each_other_acts_in_the_cluster(needs) -> None:
+def test_requests_between_brokers_need_cluster_action(needs) -> None:
     declarations = Node().broker._dispatch.declarations()
     for each in declarations:
         if each.inter_broker or each.brokers_from is not None:

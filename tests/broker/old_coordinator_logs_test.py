@@ -34,7 +34,7 @@ def test_positions_in_old_messages_are_loaded(magic: int, codec: int) -> None:
     assert house.committed("a") == (0, 42)
     assert house.commit("a") == 0
     house.begin_again()
-    assert house.committed("a") == (0, 7), "a batch behind old messages"
+    assert house.committed("a") == (0, 7), "a batch after old messages"
 
 
 def changed_at(records, offset: int):

@@ -1,4 +1,4 @@
-"""When a broker says that it is ready: what it is to lead is led."""
+"""When a broker is ready: it leads what the controller assigned."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_partition_whose_order_was_carried_out(partition: PartitionImage, read
     assert not is_ready(image(partition))
 
 
-def test_a_topic_that_is_told_piece_by_piece() -> None:
+def test_a_topic_that_arrives_in_pieces() -> None:
     assert not is_ready(image(UNTOLD, LED), T1), "the first one comes later"
     assert not is_ready(image(LED), T0, T1), "the second one has its order, and is not shown yet"
     assert is_ready(image(LED, LED), T0, T1)
@@ -72,7 +72,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_not_waited_for() -> None:
 # -- a whole broker ----------------------------------------------------------------------------------------------------
 
 
-def test_a_broker_whose_controller_takes_long_is_ready_when_it_leads_what_it_is_to_lead() -> None:
+def test_a_broker_with_a_slow_controller_is_ready_when_it_leads_its_partitions() -> None:
     node = Node()
     node.create("t", 3)
     node.machine.end(Death.KILL)

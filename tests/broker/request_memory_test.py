@@ -264,7 +264,7 @@ def repeating() -> dict[str, tuple[Any, int]]:
 
 
 @pytest.mark.parametrize("what", sorted(repeating()))
-def test_what_is_large_and_named_often_is_not_answered_as_often(node: Node, what: str) -> None:
+def test_a_large_element_that_is_named_often_is_answered_once(node: Node, what: str) -> None:
     message, version = repeating()[what]
     key = int(message.API_KEY)
     frame = frame_of(message, version)

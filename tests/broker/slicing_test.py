@@ -51,7 +51,7 @@ IN_PARTS = {
     "MAX_PARTITIONS_PER_REQUEST": "`Context.whole` counts over all parts",
     "MAX_NAME": "characters of one name",
     "MAX_AWAITED": "of a request that is no part",
-    "MAX_BEGUN": "topics that are being created, whoever asked for them",
+    "MAX_BEGUN": "topics that are being created, by any client",
 }
 """Bounds in the handlers of requests that are cut, and why a part can reach them."""
 
@@ -86,7 +86,7 @@ def _declared(node):
     return {key: api for key, api in node.broker._dispatch.cold.items() if api.declaration.parts}
 
 
-def test_every_request_with_arrays_is_cut_or_says_why_not(node) -> None:
+def test_every_request_with_arrays_is_divided_or_excused(node) -> None:
     dispatch = node.broker._dispatch
     for key, api in dispatch.cold.items():
         if api.declaration.parts is None:
@@ -164,7 +164,7 @@ def test_others_are_served_between_two_parts(node) -> None:
     assert len(node.answer(large).groups) == COUNT
 
 
-def test_what_a_request_repeats_is_answered_once(node) -> None:
+def test_repeated_elements_are_answered_once(node) -> None:
     topic = MetadataRequest.MetadataRequestTopic
     answer = node.ask(MetadataRequest(topics=[topic(name="t") for _ in range(300)]), 8)
     assert [each.name for each in answer.topics] == ["t"]
@@ -323,7 +323,7 @@ def test_all_positions_of_a_group_are_answered_in_slices(travelled) -> None:
     assert positions_in(only.topics) == EVERYTHING
 
 
-def test_so_they_are_for_many_groups_whose_request_is_cut_itself(travelled) -> None:
+def test_all_positions_of_many_groups_are_answered_in_slices(travelled) -> None:
     group = OffsetFetchRequest.OffsetFetchRequestGroup
     names = ["g", *(f"a-group-that-there-is-not-{number}" for number in range(600)), "h", "i"]
     request = OffsetFetchRequest(groups=[group(group_id=name, topics=None) for name in names])
@@ -333,7 +333,7 @@ def test_so_they_are_for_many_groups_whose_request_is_cut_itself(travelled) -> N
     assert [positions_in(each.topics) for each in answer.groups if each.topics] == [EVERYTHING] * 3
 
 
-def test_so_they_are_in_the_versions_that_have_one_group(travelled) -> None:
+def test_all_positions_are_answered_in_slices_in_versions_with_one_group(travelled) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PATHS, 9, ("topics", "partitions"))
         grown, answer = partitions_per_turn(travelled, OffsetFetchRequest(group_id="g", topics=None), 7)

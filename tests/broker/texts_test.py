@@ -148,7 +148,7 @@ def test_a_composed_member_id_fits_every_version_that_carries_it(node: Node, ver
     assert not defects(node)
 
 
-def test_what_a_flexible_version_stored_an_old_one_repeats(node: Node) -> None:
+def test_an_old_version_returns_long_texts_of_a_flexible_one(node: Node) -> None:
     commit = OffsetCommitRequest(group_id=LONG, generation_id_or_member_epoch=-1)
     one = OffsetCommitRequest.OffsetCommitRequestPartition(committed_offset=1, committed_metadata="m" * 4096)
     commit.topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[one])]

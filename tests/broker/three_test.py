@@ -50,7 +50,7 @@ def alter(member, kind, name, key, value):
     assert answer.responses[0].error_code == 0, answer.responses[0].error_message
 
 
-def test_what_an_exporter_would_tell_is_told_once(three) -> None:
+def test_each_exporter_metric_comes_from_one_broker(three) -> None:
     three.create("t", (1, 2, 3), (2, 3, 1))
     produce(three[1], "t", b"a")
     three.pass_ms(1000)
@@ -83,7 +83,7 @@ def test_what_an_exporter_would_tell_is_told_once(three) -> None:
     assert [value for _, labels, value in told(f"{prefix}leader_is_preferred") if labels == second] == [0]
 
 
-def test_a_new_leader_has_what_was_acknowledged_and_the_old_one_comes_back_as_its_follower(three) -> None:
+def test_a_new_leader_has_acknowledged_records_and_the_old_one_follows(three) -> None:
     three.create("t", (1, 2, 3))
     assert three.leader("t").node_id == 1
     assert produce(three[1], "t", b"a", b"b") == 0
@@ -97,12 +97,12 @@ def test_a_new_leader_has_what_was_acknowledged_and_the_old_one_comes_back_as_it
     assert produce(leader, "t", b"d") == 3
     three[1].start()
     three.in_sync("t", 1, 2, 3)
-    assert three.leader("t") is leader, "a broker that returns elects nobody"
+    assert three.leader("t") is leader, "a returning broker does not cause an election"
     three.pass_ms(1000)
     assert three[1].log_bytes("t") == three[2].log_bytes("t") == three[3].log_bytes("t") != b""
 
 
-def test_an_old_leader_truncates_what_nobody_else_has(three) -> None:
+def test_an_old_leader_truncates_records_that_only_it_has(three) -> None:
     three.create("t", (1, 2, 3))
     produce(three[1], "t", b"a")
     three.pass_ms(1000)
@@ -166,7 +166,7 @@ def test_the_controller_stops_and_another_one_takes_its_place(three) -> None:
     assert produce(leader, "t", b"b") == 1
 
 
-def test_a_topic_made_at_the_controller_is_known_everywhere_and_elsewhere_nobody_makes_one(three) -> None:
+def test_only_the_controller_creates_topics_and_all_brokers_know_them(three) -> None:
     three.create("t", (1, 2, 3))
     for member in three:
         three.until(lambda member=member: "t" in member.broker.cluster.image.topics, "the image shows the topic")
@@ -272,7 +272,7 @@ def leader_in(member, place):
     return topic.partitions[0].error_code, topic.partitions[0].leader_id
 
 
-def test_who_asks_at_the_death_of_a_leader_is_told_the_next_one_and_not_the_dead(three) -> None:
+def test_metadata_at_the_death_of_a_leader_names_the_next_one(three) -> None:
     three.create("t", (1, 2, 3))
     three.create("u", (2, 3, 1))
     three.in_sync("t", 1, 2, 3)
@@ -313,7 +313,7 @@ def test_a_leader_that_answers_again_is_named_again(three) -> None:
     three[2].broker.cluster.fell_silent(1)
     asked = metadata(three[2], "t")
     assert not asked.answered
-    three[2].process.post(0, "answered", three[2].broker.cluster.answered, 1)
+    three[2].process.post(0, "answered", three[2].broker.cluster.on_broker_responding, 1)
     three.pass_ms(1)
     assert leader_in(three[2], asked) == (0, 1)
 
@@ -329,7 +329,7 @@ def test_a_leader_is_doubted_for_a_while_only(three) -> None:
     assert leader_in(three[2], asked) == (0, 1)
 
 
-def test_clients_are_told_of_a_dead_broker_a_little_longer(three) -> None:
+def test_metadata_names_a_dead_broker_for_a_short_time(three) -> None:
     def told(member) -> list[int]:
         return [broker.node_id for broker in member.answer(metadata(member, "t")).brokers]
 
@@ -365,7 +365,7 @@ def test_a_broker_that_comes_back_with_another_disk_waits_for_one_that_has_the_r
     assert three[2].log_bytes("t") == three[3].log_bytes("t")
 
 
-def test_a_new_disk_is_said_to_be_new_until_the_controller_knows(three) -> None:
+def test_a_new_disk_is_reported_as_new_until_the_controller_knows(three) -> None:
     three.create("t", (1, 2, 3))
     produce(three[1], "t", b"a")
     for member in three.members.values():
@@ -385,7 +385,7 @@ def test_a_new_disk_is_said_to_be_new_until_the_controller_knows(three) -> None:
 
 
 def test_the_last_one_in_sync_leads_even_with_another_disk(three) -> None:
-    """Nobody has the records any more: waiting would not bring them back."""
+    """No broker has the records any more: waiting would not bring them back."""
     three.create("t", (2,), min_insync_replicas="1")
     produce(three[2], "t", b"a")
     three[2].kill()
@@ -395,7 +395,7 @@ def test_the_last_one_in_sync_leads_even_with_another_disk(three) -> None:
     assert three[2].values("t") == []
 
 
-# -- a process that stands still ------------------------------------------------------------------------------------
+# -- a paused process -----------------------------------------------------------------------------------------------
 
 
 def stand_still(three, ms: int, *members) -> None:
@@ -413,7 +413,7 @@ def error_of(member, place) -> int:
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_who_stood_still_past_its_session_acknowledges_nothing_on_its_own(guarded) -> None:
+def test_a_leader_paused_longer_than_its_session_acknowledges_nothing(guarded) -> None:
     three = HandCluster({"min.insync.replicas": "2", "replica.lag.time.max.ms": "3000"})
     three.create("t", (1, 2, 3))
     three.in_sync("t", 1, 2, 3)
@@ -422,7 +422,7 @@ def test_who_stood_still_past_its_session_acknowledges_nothing_on_its_own(guarde
     stand_still(three, 5000, three[1])
     places = sent_while_paused(three[1], b"a", b"b")
     leader = three.leader("t", other_than=1)
-    assert not any(place.answered for place in places), "it stands still"
+    assert not any(place.answered for place in places), "it is paused"
     errors = [error_of(three[1], place) for place in places]
     if not guarded:
         assert 0 in errors, "acknowledged, and lost"
@@ -432,7 +432,7 @@ def test_who_stood_still_past_its_session_acknowledges_nothing_on_its_own(guarde
     assert leader.values("t") == []
 
 
-def test_when_all_stood_still_the_same_leader_leads_again(three) -> None:
+def test_when_all_were_paused_the_same_leader_leads_again(three) -> None:
     three.create("t", (1, 2, 3), (2, 3, 1), (3, 1, 2))
     for index in range(3):
         three.in_sync("t", 1, 2, 3, index=index)
@@ -444,7 +444,7 @@ def test_when_all_stood_still_the_same_leader_leads_again(three) -> None:
     assert produce(three.leader("t"), "t", b"b") == 1
 
 
-def test_a_short_standstill_changes_nothing(three) -> None:
+def test_a_short_pause_changes_nothing(three) -> None:
     three.create("t", (1, 2, 3))
     three.in_sync("t", 1, 2, 3)
     epoch = three[1].partition("t").leader_epoch

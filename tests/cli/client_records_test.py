@@ -43,7 +43,7 @@ def test_a_record_that_is_refused_takes_the_transaction_back(ottla) -> None:
     assert committed(ottla, "txn-refused") == []
 
 
-def test_a_group_goes_on_behind_what_was_written_out(ottla) -> None:
+def test_a_group_continues_after_what_was_written_out(ottla) -> None:
     ottla("topic", "create", "grouped", "-p", "1")
     ottla("produce", "grouped", stdin="".join(f"{n}\n" for n in range(10)))
     words = ["consume", "grouped", "--group", "reader", "--from-beginning", "-f", "%s"]
@@ -57,7 +57,7 @@ def test_a_group_goes_on_behind_what_was_written_out(ottla) -> None:
     assert ottla(*words, "--timeout", "0.05").exit_code == 5
 
 
-def test_a_new_group_begins_at_the_end_unless_told(ottla) -> None:
+def test_a_new_group_begins_at_the_end_by_default(ottla) -> None:
     ottla("topic", "create", "grouped-end", "-p", "1")
     ottla("produce", "grouped-end", stdin="old\n")
     assert ottla("consume", "grouped-end", "--group", "late", "-e").stdout == ""
@@ -79,7 +79,7 @@ def test_a_group_reads_committed_records_only(ottla, brokers: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["commit_transaction", "abort_transaction"])
-def test_a_group_that_has_read_all_has_no_lag_behind_a_marker(ottla, brokers: str, ending: str) -> None:
+def test_a_group_that_has_read_all_has_no_lag_despite_a_marker(ottla, brokers: str, ending: str) -> None:
     topic = f"grouped-{ending.replace('_', '-')}"
     ottla("topic", "create", topic, "-p", "1")
     with Producer({"bootstrap.servers": brokers, "transactional.id": topic}) as producer:

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def nobody() -> str:
-    """An address at which nobody listens."""
+    """An address without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -23,7 +23,7 @@ def config(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_context_is_used_where_nothing_else_is_said(ottla, brokers: str, nobody: str, config) -> None:
+def test_a_context_is_used_when_no_other_cluster_is_named(ottla, brokers: str, nobody: str, config) -> None:
     unset = {"OTTLA_BROKERS": ""}
     assert ottla("context", "add", "here", "-b", brokers, "-X", "client.id=me", "--use").exit_code == 0
     assert ottla("context", "add", "far", "-X", f"bootstrap.servers={nobody}").exit_code == 0
@@ -57,8 +57,8 @@ def test_a_login_goes_to_the_brokers_of_its_context_only(ottla, brokers: str, no
     assert ottla("context", "add", "far", "-b", f"{nobody},{nobody}9", *LOGIN, "--use").exit_code == 0
     elsewhere = ottla("topic", "list", "-b", brokers)
     assert elsewhere.exit_code == 0, "without the login, which this broker would not take"
-    assert f"nothing of it is used for {brokers}" in elsewhere.stderr
-    assert ottla("topic", "list").exit_code == 0, "OTTLA_BROKERS names others, too"
+    assert f"its settings are not used for {brokers}" in elsewhere.stderr
+    assert ottla("topic", "list").exit_code == 0, "OTTLA_BROKERS also names others"
     for words in (("-b", brokers), ("-X", f"bootstrap.servers={nobody},{brokers}")):
         refused = ottla("topic", "list", "--context", "far", *words)
         assert refused.exit_code == 2
@@ -84,7 +84,7 @@ def test_passwords_are_kept_and_not_shown(ottla, config, tmp_path) -> None:
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
-def test_what_a_client_does_not_know_is_said(ottla, brokers: str, config) -> None:
+def test_settings_that_a_client_does_not_have_give_a_warning(ottla, brokers: str, config) -> None:
     ottla("context", "add", "mixed", "-b", brokers, "-X", "linger.ms=3")
     assert "context mixed: linger.ms is not a setting" in ottla("topic", "list", "--context", "mixed").stderr
     written = ottla("produce", "context-topic", "--context", "mixed", stdin="x\n")

@@ -1,4 +1,4 @@
-"""`ottla dlq` and `ottla retry run`: dead letters are counted, shown, sent back and thrown away, each once.
+"""`ottla dlq` and `ottla retry run`: dead letters are counted, shown, sent back and purged, each once.
 
 Zone: real.
 """
@@ -90,7 +90,7 @@ def test_letters_are_sent_back_once_and_those_that_loop_are_left_alone(ottla: Ot
     assert line["headers"][0] == {"key": "own", "value": "x"}
 
 
-def test_letters_without_an_origin_need_to_be_told_where(ottla: Ottla, brokers: str) -> None:
+def test_letters_without_an_origin_need_a_target_topic(ottla: Ottla, brokers: str) -> None:
     name = made(ottla, "dlq-nowhere", "dlq-nowhere-else", "nowhere-dlt")
     with Producer({"bootstrap.servers": brokers}) as producer:
         producer.send("nowhere-dlt", b"v")
@@ -110,7 +110,7 @@ def test_letters_are_thrown_away_by_choice_and_then_deleted_from_the_start_on(ot
     dead = f"{name}.dead"
     assert told(ottla, "dlq", "purge", dead, "--reason", "E", "--dry-run")["purged"] == 4
     assert told(ottla, "dlq", "purge", dead, "--reason", "E", "--yes")["purged"] == 4
-    assert in_topic(ottla, dead) == ["c", "e"], "what lies behind an open letter stays in the log"
+    assert in_topic(ottla, dead) == ["c", "e"], "records after an open letter stay in the log"
     assert [each["value"] for each in told(ottla, "dlq", "show", dead)] == ["c"]
     assert told(ottla, "dlq", "purge", dead, "--yes")["purged"] == 1
     assert in_topic(ottla, dead) == []
@@ -138,7 +138,18 @@ def test_topics_for_dead_letters_are_completed(ottla: Ottla, brokers: str) -> No
     assert [each.value for each in found] == ["dlq-complete.dead"]
 
 
-def test_the_service_runs_as_a_process_and_says_what_it_does(
+def test_a_key_that_is_not_utf8_is_found(ottla: Ottla, brokers: str) -> None:
+    name = made(ottla, "dlq-bytes")
+    trail = Trail(4, None, 1, Origin(name, 0, 0, 5), Failure("app.Late", "m\udcff"))
+    with Producer({"bootstrap.servers": brokers}) as producer:
+        for key in (b"\xff\xfe", b"other"):
+            producer.send(f"{name}.dead", b"v", key=key, headers=written([], trail))
+    (shown,) = told(ottla, "dlq", "show", f"{name}.dead", "--key", "\udcff\udcfe")
+    assert shown["reason"] == "app.Late"
+    assert ottla("dlq", "show", f"{name}.dead").exit_code == 0
+
+
+def test_the_service_runs_as_a_process_and_prints_its_counters(
     ottla: Ottla, brokers: str, process: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     name = made(ottla, "dlq-run", "dlq-run.retry.1")

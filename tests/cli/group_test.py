@@ -117,7 +117,7 @@ def test_where_a_reset_leads(ottla: Ottla, work: str, words: list[str], offsets:
     assert "nothing was changed" in shown.stderr
 
 
-def test_a_reset_is_done_when_that_is_said(ottla: Ottla, work: str):
+def test_a_reset_is_done_only_with_execute(ottla: Ottla, work: str):
     ottla("group", "reset", "moved", "--topic", "group-work:1", "--to-offset", "3", "--execute")
     document = json.loads(ottla("group", "describe", "moved", "-o", "json").stdout)[0]
     assert [(row["partition"], row["current_offset"]) for row in document["partitions"]] == [(1, 3)]
@@ -127,7 +127,7 @@ def test_a_reset_is_done_when_that_is_said(ottla: Ottla, work: str):
     "words",
     [[], ["--to-earliest", "--to-latest"], ["--to", "5:9"], ["--to", "soon"], ["--topic", "group-work:x", "--to", "1"]],
 )
-def test_a_reset_that_is_said_wrongly(ottla: Ottla, work: str, words: list[str]):
+def test_wrong_options_of_a_reset(ottla: Ottla, work: str, words: list[str]):
     assert ottla("group", "reset", "idle", *words).exit_code == 2
 
 

@@ -27,6 +27,13 @@ def test_offsets_line():
     assert gone == b"[console-consumer-46965,test,0]::NULL\n"
 
 
+@pytest.mark.parametrize("name", ["offsets", "offsets-1.0"])
+def test_a_group_whose_name_is_not_utf8_is_shown(name):
+    key = struct.pack(">hh", 1, 2) + b"g\xff" + struct.pack(">h", 1) + b"t" + struct.pack(">i", 0)
+    line = formatter(name)(Placed("__consumer_offsets", 0, Record(0, 0, key, None, ())))
+    assert "g\ufffd" in line.decode()
+
+
 def lines(golden: Callable, case: str, name: str) -> list[bytes]:
     render, found = formatter(name), []
     for path in sorted(golden(case).directory.glob("__*/*.log")):
@@ -64,8 +71,8 @@ def test_kafkas_transactions(golden: Callable):
     assert all("transactionalId" in each["key"]["data"] for each in shown)
 
 
-def test_what_cannot_be_read_is_passed_over():
+def test_unreadable_records_are_skipped():
     assert formatter("offsets")(Placed("t", 0, Record(0, 0, b"\0\x63", b"", ()))) == b""
     assert formatter("offsets")(Placed("t", 0, Record(0, 0, None, None, ()))) == b""
-    with pytest.raises(ValueError, match="no formatter"):
+    with pytest.raises(ValueError, match="is not a formatter"):
         formatter("nonsense")

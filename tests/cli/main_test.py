@@ -15,7 +15,7 @@ import ottla as package
 
 
 def test_help_imports_nothing_that_is_slow() -> None:
-    """The budget of 150 ms is kept by what is not imported; the clock would decide differently on every machine."""
+    """The budget of 150 ms depends on the imports; a clock would give another result on every machine."""
     code = (
         "import sys; from ottla.cli.main import cli\n"
         "try: cli.main(['--help'])\n"
@@ -79,7 +79,7 @@ def test_a_file_of_settings_that_is_none(ottla, tmp_path) -> None:
         assert "a bug" not in result.stderr
 
 
-def test_nobody_there_says_what_to_do(ottla) -> None:
+def test_an_unreachable_broker_is_an_error_with_the_next_step(ottla) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         nobody = f"127.0.0.1:{listener.getsockname()[1]}"
     result = ottla("topic", "list", "-b", nobody)
@@ -111,7 +111,7 @@ def test_a_bug_is_one_line_and_with_debug_a_report(ottla, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_is_no_error_of_ours(ottla, process) -> None:
+def test_a_closed_pipe_is_not_reported_as_an_error(ottla, process) -> None:
     ottla("produce", "pipe", stdin=b"x" * 99 + b"\n" + b"".join(b"%d\n" % n for n in range(100_000)))
     child = process("consume", "pipe", "--from-beginning", "--exit-at-end")
     assert child.stdout.read(10)
@@ -150,3 +150,22 @@ def test_every_client_setting_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
     keys = [field.name.replace("_", ".") for field in fields(ClientConfig)]
     assert [key for key in keys if key not in page] == []
+
+
+@pytest.mark.parametrize("command", ["sim", "reorder"])
+def test_help_of_the_simulators_fits_a_screen(ottla, command: str) -> None:
+    """Names of safeguards are printed by `--list-safeguards`, not in the help."""
+    lines = ottla(command, "--help").stdout.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    listed = ottla(command, "--list-safeguards")
+    assert listed.exit_code == 0
+    names = [line.strip() for line in listed.stdout.splitlines() if line.startswith("  ")]
+    assert "transactions.bump_at_end" in names
+    assert len(set(names)) == len(names)
+
+
+def test_a_wrong_safeguard_gets_the_name_that_was_meant(ottla) -> None:
+    wrong = ottla("sim", "--seed", "1", "--ablate", "crc_chek")
+    assert wrong.exit_code == 2
+    assert "Did you mean 'crc_check'? --list-safeguards prints all names" in " ".join(wrong.stderr.split())

@@ -50,7 +50,7 @@ def test_what_the_grammar_means(text: str, first: Bound, until: Bound | None) ->
 @pytest.mark.parametrize(
     "text", ["", "x", "+", "-", "++1", "-+1", "1.5", "@", "@x", "@-1", "@1y", "1:x", "x:1", "1:2:3", "\u0661", "9" * 30]
 )
-def test_what_is_no_offset(text: str) -> None:
+def test_invalid_offsets(text: str) -> None:
     with pytest.raises(ValueError, match="is not an offset"):
         parse_range(text, NOW)
 

@@ -1,4 +1,4 @@
-"""`ottla consume` while its broker is away: it says so, waits, and continues."""
+"""`ottla consume` while its broker is down: it prints that, waits, and continues."""
 
 from __future__ import annotations
 

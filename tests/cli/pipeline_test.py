@@ -41,7 +41,7 @@ Write = Callable[..., str]
 
 @pytest.fixture
 def write(tmp_path: Path, brokers: str) -> Write:
-    """Writes a file with a pipeline of this name; another text can be put behind."""
+    """Writes a file with a pipeline of this name; other text can be appended."""
 
     def put(name: str, more: str = "", bootstrap: str = brokers) -> str:
         (tmp_path / "helper.py").write_text("PLACE = 1\n")
@@ -96,7 +96,7 @@ def test_the_status_is_asked_of_the_brokers(ottla: Any, write: Write, brokers: s
     ottla("produce", "asked.orders", stdin="1\n2\n3\n")
     shown = ottla("pipeline", "status", file)
     assert shown.stdout.split() == ["STEP", "LAG", "WAITING", "DEAD", "price", "3", "0", "0", "second", "0", "0", "0"]
-    assert "step price: not there yet: asked.orders.asked.dead" in shown.stderr
+    assert "step price: topics that do not exist yet: asked.orders.asked.dead" in shown.stderr
     pipeline = Pipeline("asked", brokers)
     pipeline.step("asked.orders", to="asked.priced", retries=["30s"], name="price")(lambda frame: frame)
     assert sorted(pipeline.make_topics()) == ["asked.orders.asked.dead", "asked.orders.asked.retry-1", "asked.priced"]
@@ -125,8 +125,8 @@ def test_topics_that_are_made_fit_their_purpose(ottla: Any, brokers: str) -> Non
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("run", "no-such.py", "--dry-run"), "there is no file no-such.py"),
-        (("run", "FILE:wrong", "--dry-run"), "has no pipeline wrong, but shop"),
+        (("run", "no-such.py", "--dry-run"), "no-such.py does not exist: name a Python file"),
+        (("run", "FILE:wrong", "--dry-run"), "has no pipeline wrong; it has shop"),
         (("run", "FILE"), "--checkpoint"),
         (("list", "no-such.py"), "does not exist"),
     ],

@@ -20,7 +20,7 @@ def topic(ottla, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_a_line_that_is_no_record(ottla, topic: str) -> None:
+def test_a_line_that_is_not_a_record(ottla, topic: str) -> None:
     lines = '{"value": 1}\n{"value": 2}\n{"vlaue": 3}\n{"value": 4}\n'
     result = ottla("produce", topic, "--jsonl", stdin=lines)
     assert result.exit_code == 1
@@ -47,7 +47,7 @@ def test_a_record_that_the_broker_refuses(ottla, topic: str) -> None:
     assert values(ottla, topic) == ["one"]
 
 
-def test_continuing_where_the_message_says_completes_the_import(ottla, topic: str) -> None:
+def test_continuing_at_the_line_in_the_message_completes_the_import(ottla, topic: str) -> None:
     good = [json.dumps({"value": str(number)}) for number in range(50)]
     bad = [*good[:20], "no JSON", *good[20:]]
     result = ottla("produce", topic, "--jsonl", stdin="\n".join(bad))

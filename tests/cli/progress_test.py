@@ -1,4 +1,4 @@
-"""The progress line: only for people, only for what takes long."""
+"""The progress line: only in a terminal, only for long work."""
 
 from __future__ import annotations
 

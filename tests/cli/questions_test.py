@@ -1,4 +1,4 @@
-"""Questions before something is lost, in a terminal, and the exit codes of errors that are not a broker's."""
+"""Confirmation prompts in a terminal, and the exit codes of errors that are not a broker's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def in_terminal(brokers: str, answer: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
-    """Runs `ottla WORDS…` with a terminal as its input, at which somebody types `answer`."""
+    """Runs `ottla WORDS…` with a terminal as its input, in which `answer` is typed."""
     master, slave = os.openpty()
     try:
         os.write(master, answer)
@@ -40,7 +40,7 @@ def test_yes_does_it(brokers: str, ottla) -> None:
     assert in_terminal(brokers, b"y\n", "topic", "delete", "agreed").returncode == 0
 
 
-def test_purge_says_how_many_before_it_deletes(brokers: str, ottla) -> None:
+def test_purge_shows_the_number_of_letters_before_it_deletes(brokers: str, ottla) -> None:
     ottla("topic", "create", "work.dead", "-p", "1")
     ottla("produce", "work.dead", stdin="1\n2\n3\n")
     done = in_terminal(brokers, b"n\n", "dlq", "purge", "work.dead")
@@ -96,7 +96,7 @@ def test_a_directory_that_cannot_be_read_is_exit_code_2(ottla, tmp_path: Path) -
     assert json.loads(result.stderr)["error"]["exit_code"] == 2
 
 
-def test_a_wrong_option_is_a_document_for_programs_too(ottla) -> None:
+def test_a_wrong_option_is_a_json_document_with_output_json(ottla) -> None:
     result = ottla("offsets", "-o", "json", "x", "--time", "rubbish")
     assert result.exit_code == 2
     assert json.loads(result.stderr)["error"]["exit_code"] == 2

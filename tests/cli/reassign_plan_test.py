@@ -16,7 +16,7 @@ def partitions(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ..
     return {TopicPartition("t", number): each for number, each in enumerate(replicas)}
 
 
-def test_what_is_well_placed_stays() -> None:
+def test_well_placed_replicas_stay() -> None:
     present = partitions((1, 2), (2, 3), (3, 1))
     assert moved(present, plan(present, {1: None, 2: None, 3: None}, None)) == {}
 
@@ -43,7 +43,7 @@ def test_more_replicas_go_to_racks_of_their_own() -> None:
 
 
 def test_more_replicas_than_brokers_cannot_be() -> None:
-    with pytest.raises(ValueError, match="3 replicas need as many brokers, 2 may be used"):
+    with pytest.raises(ValueError, match="3 replicas need as many brokers, and only 2 may be used"):
         plan(partitions((1,)), {1: None, 2: None}, 3)
 
 

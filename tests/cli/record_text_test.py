@@ -63,7 +63,7 @@ def test_lines_written_by_hand_may_be_shorter() -> None:
         '{"base64":"aGk=","and":1}',
     ],
 )
-def test_json_that_is_no_string_is_kept_to_the_digit(text: str) -> None:
+def test_json_that_is_not_a_string_is_kept_to_the_digit(text: str) -> None:
     line = from_json(b'{"value": %s, "key": %s}' % (text.encode(), text.encode()))
     assert (line.value, line.key) == (text.encode(), text.encode())
 
@@ -97,7 +97,7 @@ def test_json_that_is_no_string_is_kept_to_the_digit(text: str) -> None:
         (b"[" * 100_000, "nested too deeply"),
     ],
 )
-def test_lines_that_are_no_record_say_why(line: bytes, says: str) -> None:
+def test_lines_that_are_not_records_are_refused_with_a_reason(line: bytes, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         from_json(line)
 

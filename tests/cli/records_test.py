@@ -61,7 +61,7 @@ def test_words_of_the_command_line_may_be_any_bytes(ottla) -> None:
         {"base64": "/Q=="},
         {"base64": "/g=="},
     ]
-    refused = ottla("consume", "\udcff", "-e")  # the broker says so
+    refused = ottla("consume", "\udcff", "-e")  # by the broker
     assert (refused.exit_code, "INVALID_TOPIC_EXCEPTION" in refused.stderr) == (1, True)
 
 
@@ -100,14 +100,14 @@ def test_a_bad_line_is_named_and_what_came_before_is_kept(ottla) -> None:
     assert result.exit_code == 1
     assert "line 2 of the input" in result.stderr
     assert [d["value"] for d in consumed(ottla, "badline")] == ["good"]
-    assert "no key separator" in ottla("produce", "badline", "-K", "=", stdin="x\n").stderr
+    assert "does not contain the key separator" in ottla("produce", "badline", "-K", "=", stdin="x\n").stderr
     assert ottla("produce", "--jsonl", stdin='{"value": "x"}\n').exit_code == 1, "no topic anywhere"
 
 
 def test_acks_and_partitions(ottla) -> None:
     for acks in ("0", "1", "all"):
         assert ottla("produce", "acked", "--acks", acks, "-p", "2", stdin=f"{acks}\n").exit_code == 0
-    # With acks=0 the record may still be on its way when the process ends; the others were written behind it.
+    # With acks=0 the record may still be in flight when the process ends; the others were written after it.
     assert {d["value"] for d in consumed(ottla, "acked")} >= {"1", "all"}
     missing = ottla("produce", "acked", "-p", "7", stdin="x\n")
     assert missing.exit_code == 3
@@ -151,10 +151,10 @@ def test_an_upper_bound_is_an_end(ottla, ten: str) -> None:
     assert ottla("consume", ten, "--from-beginning", "-n", "0").stdout == ""
 
 
-def test_an_offset_outside_is_moved_and_said(ottla, ten: str) -> None:
+def test_an_offset_outside_of_the_log_is_moved_with_a_note(ottla, ten: str) -> None:
     result = ottla("consume", ten, "--offset", "100", "-e")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "offset 100 of ten-0 is outside of 0 to 10: 10 is taken" in result.stderr
+    assert "offset 100 of ten-0 is outside of 0 to 10: using 10" in result.stderr
     assert ottla("consume", ten, "--offset", "100", "-e", "-q").stderr == ""
 
 

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def work() -> Iterator[str]:
-    """Topic txn-work: an open transaction of id shop in partition 0, one of nobody in partition 1."""
+    """Topic txn-work: an open transaction of id shop in partition 0, a hanging one in partition 1."""
     config = {"transaction.partition.verification.enable": "false", "transaction.state.log.num.partitions": "4"}
     with EmbeddedBroker(config=config) as broker:
         address = broker.bootstrap
@@ -96,7 +96,7 @@ def test_finding_what_hangs(txn: Ottla, words: list[str]) -> None:
     assert (found["topic"], found["partition"], found["producer_id"], found["start_offset"]) == ("txn-work", 1, 900, 0)
 
 
-def test_what_does_not_hang(txn: Ottla) -> None:
+def test_transactions_that_do_not_hang(txn: Ottla) -> None:
     assert documents(txn("find-hanging", "txn-work:0", "-o", "json")) == []
     assert documents(txn("find-hanging", "txn-work:0", "--max-transaction-timeout", "0", "-o", "json")) == [], (
         "its coordinator knows it"
@@ -108,7 +108,7 @@ def test_what_does_not_hang(txn: Ottla) -> None:
     assert txn("find-hanging", "txn-work:x").exit_code == 2
 
 
-def test_what_to_say_to_abort(txn: Ottla) -> None:
+def test_options_of_abort(txn: Ottla) -> None:
     assert txn("abort", "txn-work:1").exit_code == 2
     assert txn("abort", "txn-work:1", "--producer-id", "900").exit_code == 2
     assert txn("abort", "txn-work:1", "--start-offset", "0", "--producer-id", "900").exit_code == 2
@@ -118,7 +118,7 @@ def test_what_to_say_to_abort(txn: Ottla) -> None:
     assert (shown.exit_code, "--yes" in shown.stderr) == (2, True)
 
 
-def test_what_hangs_is_ended(txn: Ottla, work: str) -> None:
+def test_a_hanging_transaction_is_aborted(txn: Ottla, work: str) -> None:
     hang(work, "txn-other")
     shown = txn("abort", "txn-other:1", "--start-offset", "0", "--yes")
     assert (shown.exit_code, "producer 900 in txn-other-1 is aborted" in shown.stderr) == (0, True)

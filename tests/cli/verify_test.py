@@ -39,7 +39,7 @@ def test_every_record_is_an_event(ottla) -> None:
     assert 1_000 <= first["timestamp"] < 60_000
 
 
-def test_a_record_that_fails_is_an_event_too(ottla) -> None:
+def test_a_failed_record_is_an_event(ottla) -> None:
     ottla("topic", "create", "verify-small", "-p", "1", "-c", "max.message.bytes=60")
     found = events(ottla("verify", "produce", "verify-small", "--max-messages", "2").stdout)
     failed = named(found, "producer_send_error")

@@ -1,4 +1,4 @@
-"""Elections and reassignments: results per partition, refusals as a whole, answers that leave something out."""
+"""Elections and reassignments: results per partition, errors of the whole request, incomplete responses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_elections_of_named_partitions(admin: Admin, broker) -> None:
     assert (message.election_type, message.topic_partitions[0].partitions) == (0, [0, 1])
 
 
-def test_an_election_everywhere_asks_with_null(admin: Admin, broker) -> None:
+def test_an_election_of_all_partitions_sends_null(admin: Admin, broker) -> None:
     broker.on[ApiKey.ELECT_LEADERS] = lambda request: request.reply(elected((7, 0)))
     assert admin.elect_leaders(ElectionType.UNCLEAN) == {TopicPartition("t", 7): None}
     message = broker.asked(ApiKey.ELECT_LEADERS)[0].message()
@@ -65,7 +65,7 @@ def test_a_refused_election_is_raised(admin: Admin, broker) -> None:
     assert refused.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_the_controller_that_moved_is_asked_again(admin: Admin, broker) -> None:
+def test_elections_are_retried_when_the_controller_moved(admin: Admin, broker) -> None:
     answers = [int(ErrorCode.NOT_CONTROLLER), 0]
 
     def send_response(request):
@@ -97,14 +97,14 @@ def test_reassignments_and_cancellations(admin: Admin, broker) -> None:
     assert [(each.partition_index, each.replicas) for each in topic.partitions] == [(0, [2, 1]), (1, None)]
 
 
-def test_an_answer_that_leaves_a_partition_out_is_none(admin: Admin, broker) -> None:
+def test_a_response_without_a_requested_partition_is_malformed(admin: Admin, broker) -> None:
     broker.on[ApiKey.ALTER_PARTITION_REASSIGNMENTS] = lambda request: request.reply(reassigned((0, 0)))
     with pytest.raises(MalformedReplyError, match="t-1"):
         admin.alter_partition_reassignments({T0: [1], T1: [1]})
 
 
 @pytest.mark.parametrize("asked", [None, [T0]])
-def test_what_is_being_moved(admin: Admin, broker, asked) -> None:
+def test_reassignments_in_progress_are_listed(admin: Admin, broker, asked) -> None:
     moving = ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
         partition_index=0, replicas=[1, 2, 3], adding_replicas=[3], removing_replicas=[1]
     )

@@ -1,4 +1,4 @@
-"""Admin calls: results per item, and answers that are none."""
+"""Admin calls: results per item, and malformed responses."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_an_assignment_replaces_the_counts(broker, admin) -> None:
     assert [(a.partition_index, a.broker_ids) for a in sent.topics[0].assignments] == [(0, [1, 2]), (1, [2, 1])]
 
 
-def test_a_controller_that_moved_is_asked_again_for_what_it_refused(broker, admin) -> None:
+def test_topics_refused_by_an_old_controller_are_retried(broker, admin) -> None:
     answers = iter([created(("a", 0), ("b", 41)), created(("b", 0))])
     broker.on[ApiKey.CREATE_TOPICS] = lambda request: request.reply(next(answers))
     assert first_error(admin.create_topics([NewTopic("a"), NewTopic("b")])) is None
@@ -96,9 +96,9 @@ def test_a_controller_that_moved_is_asked_again_for_what_it_refused(broker, admi
 
 
 @pytest.mark.parametrize("answer", [created(), created(("other", 0))])
-def test_an_answer_about_other_topics_is_no_answer(broker, admin, answer) -> None:
+def test_a_response_about_other_topics_is_malformed(broker, admin, answer) -> None:
     broker.on[ApiKey.CREATE_TOPICS] = lambda request: request.reply(answer)
-    with pytest.raises(MalformedReplyError, match="not about the topics"):
+    with pytest.raises(MalformedReplyError, match="does not list the requested topics"):
         admin.create_topics([NewTopic("a")])
 
 
@@ -121,7 +121,7 @@ def test_partitions_are_added(broker, admin) -> None:
     broker.on[ApiKey.CREATE_PARTITIONS] = lambda request: request.reply(answer)
     results = admin.create_partitions({"a": 4, "b": 1})
     assert results["a"] is None
-    assert "topic b: INVALID_PARTITIONS: fewer. Ask for" in str(results["b"])
+    assert "topic b: INVALID_PARTITIONS: fewer. Use at least" in str(results["b"])
 
 
 def offsets(*parts: tuple[int, int, int]) -> ListOffsetsResponse:
@@ -141,7 +141,7 @@ def test_offsets_come_from_the_leaders_and_are_retried_there(broker, admin) -> N
     assert [p.partition_index for p in second.topics[0].partitions] == [1]
 
 
-def test_the_largest_timestamp_wants_a_broker_that_knows_it(broker, admin) -> None:
+def test_the_largest_timestamp_needs_a_broker_that_supports_it(broker, admin) -> None:
     broker.topics = {"t": 1}
     broker.versions[ApiKey.LIST_OFFSETS] = (0, 6)
     with pytest.raises(UnsupportedVersionError, match="needs version 7"):
@@ -159,7 +159,7 @@ def test_records_are_deleted(broker, admin) -> None:
     assert results[T1].code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_configurations_by_name_with_their_sources(broker, admin) -> None:
+def test_configurations_are_sorted_and_have_their_sources(broker, admin) -> None:
     entry, synonym = (
         DescribeConfigsResponse.DescribeConfigsResourceResult,
         DescribeConfigsResponse.DescribeConfigsSynonym,
@@ -176,7 +176,7 @@ def test_configurations_by_name_with_their_sources(broker, admin) -> None:
     assert (b.value, b.sensitive, b.source) == (None, True, ConfigSource.UNKNOWN)
 
 
-def test_a_brokers_configuration_is_asked_of_that_broker(broker, admin) -> None:
+def test_a_brokers_configuration_is_requested_from_that_broker(broker, admin) -> None:
     admin._cluster.refresh()
     with pytest.raises(ClientError, match=r"broker 7 is not in the cluster"):
         admin.describe_configs([Resource(ResourceType.BROKER, "7")], deadline=admin._cluster.deadline().within_ms(20))
@@ -194,16 +194,16 @@ def test_configurations_are_changed_key_by_key(broker, admin) -> None:
     assert [(c.name, c.config_operation, c.value) for c in sent] == [("x", 0, "1"), ("y", 1, None)]
 
 
-def test_an_answer_about_another_resource_is_no_answer(broker, admin) -> None:
+def test_a_response_about_another_resource_is_malformed(broker, admin) -> None:
     result = DescribeConfigsResponse.DescribeConfigsResult(resource_type=2, resource_name="u")
     for results in ([result], []):
         answer = DescribeConfigsResponse(results=results)
         broker.on[ApiKey.DESCRIBE_CONFIGS] = lambda request, answer=answer: request.reply(answer)
-        with pytest.raises(MalformedReplyError, match="the answer"):
+        with pytest.raises(MalformedReplyError, match="the response has"):
             admin.describe_configs([TOPIC])
 
 
-def test_log_directories_of_every_broker(broker, admin) -> None:
+def test_log_directories_of_every_broker_are_described(broker, admin) -> None:
     part = DescribeLogDirsResponse.DescribeLogDirsPartition(partition_index=1, partition_size=10)
     topic = DescribeLogDirsResponse.DescribeLogDirsTopic(name="t", partitions=[part])
     item = DescribeLogDirsResponse.DescribeLogDirsResult
@@ -237,7 +237,7 @@ def test_replicas_move_to_other_directories(broker, admin) -> None:
     assert isinstance(admin.alter_replica_log_dirs({first: "/a"})[first], MalformedReplyError)
 
 
-def test_the_cluster_and_its_brokers(broker, admin) -> None:
+def test_the_cluster_and_its_brokers_are_described(broker, admin) -> None:
     node = DescribeClusterResponse.DescribeClusterBroker
     answer = DescribeClusterResponse(
         cluster_id="c",
@@ -261,7 +261,7 @@ def test_topics_are_listed_and_described(broker, admin) -> None:
     assert results["nope"].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_an_error_code_of_the_future_is_shown_as_its_number(broker, admin) -> None:
+def test_an_unknown_error_code_is_shown_as_its_number(broker, admin) -> None:
     broker.on[ApiKey.CREATE_TOPICS] = lambda request: request.reply(created(("a", 999)))
     error = admin.create_topics([NewTopic("a")])["a"]
     assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -269,15 +269,15 @@ def test_an_error_code_of_the_future_is_shown_as_its_number(broker, admin) -> No
 
 
 @pytest.mark.parametrize("call", ["delete_topics", "describe_topics"])
-def test_a_text_in_place_of_a_list_of_names_is_refused_before_anything_is_asked(broker, admin, call) -> None:
-    """Else it is the list of its letters, and other topics are deleted."""
-    with pytest.raises(UsageError, match=rf"{call} takes a list of names, not the text 'abc'. Use \['abc'\]"):
+def test_a_string_instead_of_a_list_of_names_is_refused_before_any_request(broker, admin, call) -> None:
+    """A string would be taken for the list of its letters, and other topics would be deleted."""
+    with pytest.raises(UsageError, match=rf"{call} takes a list of names, not the string 'abc'. Use \['abc'\]"):
         getattr(admin, call)("abc")
-    with pytest.raises(UsageError, match="1 is int, not the text of a name"):
+    with pytest.raises(UsageError, match="1 is int, but a name is a string"):
         getattr(admin, call)([1])
 
 
-def test_values_of_settings_are_taken_as_numbers_booleans_and_lists_or_refused_by_name() -> None:
+def test_setting_values_may_be_numbers_booleans_and_lists() -> None:
     class Number:
         def __index__(self) -> int:
             return 7
@@ -285,5 +285,5 @@ def test_values_of_settings_are_taken_as_numbers_booleans_and_lists_or_refused_b
     taken = {1000: "1000", True: "true", 0.5: "0.5", Number(): "7", ("compact", "delete"): "compact,delete", "x": "x"}
     assert {value: setting_text("k", value) for value in taken} == taken
     assert setting_text("k", None) is None
-    with pytest.raises(UsageError, match=r"retention.ms: \{\} is dict, no value"):
+    with pytest.raises(UsageError, match=r"retention.ms: \{\} is dict, which is not a value"):
         setting_text("retention.ms", {})

@@ -1,4 +1,4 @@
-"""Ending a transaction that hangs, told to a broker that says what the test wants."""
+"""Aborting a hanging transaction, with a scripted broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHERE = TopicPartition("t", 1)
 
 
 def marked(*codes: ErrorCode):
-    """Answers one marker after the other."""
+    """Answers one WriteTxnMarkers request with each code."""
     left = list(codes)
 
     def send_response(request: Request) -> bytes:
@@ -36,7 +36,7 @@ def admin(broker: ScriptedBroker):
         yield TransactionAdmin(cluster)
 
 
-def test_an_abort_marker(broker: ScriptedBroker, admin: TransactionAdmin):
+def test_an_abort_marker_is_written_by_the_leader(broker: ScriptedBroker, admin: TransactionAdmin):
     broker.on[ApiKey.WRITE_TXN_MARKERS] = marked(ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE)
     admin.abort_transaction(WHERE, 9, 3, 4)
     _, again = broker.asked(ApiKey.WRITE_TXN_MARKERS)
@@ -46,7 +46,7 @@ def test_an_abort_marker(broker: ScriptedBroker, admin: TransactionAdmin):
     assert [(topic.name, list(topic.partition_indexes)) for topic in marker.topics] == [("t", [1])]
 
 
-def test_an_abort_that_is_refused(broker: ScriptedBroker, admin: TransactionAdmin):
+def test_a_refused_abort_marker_is_raised(broker: ScriptedBroker, admin: TransactionAdmin):
     broker.on[ApiKey.WRITE_TXN_MARKERS] = marked(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
     with pytest.raises(RefusedError, match="marker of producer 9 in t-1") as refused:
         admin.abort_transaction(WHERE, 9, 3, 0)

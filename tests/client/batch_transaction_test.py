@@ -1,4 +1,4 @@
-"""What a task's transactions ask of coordinators, with a broker that says what the test tells it to."""
+"""Requests of a task's transactions to coordinators, with a scripted broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHERE = TopicPartition("t", 0)
 
 
 class Coordinator:
-    """Answers with these errors, one after the other, then with a position."""
+    """A coordinator that answers with the given errors, one after the other, then with a position."""
 
     def __init__(self, broker: ScriptedBroker) -> None:
         self.errors: list[ErrorCode] = []
@@ -30,7 +30,7 @@ class Coordinator:
 
     @property
     def asked(self) -> tuple[int, int]:
-        """(how often where it is, how often for positions)."""
+        """(number of FindCoordinator requests, number of OffsetFetch requests)."""
         return len(self.broker.asked(ApiKey.FIND_COORDINATOR)), len(self.broker.asked(ApiKey.OFFSET_FETCH))
 
     def find(self, request: Request) -> bytes:
@@ -69,20 +69,20 @@ def position(links: ConnectionCache) -> OffsetAndMetadata:
     return stable_positions(links.coordinators.groups, "g", [WHERE])[WHERE]
 
 
-def test_a_coordinator_is_looked_for_once(coordinator: Coordinator, links: ConnectionCache) -> None:
+def test_a_coordinator_is_looked_up_once(coordinator: Coordinator, links: ConnectionCache) -> None:
     for _ in range(3):
         assert position(links) == OffsetAndMetadata(5, -1, "m")
     assert coordinator.asked == (1, 3)
 
 
-def test_a_coordinator_that_has_moved_is_looked_for_again(coordinator: Coordinator, links: ConnectionCache) -> None:
+def test_a_coordinator_that_moved_is_looked_up_again(coordinator: Coordinator, links: ConnectionCache) -> None:
     position(links)
     coordinator.errors = [ErrorCode.NOT_COORDINATOR]
     assert position(links).offset == 5
     assert coordinator.asked == (2, 3)
 
 
-def test_open_transactions_are_waited_for_at_the_same_coordinator(
+def test_open_transactions_are_retried_at_the_same_coordinator(
     coordinator: Coordinator, links: ConnectionCache
 ) -> None:
     position(links)
@@ -91,14 +91,14 @@ def test_open_transactions_are_waited_for_at_the_same_coordinator(
     assert coordinator.asked == (1, 5)
 
 
-def test_what_does_not_pass_is_raised(coordinator: Coordinator, links: ConnectionCache) -> None:
+def test_an_error_that_is_not_retriable_is_raised(coordinator: Coordinator, links: ConnectionCache) -> None:
     coordinator.errors = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
     with pytest.raises(RefusedError) as caught:
         position(links)
     assert caught.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_broker_that_knows_no_stable_positions_is_refused(coordinator: Coordinator, links: ConnectionCache) -> None:
+def test_a_broker_without_stable_positions_is_refused(coordinator: Coordinator, links: ConnectionCache) -> None:
     coordinator.broker.versions[ApiKey.OFFSET_FETCH] = (0, 6)
     with pytest.raises(UnsupportedVersionError, match="Use a newer broker"):
         position(links)

@@ -1,4 +1,4 @@
-"""What of a fetch an application may see."""
+"""The batches of a fetch that an application may see."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_aborted_records_and_markers_are_left_out() -> None:
 
 @pytest.mark.slow
 @given(st.data())
-def test_read_committed_shows_what_committed(draw) -> None:
-    """Against a model that knows how every transaction ended."""
+def test_read_committed_shows_committed_records(draw) -> None:
+    """Compares with a model that records how every transaction ended."""
     steps = draw.draw(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("daac")), max_size=40))
     log, offset = [], 0
     open_since: dict[int, list[int]] = {}
@@ -69,7 +69,7 @@ def test_read_committed_shows_what_committed(draw) -> None:
             log.append(data(offset))
             expected.append(offset)
         offset += 1
-    # A broker serves only up to the last stable offset: cut where the first open transaction began.
+    # A broker serves records up to the last stable offset: cut the log where the first open transaction began.
     stable = min([offset, *(offsets[0] for offsets in open_since.values())])
     served = b"".join(log[:stable])
     if not served:
@@ -87,7 +87,7 @@ def test_records_before_the_position_are_left_out() -> None:
     assert [r.offset for r in records_in(fetched(bytes(data(10, count=5)), offset=12))] == [12, 13, 14]
 
 
-def test_a_wrong_checksum_is_an_error_that_says_where() -> None:
+def test_a_wrong_checksum_is_an_error_with_the_offset() -> None:
     log = data(0) + data(1)
     log[-1] ^= 1
     view = memoryview(log)
@@ -99,12 +99,12 @@ def test_a_wrong_checksum_is_an_error_that_says_where() -> None:
     with pytest.raises(CorruptBatchError, match=r"t-0: the batch at offset 1 does not match its checksum"):
         visible_positions(view, WHERE)
     assert visible_positions(view, WHERE, check_crcs=False) == [0, len(data(0))]
-    assert visible_positions(view[:-1], WHERE) == [0], "what is cut off at the end is left out"
+    assert visible_positions(view[:-1], WHERE) == [0], "a cut-off batch at the end is left out"
 
 
 @pytest.mark.parametrize("cut", [1, 60, 62])
-def test_what_is_cut_off_at_the_end_is_not_handed_on(cut: int) -> None:
-    """Apache Kafka fills answers to the byte. Behind it every reader would have to look twice."""
+def test_a_cut_off_last_batch_is_left_out(cut: int) -> None:
+    """Apache Kafka cuts the last batch at the size limit. Without this, every reader would have to check for it."""
     log = data(0, count=3) + data(3)
     whole, end = whole_batches(memoryview(log)[:-cut], WHERE, 0)
     assert (whole, end) == (data(0, count=3), 3)
@@ -114,16 +114,16 @@ def test_what_is_cut_off_at_the_end_is_not_handed_on(cut: int) -> None:
 @pytest.mark.parametrize(
     ("log", "offset", "why"),
     [
-        (b"", 0, "no whole batch"),
-        (bytes(data(0))[:-1], 0, "no whole batch"),
-        (bytes(data(5)), 6, "was due"),
-        (bytes(data(5) + data(5)), 5, "was due"),
-        (bytes(data(5) + data(3)), 5, "was due"),
+        (b"", 0, "not contain a whole batch"),
+        (bytes(data(0))[:-1], 0, "not contain a whole batch"),
+        (bytes(data(5)), 6, "instead of"),
+        (bytes(data(5) + data(5)), 5, "instead of"),
+        (bytes(data(5) + data(3)), 5, "instead of"),
         (bytes(data(0))[:16] + b"\x01" + bytes(data(0))[17:], 0, "magic 1"),
         (bytes(8) + b"\xff\xff\xff\xff" + bytes(data(0))[12:], 0, "batchLength -1"),
     ],
 )
-def test_batches_that_lead_nowhere_are_refused(log: bytes, offset: int, why: str) -> None:
+def test_batches_with_wrong_offsets_or_lengths_are_refused(log: bytes, offset: int, why: str) -> None:
     with pytest.raises(CorruptBatchError, match=why):
         whole_batches(memoryview(log), WHERE, offset)
 
@@ -140,7 +140,7 @@ def test_any_bytes_give_an_offset_or_a_named_error(noise: bytes) -> None:
 
 @given(st.integers(0, 400), st.integers(1, 255))
 def test_a_damaged_batch_never_gives_other_records(at: int, flip: int) -> None:
-    """Every byte under the checksum; base offset, length, epoch and magic lie outside of it."""
+    """Damages every byte that the checksum covers: not base offset, length, epoch and magic."""
     log = bytearray(data(0, count=20))
     at = 21 + at % (len(log) - 21)
     log[at] ^= flip

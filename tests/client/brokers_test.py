@@ -69,7 +69,7 @@ def made(cluster: Cluster, name: str, partitions: int = 1, **configs: str) -> st
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Metadata follows a change a moment later on Apache Kafka; the test's own timeout is the limit."""
+    """Waits: on Apache Kafka metadata changes a moment after a request. The timeout of the test is the limit."""
     while not holds():
         pass
 
@@ -121,12 +121,10 @@ def test_settings_of_a_topic(peer: Cluster) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("acks", ["1", "all"])
-def test_records_come_back_as_they_went(peer: Cluster, codec: str, acks: str) -> None:
+def test_records_come_back_unchanged(peer: Cluster, codec: str, acks: str) -> None:
     topic = made(peer, f"records-{codec}-{acks}", 3)
     settings = {"compression.type": codec, "acks": acks, "batch.size": 500}
-    if (
-        acks == "1"
-    ):  # no idempotence: what is refused and sent again, of a topic just made, would come behind what was not
+    if acks == "1":  # no idempotence: a batch that is retried, because the topic is new, would come after later ones
         settings["max.in.flight.requests.per.connection"] = 1
     expected: dict[TopicPartition, list[tuple[object, ...]]] = {}
     with Producer({"bootstrap.servers": peer.config.bootstrap_servers, **settings}) as producer:
@@ -188,7 +186,7 @@ def test_the_cluster_and_its_disks(peer: Cluster) -> None:
     assert directory.total_bytes >= directory.usable_bytes
 
 
-def test_what_a_broker_refuses_is_named(peer: Cluster) -> None:
+def test_a_brokers_error_is_raised_with_its_name(peer: Cluster) -> None:
     made(peer, "small", max_message_bytes="100")
     with Producer({"bootstrap.servers": peer.config.bootstrap_servers}) as producer:
         with pytest.raises(RefusedError, match="MESSAGE_TOO_LARGE"):
@@ -199,7 +197,7 @@ def test_what_a_broker_refuses_is_named(peer: Cluster) -> None:
 @pytest.mark.kafka
 @pytest.mark.interop
 @pytest.mark.slow
-def test_read_committed_hides_what_did_not_commit(apache_kafka: str) -> None:
+def test_read_committed_hides_aborted_and_open_transactions(apache_kafka: str) -> None:
     from confluent_kafka import Producer
 
     with Cluster(ClientConfig(bootstrap_servers=apache_kafka)) as cluster:

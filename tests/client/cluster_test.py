@@ -1,4 +1,4 @@
-"""Bootstrap, metadata, and who is asked."""
+"""Bootstrap, metadata, and the choice of the broker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_no_address_works_and_each_is_named(config) -> None:
         assert all(str(port) in str(caught.value) for port in ports)
 
 
-def test_metadata_is_asked_for_once(broker, cluster) -> None:
+def test_metadata_is_requested_once(broker, cluster) -> None:
     broker.topics = {"orders": 1}
     for _ in range(3):
         cluster.topic("orders")
@@ -50,7 +50,7 @@ def test_metadata_is_asked_for_once(broker, cluster) -> None:
     assert len(broker.asked(ApiKey.METADATA)) == 2
 
 
-def test_metadata_older_than_its_maximum_age_is_asked_for_again(broker, config) -> None:
+def test_metadata_older_than_its_maximum_age_is_requested_again(broker, config) -> None:
     broker.topics = {"orders": 1}
     with Cluster(config(metadata_max_age_ms=0)) as cluster:
         cluster.topic("orders")
@@ -116,8 +116,8 @@ def test_a_request_is_repeated_after_a_lost_connection(broker, cluster) -> None:
     assert broker.connections == 3
 
 
-@pytest.mark.slow  # all of the timeout passes, and it is long enough for a machine that is busy
-def test_a_broker_that_went_away_is_retried_until_the_deadline(broker, config) -> None:
+@pytest.mark.slow  # waits for the whole timeout, which is long enough for a busy machine
+def test_an_unreachable_broker_is_retried_until_the_deadline(broker, config) -> None:
     with Cluster(config(default_api_timeout_ms=1_000)) as cluster:
         cluster.refresh()
         broker.close()
@@ -126,7 +126,7 @@ def test_a_broker_that_went_away_is_retried_until_the_deadline(broker, config) -
         assert isinstance(caught.value.last, UnreachableError)
 
 
-def test_an_idle_connection_that_died_is_replaced_without_an_error(broker, cluster) -> None:
+def test_an_idle_connection_that_broke_is_replaced_without_an_error(broker, cluster) -> None:
     def answer_and_hang_up(request):
         broker.on[ApiKey.METADATA] = broker.metadata
         broker.on[ApiKey.API_VERSIONS] = broker.api_versions
@@ -141,20 +141,20 @@ def test_an_idle_connection_that_died_is_replaced_without_an_error(broker, clust
     assert len(broker.asked(ApiKey.METADATA)) == 2, "the request was sent once on the new connection"
 
 
-def test_a_closed_client_says_so(broker, cluster) -> None:
+def test_a_closed_client_raises_usage_error(broker, cluster) -> None:
     cluster.close()
     with pytest.raises(UsageError, match="closed"):
         cluster.refresh()
 
 
-def test_all_topics_replace_what_was_known(broker, cluster) -> None:
+def test_metadata_of_all_topics_replaces_the_cache(broker, cluster) -> None:
     broker.topics = {"a": 1, "b": 1}
     assert sorted(cluster.refresh(None).topics) == ["a", "b"]
     del broker.topics["a"]
     assert sorted(cluster.refresh(None).topics) == ["b"]
 
 
-def test_a_topic_that_never_appears_is_not_waited_for_until_the_end(broker, config) -> None:
+def test_a_topic_that_never_appears_is_not_awaited_until_the_deadline(broker, config) -> None:
     refused = pytest.raises(RefusedError, match="topic nope: UNKNOWN_TOPIC_OR_PARTITION")
     with Cluster(config(), new_topic_ms=500) as cluster, refused:
         cluster.topic("nope", create=True)

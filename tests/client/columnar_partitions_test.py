@@ -1,4 +1,4 @@
-"""Partitions of whole columns against the plain partitioner, and against one that nobody here wrote."""
+"""Partitions of whole columns, compared with the plain partitioner and with that of kafka-python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.client.columns.columnar_partitions import murmur2, partitions_of_keys
 from ottla.client.partitioner import partition_of_key
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its way of reading its own files
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its files in a deprecated way
     from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 keys = st.lists(st.none() | st.binary(max_size=9) | st.binary(min_size=30, max_size=70), max_size=20)

@@ -1,4 +1,4 @@
-"""The columnar codec against the plain one of `ottla.record.batch`, with compiled loops and with numpy."""
+"""The columnar codec, with compiled loops and with numpy, compared with the plain one of `ottla.record.batch`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def encoder(content: list[tuple]) -> Encoder:
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.lists(rows, min_size=1, max_size=4), st.integers(0, 4), st.integers(0, 1 << 40))
-def test_what_the_plain_encoder_writes_is_read_as_columns(content: list, codec: int, first: int) -> None:
+def test_batches_of_the_plain_encoder_are_decoded_to_columns(content: list, codec: int, first: int) -> None:
     records: list[Record] = []
     data = bytearray()
     for number, part in enumerate(content):
@@ -88,7 +88,7 @@ def test_what_the_plain_encoder_writes_is_read_as_columns(content: list, codec: 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(rows, st.integers(0, 4), st.integers(60, 2000))
-def test_what_is_written_from_columns_the_plain_decoder_reads(content: list, codec: int, size: int) -> None:
+def test_batches_of_the_column_encoder_are_read_by_the_plain_decoder(content: list, codec: int, size: int) -> None:
     producer = Producer(7, 3, 2**31 - 4)
     batches = encoder(content).batches(np.arange(len(content)), codec=codec, max_bytes=size, producer=producer)
     read: list[Record] = []
@@ -118,7 +118,7 @@ def test_rows_are_chosen_in_any_order(content: list, data: st.DataObject) -> Non
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(rows, st.integers(0, 40), st.integers(0, 40))
-def test_only_the_offsets_asked_for_are_delivered(content: list, start: int, end: int) -> None:
+def test_only_the_requested_offsets_are_delivered(content: list, start: int, end: int) -> None:
     data = plain.encode_batch(numbered(content))
     columns = decode(data, start=start, end=end, headers=True)
     assert records_of(columns) == [one for one in numbered(content) if start <= one.offset < end]
@@ -139,7 +139,7 @@ def test_a_batch_that_compaction_emptied_has_no_records() -> None:
     assert decode(b"").values.to_pylist() == []
 
 
-def test_log_append_time_is_the_batchs_for_every_record() -> None:
+def test_log_append_time_is_the_same_for_every_record_of_a_batch() -> None:
     data = plain.encode_batch([Record(0, 5, None, b"a"), Record(1, 9, None, b"b")])
     plain.set_append_time(data, 0, 77)
     columns = decode(data)
@@ -164,7 +164,7 @@ def test_offsets_that_do_not_rise_are_refused() -> None:
         decode(emptied() + data)
 
 
-def test_header_keys_that_are_no_text_are_shown_with_replacement_characters() -> None:
+def test_invalid_text_in_header_keys_becomes_replacement_characters() -> None:
     data = plain.encode_batch([Record(0, 5, None, b"a", (("ab", b"v"),))])
     data[data.index(b"ab")] = 0xFF
     plain.seal_crc(data, 0, len(data))
@@ -204,7 +204,7 @@ def test_a_header_without_a_key_is_refused() -> None:
 
 
 def as_arrow_has_it(record: Record) -> Record:
-    """Its text is UTF-8."""
+    """The record with its header names as UTF-8 text, as Arrow has them."""
     return record._replace(headers=tuple((readable_text(name), value) for name, value in record.headers))
 
 
@@ -212,8 +212,8 @@ def as_arrow_has_it(record: Record) -> Record:
 @settings(deadline=None, max_examples=150)
 @given(rows, st.integers(0, 4), st.data())
 def test_damaged_records_are_read_or_refused_but_never_crash(content: list, codec: int, data: st.DataObject) -> None:
-    """Bytes change at will behind a checksum that is right: whatever the plain decoder accepts, this one accepts
-    with the same result, and nothing else."""
+    """Damages bytes and corrects the checksum: this decoder accepts the same batches as the plain one, with the same
+    result."""
     batch = bytearray(plain.encode_batch(numbered(content), codec=codec))
     for _ in range(data.draw(st.integers(1, 3))):
         pos = data.draw(st.integers(57 if codec == 0 else 61, len(batch) - 1))
@@ -250,7 +250,7 @@ def test_any_bytes_are_read_or_refused_but_never_crash(junk: bytes, count: int) 
 
 
 def test_the_compiled_loops_are_compiled_for_one_set_of_types(loops: ModuleType) -> None:
-    """Another layout or a writable array would compile again, for seconds, in the middle of a query."""
+    """Another layout or a writable array would cause a compilation of seconds in the middle of a query."""
     if loops is columnar_numpy:
         return
     content = [(1, b"k", b"v", (("h", b"x"),)), (2, None, None, ())]
@@ -264,18 +264,18 @@ def test_the_compiled_loops_are_compiled_for_one_set_of_types(loops: ModuleType)
 
 
 @pytest.mark.slow
-def test_where_compiled_code_cannot_be_kept_the_numpy_loops_step_in() -> None:
-    """Compiling anew in every worker would take longer than what it saves."""
+def test_the_numpy_loops_are_used_without_a_cache_for_compiled_code() -> None:
+    """Compiling in every worker would take longer than it saves."""
     program = """
 from numba.core import caching
 caching.CacheImpl._locator_classes = []
-from ottla.client import columnar, columnar_numpy
+from ottla.client.columns import columnar, columnar_numpy
 assert columnar.loops() is columnar_numpy
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_without_numba_the_numpy_loops_step_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_numpy_loops_are_used_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose() is columnar_numba
     monkeypatch.setitem(sys.modules, "ottla.client.columns.columnar_numba", None)
     monkeypatch.delattr("ottla.client.columns.columnar_numba")

@@ -1,4 +1,4 @@
-"""A broker that says what the test tells it to, and librdkafka's mock cluster as a peer nobody here wrote.
+"""A scripted broker, whose answers the test chooses, and librdkafka's mock cluster as an independent peer.
 
 Zone: real.
 """
@@ -22,7 +22,7 @@ from ottla.wire.schema import Message
 
 
 class Request(NamedTuple):
-    """A request as the scripted broker got it."""
+    """A request that the scripted broker received."""
 
     api_key: int
     version: int
@@ -35,22 +35,22 @@ class Request(NamedTuple):
         return decode(API_TABLE[self.api_key].request, self.version, memoryview(self.frame), self.body_pos)[0]
 
     def reply(self, message: Message) -> bytes:
-        """A whole frame that answers."""
+        """The frame of an answer with this message."""
         header = response_header(self.api_key, self.version, self.correlation_id)
         return framed(header + encode_bytes(message, self.version))
 
 
 Answer = Callable[[Request], bytes | None]
-"""Bytes to send; None hangs up; b"" stays silent."""
+"""Returns bytes to send; None closes the connection; b"" sends no answer."""
 
 
 def framed(body: bytes) -> bytes:
-    """With the length prefix."""
+    """The frame of a body: adds the length prefix."""
     return len(body).to_bytes(4, "big") + body
 
 
 class ScriptedBroker:
-    """One broker with node id 0. `on[ApiKey.X]` answers X; ApiVersions and Metadata have answers already."""
+    """One broker with node id 0. `on[ApiKey.X]` answers X; ApiVersions and Metadata are set already."""
 
     def __init__(self) -> None:
         self.on: dict[int, Answer] = {ApiKey.API_VERSIONS: self.api_versions, ApiKey.METADATA: self.metadata}
@@ -133,7 +133,7 @@ class ScriptedBroker:
             threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
     def _serve(self, sock: socket.socket) -> None:
-        # Closed here whatever happens: `close` does not see a socket that is accepted at the same moment.
+        # Always closed here, because `close` does not see a socket that is accepted at the same moment.
         with sock, contextlib.suppress(OSError):
             while (frame := _read_frame(sock)) is not None:
                 header = decode_request_header(memoryview(frame))
@@ -171,7 +171,7 @@ def broker() -> Iterator[ScriptedBroker]:
 
 @pytest.fixture
 def config(broker: ScriptedBroker) -> Callable[..., ClientConfig]:
-    """Makes a configuration for the scripted broker, quick to retry; keyword arguments are fields."""
+    """Makes a configuration for the scripted broker with short backoffs; keyword arguments are fields."""
 
     def make(**fields: object) -> ClientConfig:
         values: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""One connection: versions, order, and a peer that breaks the rules."""
+"""One connection: versions, order, and a peer that breaks the protocol."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ask(connection: Connection, *names: str):
     return connection.send(MetadataRequest(topics=topics), 12, MetadataResponse)
 
 
-def test_the_broker_and_the_client_agree_on_versions(broker, connection) -> None:
+def test_the_broker_and_the_client_negotiate_versions(broker, connection) -> None:
     broker.versions = {ApiKey.METADATA: (2, 5), ApiKey.PRODUCE: (90, 99)}
     connection.open(soon())
     assert connection.version(ApiKey.METADATA) == 5
@@ -63,7 +63,7 @@ def test_the_broker_and_the_client_agree_on_versions(broker, connection) -> None
     assert connection.is_open
 
 
-def test_an_older_broker_answers_with_error_35_and_is_asked_again(broker, connection) -> None:
+def test_error_35_of_an_older_broker_is_followed_by_a_lower_version(broker, connection) -> None:
     def send_response(request):
         if request.version > 2:
             keys = [ApiVersionsResponse.ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=2)]
@@ -87,7 +87,7 @@ def test_an_error_35_without_a_version_falls_back_to_0(broker, connection) -> No
     assert [request.version for request in broker.requests][1:] == [0]
 
 
-def test_a_service_that_hangs_up_on_unknown_versions_is_asked_for_version_0(broker, connection) -> None:
+def test_version_0_is_tried_after_a_closed_connection(broker, connection) -> None:
     broker.on[ApiKey.API_VERSIONS] = lambda request: broker.api_versions(request) if request.version == 0 else None
     connection.open(soon())
     assert broker.connections == 2
@@ -103,7 +103,7 @@ def test_a_broker_that_refuses_every_version_is_named(broker, connection) -> Non
     assert not connection.is_open
 
 
-def test_answers_come_in_order_whoever_asks_first(broker, connection) -> None:
+def test_answers_come_in_order_of_requests_not_of_callers(broker, connection) -> None:
     broker.topics = {"a": 1, "b": 2}
     connection.open(soon())
     first, second = ask(connection, "a"), ask(connection, "b")
@@ -149,13 +149,13 @@ def test_an_answer_cut_at_any_byte_is_an_error_and_no_traceback_of_ours(broker, 
     while whole is None or keep < len(whole) - 4:
         fresh = Connection(connection.address, config())
         fresh.open(soon())
-        with pytest.raises(MalformedReplyError, match="broken Metadata v12 answer"):
+        with pytest.raises(MalformedReplyError, match="malformed Metadata v12 response"):
             fresh.result(ask(fresh, "topic"), soon())
         assert not fresh.is_open
         keep += 1
 
 
-def test_a_hang_up_while_waiting_says_that_the_request_may_have_happened(broker, connection) -> None:
+def test_a_connection_closed_before_the_answer_is_an_error(broker, connection) -> None:
     connection.open(soon())
     broker.on[ApiKey.METADATA] = lambda request: None
     with pytest.raises(ConnectionLostError, match="broke") as caught:
@@ -172,7 +172,7 @@ def test_a_hang_up_in_the_middle_of_an_answer(broker, connection) -> None:
         connection.result(ask(connection), soon())
 
 
-def test_a_broker_that_never_answers_costs_request_timeout_ms(broker, config, connection) -> None:
+def test_a_broker_that_never_answers_is_given_up_after_request_timeout_ms(broker, config, connection) -> None:
     connection.open(soon())
     broker.on[ApiKey.METADATA] = lambda request: b""
     call = ask(connection)
@@ -207,7 +207,7 @@ def test_nothing_listens(config) -> None:
         Connection(Address("127.0.0.1", port), config()).open(soon())
 
 
-def test_a_name_that_does_not_resolve_says_who_gave_it(config) -> None:
+def test_an_unresolved_name_is_reported_with_its_origin(config) -> None:
     with pytest.raises(
         UnreachableError, match=r"advertised\.listeners points at nowhere\.invalid:9092, which does not"
     ):
@@ -247,16 +247,16 @@ def test_an_abandoned_answer_takes_no_memory(broker, connection) -> None:
     broker.topics = {"a": 1}
     connection.open(soon())
     nobody, early, wanted = ask(connection, "a"), ask(connection, "a"), ask(connection, "a")
-    connection.abandon(nobody)
+    connection.abandon_call(nobody)
     connection.result(wanted, soon())
     assert not connection.has_answer(nobody)
     assert connection.has_answer(early)
-    connection.abandon(early)
+    connection.abandon_call(early)
     assert not connection.has_answer(early)
 
 
 def test_an_interrupt_in_the_middle_of_a_frame_closes_the_connection(broker, connection, monkeypatch) -> None:
-    """The rest of the frame would be read as the next answer."""
+    """Otherwise the rest of the frame would be read as the next answer."""
     connection.open(soon())
     call = ask(connection)
 
@@ -271,7 +271,7 @@ def test_an_interrupt_in_the_middle_of_a_frame_closes_the_connection(broker, con
 
 
 def test_damaged_answers_are_read_or_refused_and_nothing_else(broker, config) -> None:
-    """Any byte of an answer changed: an answer, or an error of the client."""
+    """Changes any byte of an answer: the result is an answer or a ClientError."""
     broker.topics = {"topic": 2}
     chance = random.Random(7)
 
@@ -300,15 +300,15 @@ def test_damaged_answers_are_read_or_refused_and_nothing_else(broker, config) ->
 
 @pytest.mark.slow
 def test_importing_the_client_loads_nothing_of_the_broker_and_nothing_heavy() -> None:
-    """The budget of 120 ms for `import ottla.client` is kept by what is not imported."""
+    """`import ottla.client` may take 120 ms, so it must not import heavy modules."""
     code = "import sys; from ottla.client import Admin, Cluster, Consumer, Fetcher; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     rooms = {name.split(".")[1] for name in done.stdout.split() if name.startswith("ottla.")}
-    assert rooms == {"client", "errors", "on_demand", "record", "seams", "types", "utf8", "wire"}
+    assert rooms == {"client", "errors", "lazy_imports", "record", "renamed", "seams", "types", "utf8", "wire"}
     assert not {"asyncio", "numpy", "pyarrow", "ssl", "logging", "click"} & set(done.stdout.split())
 
 
-def test_an_answer_takes_the_memory_of_an_earlier_one_unless_somebody_holds_that(broker, connection) -> None:
+def test_an_answer_reuses_the_memory_of_an_earlier_one_without_views(broker, connection) -> None:
     contents = (bytes([letter]) * size for letter, size in ((97, 100_000), (98, 100_000), (99, 100_032), (100, 99_000)))
 
     def send_response(request):
@@ -325,7 +325,7 @@ def test_an_answer_takes_the_memory_of_an_earlier_one_unless_somebody_holds_that
     assert (bytes(first), bytes(second)) == (b"a" * 100_000, b"b" * 100_000)
     memory = second.obj
     del second
-    third = records()  # a few bytes more than before: as large as allowed is not to the byte
+    third = records()  # a few bytes more than before: full answers differ by some bytes
     assert third == b"c" * 100_032
     assert third.obj is memory
     memory = first.obj

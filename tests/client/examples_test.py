@@ -37,5 +37,5 @@ def test_the_examples_of_the_page(tmp_path: Path) -> None:
 
 
 def _alike(output: str) -> str:
-    """The brokers' own words in errors differ."""
+    """The two brokers use different texts in errors."""
     return re.sub(r"(TOPIC_ALREADY_EXISTS: ).*?\. ", r"\1", output)

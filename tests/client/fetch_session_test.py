@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): the machine by a table of replies, and the fetcher with a scripted broker."""
+"""Incremental fetch sessions (KIP-227): the state machine by a table of answers, the fetcher with a scripted broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows(**offsets: int) -> dict[TopicPartition, Row]:
 
 
 def opened() -> FetchSession:
-    """A session of A and B, both told at offset 0, that has id 7 and had one answer."""
+    """A session with id 7 and one answer so far, in which A and B were sent with offset 0."""
     session = FetchSession()
     assert session.next_request(rows(a=0, b=0), by_id=True) == FetchSessionRequest(0, 0, rows(a=0, b=0), {})
     session.on_response(0, 7, {A, B})
@@ -55,8 +55,8 @@ def test_what_an_incremental_answer_makes_of_the_next_request(error, session_id,
 
 FULL_REPLIES = [
     (0, 7, {A, B}, 7, 1),
-    (0, 0, {A, B}, 0, 0),  # the broker keeps no session, or is of before Kafka 1.1
-    (0, 7, {A}, 7, 0),  # nobody knows what the session holds
+    (0, 0, {A, B}, 0, 0),  # the broker keeps no session, or is older than Kafka 1.1
+    (0, 7, {A}, 7, 0),  # the state of the session is unknown
     (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, set(), 0, 0),
 ]
 
@@ -70,7 +70,7 @@ def test_what_a_full_answer_makes_of_the_next_request(error, session_id, seen, n
     assert (ask.session_id, ask.epoch) == (next_id, next_epoch)
 
 
-def test_a_session_says_what_is_new_changed_and_forgotten() -> None:
+def test_a_session_sends_new_changed_and_forgotten_partitions() -> None:
     session = opened()
     assert session.next_request(rows(b=0, c=9), by_id=True) == FetchSessionRequest(7, 1, rows(c=9), rows(a=0))
     session.on_response(0, 7, set())
@@ -84,14 +84,14 @@ def test_a_session_says_what_is_new_changed_and_forgotten() -> None:
     assert session.next_request({}, by_id=True) == FetchSessionRequest(7, 4, {}, newer)
 
 
-def test_what_was_not_answered_is_said_again() -> None:
+def test_unanswered_changes_are_sent_again() -> None:
     session = opened()
     session.next_request(rows(a=5, b=5), by_id=True)
     session.on_lost()
     assert session.next_request(rows(a=5, b=5), by_id=True) == FetchSessionRequest(7, 0, rows(a=5, b=5), {})
 
 
-def test_a_topic_made_anew_and_another_way_to_name_topics_begin_anew() -> None:
+def test_a_recreated_topic_and_other_topic_names_need_a_full_request() -> None:
     session = opened()
     again = {A: Row(OTHER, 0, 4), B: Row(ID, 0, 4)}
     assert session.next_request(again, by_id=True) == FetchSessionRequest(7, 0, again, {})
@@ -99,7 +99,7 @@ def test_a_topic_made_anew_and_another_way_to_name_topics_begin_anew() -> None:
     assert session.next_request(again, by_id=False) == FetchSessionRequest(8, 0, again, {})
 
 
-def test_the_epoch_goes_round() -> None:
+def test_the_epoch_wraps() -> None:
     session = opened()
     session.epoch = 2**31 - 1
     assert session.next_request(rows(a=0, b=0), by_id=True).epoch == 2**31 - 1
@@ -108,7 +108,7 @@ def test_the_epoch_goes_round() -> None:
 
 
 class SessionLeader(Leader):
-    """Keeps one session as a broker does: an incremental answer has only partitions with records."""
+    """Keeps one session like a broker: an incremental answer has only partitions with records."""
 
     def __init__(self, broker) -> None:
         super().__init__(broker)
@@ -136,7 +136,7 @@ class SessionLeader(Leader):
         return request.reply(FetchResponse(session_id=self.next_id, responses=[answer] if parts else []))
 
     def said(self, least: int = 0) -> list[tuple[int, int, dict[int, int], list[int]]]:
-        """Session, epoch, offsets and forgotten partitions of the requests so far: so many, the last is on its way."""
+        """(session, epoch, offsets, forgotten partitions) of the requests so far, at least `least` of them."""
         until = time.monotonic() + 180
         while len(self.broker.asked(ApiKey.FETCH)) < least and time.monotonic() < until:
             time.sleep(0.001)
@@ -154,7 +154,7 @@ def leader(broker) -> SessionLeader:
     return SessionLeader(broker)
 
 
-def test_a_partition_without_news_is_not_said_again(leader: SessionLeader, cluster: Cluster) -> None:
+def test_a_partition_without_news_is_not_sent_again(leader: SessionLeader, cluster: Cluster) -> None:
     leader.batches = {0: [batch(0), batch(1), batch(2)], 1: []}
     fetcher = Fetcher(cluster, {T0: 0, T1: 0}, sessions=True)
     assert read(fetcher, 3) == [(T0, 0), (T0, 1), (T0, 2)]
@@ -164,12 +164,12 @@ def test_a_partition_without_news_is_not_said_again(leader: SessionLeader, clust
     assert fetcher.positions == {T0: 3, T1: 1}
 
 
-def test_a_partition_that_is_removed_is_forgotten_and_told_again_when_it_is_back(leader, cluster) -> None:
+def test_a_removed_partition_is_forgotten_and_sent_again_when_it_returns(leader, cluster) -> None:
     leader.batches = {0: [batch(0), batch(1), batch(2)], 1: [batch(0), batch(1), batch(2)]}
     fetcher = Fetcher(cluster, {T0: 0, T1: 0}, sessions=True)
     read(fetcher, 2)
     fetcher.remove(T1)
-    read(fetcher, 1)  # was on its way with both
+    read(fetcher, 1)  # was sent with both partitions
     assert leader.said(3)[2][2:] == ({0: 2}, [1])
     fetcher.seek(T1, 1)
     assert (T1, 1) in read(fetcher, 2)
@@ -191,7 +191,7 @@ def test_a_session_that_is_over_is_followed_by_a_full_request_at_once(leader, cl
     fetcher = Fetcher(cluster, {T0: 0, T1: 0}, sessions=True)
     assert read(fetcher, 4) == [(T0, n) for n in range(4)]
     assert leader.said(4)[1:4] == [(41, 1, {0: 1}, []), (closes, 0, {0: 1, 1: 0}, []), (42, 1, {0: 2}, [])]
-    # Nothing else was wrong: no metadata was looked up again.
+    # Only the session was over, so no metadata was requested again.
     assert len(leader.broker.asked(ApiKey.METADATA)) == 1
 
 
@@ -230,7 +230,7 @@ def test_data_of_a_partition_that_the_session_does_not_hold_is_no_answer(leader,
     leader.batches[1] = [batch(0)]
     leader.held[1] = leader.broker.asked(ApiKey.FETCH)[0].message().topics[0].partitions[0]
     leader.held[1].partition = 1
-    with pytest.raises(MalformedReplyError, match="not asked for"):
+    with pytest.raises(MalformedReplyError, match="not requested"):
         read(fetcher, 2)
 
 

@@ -79,7 +79,7 @@ def read(fetcher: Fetcher, count: int) -> list[tuple[TopicPartition, int]]:
     return seen
 
 
-def test_positions_move_on_behind_what_was_fetched(leader, cluster) -> None:
+def test_positions_move_after_the_fetched_batches(leader, cluster) -> None:
     leader.batches = {0: [batch(0, 3), batch(3)], 1: [batch(0), batch(1)]}
     fetcher = Fetcher(cluster, {T0: 1, T1: 0})
     assert sorted(read(fetcher, 5)) == [(T0, 1), (T0, 2), (T0, 3), (T1, 0), (T1, 1)]
@@ -90,13 +90,13 @@ def test_the_next_fetch_is_on_its_way_while_the_caller_works(leader, cluster) ->
     leader.batches[0] = [batch(0), batch(1)]
     fetcher = Fetcher(cluster, {T0: 0})
     fetcher.poll(20_000)
-    cluster.refresh()  # its answer comes behind that of the second fetch
+    cluster.refresh()  # its answer follows that of the second fetch
     assert [r.message().topics[0].partitions[0].fetch_offset for r in leader.broker.asked(ApiKey.FETCH)] == [0, 1]
     assert read(fetcher, 1) == [(T0, 1)]
 
 
-def test_an_empty_answer_says_that_the_end_is_reached(leader, cluster) -> None:
-    leader.high_watermark = 9  # compaction took what was between
+def test_an_empty_answer_means_that_the_end_is_reached(leader, cluster) -> None:
+    leader.high_watermark = 9  # compaction removed the records between
     (fetched,) = Fetcher(cluster, {T0: 5}).poll(20_000)
     assert (fetched.next_offset, fetched.end_offset, fetched.caught_up) == (5, 9, True)
     assert list(records_in(fetched)) == []
@@ -118,7 +118,7 @@ def test_out_of_range_stops_the_partition_until_seek(leader, cluster) -> None:
 def test_an_answer_from_before_a_seek_is_not_returned(leader, cluster) -> None:
     leader.batches[0] = [batch(0), batch(1), batch(2), batch(3)]
     fetcher = Fetcher(cluster, {T0: 0})
-    fetcher.poll(20_000)  # the fetch from 1 is on its way
+    fetcher.poll(20_000)  # the fetch from 1 is unanswered
     fetcher.seek(T0, 3)
     assert read(fetcher, 1) == [(T0, 3)]
 
@@ -138,8 +138,8 @@ def test_a_lost_connection_is_made_again(leader, cluster) -> None:
     assert read(Fetcher(cluster, {T0: 0}), 2) == [(T0, 0), (T0, 1)]
 
 
-@pytest.mark.slow  # all of the timeout passes, and it is long enough for a machine that is busy
-def test_when_nothing_succeeds_for_long_the_last_error_is_told(leader, config) -> None:
+@pytest.mark.slow  # waits for the whole timeout, which is long enough for a busy machine
+def test_the_last_error_is_raised_when_nothing_succeeds_for_long(leader, config) -> None:
     leader.errors = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 10_000
     with Cluster(config(default_api_timeout_ms=1_000)) as cluster, pytest.raises(DeadlineError, match="NOT_LEADER"):
         Fetcher(cluster, {T0: 0}).poll(20_000)
@@ -150,11 +150,11 @@ def test_a_topic_that_does_not_exist(leader, cluster) -> None:
         Fetcher(cluster, {TopicPartition("nope", 0): 0}).poll(20_000)
 
 
-def test_data_of_a_partition_that_was_not_asked_for_is_refused(leader, cluster) -> None:
+def test_data_of_a_partition_that_was_not_requested_is_refused(leader, cluster) -> None:
     part = FetchResponse.PartitionData(partition_index=1, records=memoryview(batch(0)))
     topics = [FetchResponse.FetchableTopicResponse(topic="t", topic_id=b"t".ljust(16, b"\1"), partitions=[part])]
     leader.broker.on[ApiKey.FETCH] = lambda request: request.reply(FetchResponse(responses=topics))
-    with pytest.raises(MalformedReplyError, match="t-1, which was not asked for"):
+    with pytest.raises(MalformedReplyError, match="t-1, which was not requested"):
         Fetcher(cluster, {T0: 0}).poll(20_000)
 
 

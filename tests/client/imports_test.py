@@ -1,4 +1,4 @@
-"""What `import ottla.client` costs, and that every name is there.
+"""The modules that `import ottla.client` loads, and the names that it exports.
 
 Zone: real.
 """
@@ -34,7 +34,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         ("from ottla.client import Producer, Consumer, Admin", "ottla.client.admin.admin", "ssl"),
     ],
 )
-def test_what_is_not_asked_for_is_not_loaded(statement: str, loaded: str, not_loaded: str) -> None:
+def test_unused_modules_are_not_loaded(statement: str, loaded: str, not_loaded: str) -> None:
     program = f"import sys; {statement}; print({loaded!r} in sys.modules, {not_loaded!r} in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]

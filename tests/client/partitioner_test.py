@@ -1,4 +1,4 @@
-"""Where records with a key go: Java's hash."""
+"""Partitions of records with a key: Java's hash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ottla.client import murmur2, partition_of_key
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its way to read its schemas is on its way out of Python
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a deprecated way
     from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 

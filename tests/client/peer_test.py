@@ -1,4 +1,4 @@
-"""Against librdkafka: its mock brokers, its consumer reading what we wrote, its partitioner."""
+"""Tests with librdkafka: its mock brokers, its consumer and producer, its partitioner."""
 
 from __future__ import annotations
 

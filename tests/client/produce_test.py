@@ -31,7 +31,7 @@ BATCH = encode_batch([Record(0, 0, None, b"x")])
 
 
 class Log:
-    """What a broker does with Produce: appends, unless `errors` has something to say first."""
+    """A broker that answers Produce with the next of `errors`, else appends."""
 
     def __init__(self, broker) -> None:
         self.broker = broker
@@ -103,11 +103,11 @@ def test_errors_that_last_are_the_result_when_time_is_up(log, config) -> None:
     log.errors = [None] * 1_000
     with Cluster(config(delivery_timeout_ms=1_000)) as cluster:
         result = Sender(cluster).send({T0: BATCH})[T0]
-    # Which one it is depends on what the connection was doing at that moment.
+    # Which error it is depends on the state of the connection at that moment.
     assert isinstance(result, ConnectionLostError | RequestTimeoutError | UnreachableError)
 
 
-def test_the_last_error_stands_when_the_metadata_cannot_be_had_any_more(log, config) -> None:
+def test_the_last_error_is_the_result_when_metadata_is_unavailable(log, config) -> None:
     log.errors = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1_000
     metadata = log.broker.on[ApiKey.METADATA]
     log.broker.on[ApiKey.METADATA] = lambda request: None if log.broker.asked(ApiKey.PRODUCE) else metadata(request)
@@ -137,8 +137,8 @@ def test_an_unknown_topic_or_partition_is_final(log, cluster) -> None:
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None]
 
 
-def test_an_answer_about_another_partition_is_no_answer(log, cluster) -> None:
-    for index, says in ((1, "answered for t-1, which was not asked"), (None, "did not answer for t-0")):
+def test_a_response_about_another_partition_is_malformed(log, cluster) -> None:
+    for index, says in ((1, "answered for t-1, which was not requested"), (None, "has no result for t-0")):
         part = [] if index is None else [ProduceResponse.PartitionProduceResponse(index=index)]
         answer = ProduceResponse(responses=[ProduceResponse.TopicProduceResponse(name="t", partition_responses=part)])
         log.broker.versions[ApiKey.PRODUCE] = (3, 9)
@@ -156,14 +156,14 @@ def test_a_broker_too_old_for_these_batches(log, cluster) -> None:
 def test_acks_0_waits_for_nothing(log, config) -> None:
     with Cluster(config(acks="0", enable_idempotence=False)) as cluster:
         assert Sender(cluster).send({T0: BATCH}) == {T0: Appended(-1, -1, -1)}
-        # The next answer on that connection is for the next request, so nothing was left unread before it.
+        # The next answer on that connection belongs to the next request, so no answer was left unread.
         cluster.refresh()
     assert log.batches == {0: [bytes(BATCH)]}
 
 
 @pytest.mark.slow
 @given(st.lists(st.integers(1, 2**31 - 1), max_size=10))
-def test_sequences_go_on_without_a_gap_and_wrap(counts: list[int]) -> None:
+def test_sequences_continue_without_a_gap_and_wrap(counts: list[int]) -> None:
     identity = Identity(1, 0)
     expected = 0
     for count in counts:

@@ -36,7 +36,7 @@ def test_values_come_as_text_or_as_their_type() -> None:
         ({"client.id": "\ud83d"}, "half of a surrogate pair"),
     ],
 )
-def test_bad_settings_say_what_to_do(settings: dict[str, str], says: str) -> None:
+def test_errors_for_bad_settings_have_a_next_step(settings: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         ClientConfig.from_mapping(settings)
 
@@ -47,7 +47,7 @@ def test_unset_settings_adjust_to_explicit_ones() -> None:
     assert ClientConfig.from_mapping({}).enable_idempotence is True
 
 
-def test_unknown_keys_can_be_told_apart() -> None:
+def test_unknown_keys_can_be_split_off() -> None:
     known, warnings = split_unknown({"acks": "all", "ssl.keystore": "x", "group.id": "g"})
     assert known == {"acks": "all"}
     assert len(warnings) == 2
@@ -77,7 +77,7 @@ def test_addresses(text: str, addresses: list[Address]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ",", ":9092", "a:0", "a:65536", "a:x", "a:-1", "a:\u0661", "TELNET://a:1"])
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_addresses_are_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_addresses(text)
 
@@ -98,12 +98,12 @@ def test_retries_end_at_the_deadline_with_the_last_error() -> None:
     from ottla.client import ClientError, DeadlineError
 
     retries = Retries("the thing", Deadline.after_ms(0), 1, 1)
-    with pytest.raises(DeadlineError, match="gave up: the thing, after 1 attempts; the last one: why") as caught:
+    with pytest.raises(DeadlineError, match="gave up: the thing, after 1 attempts; the last error: why") as caught:
         retries.wait(ClientError("why", "do that"))
     assert caught.value.next_step == "do that"
 
 
-def test_a_rest_of_a_millisecond_is_not_sent_as_none() -> None:
+def test_a_fraction_of_a_millisecond_is_not_sent_as_0() -> None:
     deadline = Deadline.after_ms(10_000)
     assert 10_000 >= deadline.remaining_ms() >= deadline.remaining_s() * 1000
     assert Deadline(0).remaining_ms() == 0

@@ -1,4 +1,4 @@
-"""Timestamps of callers: what is taken, and what is refused at once."""
+"""Timestamps of callers: accepted types, and types that are refused at once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ AT = 1_700_000_000_123
 
 
 class Number(int):
-    """Of an application's own."""
+    """An integer type of the application."""
 
 
 class Moment(IntEnum):
-    """Another one."""
+    """An integer enum of the application."""
 
     NOW = AT
 
@@ -70,6 +70,6 @@ def test_everything_else_is_refused_by_its_type(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 2**63, Number(-1), datetime(1969, 12, 31, tzinfo=UTC)])
-def test_what_is_out_of_range_is_refused(value: object) -> None:
+def test_timestamps_out_of_range_are_refused(value: object) -> None:
     with pytest.raises(UsageError, match="not in milliseconds since 1970"):
         timestamp_ms(value)

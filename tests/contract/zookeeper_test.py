@@ -29,9 +29,9 @@ OPEN, SUSPENDED, EXPIRED = Session.OPEN, Session.SUSPENDED, Session.EXPIRED
 PROCESS = """
 import asyncio, sys
 from ottla.seams import Failure, Op
-from ottla.server.loop.completion_queue import Turns
+from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.zookeeper.store import ZooKeeperStore
-from ottla.server.zookeeper.settings import Settings
+from ottla.server.zookeeper.settings import ZooKeeperSettings
 
 class Broker:
     asked = 0
@@ -52,9 +52,9 @@ def told(number, outcome):
     print("lost" if isinstance(outcome, Failure) else "put", number, flush=True)
 
 loop = asyncio.new_event_loop()
-turns = Turns(loop)
+queue = CompletionQueue(loop)
 broker = Broker()
-store = ZooKeeperStore(loop, turns, Settings(sys.argv[1], sys.argv[2], 1500))
+store = ZooKeeperStore(loop, queue, ZooKeeperSettings(sys.argv[1], sys.argv[2], 1500))
 store.connect(broker)
 loop.call_soon(put)
 loop.run_forever()

@@ -1,4 +1,4 @@
-"""A small machine and the runtime around it, over a partition on a simulated disk; the follower is played by hand.
+"""A small state machine and its runtime, over a partition on a simulated disk; the test plays the follower.
 
 Zone: real.
 """
@@ -40,14 +40,14 @@ TOPIC_ID = bytes(range(16))
 
 
 class Line(NamedTuple):
-    """The one kind of record: an account and its balance; None closes it."""
+    """The only type of record: an account and its balance; None closes it."""
 
     account: str
     balance: int | None
 
 
 class Visit(NamedTuple):
-    """A volatile event: somebody looked in, and stays until a time."""
+    """A volatile event: a guest visits an account, and stays until a time."""
 
     account: str
     ticket: Callable[[object], None] | None
@@ -84,7 +84,7 @@ class LedgerCodec:
 
 
 class Ledger:
-    """Balances. put: journaled; get: a read; wait: kept until somebody puts; visit: volatile; close: in time."""
+    """Balances. put: journaled; get: a read; wait: answered by the next put; visit: volatile; close: at a deadline."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -146,7 +146,7 @@ class Ledger:
         return min((guest.until_ns for guest in self.guests.values()), default=None)
 
     def on_time(self, now: Instant) -> Decision:
-        """The first guest that has waited too long goes, and its account is closed."""
+        """Remove the first guest whose time is over, and close its account."""
         account = min(self.guests, key=lambda name: self.guests[name].until_ns)
         ticket = self.guests[account].ticket
         return Decision((Visit(account, None, 0),), (Line(account, None),), (), (AnswerEffect(ticket, "too late"),))
@@ -156,7 +156,7 @@ class Ledger:
 
 
 class Listener(list):
-    """Keeps what tickets get; every ticket once."""
+    """Collects the results of tickets, and checks that each ticket is called once."""
 
     def ticket(self, name: object) -> Callable[[object], None]:
         answered: list[object] = []
@@ -170,7 +170,7 @@ class Listener(list):
 
 
 class Proposals(list):
-    """A controller that only listens."""
+    """A controller that records requests and never answers."""
 
     def propose(self, partition: Partition, proposal: object) -> None:
         self.append(proposal)
@@ -222,7 +222,7 @@ class Bench:
         self.machine.end(death)
         self.boot()
 
-    # -- inputs ------------------------------------------------------------------------------------------------------
+    # -- inputs --------------------------------------------------------------------------------------------------------
 
     def on_alarm(self) -> None:
         self.purgatory.on_alarm()
@@ -235,7 +235,7 @@ class Bench:
         return False
 
     def turn(self, action: Callable[[], object]) -> None:
-        """One input."""
+        """Run one input in a turn of its own."""
         self.process.post(0, "input", lambda: (action(), self.end_turn()))
         self.pass_ms(0)
 
@@ -243,10 +243,10 @@ class Bench:
         self.timeline.run_until(self.timeline.now_ns + ms * MS)
         assert not self.machine.crashes, self.machine.crashes[0]
 
-    # -- what the others do ------------------------------------------------------------------------------------------
+    # -- leadership and replication ------------------------------------------------------------------------------------
 
     def lead(self, isr: tuple[int, ...] | None = None, load: bool = True) -> None:
-        """Be made the leader in the next epoch, and load."""
+        """Become leader in the next epoch, and load."""
         self.epoch += 1
         state = PartitionState(1, self.epoch, isr or self.replicas, self.epoch, self.replicas)
         self.turn(lambda: self.partition.make_leader(state, self.process.clock.now()))
@@ -254,13 +254,13 @@ class Bench:
             self.pass_ms(1000)
 
     def follow(self) -> None:
-        """Another one leads."""
+        """Become a follower of another leader."""
         self.epoch += 1
         state = PartitionState(2, self.epoch, (2,), self.epoch, (1, 2))
         self.turn(lambda: self.partition.make_follower(state, self.process.clock.now()))
 
     def replicate(self, upto: int | None = None) -> None:
-        """The follower has fetched."""
+        """The follower fetches."""
         offset = self.log.end_offset if upto is None else upto
         now = self.process.clock.now
         self.turn(
@@ -268,7 +268,7 @@ class Bench:
         )
 
     def end_transaction(self, producer: JournalProducer, commit: bool) -> None:
-        """What WriteTxnMarkers does: the control batch is appended, then the coordinator is told."""
+        """Do what WriteTxnMarkers does: append the control batch, then call the coordinator."""
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         record = Record(0, 1, control_key(kind), marker_value(0), ())
         batch = encode_batch(
@@ -281,10 +281,10 @@ class Bench:
 
         self.turn(append)
 
-    # -- commands ----------------------------------------------------------------------------------------------------
+    # -- commands ------------------------------------------------------------------------------------------------------
 
     def ask(self, verb: str, account: str = "a", amount: int = 0, producer: JournalProducer | None = None) -> object:
-        """A command; its answer so far (None: it waits)."""
+        """Submit a command. Returns its answer so far (None: it waits)."""
         ticket = self.said.ticket((verb, account, amount))
         command = Ask(verb, account, amount, ticket, producer)
         before = len(self.said)

@@ -1,4 +1,4 @@
-"""Any history of commands, commits, crashes and new leaders: what is loaded is what was applied, answers keep order."""
+"""Any history of commands, commits, crashes and new leaders: loaded state equals applied state, answers keep order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(bench: Bench, steps: list[tuple[str, str, int]]) -> None:
         else:
             if verb == "crash":
                 bench.restart(Death.KILL)
-                asked = len(bench.said)  # connections are gone, nobody waits for those answers
+                asked = len(bench.said)  # the connections are closed: those answers are lost
             bench.lead()
         committed = [value for (name, *_), value in bench.said if name == "put" and isinstance(value, int)]
         marks.append(bench.partition.high_watermark)
@@ -58,7 +58,7 @@ def run(bench: Bench, steps: list[tuple[str, str, int]]) -> None:
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(STEPS)
-def test_what_is_loaded_is_what_was_applied(steps: list[tuple[str, str, int]]):
+def test_any_history_loads_to_the_applied_state(steps: list[tuple[str, str, int]]):
     bench = Bench((1, 2), commit_timeout_ms=2000)
     bench.lead()
     asked_of = bench.runner

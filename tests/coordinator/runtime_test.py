@@ -1,4 +1,4 @@
-"""The runtime under coordinators, by a small machine: what is appended is applied, what is committed is answered."""
+"""The runtime of coordinators, with a small state machine: appended records are applied, committed ones answered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla.sim.disks.drive_faults import DiskOperation
 from ottla.sim.machines.machine import Death
 
 
-def test_alone_everything_is_answered_in_its_turn():
+def test_a_single_replica_answers_every_command_in_its_turn():
     bench = Bench()
     bench.lead()
     assert bench.ask("put", amount=5) == 5
@@ -27,7 +27,7 @@ def test_alone_everything_is_answered_in_its_turn():
     assert bench.log.end_offset == 1
 
 
-def test_nobody_leads_nobody_coordinates():
+def test_a_partition_without_a_leader_has_no_coordinator():
     bench = Bench()
     assert bench.ask("put") == "NOT_COORDINATOR"
     bench.lead()
@@ -39,7 +39,7 @@ def test_nobody_leads_nobody_coordinates():
     assert bench.said[-1] == (("get", "b", 0), None)
 
 
-def test_what_waits_for_the_commit_is_answered_in_order():
+def test_answers_that_wait_for_a_commit_keep_the_order():
     bench = Bench((1, 2))
     bench.lead()
     assert bench.ask("put", "a", 1) is None
@@ -53,7 +53,7 @@ def test_what_waits_for_the_commit_is_answered_in_order():
     assert bench.ask("get", "b") == 2
 
 
-def test_a_commit_that_does_not_come_ends_the_wait():
+def test_a_missing_commit_ends_the_wait_with_an_error():
     bench = Bench((1, 2), commit_timeout_ms=3000)
     bench.lead()
     bench.ask("put", "a", 1)
@@ -69,11 +69,11 @@ def test_a_commit_that_does_not_come_ends_the_wait():
     assert bench.ask("get", "a") == 1, "it was appended, and has been committed since"
 
 
-def test_a_refused_append_drops_the_whole_outcome():
+def test_a_refused_append_drops_the_whole_decision():
     bench = Bench((1, 2))
     bench.lead(isr=(1,))
     bench.ask("wait", "a", 60_000)
-    bench.partition.replicas = (1, 2)  # and one of them is in sync
+    bench.partition.replicas = (1, 2)  # of which one is in sync
     bench.partition.configure(TopicConfig(min_insync_replicas=2))
     assert bench.ask("put", "a", 7) == "COORDINATOR_NOT_AVAILABLE"
     assert bench.said == [(("put", "a", 7), "COORDINATOR_NOT_AVAILABLE")], "the guest waits as before"
@@ -83,7 +83,7 @@ def test_a_refused_append_drops_the_whole_outcome():
 
 
 @pytest.mark.slow
-def test_an_outcome_that_is_no_batch_is_refused():
+def test_a_decision_larger_than_a_batch_is_refused():
     bench = Bench()
     bench.lead()
     assert bench.ask("fill", "a", 100_000) == "MESSAGE_TOO_LARGE"
@@ -102,7 +102,7 @@ def test_a_failing_disk_ends_the_coordinator():
     assert bench.said[-1] == (("wait", "a", 60_000), "NOT_COORDINATOR")
 
 
-def test_leadership_lost_sends_all_who_wait_elsewhere():
+def test_lost_leadership_answers_not_coordinator_to_all_waiting_requests():
     bench = Bench((1, 2))
     bench.lead()
     bench.ask("put", "a", 1)
@@ -119,7 +119,7 @@ def test_leadership_lost_sends_all_who_wait_elsewhere():
     assert len(bench.said) == 4, "no timer of the old shard does anything"
 
 
-def test_a_new_leader_epoch_loads_anew():
+def test_a_new_leader_epoch_loads_the_log_again():
     bench = Bench()
     bench.lead()
     bench.ask("put", "a", 1)
@@ -142,7 +142,7 @@ def test_reads_of_a_new_leader_wait_until_what_it_loaded_is_committed():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("death", [Death.KILL, Death.STOP])
-def test_loaded_is_what_was_applied(death: Death):
+def test_loaded_state_equals_applied_state(death: Death):
     bench = Bench()
     bench.lead()
     for at in range(50):
@@ -155,7 +155,7 @@ def test_loaded_is_what_was_applied(death: Death):
     assert bench.ledger.log == entries
 
 
-def test_where_a_record_says_all_only_the_newest_of_its_key_is_loaded():
+def test_a_newest_only_codec_loads_the_last_record_of_each_key():
     bench = Bench(newest_only=True)
     bench.lead()
     for at in range(50):
@@ -168,7 +168,7 @@ def test_where_a_record_says_all_only_the_newest_of_its_key_is_loaded():
 
 
 @pytest.mark.slow
-def test_loading_goes_step_by_step_and_lets_others_in():
+def test_loading_in_steps_serves_requests_in_between():
     bench = Bench()
     bench.lead()
     bench.ask("fill", "f", 5 * ENTRIES_PER_STEP)
@@ -220,7 +220,7 @@ def test_control_batches_are_applied_in_log_order(commit: bool):
     ]
 
 
-def test_a_marker_that_comes_while_loading_is_applied_once():
+def test_a_marker_during_loading_is_applied_once():
     bench = Bench()
     bench.lead()
     producer = JournalProducer(7, 0)
@@ -235,7 +235,7 @@ def test_a_marker_that_comes_while_loading_is_applied_once():
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_due_is_done():
+def test_a_deadline_is_acted_on():
     bench = Bench()
     bench.lead()
     bench.ask("put", "a", 3)
@@ -247,11 +247,11 @@ def test_what_is_due_is_done():
     assert bench.said[-1] == (("wait", "a", 500), "too late")
 
 
-def test_what_is_due_and_refused_is_tried_again():
+def test_a_refused_append_at_a_deadline_is_retried():
     bench = Bench((1, 2))
     bench.lead(isr=(1,))
     bench.ask("wait", "a", 100)
-    bench.partition.replicas = (1, 2)  # and one of them is in sync
+    bench.partition.replicas = (1, 2)  # of which one is in sync
     bench.partition.configure(TopicConfig(min_insync_replicas=2))
     bench.pass_ms(200)
     assert "a" in bench.ledger.guests
@@ -261,7 +261,7 @@ def test_what_is_due_and_refused_is_tried_again():
     assert "a" not in bench.ledger.guests
 
 
-def test_many_due_at_once_are_done_over_several_turns():
+def test_many_deadlines_at_once_take_several_turns():
     bench = Bench()
     bench.lead()
     for at in range(100):
@@ -270,7 +270,7 @@ def test_many_due_at_once_are_done_over_several_turns():
     assert len(bench.said) == 100
 
 
-def test_no_turn_writes_more_than_others_can_wait_for(monkeypatch: pytest.MonkeyPatch):
+def test_a_turn_writes_a_bounded_number_of_records(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ottla.coordinator.shard_runtime.RECORDS_PER_TURN", 3)
     bench = Bench()
     bench.lead()
@@ -283,7 +283,7 @@ def test_no_turn_writes_more_than_others_can_wait_for(monkeypatch: pytest.Monkey
     assert max(later - before for before, later in pairwise(ends)) == 3
 
 
-# -- what breaks -------------------------------------------------------------------------------------------------------
+# -- defects -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_defect_in_a_change_fences_its_shard_alone_and_loads_it_again(caplog: pytest.LogCaptureFixture):
@@ -301,7 +301,7 @@ def test_a_defect_in_a_change_fences_its_shard_alone_and_loads_it_again(caplog: 
     assert bench.ledger.balances["a"] == 1
 
 
-def test_a_defect_in_a_decision_costs_the_one_that_asked(caplog: pytest.LogCaptureFixture):
+def test_a_defect_in_a_decision_fails_its_request_only(caplog: pytest.LogCaptureFixture):
     bench = Bench()
     bench.lead()
     bench.ask("wait", "g", 60_000)
@@ -312,7 +312,7 @@ def test_a_defect_in_a_decision_costs_the_one_that_asked(caplog: pytest.LogCaptu
     assert bench.ask("ping") == "pong"
 
 
-def test_a_corrupt_record_is_named(caplog: pytest.LogCaptureFixture):
+def test_the_log_names_a_corrupt_record(caplog: pytest.LogCaptureFixture):
     bench = Bench()
     bench.lead()
     bench.ask("put", "a", 1)
@@ -325,7 +325,7 @@ def test_a_corrupt_record_is_named(caplog: pytest.LogCaptureFixture):
     assert bench.ask("get") == "COORDINATOR_NOT_AVAILABLE"
 
 
-def test_a_damaged_batch_is_named(caplog: pytest.LogCaptureFixture):
+def test_the_log_names_a_damaged_batch(caplog: pytest.LogCaptureFixture):
     bench = Bench()
     bench.lead()
     bench.ask("put", "a", 1)
@@ -338,7 +338,7 @@ def test_a_damaged_batch_is_named(caplog: pytest.LogCaptureFixture):
     assert bench.state is ShardState.FENCED
 
 
-def test_records_of_unknown_kinds_are_passed_over():
+def test_records_of_unknown_types_are_skipped():
     bench = Bench()
     bench.lead()
     record = Record(0, 1, b"?", b"from the future", ())
@@ -348,7 +348,7 @@ def test_records_of_unknown_kinds_are_passed_over():
     assert bench.ledger.balances == {"a": 1}
 
 
-def test_too_many_who_wait_are_refused(monkeypatch: pytest.MonkeyPatch):
+def test_requests_beyond_the_limit_of_waiters_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ottla.coordinator.deferred_events.MAX_PARKED", 3)
     bench = Bench((1, 2))
     bench.lead()
@@ -361,7 +361,7 @@ def test_too_many_who_wait_are_refused(monkeypatch: pytest.MonkeyPatch):
     assert [value for _, value in bench.said[2:]] == [0, 1, 2]
 
 
-def test_stop_turns_all_away():
+def test_stop_refuses_all_requests():
     bench = Bench((1, 2))
     bench.lead()
     bench.ask("put", "a", 1)

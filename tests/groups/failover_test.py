@@ -1,4 +1,4 @@
-"""Classic groups whose coordinator is gone: what the next one finds again, and what is forgotten."""
+"""Classic groups whose coordinator died: the state that the next one loads, and the state that is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_stable_group_survives_its_coordinator():
     assert hall.group.members == {}, "sessions count anew"
 
 
-def test_a_rebalance_that_was_not_over_is_forgotten():
+def test_an_unfinished_rebalance_is_lost_with_its_coordinator():
     hall = Hall()
     (leader,) = hall.stable("a")
     hall.joins("b")
@@ -32,7 +32,7 @@ def test_a_rebalance_that_was_not_over_is_forgotten():
     assert hall.group.generation == 2
 
 
-def test_an_empty_group_stays_one():
+def test_an_empty_group_survives_its_coordinator():
     hall = Hall()
     (leader,) = hall.stable("a")
     hall.leaves((leader, None))
@@ -53,7 +53,7 @@ def test_a_deleted_group_stays_deleted():
     assert hall.fetches(("t", 0)) == {("t", 0): None}
 
 
-def test_everybody_who_waits_is_known():
+def test_waiting_lists_every_request():
     hall = Hall()
     members = hall.stable("a", "b")
     hall.joins("b", members[1], protocols=(("range", b"x"),))

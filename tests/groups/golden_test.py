@@ -1,4 +1,4 @@
-"""The groups that Apache Kafka left in its `__consumer_offsets` are found again as its own tool described them."""
+"""The groups in a `__consumer_offsets` that Apache Kafka wrote are loaded as Kafka's own tool described them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def loaded(golden: Callable) -> Hall:
     return hall
 
 
-def test_kafkas_groups_are_found_again(golden: Callable):
+def test_kafkas_groups_are_loaded(golden: Callable):
     hall = loaded(golden)
     assert hall.fetches(group="classic-group") == {("records", 0): 10, ("records", 1): 10, ("records", 2): 11}
     assert hall.fetches(group="coop-group") == {("records", 0): 14, ("records", 2): 14, ("records", 1): 15}
@@ -50,7 +50,7 @@ def test_kafkas_groups_are_found_again(golden: Callable):
     assert next(iter(hall.shard.offsets.of_group("classic-group")))[1].metadata == "meta-0\0"
 
 
-def test_kafkas_generations_are_written_again_as_they_were(golden: Callable):
+def test_kafkas_generations_are_encoded_as_they_were(golden: Callable):
     hall = loaded(golden)
     codec = GroupCodec()
     kept: dict[bytes, bytes | None] = {}

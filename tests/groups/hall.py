@@ -1,4 +1,4 @@
-"""The machine of groups by itself: commands in, answers out, and a journal that is a list.
+"""The state machine of groups without a runtime: commands in, answers out, and a journal that is a list.
 
 Zone: real.
 """
@@ -36,7 +36,7 @@ G = "g"
 
 
 class Waiting:
-    """A ticket, and what it got."""
+    """A ticket, and its result."""
 
     def __init__(self) -> None:
         self.answered = False
@@ -67,7 +67,7 @@ class Hall:
         return Instant(self.now_ms * MS, START_MS + self.now_ms)
 
     def _take(self, outcome: Decision) -> None:
-        """What the runtime does when every append is committed at once."""
+        """Do what the runtime does when every append is committed at once."""
         for entry in outcome.records:
             offset = len(self.journal)
             record = self.codec.encode(entry)
@@ -88,7 +88,7 @@ class Hall:
         return waiting
 
     def pass_ms(self, ms: int) -> None:
-        """Time passes, and what is due is done, in order."""
+        """Let time pass, and act on each deadline in order."""
         until = self.now_ms + ms
         for _ in range(10_000):
             deadline = self.shard.deadline()
@@ -101,7 +101,7 @@ class Hall:
         self.now_ms = until
 
     def reload(self) -> None:
-        """Another broker takes over: all that is not in the journal is gone."""
+        """Another broker takes over: all state that is not in the journal is lost."""
         self.shard = GroupShard(lambda: self.config)
         for offset, record in enumerate(self.journal):
             if isinstance(record, TransactionEnd):
@@ -116,7 +116,7 @@ class Hall:
         self.journal.append(end)
         self.shard.apply(end, EntryOrigin(len(self.journal) - 1, producer_id))
 
-    # -- commands ----------------------------------------------------------------------------------------------------
+    # -- commands ------------------------------------------------------------------------------------------------------
 
     @property
     def group(self) -> Group:
@@ -195,7 +195,7 @@ class Hall:
     def fetches(
         self, *places: tuple[str, int], stable: bool = False, group: str = G
     ) -> dict[tuple[str, int], int | str | None]:
-        """place → offset, error, or None; without places all."""
+        """Partition → offset, error, or None; without arguments all partitions."""
         wanted = [(topic, [partition]) for topic, partition in places] or None
         found: list[FoundOffset] = self._ask(lambda ticket: FetchOffsets(ticket, group, wanted, stable)).value
         return {
@@ -212,21 +212,21 @@ class Hall:
         return None if code is None else code.name
 
     def drops(self, *places: tuple[str, int]) -> str | list[str]:
-        """OffsetDelete."""
+        """Submit an OffsetDelete."""
         whole, codes = self._ask(lambda ticket: DeleteOffsets(ticket, G, places)).value
         return whole.name if whole else [code.name for code in codes]
 
     def forgets(self, *topics: str, groups: Sequence[str] | None = None) -> list[str]:
-        """One step; groups that are left for the next ones."""
+        """Submit one step. Returns the groups of the next steps."""
         return list(self._ask(lambda ticket: ForgetTopics(ticket, frozenset(topics), groups)).value)
 
     def described(self, group: str = G) -> Group | None:
         return self._ask(lambda ticket: Describe(ticket, group)).value
 
-    # -- stories that many begin with --------------------------------------------------------------------------------
+    # -- common beginnings ---------------------------------------------------------------------------------------------
 
     def stable(self, *clients: str, **options: Any) -> list[str]:
-        """A stable group of these clients: their member ids, the leader first. Each is assigned its own name."""
+        """Make a stable group of these clients, each assigned its own name. Returns member ids, the leader first."""
         first = self.joins(clients[0], **options)
         members = [first.value.member_id]
         if len(clients) > 1:
@@ -243,7 +243,7 @@ class Hall:
 
 
 def joined(waiting: Waiting) -> JoinResult:
-    """The result of a join that went well."""
+    """The result of a successful join."""
     assert waiting.answered, "it waits"
     assert waiting.value.code is ErrorCode.NONE, waiting.value.code
     assert isinstance(waiting.value, JoinResult)
@@ -251,7 +251,7 @@ def joined(waiting: Waiting) -> JoinResult:
 
 
 def assigned(waiting: Waiting) -> bytes:
-    """The assignment that a sync brought."""
+    """The assignment that a sync got."""
     assert waiting.answered, "it waits"
     assert isinstance(waiting.value, SyncResult)
     assert waiting.value.code is ErrorCode.NONE, waiting.value.code

@@ -1,4 +1,4 @@
-"""The short way of heartbeats: what is remembered of a request is what it says, never what was answered."""
+"""The fast path of heartbeats: the cache holds decoded requests, never answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def beat(member: str, generation: int = 1) -> HeartbeatRequest:
     return HeartbeatRequest(group_id="g", generation_id=generation, member_id=member)
 
 
-def test_the_same_request_keeps_a_member_as_long_as_it_comes() -> None:
+def test_the_same_request_keeps_a_member_alive() -> None:
     hall = Hall()
     member = hall.joined().member_id
     hall.synced(member)
@@ -25,7 +25,7 @@ def test_the_same_request_keeps_a_member_as_long_as_it_comes() -> None:
     assert hall.ask(beat(member), 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_same_request_is_judged_by_the_group_as_it_is() -> None:
+def test_a_cached_request_is_checked_against_the_present_group() -> None:
     hall = Hall()
     member = hall.joined().member_id
     hall.synced(member)
@@ -38,7 +38,7 @@ def test_the_same_request_is_judged_by_the_group_as_it_is() -> None:
     assert hall.ask(beat(member, 2), 4).error_code == ErrorCode.NONE
 
 
-def test_requests_of_those_who_are_no_members_are_not_remembered() -> None:
+def test_requests_of_strangers_are_not_cached() -> None:
     hall = Hall()
     hall.joined()
 

@@ -1,4 +1,4 @@
-"""Requests about groups with bytes turned over: each is answered or its connection closed, and no shard breaks."""
+"""Requests about groups with flipped bytes: each is answered or its connection closed, and no shard is fenced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CASES = 3000
 
 
 def requests(member: str, topic_id: bytes) -> list[object]:
-    """One of each kind, with something in every field."""
+    """One request of each API, with a value in every field."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")
     part = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     row = OffsetFetchRequest.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0, 1])

@@ -1,4 +1,4 @@
-"""Classic groups, story by story: joining, syncing, staying, leaving."""
+"""Classic groups, case by case: joining, syncing, staying, leaving."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_first_member_leads():
     assert hall.beats("a-1") is ErrorCode.NONE
 
 
-def test_a_newcomer_comes_back_with_the_id_it_is_given():
+def test_a_new_member_joins_again_with_its_id():
     hall = Hall()
     first = hall.joins("a", known=True)
     assert error(first) == "MEMBER_ID_REQUIRED"
@@ -68,7 +68,7 @@ def test_a_rebalance_waits_for_an_id_that_was_given_out():
         ({"kind": ""}, "INCONSISTENT_GROUP_PROTOCOL"),
     ],
 )
-def test_a_join_that_is_wrong_by_itself(options: dict, code: str):
+def test_invalid_joins(options: dict, code: str):
     hall = Hall()
     assert error(hall.joins(**options)) == code
     assert hall.shard.groups == {}
@@ -83,7 +83,7 @@ def test_a_join_that_is_wrong_by_itself(options: dict, code: str):
         ({"member": "nobody", "instance": "i"}, "UNKNOWN_MEMBER_ID"),
     ],
 )
-def test_a_join_that_does_not_fit_the_group(options: dict, code: str):
+def test_joins_that_the_group_refuses(options: dict, code: str):
     hall = Hall()
     hall.stable("a")
     assert error(hall.joins("b", **options)) == code
@@ -127,7 +127,7 @@ def test_the_first_rebalance_does_not_wait_longer_than_the_rebalance_timeout():
     assert len(joined(first).members) == 9
 
 
-def test_who_comes_while_the_first_rebalance_waits_for_nobody_any_more_begins_it_anew():
+def test_a_join_after_all_left_the_first_rebalance_begins_it_again():
     hall = Hall(group_initial_rebalance_delay_ms=3000)
     first = hall.joins("a")
     assert hall.leaves(("a-1", None)) == ["NONE"]
@@ -140,7 +140,7 @@ def test_who_comes_while_the_first_rebalance_waits_for_nobody_any_more_begins_it
     assert (result.leader, result.protocol_type, result.protocol) == (result.member_id, "connect", "sticky")
 
 
-def test_who_comes_while_a_rebalance_waits_for_an_id_alone_is_taken():
+def test_a_join_during_a_rebalance_that_waits_only_for_an_id_is_accepted():
     hall = Hall()
     (leader,) = hall.stable("a")
     hall.joins("b", known=True)
@@ -152,7 +152,7 @@ def test_who_comes_while_a_rebalance_waits_for_an_id_alone_is_taken():
     assert joined(third).protocol == "sticky"
 
 
-def test_a_group_that_was_left_alone_gets_the_delay_again():
+def test_a_group_that_became_empty_gets_the_initial_delay_again():
     hall = Hall(group_initial_rebalance_delay_ms=3000)
     first = hall.joins("a")
     hall.pass_ms(3001)
@@ -164,7 +164,7 @@ def test_a_group_that_was_left_alone_gets_the_delay_again():
     assert joined(second).generation == 3
 
 
-def test_groups_are_limited():
+def test_the_size_of_a_group_is_limited():
     hall = Hall(group_max_size=2)
     members = hall.stable("a", "b")
     assert error(hall.joins("c")) == "GROUP_MAX_SIZE_REACHED"
@@ -172,7 +172,7 @@ def test_groups_are_limited():
     assert hall.beats(members[1]) is ErrorCode.NONE
 
 
-def test_during_a_rebalance_those_who_came_first_are_in():
+def test_a_rebalance_over_the_limit_accepts_the_first_members():
     hall = Hall(group_max_size=2, group_initial_rebalance_delay_ms=3000)
     first, second, third = (hall.joins(name) for name in "abc")
     assert error(third) == "GROUP_MAX_SIZE_REACHED"
@@ -181,7 +181,7 @@ def test_during_a_rebalance_those_who_came_first_are_in():
     assert joined(second).generation == 1
 
 
-def test_a_limit_that_was_lowered_takes_members_out():
+def test_a_lowered_limit_removes_members():
     hall = Hall()
     members = hall.stable("a", "b", "c")
     hall.config, _ = type(hall.config).from_properties({"group.max.size": "2"})
@@ -194,7 +194,7 @@ def test_a_limit_that_was_lowered_takes_members_out():
 # -- a rebalance -------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_member_sets_off_a_rebalance():
+def test_a_second_member_begins_a_rebalance():
     hall = Hall()
     (leader,) = hall.stable("a")
     other = hall.joins("b")
@@ -209,7 +209,7 @@ def test_a_second_member_sets_off_a_rebalance():
     assert assigned(waiting) == b"2"
 
 
-def test_who_does_not_come_back_is_out():
+def test_a_member_that_does_not_join_again_is_removed():
     hall = Hall()
     members = hall.stable("a", "b", rebalance_ms=5000, session_ms=20_000)
     hall.joins("c", rebalance_ms=5000, session_ms=20_000)
@@ -232,7 +232,7 @@ def test_the_longest_rebalance_timeout_counts():
     assert joined(again)
 
 
-def test_another_leader_when_the_leader_does_not_come_back():
+def test_another_member_leads_when_the_leader_does_not_join_again():
     hall = Hall()
     members = hall.stable("a", "b", rebalance_ms=5000, session_ms=20_000)
     new = hall.joins("c", rebalance_ms=5000, session_ms=20_000)
@@ -242,7 +242,7 @@ def test_another_leader_when_the_leader_does_not_come_back():
     assert len(joined(again).members or joined(new).members) == 2
 
 
-def test_a_leader_that_joins_again_sets_off_a_rebalance():
+def test_a_leader_that_joins_again_begins_a_rebalance():
     hall = Hall()
     members = hall.stable("a", "b")
     again = hall.joins("a", members[0])
@@ -250,7 +250,7 @@ def test_a_leader_that_joins_again_sets_off_a_rebalance():
     assert not again.answered
 
 
-def test_a_follower_that_joins_again_without_news_does_not():
+def test_a_follower_that_joins_again_without_changes_begins_none():
     hall = Hall()
     members = hall.stable("a", "b")
     result = joined(hall.joins("b", members[1]))
@@ -258,14 +258,14 @@ def test_a_follower_that_joins_again_without_news_does_not():
     assert hall.state == "Stable"
 
 
-def test_a_follower_with_news_does():
+def test_a_follower_with_other_metadata_begins_a_rebalance():
     hall = Hall()
     members = hall.stable("a", "b")
     hall.joins("b", members[1], protocols=(("range", b"other topics"),))
     assert hall.state == "PreparingRebalance"
 
 
-def test_a_join_whose_answer_was_lost_is_answered_again():
+def test_a_join_whose_response_was_lost_is_answered_again():
     hall = Hall()
     result = joined(hall.joins("a"))
     assert joined(hall.joins("a", result.member_id)) == result
@@ -275,7 +275,7 @@ def test_a_join_whose_answer_was_lost_is_answered_again():
     assert hall.state == "PreparingRebalance"
 
 
-def test_a_second_request_of_a_member_gives_up_the_first():
+def test_a_second_request_of_a_member_refuses_the_first():
     hall = Hall()
     members = hall.stable("a", "b")
     first = hall.joins("a", members[0])
@@ -284,7 +284,7 @@ def test_a_second_request_of_a_member_gives_up_the_first():
     assert not second.answered
 
 
-def test_members_that_wait_for_an_assignment_hear_of_the_next_rebalance():
+def test_a_new_rebalance_refuses_waiting_syncs():
     hall = Hall()
     (leader,) = hall.stable("a")
     other = hall.joins("b")
@@ -295,7 +295,7 @@ def test_members_that_wait_for_an_assignment_hear_of_the_next_rebalance():
     assert all(member.assignment == b"" for member in hall.group.members.values())
 
 
-def test_who_never_asks_for_an_assignment_is_out():
+def test_a_member_that_never_syncs_is_removed():
     hall = Hall()
     (leader,) = hall.stable("a", rebalance_ms=5000, session_ms=60_000)
     other = hall.joins("b", rebalance_ms=5000, session_ms=60_000)
@@ -324,7 +324,7 @@ def test_the_timeout_of_syncs_ends_with_the_last_one():
         ({"instance": "i"}, "UNKNOWN_MEMBER_ID"),
     ],
 )
-def test_a_sync_that_does_not_fit(options: dict, code: str):
+def test_syncs_that_the_group_refuses(options: dict, code: str):
     hall = Hall()
     (leader,) = hall.stable("a")
     assert error(hall.syncs(leader, **options)) == code
@@ -335,7 +335,7 @@ def test_a_sync_that_does_not_fit(options: dict, code: str):
 # -- staying and leaving -----------------------------------------------------------------------------------------------
 
 
-def test_who_is_not_heard_of_is_out():
+def test_a_member_whose_session_expires_is_removed():
     hall = Hall()
     members = hall.stable("a", "b", session_ms=6000)
     for _ in range(3):
@@ -353,7 +353,7 @@ def test_heartbeats_keep_a_member():
         assert hall.beats(leader) is ErrorCode.NONE
 
 
-def test_a_commit_is_a_sign_of_life():
+def test_a_commit_extends_the_session():
     hall = Hall()
     (leader,) = hall.stable("a", session_ms=6000)
     for at in range(5):
@@ -361,7 +361,7 @@ def test_a_commit_is_a_sign_of_life():
         assert hall.commits(at, member=leader, generation=1) == "NONE"
 
 
-def test_a_member_that_waits_in_a_request_is_alive():
+def test_a_waiting_request_keeps_a_member_alive():
     hall = Hall()
     members = hall.stable("a", "b", session_ms=6000, rebalance_ms=60_000)
     waiting = hall.joins("a", members[0], session_ms=6000, rebalance_ms=60_000)
@@ -374,7 +374,7 @@ def test_a_member_that_waits_in_a_request_is_alive():
     assert len(joined(waiting).members) == 1
 
 
-def test_a_newcomer_that_never_heard_its_id_is_given_up():
+def test_a_new_member_without_its_id_expires():
     hall = Hall()
     (leader,) = hall.stable("a", rebalance_ms=1_000_000, session_ms=1_000_000)
     lost = hall.joins("b", rebalance_ms=1_000_000)
@@ -419,7 +419,7 @@ def test_leaving_while_a_request_waits_answers_it():
     assert error(waiting) == "UNKNOWN_MEMBER_ID"
 
 
-def test_heartbeats_that_do_not_fit():
+def test_heartbeats_that_the_group_refuses():
     hall = Hall()
     (leader,) = hall.stable("a")
     assert hall.beats(leader, 0) is ErrorCode.ILLEGAL_GENERATION
@@ -431,7 +431,7 @@ def test_heartbeats_that_do_not_fit():
     assert hall.beats(leader, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# -- measures and views ------------------------------------------------------------------------------------------------
+# -- metrics and views -------------------------------------------------------------------------------------------------
 
 
 def test_rebalances_are_measured():

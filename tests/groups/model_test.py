@@ -1,4 +1,4 @@
-"""Any history of members and commits: everybody is answered once, nobody twice in a generation, nothing is lost."""
+"""Any history of members and commits: each request gets one answer, each member one per generation, nothing is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEPS = st.lists(
 
 
 class Client:
-    """What a client of the protocol keeps: its id, its generation, and the request it waits for."""
+    """The state of a client of the protocol: its id, its generation, and the request it waits for."""
 
     def __init__(self, name: str, static: bool) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class Client:
         self.owns: tuple[int, bytes] | None = None
 
     def look(self) -> None:
-        """See what has come of the request."""
+        """Process the answer to the request, if it has arrived."""
         if self.request is None or not self.request[1].answered:
             return
         kind, waiting = self.request

@@ -1,4 +1,4 @@
-"""Offsets of groups: who may commit, what is found, what expires, what a transaction holds back."""
+"""Offsets of groups: commits, fetches, expiry, and offsets in transactions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_group_partition():
 # -- committing --------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_has_no_group_may_commit_to_an_empty_one():
+def test_an_empty_group_accepts_commits_without_a_member():
     hall = Hall()
     assert hall.commits(7, leader_epoch=3, metadata="m") == "NONE"
     assert hall.fetches(T0) == {T0: 7}
@@ -93,7 +93,7 @@ def test_commits_survive_the_coordinator():
 # -- deleting ----------------------------------------------------------------------------------------------------------
 
 
-def test_positions_of_an_empty_group_can_be_dropped():
+def test_offsets_of_an_empty_group_can_be_dropped():
     hall = Hall()
     assert hall.drops(T0) == "GROUP_ID_NOT_FOUND"
     hall.commits(1)
@@ -104,7 +104,7 @@ def test_positions_of_an_empty_group_can_be_dropped():
     assert hall.fetches() == {("u", 0): 1}
 
 
-def test_positions_that_members_consume_cannot():
+def test_offsets_that_members_consume_cannot_be_dropped():
     hall = Hall()
     hall.commits(1)
     hall.commits(1, topic="u")
@@ -113,7 +113,7 @@ def test_positions_that_members_consume_cannot():
     assert hall.fetches() == {T0: 1}
 
 
-def test_nobody_knows_what_members_of_other_kinds_need():
+def test_offsets_of_other_protocol_types_cannot_be_dropped():
     hall = Hall()
     hall.stable("a", kind="connect")
     assert hall.drops(T0) == "NON_EMPTY_GROUP"
@@ -131,7 +131,7 @@ def test_a_big_group_is_deleted_in_steps():
     assert hall.shard.groups == {}
 
 
-def test_topics_that_are_deleted_take_their_positions_with_them():
+def test_deleting_a_topic_drops_its_offsets():
     hall = Hall()
     for group in ("g1", "g2"):
         for topic in ("t", "u"):
@@ -140,7 +140,7 @@ def test_topics_that_are_deleted_take_their_positions_with_them():
     assert hall.fetches(group="g1") == hall.fetches(group="g2") == {("u", 0): 1}
 
 
-def test_topics_are_deleted_in_steps_of_so_many_tombstones():
+def test_a_step_of_topic_deletion_writes_a_bounded_number_of_tombstones():
     hall = Hall()
     for group in ("g1", "g2"):
         for at in range(TOMBSTONES - 10):
@@ -152,7 +152,7 @@ def test_topics_are_deleted_in_steps_of_so_many_tombstones():
     assert hall.shard.offsets.count == 0
 
 
-def test_topics_are_deleted_in_steps_of_so_many_positions_that_stay():
+def test_a_step_of_topic_deletion_searches_a_bounded_number_of_offsets():
     hall = Hall()
     for group in ("g1", "g2"):
         for at in range(LOOKED_AT):
@@ -171,7 +171,7 @@ def test_topics_are_deleted_in_steps_of_so_many_positions_that_stay():
 SETTINGS = {"offsets_retention_minutes": 10, "offsets_retention_check_interval_ms": MINUTE}
 
 
-def test_positions_of_a_group_that_only_stores_them_expire_after_the_commit():
+def test_offsets_of_a_group_without_members_expire_after_the_commit():
     hall = Hall(**SETTINGS)
     hall.commits(1)
     hall.pass_ms(5 * MINUTE)
@@ -187,7 +187,7 @@ def test_positions_of_a_group_that_only_stores_them_expire_after_the_commit():
     assert hall.fetches() == {}
 
 
-def test_positions_of_a_group_expire_after_its_last_member_has_left():
+def test_offsets_of_a_group_expire_after_its_last_member_has_left():
     hall = Hall(**SETTINGS)
     (leader,) = hall.stable("a", session_ms=1_800_000)
     hall.commits(1, member=leader, generation=1)
@@ -203,7 +203,7 @@ def test_positions_of_a_group_expire_after_its_last_member_has_left():
     assert hall.shard.groups == {}
 
 
-def test_in_a_stable_group_what_nobody_consumes_any_more_expires():
+def test_offsets_of_unsubscribed_topics_expire_in_a_stable_group():
     hall = Hall(**SETTINGS)
     hall.commits(1)
     hall.commits(2, topic="u")
@@ -212,7 +212,7 @@ def test_in_a_stable_group_what_nobody_consumes_any_more_expires():
     assert hall.fetches() == {T0: 1}
 
 
-def test_in_a_group_whose_wishes_nobody_knows_nothing_expires():
+def test_nothing_expires_in_a_group_with_unreadable_subscriptions():
     hall = Hall(**SETTINGS)
     hall.commits(1)
     hall.stable("a", kind="connect", session_ms=1_800_000)
@@ -220,7 +220,7 @@ def test_in_a_group_whose_wishes_nobody_knows_nothing_expires():
     assert hall.fetches() == {T0: 1}
 
 
-def test_a_position_with_a_time_of_its_own():
+def test_an_offset_with_a_retention_time_of_its_own():
     hall = Hall(**SETTINGS)
     hall.commits(1, expire_ms=START_MS + 2 * MINUTE)
     hall.commits(2, topic="u", expire_ms=START_MS + 30 * MINUTE)
@@ -231,7 +231,7 @@ def test_a_position_with_a_time_of_its_own():
 
 
 @pytest.mark.slow
-def test_many_that_expire_go_in_steps():
+def test_many_expired_offsets_are_removed_in_steps():
     hall = Hall(**SETTINGS)
     for at in range(2 * TOMBSTONES + 10):
         hall.shard.apply(OffsetCommitted(G, "t", at, Position(at, commit_ms=START_MS)), EntryOrigin(at))
@@ -243,7 +243,7 @@ def test_many_that_expire_go_in_steps():
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_transactional_position_waits_for_the_end_of_its_transaction(commit: bool):
+def test_a_transactional_offset_waits_for_the_end_of_its_transaction(commit: bool):
     hall = Hall()
     hall.commits(1)
     assert hall.commits(5, producer=7) == "NONE"
@@ -259,7 +259,7 @@ def test_a_transactional_position_waits_for_the_end_of_its_transaction(commit: b
         hall.reload()
 
 
-def test_of_two_commits_the_later_one_in_the_journal_holds():
+def test_of_two_commits_the_later_one_in_the_journal_is_valid():
     hall = Hall()
     hall.commits(5, producer=7)
     hall.commits(9)
@@ -267,7 +267,7 @@ def test_of_two_commits_the_later_one_in_the_journal_holds():
     assert hall.fetches() == {T0: 9}
 
 
-def test_a_transaction_keeps_its_group_from_going():
+def test_an_open_transaction_keeps_its_group():
     hall = Hall(**SETTINGS)
     hall.commits(5, producer=7)
     hall.pass_ms(15 * MINUTE)
@@ -276,7 +276,7 @@ def test_a_transaction_keeps_its_group_from_going():
     assert hall.fetches() == {T0: 5}
 
 
-def test_a_group_that_is_deleted_takes_open_transactions_with_it():
+def test_deleting_a_group_drops_pending_offsets():
     hall = Hall()
     hall.commits(5, producer=7)
     assert hall.deletes() == "NONE"
@@ -285,7 +285,7 @@ def test_a_group_that_is_deleted_takes_open_transactions_with_it():
     assert hall.fetches(stable=True) == {}
 
 
-def test_a_transaction_names_its_member_or_nobody():
+def test_a_transactional_commit_checks_its_member_if_it_names_one():
     """KIP-447: a zombie of an older generation cannot commit in a transaction either."""
     hall = Hall()
     (leader,) = hall.stable("a")
@@ -327,7 +327,7 @@ def test_offsets_of_all_versions_are_read(version: int):
     assert GroupCodec().decode(key, data) == OffsetCommitted("g", "t", 1, Position(5, -1, "m", 6))
 
 
-def test_kinds_of_the_future_are_passed_over():
+def test_records_of_future_types_are_skipped():
     assert GroupCodec().decode(b"\0\x63", b"\0\0") is None
     assert GroupCodec().decode(b"\0\3\0\1g", b"\0\0\0\0\0\1\0") is None, "groups of another protocol are not served yet"
     assert GroupCodec().decode(*GroupCodec().encode(GroupSaved("g", None))) == GroupSaved("g", None)

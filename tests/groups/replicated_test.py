@@ -22,7 +22,7 @@ TOPIC = "__consumer_offsets"
 
 
 class Listener(list):
-    """A controller that only listens."""
+    """A controller that records requests and never answers."""
 
     def propose(self, partition: Partition, proposal: object) -> None:
         self.append(proposal)
@@ -38,7 +38,7 @@ class Contact:
 
 
 class Led(Hall):
-    """One partition of groups, and a word on who leads it."""
+    """One partition of `__consumer_offsets`, whose leader the test decides."""
 
     def __init__(self, **settings: str) -> None:
         super().__init__(offsets_topic_num_partitions="1", **settings)
@@ -51,7 +51,7 @@ class Led(Hall):
         self.node.pass_ms(0)
 
     def tell(self, leader: int, isr: tuple[int, ...] = (1, 2)) -> None:
-        """The controller's word, in the next leader epoch."""
+        """Have the controller announce a leader, in the next leader epoch."""
         partition = self.partition
         partition._isr_changes = Listener()
         epoch = partition.leader_epoch + 1
@@ -60,7 +60,7 @@ class Led(Hall):
         self.turn(lambda: become(state, self.node.process.clock.now()))
 
     def replicate(self) -> None:
-        """Broker 2 has fetched all there is."""
+        """Broker 2 fetches all records."""
         now = self.node.process.clock.now()
         end = self.partition.log.end_offset
         self.turn(lambda: self.partition.note_fetch(2, 1, self.partition.leader_epoch, end, -1, 0, now, Contact()))
@@ -100,7 +100,7 @@ def test_a_commit_is_answered_when_every_replica_in_sync_has_it(led: Led):
     assert led.node.answer(reading).topics[0].partitions[0].committed_offset == 5
 
 
-def test_a_commit_that_no_replica_takes_is_given_up():
+def test_a_commit_that_no_replica_fetches_times_out():
     led = Led(offsets_commit_timeout_ms="2000")
     led.tell(1)
     led.replicate()
@@ -120,7 +120,7 @@ def test_heartbeats_do_not_wait(led: Led):
     assert waiting.answered
 
 
-def test_everybody_is_sent_away_when_another_broker_leads(led: Led):
+def test_waiting_requests_get_not_coordinator_when_another_broker_leads(led: Led):
     member = led.joined().member_id
     commit, read = led.commits(5), led.fetches()
     assert led.node.answer(commit).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -135,7 +135,7 @@ def test_everybody_is_sent_away_when_another_broker_leads(led: Led):
     assert led.ask(ListGroupsRequest(), 5).groups == []
 
 
-def test_a_new_leader_knows_what_was_committed_and_waits_until_it_is_again(led: Led):
+def test_a_new_leader_answers_once_the_loaded_offsets_are_committed(led: Led):
     first = led.commits(5)
     led.replicate()
     assert code(led, first) is ErrorCode.NONE
@@ -150,7 +150,7 @@ def test_a_new_leader_knows_what_was_committed_and_waits_until_it_is_again(led: 
     assert led.node.answer(reading).topics[0].partitions[0].committed_offset == 6, "it survived in this log"
 
 
-def test_groups_that_are_being_loaded_are_announced(led: Led):
+def test_a_loading_shard_answers_coordinator_load_in_progress(led: Led):
     for at in range(20):
         led.commits(at)
     led.replicate()
@@ -163,8 +163,8 @@ def test_groups_that_are_being_loaded_are_announced(led: Led):
     assert [group.group_id for group in led.ask(ListGroupsRequest(), 5).groups] == ["g"]
 
 
-def test_heartbeats_are_answered_blindly_while_the_group_is_loaded(led: Led):
-    """As Kafka does. aiokafka, for one, gives up for ever when it is told that the group is being loaded."""
+def test_heartbeats_succeed_while_the_group_is_loading(led: Led):
+    """As Kafka does. aiokafka, for example, never recovers from COORDINATOR_LOAD_IN_PROGRESS in a heartbeat."""
     for at in range(20):
         led.commits(at)
     led.replicate()

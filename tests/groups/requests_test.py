@@ -1,4 +1,4 @@
-"""Groups over the wire, on one broker by hand: every version of every request, and what is wrong with some."""
+"""Groups over the wire, on one simulated broker: every version of every request, and invalid requests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Hall:
         return self.node.ask(request, version)
 
     def send(self, request: object, version: int) -> Place:
-        """From a connection of its own, for what may wait."""
+        """Send a request that may wait, on a connection of its own."""
         return self.node.send(request, version, Asker())
 
     def join(self, version: int = 9, member: str = "", **more: Any) -> Place:
@@ -58,7 +58,7 @@ class Hall:
         return self.send(JoinGroupRequest(**(fields | more)), version)
 
     def joined(self, version: int = 9, **more: Any) -> Any:
-        """The answer to a join that goes through, coming back with a member id where that is asked for."""
+        """The response to a successful join; it joins twice where the version demands it."""
         answer = self.node.answer(self.join(version, **more))
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             answer = self.node.answer(self.join(version, answer.member_id, **more))
@@ -194,8 +194,8 @@ def test_all_offsets_of_a_group(version: int):
     assert version < 10 or topics[0].topic_id == hall.node.topic_id("t")
 
 
-def test_topics_that_are_named_by_id(hall: Hall):
-    """KIP-848: an id that is no topic's is not found, whatever topic has its name by now."""
+def test_topics_named_by_id(hall: Hall):
+    """KIP-848: the id of a deleted topic is unknown, also when a new topic has its name."""
     old = hall.node.topic_id("t")
     assert hall.commit(7, 10) == 0
     assert hall.commit(7, 10, partition=2) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -230,7 +230,7 @@ def test_an_empty_group_id_is_an_error_of_the_whole_request(hall: Hall, version:
     assert (deleted.error_code, deleted.topics) == (ErrorCode.INVALID_GROUP_ID, [])
 
 
-def test_a_group_that_there_is_not_is_said_to_who_knows_that_error(hall: Hall):
+def test_an_unknown_group_is_an_error_that_the_version_knows(hall: Hall):
     member = {"generation_id_or_member_epoch": 1, "member_id": "m", "group_id": "nobody's"}
     assert hall.commit(1, 8, **member) == ErrorCode.ILLEGAL_GENERATION
     for version in (9, 10):
@@ -301,10 +301,10 @@ def test_deleting_offsets(hall: Hall):
     assert hall.fetch().committed_offset == -1
 
 
-# -- what is wrong -----------------------------------------------------------------------------------------------------
+# -- invalid requests --------------------------------------------------------------------------------------------------
 
 
-def test_commits_for_what_is_not_there(hall: Hall):
+def test_commits_for_partitions_that_do_not_exist(hall: Hall):
     assert hall.commit(1, topic="nope") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert hall.commit(1, partition=2) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert hall.commit(1, partition=-1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -320,7 +320,7 @@ def test_a_commit_larger_than_a_batch_goes_in_parts(hall: Hall):
     assert hall.fetch().committed_offset == 1
 
 
-def test_a_commit_that_is_no_batch(hall: Hall):
+def test_a_commit_too_large_for_a_batch(hall: Hall):
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
         resource_type=2,
         resource_name="__consumer_offsets",
@@ -335,7 +335,7 @@ def test_a_commit_that_is_no_batch(hall: Hall):
     assert hall.fetch().committed_offset == 1
 
 
-def test_an_assignment_that_is_no_batch(hall: Hall):
+def test_an_assignment_too_large_for_a_batch(hall: Hall):
     member = hall.joined().member_id
     share = SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=b"x" * 2_000_000)
     assert hall.synced(member, assignments=[share]).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -371,7 +371,7 @@ def test_no_client_writes_to_the_topic_of_groups(hall: Hall):
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_groups_need_no_name_only_where_kafka_says_so(hall: Hall):
+def test_an_empty_group_id_is_accepted_only_where_kafka_accepts_it(hall: Hall):
     assert hall.commit(1, group_id="") == 0, "as in Kafka: old consumers did that"
     assert hall.fetch(9, "").committed_offset == 1
     assert hall.node.answer(hall.join(group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
@@ -380,7 +380,7 @@ def test_groups_need_no_name_only_where_kafka_says_so(hall: Hall):
 # -- the coordinator ---------------------------------------------------------------------------------------------------
 
 
-def test_nobody_coordinates_before_the_topic_is_there():
+def test_no_broker_coordinates_before_the_topic_exists():
     node = Node(SETTINGS)
     request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     assert node.ask(request, 4).error_code == ErrorCode.NOT_COORDINATOR
@@ -404,7 +404,7 @@ def test_a_waiting_join_holds_up_its_own_connection_only(hall: Hall):
     assert waiting.answered
 
 
-def test_a_restarted_broker_knows_its_groups(hall: Hall):
+def test_a_restarted_broker_loads_its_groups(hall: Hall):
     member = hall.joined().member_id
     hall.synced(member)
     hall.commit(5, generation_id_or_member_epoch=1, member_id=member)
@@ -414,14 +414,14 @@ def test_a_restarted_broker_knows_its_groups(hall: Hall):
     assert bytes(hall.synced(member).assignment) == b"share"
 
 
-def test_who_waits_hears_of_a_broker_that_stops(hall: Hall):
+def test_a_stopping_broker_answers_waiting_requests(hall: Hall):
     hall.synced(hall.joined().member_id)
     waiting = hall.join(version=3)
     hall.node.process.post(0, "stop", hall.node.broker.stop, lambda _: None)
     assert hall.node.answer(waiting).error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_deleted_topic_takes_its_offsets_with_it(hall: Hall):
+def test_a_deleted_topic_loses_its_offsets(hall: Hall):
     hall.commit(5)
     hall.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
     hall.node.pass_ms(1000)
@@ -429,7 +429,7 @@ def test_a_deleted_topic_takes_its_offsets_with_it(hall: Hall):
     assert hall.fetch().committed_offset == -1
 
 
-def test_limits_are_those_in_force():
+def test_limits_are_those_of_the_config():
     hall = Hall(group_max_size="1", group_min_session_timeout_ms="100")
     hall.synced(hall.joined(session_timeout_ms=200).member_id)
     assert hall.node.answer(hall.join()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -457,8 +457,8 @@ def test_groups_are_measured(hall: Hall):
     assert "rebalance_ms_count" in hall.node.broker.metrics.render()
 
 
-def test_a_group_is_where_the_number_of_partitions_says():
-    """Nobody should add partitions to the topic of groups; who does finds a group in one place, not in two."""
+def test_the_number_of_partitions_decides_where_a_group_is():
+    """Partitions should not be added to `__consumer_offsets`. If they are, a group is in one partition, not in two."""
     hall = Hall()
     for at in range(8):
         hall.commit(at, group_id=f"g{at}")

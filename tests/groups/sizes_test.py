@@ -1,4 +1,4 @@
-"""Names, numbers and lists of every size over the wire: each request has its error, and leaves nothing behind."""
+"""Names, numbers and lists of every size over the wire: each request gets its error, and leaves no state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ottla.wire.messages import (
 INT32 = (-(2**31), -1, 0, 2**31 - 1)
 INT64 = (-(2**63), -1, 0, 2**63 - 1)
 NO_TEXT = (b"\xff\xfe\xfd\xfc", b"\xc3\x28ab", b"\xed\xa0\x80\x80", b"\xf8\x88\x80\x80")
-"""Four bytes that are no UTF-8: no start, a cut sequence, half a surrogate, a length that there is not."""
+"""Four bytes that are not UTF-8: no start byte, a cut sequence, half a surrogate, an invalid length."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def hall() -> Hall:
 
 
 def groups_of(hall: Hall) -> dict[str, Any]:
-    """Everything that is kept in memory."""
+    """All groups in memory."""
     return {
         name: group for shard in hall.node.broker._coordinators.groups.shards() for name, group in shard.groups.items()
     }
@@ -57,7 +57,9 @@ def groups_of(hall: Hall) -> dict[str, Any]:
         (ApiKey.OFFSET_FETCH, 7, OffsetFetchRequest(group_id="abcd", topics=None)),
     ],
 )
-def test_names_that_are_no_text_are_names(hall: Hall, key: ApiKey, version: int, request_: object, raw: bytes) -> None:
+def test_names_that_are_not_utf8_are_accepted(
+    hall: Hall, key: ApiKey, version: int, request_: object, raw: bytes
+) -> None:
     frame = encode_request_header(key, version, 7, "hand") + encode_bytes(request_, version)
     assert frame.count(b"abcd") == 1
     place = Place(Asker(), key, version)
@@ -113,8 +115,8 @@ def test_a_member_names_five_hundred_protocols_at_most(hall: Hall) -> None:
     assert hall.node.answer(other).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_subscription_that_is_no_record(hall: Hall) -> None:
-    """It is kept until it would have to be written; then the group is refused its generation, and others are not."""
+def test_a_subscription_too_large_for_a_record(hall: Hall) -> None:
+    """It is kept in memory until the generation is journaled; that fails for this group only."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"x" * 2_000_000)
     member = hall.joined(protocols=[protocol]).member_id
     assert hall.synced(member).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -124,7 +126,7 @@ def test_a_subscription_that_is_no_record(hall: Hall) -> None:
     assert [len(group.members) for group in groups_of(hall).values()] == [0, 0]
 
 
-def test_a_thousand_assignments_for_nobody(hall: Hall) -> None:
+def test_a_thousand_assignments_for_unknown_members(hall: Hall) -> None:
     member = hall.joined().member_id
     share = SyncGroupRequest.SyncGroupRequestAssignment
     shares = [share(member_id=f"nobody{at}", assignment=b"x" * 1000) for at in range(1000)]
@@ -134,7 +136,7 @@ def test_a_thousand_assignments_for_nobody(hall: Hall) -> None:
     assert sum(len(each.assignment) for each in group.members.values()) == 0
 
 
-def test_what_is_refused_leaves_nothing_behind(hall: Hall) -> None:
+def test_refused_requests_leave_no_state(hall: Hall) -> None:
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     for at in range(200):
         name = f"g{at}"
@@ -157,7 +159,7 @@ def test_what_is_refused_leaves_nothing_behind(hall: Hall) -> None:
     assert all(len(shard._calendar) <= 1 for shard in hall.node.broker._coordinators.groups.shards())
 
 
-def test_an_empty_commit_and_ten_thousand_partitions_that_are_not_there(hall: Hall) -> None:
+def test_an_empty_commit_and_ten_thousand_unknown_partitions(hall: Hall) -> None:
     assert hall.ask(OffsetCommitRequest(group_id="g", topics=[]), 9).topics == []
     part = OffsetCommitRequest.OffsetCommitRequestPartition
     parts = [part(partition_index=at, committed_offset=1) for at in range(10_000)]
@@ -167,10 +169,10 @@ def test_an_empty_commit_and_ten_thousand_partitions_that_are_not_there(hall: Ha
     assert codes == [0, 0] + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 9998
 
 
-# -- member ids that nobody comes back with ----------------------------------------------------------------------------
+# -- member ids that are never used ------------------------------------------------------------------------------------
 
 
-def test_ids_that_are_given_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_member_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "MAX_PENDING", 3)
     hall = Machine()
     given = [hall.joins(f"c{at}", known=True).value.member_id for at in range(10)]
@@ -182,7 +184,7 @@ def test_ids_that_are_given_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert newcomer.value.code is ErrorCode.NONE, "the others never came back"
 
 
-def test_ids_that_are_given_out_set_off_no_rebalance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_member_ids_begin_no_rebalance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "MAX_PENDING", 2)
     hall = Machine()
     (member,) = hall.stable("a")
@@ -192,7 +194,7 @@ def test_ids_that_are_given_out_set_off_no_rebalance(monkeypatch: pytest.MonkeyP
     assert hall.beats(member) is ErrorCode.NONE
 
 
-def test_deadlines_that_were_given_up_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_deadlines_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "MAX_PENDING", 10)
     hall = Machine()
     for at in range(2000):

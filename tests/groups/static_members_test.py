@@ -1,4 +1,4 @@
-"""Static members of classic groups (KIP-345): who restarts keeps its place."""
+"""Static members of classic groups (KIP-345): a member that restarts keeps its place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_static_member_that_restarts_keeps_its_assignment_without_a_rebalance(
     assert assigned(hall.syncs(back.member_id, instance="j")) == b"B", "the new member id is in the journal"
 
 
-def test_a_static_leader_that_restarts_leaves_the_assignment_alone():
+def test_a_static_leader_that_restarts_skips_the_assignment():
     hall = Hall()
     first = joined(hall.joins("a", instance="i"))
     hall.syncs(first.member_id, {first.member_id: b"A"})
@@ -40,7 +40,7 @@ def test_a_static_leader_that_restarts_leaves_the_assignment_alone():
     assert old_client.members == ()
 
 
-def test_a_static_member_with_another_protocol_sets_off_a_rebalance():
+def test_a_static_member_with_another_protocol_begins_a_rebalance():
     hall = Hall()
     first = joined(hall.joins("a", instance="i", protocols=(("range", b""),)))
     hall.syncs(first.member_id, {first.member_id: b"A"})
@@ -49,7 +49,7 @@ def test_a_static_member_with_another_protocol_sets_off_a_rebalance():
     assert back.protocol == "sticky"
 
 
-def test_the_predecessor_that_waits_is_fenced():
+def test_the_waiting_request_of_a_replaced_static_member_is_fenced():
     hall = Hall()
     members = hall.stable("x", "y")
     waiting = hall.joins("a", instance="i")
@@ -61,7 +61,7 @@ def test_the_predecessor_that_waits_is_fenced():
     assert len([member for member in hall.group.members.values() if member.instance_id == "i"]) == 1
 
 
-def test_a_static_member_that_restarts_in_the_midst_begins_the_rebalance_anew():
+def test_a_static_member_that_restarts_during_a_rebalance_begins_it_again():
     hall = Hall()
     first = joined(hall.joins("a", instance="i"))
     waiting_for_sync = hall.state

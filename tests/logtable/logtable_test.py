@@ -1,4 +1,4 @@
-"""The log as a table, without Spark: the golden directories beside what Apache Kafka's tools and consumers said."""
+"""The log as a table, without Spark: golden directories compared with the output of Kafka's tools and consumers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def as_consumer_saw(row: Mapping[str, Any]) -> tuple[Any, ...]:
     headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
     millis = -1 if row["timestamp"] is None else round(row["timestamp"].timestamp() * 1000)
     kind = row["timestampType"] + 1
-    millis = millis if kind else 0  # what that consumer made of none
+    millis = millis if kind else 0  # what that consumer printed without a timestamp
     return (row["partition"], row["offset"], millis, kind, row["key"], row["value"], headers, row["leaderEpoch"])
 
 
@@ -63,7 +63,7 @@ def test_an_isolation_level_shows_what_its_consumer_saw(
     found = golden(case)
     expected = sorted(tuple(record) for record in found.records(file))
     seen = sorted(as_consumer_saw(row) for row in rows(found.directory, topic=topic, isolation=isolation))
-    if expected[0][0] is None:  # there is one partition, and consumers did not tell epochs then
+    if expected[0][0] is None:  # there is one partition, and consumers did not print epochs then
         seen = [(None, *row[1:-1], None) for row in seen]
     assert len(seen) == len(expected)
     assert seen == expected
@@ -77,7 +77,7 @@ BATCH = re.compile(
 
 @pytest.mark.parametrize("case", ["records", "segments", "transactions", "compacted", "unclean", "consumer-offsets"])
 def test_everything_in_the_files_is_what_the_dump_tool_printed(golden: Callable, case: str) -> None:
-    """Batch by batch, with what each says of itself; a batch that the cleaner emptied has no rows."""
+    """Batch by batch, with the fields of its header; a batch that the cleaner emptied has no rows."""
     found = golden(case)
     file, printed = "", {}
     for line in found.dump().splitlines():
@@ -98,8 +98,8 @@ def test_everything_in_the_files_is_what_the_dump_tool_printed(golden: Callable,
     assert {at: (count, *about) for (at, about), count in seen.items() if at[0] in dumped} == printed
 
 
-def test_how_transactions_ended_is_told(golden: Callable) -> None:
-    """What read_committed leaves out is aborted, or open and what comes behind it."""
+def test_the_outcome_of_transactions_is_shown(golden: Callable) -> None:
+    """read_committed leaves out aborted records, and everything from the first open transaction on."""
     found = golden("transactions")
     everything = rows(found.directory, topic="txn")
     committed = {(record.partition, record.offset) for record in found.records("txn.committed")}
@@ -153,22 +153,22 @@ def test_a_transaction_may_end_in_a_later_segment(tmp_path: Path) -> None:
     assert [row["offset"] for row in rows(tmp_path, isolation="read_uncommitted")] == [0, 1, 2, 3, 6]
 
 
-def test_a_batch_that_was_cut_by_a_crash_is_the_end(tmp_path: Path) -> None:
+def test_a_batch_cut_by_a_crash_ends_the_log(tmp_path: Path) -> None:
     path = write(tmp_path, 0, in_transaction(0), in_transaction(1)[:-1])
     assert [row["offset"] for row in rows(tmp_path)] == [0]
-    path.write_bytes(in_transaction(0) + bytes(5000))  # room that was reserved
+    path.write_bytes(in_transaction(0) + bytes(5000))  # space that was reserved
     assert [row["offset"] for row in rows(tmp_path)] == [0]
     path.write_bytes(in_transaction(0) + in_transaction(1)[:-1])
     write(tmp_path, 2, in_transaction(2))
-    with pytest.raises(CorruptLog, match=r"0\.log at position \d+: \d+ bytes are no whole batch.*copy it again"):
+    with pytest.raises(CorruptLog, match=r"0\.log at position \d+: \d+ bytes are not a whole batch.*copy it again"):
         rows(tmp_path)
     assert [row["offset"] for row in rows(tmp_path, onCorrupt="skip")] == [0, 2]
 
 
-def test_a_damaged_batch_is_named_or_left_out(tmp_path: Path) -> None:
+def test_a_damaged_batch_is_reported_or_skipped(tmp_path: Path) -> None:
     bad_sum, bad_records, huge = in_transaction(1), in_transaction(2), in_transaction(4)
     bad_sum[-1] ^= 1
-    bad_records[HEADER_SIZE] = 0x7E  # a record that is longer than its batch, under a checksum that says so
+    bad_records[HEADER_SIZE] = 0x7E  # a record that is longer than its batch, with a matching checksum
     seal_crc(bad_records, 0, len(bad_records))
     path = write(tmp_path, 0, in_transaction(0), bad_sum, bad_records, in_transaction(3))
     with pytest.raises(CorruptLog, match="the batch at offset 1 does not match its checksum"):
@@ -199,7 +199,7 @@ def test_a_damaged_batch_is_named_or_left_out(tmp_path: Path) -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_options_that_cannot_be_right_are_refused_by_name(tmp_path: Path, options: dict[str, str], text: str) -> None:
+def test_invalid_options_are_refused_by_name(tmp_path: Path, options: dict[str, str], text: str) -> None:
     write(tmp_path, 0, in_transaction(0))
     (tmp_path / "t-0" / "x").mkdir()
     given = {"path": str(tmp_path), **{key: value.replace("{}", str(tmp_path)) for key, value in options.items()}}
@@ -216,7 +216,7 @@ def test_a_partition_alone_and_several_directories_can_be_named(golden: Callable
     assert {row["topic"] for row in rows(f"{directory},{tmp_path}", partition="0", topic="t,txn")} == {"t", "txn"}
 
 
-def test_a_segment_that_went_away_meanwhile_is_named(tmp_path: Path) -> None:
+def test_a_segment_removed_during_the_query_is_reported(tmp_path: Path) -> None:
     path = write(tmp_path, 0, in_transaction(0))
     (segment,) = segments_of(log_options({"path": str(tmp_path)}))
     path.rename(path.with_name(path.name + ".deleted"))
@@ -227,9 +227,7 @@ def test_a_segment_that_went_away_meanwhile_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["records", "transactions", "format-0.9.0", "format-0.10.0"])
-def test_bytes_that_were_changed_at_random_are_told_by_name_or_left_out(
-    golden: Callable, case: str, tmp_path: Path
-) -> None:
+def test_bytes_changed_at_random_are_reported_or_skipped(golden: Callable, case: str, tmp_path: Path) -> None:
     chance = random.Random(case)
     source = next(path for path in sorted(golden(case).directory.glob("*-0/*.log")) if path.stat().st_size > 500)
     good = source.read_bytes()
@@ -250,7 +248,7 @@ def test_bytes_that_were_changed_at_random_are_told_by_name_or_left_out(
 
 @pytest.mark.parametrize("case", ["transactions", "format-0.9.0", "format-0.10.0"])
 @pytest.mark.parametrize("offset", [2**63 - 1, -1, -(2**63)])
-def test_impossible_offsets_are_told(golden: Callable, case: str, offset: int, tmp_path: Path) -> None:
+def test_impossible_offsets_are_reported(golden: Callable, case: str, offset: int, tmp_path: Path) -> None:
     """The checksum does not cover them."""
     source = next(path for path in sorted(golden(case).directory.glob("*-0/*.log")) if path.stat().st_size > 500)
     bad = bytearray(source.read_bytes())
@@ -262,7 +260,7 @@ def test_impossible_offsets_are_told(golden: Callable, case: str, offset: int, t
 
 
 @pytest.mark.parametrize("case", ["format-0.9.0", "format-0.10.0"])
-def test_messages_of_old_formats_are_checked_too(golden: Callable, case: str, tmp_path: Path) -> None:
+def test_messages_of_old_formats_are_also_checked(golden: Callable, case: str, tmp_path: Path) -> None:
     source = next(path for path in sorted(golden(case).directory.glob("*-0/*.log")) if path.stat().st_size > 500)
     bad = bytearray(source.read_bytes())
     size = 12 + int.from_bytes(bad[8:12], "big")

@@ -64,7 +64,7 @@ def test_whatever_is_seen_how_often_every_batch_counts_once(seen: list[tuple[int
     assert figures.rows_out == sum(one["observedMetrics"][METRICS]["rows_out"] for one in wanted)
 
 
-def test_the_line_says_what_there_is_to_say() -> None:
+def test_the_line_leaves_out_counts_of_zero() -> None:
     plain = StepProgress("price", "exactly once", 2, 9000, 7, rows_per_s=40.4, lag=3)
     assert plain.line() == "price: 2 batches · 9,000 read · 7 written · 40 rows/s · lag 3"
     assert plain._replace(retries=1, waiting=2, dead=3).line().endswith("lag 3 · 1 retried · 2 waiting · 3 dead")

@@ -87,7 +87,7 @@ def test_a_function_returns_values_records_several_or_nothing() -> None:
         (b"k0", b"bytes"), (b"k1", "täxt".encode()), (b"k3", None), (b"other", b"v"), (b"k5", b"one"), (None, b"two"),
     ]  # fmt: skip
     assert {row["topic"] for row in rows} == {"priced"}
-    assert headers(rows[0]) == (("own", b"1"),), "headers of the application go on"
+    assert headers(rows[0]) == (("own", b"1"),), "headers of the application are kept"
     assert headers(rows[3]) == (("h", b"1"),)
 
 
@@ -125,7 +125,7 @@ def test_levels_are_climbed_and_the_origin_stays() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["retry_topic-attempts", "kafka_dlt-original-topic", "x"]), st.binary())))
-def test_whatever_headers_say_no_record_is_tried_for_ever(found: list[tuple[str, bytes]]) -> None:
+def test_with_any_headers_no_record_is_retried_for_ever(found: list[tuple[str, bytes]]) -> None:
     for level, topic in enumerate(["orders", "orders.shop.retry-1", "orders.shop.retry-2"], start=1):
         (row,) = route(map_rows(fails), batch(b"v", topic=topic, headers=found))
         assert row["topic"] == (f"orders.shop.retry-{level}" if level < 3 else "orders.shop.dead")
@@ -153,7 +153,7 @@ def test_poison_goes_to_the_dead_letters_at_once(function: Any, kind: str) -> No
     assert failure.message
 
 
-def test_a_function_says_itself_what_is_poison() -> None:
+def test_a_function_can_raise_poison() -> None:
     def judge(record: Record) -> bytes:
         raise Poison("no such customer")
 
@@ -197,7 +197,7 @@ def test_a_batch_function_may_change_the_number_of_rows() -> None:
 
 
 def test_functions_see_null_where_there_are_no_headers_and_spark_gets_no_null_list() -> None:
-    """Spark fills the offsets of all null lists of a batch anew for each row."""
+    """For each row Spark fills the offsets of all null lists of a batch again."""
     seen: list[Any] = []
 
     def copy(found: pa.RecordBatch) -> Any:
@@ -213,7 +213,7 @@ def test_functions_see_null_where_there_are_no_headers_and_spark_gets_no_null_li
     assert [row["headers"] for row in route(keeps, mixed.slice(1))] == own[1:]
 
 
-def test_a_null_list_may_have_something_behind_it() -> None:
+def test_a_null_list_may_have_a_length() -> None:
     pairs = pa.array([{"key": "h", "value": b"1"}] * 2, HEADERS_TYPE.value_type)
     mask = pa.array([True, False])
     by_hand = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pairs, type=HEADERS_TYPE, mask=mask)
@@ -240,7 +240,7 @@ def test_marks_for_other_rows_than_it_got_are_no_result() -> None:
 
 
 @pytest.mark.parametrize("result", [7, {"v": ["a"]}, {"value": [1.5]}, {"value": ["a"], "_error": [3]}])
-def test_what_is_no_batch_fails_every_row(result: Any) -> None:
+def test_a_result_that_is_not_a_batch_fails_every_row(result: Any) -> None:
     rows = route(map_batches(lambda found: result), batch(b"x", b"y"))
     assert [row["topic"] for row in rows] == ["orders.shop.dead"] * 2
 
@@ -260,7 +260,7 @@ def test_a_record_too_large_or_without_what_is_required_is_found_in_a_batch() ->
 
 
 def frame_rows(*rows: dict[str, Any]) -> pa.RecordBatch:
-    """What a DataFrame step hands on: what it made, and each row's record as it was read."""
+    """The rows of a DataFrame step: what it made, and each row's record as it was read."""
     source = batch(*(b"raw%d" % n for n in range(len(rows))))
     struct = pa.StructArray.from_arrays(source.columns, fields=list(source.schema))
     made = pa.RecordBatch.from_pylist(list(rows))
@@ -294,7 +294,7 @@ def test_the_headers_are_those_of_spring() -> None:
     assert all(trails.is_ours(name, Names()) for name in names)
 
 
-def test_rows_that_change_tasks_behind_the_function_keep_what_they_were_made_of() -> None:
+def test_rows_that_change_tasks_after_the_function_keep_their_origin() -> None:
     """Of rows that a function made it is enough to know the batch: all of it is written together."""
     answers: list[Any] = [b"a", [b"b", b"c"], None]
 

@@ -1,4 +1,4 @@
-"""A pipeline that runs counts its batches, also while nothing asks for the figures.
+"""A running pipeline counts its batches, also while no caller reads the figures.
 
 Spark's part is played by the test: a frame that starts a query, and a query that keeps the progress of a few batches.
 """

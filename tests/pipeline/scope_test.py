@@ -17,7 +17,7 @@ from ottla.pipeline.scope import Scope, unit, with_offsets
         ("partition", "auto", False, True, {}, "rows change tasks"),
         ("partition", "auto", True, True, {"minPartitions": "9"}, "minPartitions splits partitions"),
         ("partition", "auto", True, True, {"MaxRecordsPerPartition": "9"}, "MaxRecordsPerPartition splits"),
-        ("partition", "false", True, True, {}, "the step says so"),
+        ("partition", "false", True, True, {}, "the step turns it off"),
         ("off", "auto", True, True, {}, "no transaction"),
     ],
 )
@@ -30,7 +30,7 @@ def test_where_offsets_are_in_the_transaction(
     assert (found.mode, found.reason) == (mode, "why")
 
 
-def test_what_people_are_told() -> None:
+def test_the_guarantee_in_words() -> None:
     assert (unit("batch", offsets=True), unit("auto", offsets=False)) == ("batch, with offsets", "auto")
     assert Scope("partition", "why", offsets=True).guarantee == "exactly once by partition, with offsets: why"
     assert Scope("batch", "why").guarantee == "exactly once by batch: why"

@@ -28,7 +28,7 @@ def step(**arguments: Any) -> Any:
     return pipeline(one={"source": "orders", "to": "priced", **arguments}).steps[0]
 
 
-def test_a_step_with_retries_reads_its_retry_topics_too() -> None:
+def test_a_step_with_retries_also_reads_its_retry_topics() -> None:
     found = step(retries=["30s", "5m"])
     assert found.places == {
         "orders": TopicPosition("orders", 0),
@@ -82,7 +82,7 @@ def test_the_source_of_a_step_waits_for_no_more_than_the_delays() -> None:
         ({"retries": "30s"}, "delays are a list"),
         ({"retries": ["0s"]}, "fail again at once"),
         ({"retries": ["-1s"]}, "is not"),
-        ({"retry_on": [ValueError]}, "say nothing without"),
+        ({"retry_on": [ValueError]}, "have no effect without"),
         ({"retries": RetryPolicy.growing(5)}, "use RetryPolicy.fixed"),
         ({"retries": RetryPolicy.fixed(["1s"]), "dead": "x"}, "in the policy"),
         ({"required": ["headers"]}, "key and value, not headers"),
@@ -91,9 +91,9 @@ def test_the_source_of_a_step_waits_for_no_more_than_the_delays() -> None:
         ({"offsets_in_transaction": "yes"}, "offsets_in_transaction must be one of"),
         ({"output_mode": "update"}, "append or complete"),
         ({"partitions": 0}, "at least 1"),
-        ({"options": {"Subscribe": "x"}}, "the option Subscribe is the pipeline's own"),
-        ({"options": {"kafka.acks": "1"}}, "Kafka's settings are those of Pipeline"),
-        ({"source": ["a", "a.shop.retry-1"], "retries": ["1s"]}, "name of another one's retry topic"),
+        ({"options": {"Subscribe": "x"}}, "the pipeline sets the option Subscribe itself"),
+        ({"options": {"kafka.acks": "1"}}, "for Kafka's settings Pipeline"),
+        ({"source": ["a", "a.shop.retry-1"], "retries": ["1s"]}, "name of another's retry topic"),
     ],
 )
 def test_steps_that_cannot_work_are_refused(arguments: dict[str, Any], text: str) -> None:
@@ -106,7 +106,7 @@ def test_steps_that_cannot_work_together_are_refused() -> None:
     found = pipeline(a=one)
     with pytest.raises(BadPipeline, match="two steps are called a"):
         found.step("x", to="y", name="a")(lambda frame: frame)
-    with pytest.raises(BadPipeline, match="both read orders, and retries of one"):
+    with pytest.raises(BadPipeline, match="both read orders, and both would get retries of one"):
         found.step("orders", to="y", name="b", retries=["1s"])(lambda frame: frame)
     assert len(found.steps) == 1
     with pytest.raises(BadPipeline, match="no step"):
@@ -162,7 +162,7 @@ def test_the_topics_that_are_needed() -> None:
     assert int(retry.configs["max.message.bytes"]) > 5_000_000
 
 
-def test_what_never_succeeds_is_not_retried() -> None:
+def test_hopeless_errors_are_not_retried() -> None:
     policy = step(retries=["1s"], abort_on=[KeyError]).policy
     assert policy is not None
     for error in (Poison("x"), UnicodeDecodeError("utf-8", b"x", 0, 1, "x"), KeyError(1)):
@@ -178,7 +178,7 @@ def test_triggers() -> None:
             trigger_of(text)
 
 
-def test_the_reason_of_a_failure_is_the_last_thing_that_we_said() -> None:
+def test_the_reason_of_a_failure_is_the_last_error_of_ours() -> None:
     text = (
         "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\nTraceback (most recent call last):\n"
         "ValueError: inner\nottla.spark.errors.DataLoss: t-0 is gone. Set failOnDataLoss\n  at org.apache.spark"

@@ -98,7 +98,7 @@ def test_the_alarm_is_the_earliest_deadline() -> None:
     assert clock.alarm_ns <= 1_020_000_000
 
 
-def test_abandoned_operations_are_swept_from_a_key_nobody_checks() -> None:
+def test_abandoned_operations_are_swept_from_an_unchecked_key() -> None:
     purgatory = Purgatory(HandClock())
     for _ in range(3 * PURGE_INTERVAL):
         waiting = Waiting()

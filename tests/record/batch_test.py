@@ -1,4 +1,4 @@
-"""Batches v2: bytes against an independent reading of the layout, and every way a record can lie."""
+"""Batches v2: bytes against an independent reading of the layout, and every inconsistency of a record."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_back(batch: bytearray) -> list[Record]:
 
 
 class Slow:
-    """The format read byte by byte, written after the specification and not after the code."""
+    """Reads the format byte by byte, written from the specification and not from the code."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.pos = data, 0
@@ -88,7 +88,7 @@ class Slow:
 
 @pytest.mark.slow
 @given(record_lists(base_offset=7), st.integers(-1, 1 << 40))
-def test_what_is_written_is_what_the_specification_says(records: list[Record], producer_id: int) -> None:
+def test_batches_are_encoded_as_specified(records: list[Record], producer_id: int) -> None:
     batch = bytes(encode_batch(records, base_offset=7, producer_id=producer_id, producer_epoch=3, base_sequence=9))
     fields = struct.unpack(">qiibIhiqqqhii", batch[:61])
     assert fields[0] == 7
@@ -106,7 +106,7 @@ def test_what_is_written_is_what_the_specification_says(records: list[Record], p
 @given(
     st.binary(max_size=300), NULLABLE, st.integers(-1, 1 << 62), st.integers(-1, 1 << 62), st.booleans(), st.booleans()
 )
-def test_one_record_is_written_as_many_are(
+def test_encode_one_equals_encode_batch(
     key: bytes, value: bytes | None, timestamp: int, producer_id: int, transactional: bool, control: bool
 ) -> None:
     identity = {"producer_id": producer_id, "producer_epoch": 3, "base_sequence": 0}
@@ -193,7 +193,7 @@ def test_a_damaged_batch_gives_records_or_corrupt_record(records: list[Record], 
 
 
 def simply_read(data: bytes, count: int) -> list[tuple]:
-    """(offset, timestamp, key, value, headers) by the letter of the specification, a number at a time."""
+    """(offset, timestamp, key, value, headers) as the specification defines them, one number at a time."""
     at = 0
 
     def number() -> int:
@@ -227,7 +227,7 @@ SIZES = st.sampled_from([0, 1, 5, 63, 64, 100, 8_191, 8_192])
 
 @given(st.lists(st.tuples(SIZES, SIZES, st.integers(1, 300)), min_size=1, max_size=4), st.data())
 def test_numbers_of_every_length_are_read_as_the_specification_says(sizes: list, data: st.DataObject) -> None:
-    """What is read quickly, numbers of one or two bytes, is what the slow way reads; damaged records, too."""
+    """The fast path for numbers of one or two bytes reads what the slow one reads, also of damaged records."""
     offset, records = 0, []
     for key, value, gap in sizes:
         records.append(Record(offset, 7 * offset, b"k" * key if key else None, b"v" * value, ()))
@@ -280,7 +280,7 @@ def record_bytes(delta: int, timestamp_delta: int = 0) -> bytes:
         (b"\x0e\x00\x00\x00\x01\x01\x00\x00", 1, 0, "fields end -1 bytes off"),
     ],
 )
-def test_what_a_record_may_not_say(data: bytes, count: int, last_delta: int, why: str) -> None:
+def test_invalid_records_are_refused(data: bytes, count: int, last_delta: int, why: str) -> None:
     with pytest.raises(CorruptRecord, match=why):
         read_back(batch_around(data, count, last_delta))
 
@@ -344,7 +344,7 @@ def test_header_words() -> None:
     assert header_at(encode_batch([])).last_sequence == -1
 
 
-def test_offsets_that_do_not_rise_are_our_mistake() -> None:
+def test_offsets_that_do_not_rise_are_a_programmer_error() -> None:
     with pytest.raises(AssertionError, match="does not rise"):
         encode_batch([Record(1, 0, None, b"a"), Record(1, 0, None, b"b")])
     with pytest.raises(AssertionError, match="before the last record"):

@@ -1,4 +1,4 @@
-"""Keys out of batches, and batches without some of their records."""
+"""Reading the keys of batches, and rewriting batches without some of their records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def batch_of(rows, codec: int = 0, **facts) -> tuple[bytes, list[Record]]:
 
 
 @given(ROWS, st.sampled_from([0, 1, 2, 3, 4]), st.data(), st.none() | st.integers(0, 2**50))
-def test_what_stays_is_what_it_was(rows, codec: int, data, horizon: int | None) -> None:
+def test_kept_records_are_unchanged(rows, codec: int, data, horizon: int | None) -> None:
     batch, records = batch_of(rows, codec, producer_id=7, producer_epoch=1, base_sequence=3)
     (found,) = keys_of([batch], LIMIT)
     assert [100 + delta for delta in found.deltas] == [record.offset for record in records]
@@ -47,7 +47,7 @@ def test_what_stays_is_what_it_was(rows, codec: int, data, horizon: int | None) 
     assert (after.base_offset, after.last_offset, after.last_sequence) == (
         before.base_offset, before.last_offset, before.last_sequence,
     )  # fmt: skip
-    assert keys_of([again], LIMIT), "its checksum fits"
+    assert keys_of([again], LIMIT), "its checksum does not match"
     if any(keep):
         assert after.delete_horizon_ms == horizon
         assert after.max_timestamp == max(r.timestamp for r, stays in zip(records, keep, strict=True) if stays)
@@ -72,7 +72,7 @@ def test_damage_is_named_and_never_gets_a_checksum_that_fits(rows, data) -> None
 
 
 @given(st.lists(ROWS, min_size=1, max_size=4), st.integers(1, 15), st.sampled_from([0, 1]))
-def test_an_answer_holds_so_many_records_and_says_where_it_ends(rows, limit: int, codec: int) -> None:
+def test_an_answer_holds_a_limited_number_of_keys_and_its_end_position(rows, limit: int, codec: int) -> None:
     batches = [batch_of(each, codec)[0] for each in rows]
     whole = keys_of(batches, LIMIT)
     found = [Keys([], [], []) for _ in batches]
@@ -98,7 +98,7 @@ def test_a_piece_of_an_answer(rows, start: int, end: int) -> None:
 
 
 @given(ROWS, st.data(), st.none() | st.integers(0, 2**50), st.sampled_from([0, 2]))
-def test_what_stays_may_be_named_by_offsets(rows, data, horizon: int | None, codec: int) -> None:
+def test_kept_records_may_be_given_by_offsets(rows, data, horizon: int | None, codec: int) -> None:
     batch, records = batch_of([(key, value, stamp, 1) for key, value, stamp, _ in rows], codec)
     keep = bytes(data.draw(st.lists(st.integers(0, 1), min_size=len(records), max_size=len(records))))
     offsets = array("q", (record.offset for record, stays in zip(records, keep, strict=True) if stays))
@@ -106,7 +106,7 @@ def test_what_stays_may_be_named_by_offsets(rows, data, horizon: int | None, cod
 
 
 @given(st.dictionaries(st.integers(0, 2**63 - 1), st.booleans()))
-def test_offsets_rise_and_tombstones_are_told_apart(latest: dict[int, bool]) -> None:
+def test_offsets_rise_and_tombstones_are_distinguished(latest: dict[int, bool]) -> None:
     packed = array("q", (~offset if tombstone else offset for offset, tombstone in latest.items())).tobytes()
     alive, tombstones = (list(memoryview(each).cast("q")) for each in sorted_offsets(packed))
     assert alive == sorted(latest)
@@ -116,7 +116,7 @@ def test_offsets_rise_and_tombstones_are_told_apart(latest: dict[int, bool]) -> 
 @pytest.mark.parametrize("horizon", [None, 2**63 - 1, 2**62])
 @pytest.mark.parametrize("delta", [2**63 - 1, -(2**63)])
 def test_a_timestamp_beyond_64_bits_does_not_end_compaction(delta: int, horizon: int | None) -> None:
-    """Only headers are looked at in a topic that was not compacted when the record came."""
+    """In a topic that was not compacted when the record was produced, only headers were checked."""
     body = b"\0" + encode_varint(delta) + b"\0\2k\1\0"
     batch = bytearray(encode_batch([Record(0, 2**41, b"k", b"v")])[:HEADER_SIZE]) + encode_varint(len(body)) + body
     put_header(batch, header_at(batch)._replace(batch_length=len(batch) - 12))

@@ -1,4 +1,4 @@
-"""Codecs both ways, against Apache Kafka's framings, and bombs that must not go off."""
+"""Codecs both ways, against Apache Kafka's framings, and decompression bombs that must be refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def bombs() -> dict[str, tuple[int, bytes]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(bombs()))
-def test_bombs_do_not_go_off(name: str) -> None:
+def test_decompression_bombs_are_refused(name: str) -> None:
     codec, packed = bombs()[name]
 
     def unpack() -> None:
@@ -107,11 +107,11 @@ def test_damaged_bytes_expand_or_are_refused(codec: int, content: bytes, data: s
         (4, b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", 1 << 60) + b"\x01\x00\x00", "zstd: "),
         # A window descriptor of 2^31 bytes.
         (4, b"\x28\xb5\x2f\xfd\x00\xa8\x0b\x00\x00\x00", "zstd: "),
-        # A dictionary that nobody has.
+        # An unknown dictionary.
         (4, b"\x28\xb5\x2f\xfd\x21\x07\x03\x19\x00\x00abc", "zstd: "),
     ],
 )
-def test_what_a_codec_may_not_say(codec: int, packed: bytes, why: str) -> None:
+def test_invalid_compressed_bytes_are_refused(codec: int, packed: bytes, why: str) -> None:
     with pytest.raises(CorruptRecord, match=why):
         decompress(codec, packed, LIMIT)
 
@@ -136,7 +136,7 @@ def test_several_gzip_members_are_one_stream() -> None:
 
 
 @pytest.mark.parametrize("behind", [b"\0" * 8, b"\0", b"rest", b"\x1f", b"\0\0rest"])
-def test_padding_behind_the_last_gzip_member_is_passed_over(behind: bytes) -> None:
+def test_padding_after_the_last_gzip_member_is_ignored(behind: bytes) -> None:
     """As Java, librdkafka and, where it is zeros, Python's own gzip do."""
     packed = gzip.compress(b"ab") + gzip.compress(b"cd")
     assert decompress(1, packed + behind, 4) == b"abcd"
@@ -153,7 +153,7 @@ SKIPPABLE = [
 
 @pytest.mark.parametrize("skipped", SKIPPABLE)
 def test_frames_that_zstd_decoders_skip_are_skipped(skipped: bytes) -> None:
-    """pzstd and the seekable format write them; Java's binding and librdkafka's library pass over them."""
+    """pzstd and the seekable format write them; Java's binding and librdkafka's library skip them."""
     frames = [zstandard.compress(b"ab"), zstandard.compress(b"cd" * 1_000)]
     whole = b"ab" + b"cd" * 1_000
     for parts in ([skipped, *frames], [*frames, skipped], [frames[0], skipped, frames[1]], [skipped, skipped, *frames]):

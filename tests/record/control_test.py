@@ -54,7 +54,7 @@ def test_short_and_negative(key: bytes | None, value: bytes | None, why: str) ->
 
 
 def test_batches_are_kafkas_to_the_byte(golden) -> None:
-    """Every marker that Apache Kafka wrote, made again from what it says."""
+    """Every marker that Apache Kafka wrote, rebuilt from its fields."""
     compared = 0
     for path in sorted(golden("transactions").directory.glob("txn-*/*.log")):
         view, pos = memoryview(path.read_bytes()), 0

@@ -1,4 +1,4 @@
-"""Batches to message sets and back: as Apache Kafka converts them, and whatever there is."""
+"""Batches to message sets and back: as Apache Kafka converts them, and for arbitrary input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def up(message_set: bytes, codec: int) -> bytearray:
 
 
 @pytest.mark.parametrize(("name", "magic"), [("format-0.9.0", 0), ("format-0.10.0", 1)])
-def test_a_batch_goes_down_as_apache_kafka_takes_it_down(golden, name: str, magic: int) -> None:
+def test_batches_are_converted_down_as_kafka_does(golden, name: str, magic: int) -> None:
     """The same records, plain messages to the byte; how many a wrapper holds was its client's choice."""
     theirs, ours = log_of(golden, name), down(log_of(golden, "format-2.8"), magic)
     assert flat(ours) == flat(theirs)
@@ -51,7 +51,7 @@ def test_a_batch_goes_down_as_apache_kafka_takes_it_down(golden, name: str, magi
 
 
 @pytest.mark.parametrize("name", ["format-0.9.0", "format-0.10.0"])
-def test_what_an_old_broker_wrote_goes_up_and_reads_the_same(golden, name: str) -> None:
+def test_logs_of_old_brokers_are_converted_up_with_the_same_records(golden, name: str) -> None:
     found = list(records_of(up(log_of(golden, name), 4), max_bytes=LIMIT))
     expected = list(golden(name).records())
     assert [(r.key, r.value) for r in found] == [(r.key, r.value) for r in expected]
@@ -60,7 +60,7 @@ def test_what_an_old_broker_wrote_goes_up_and_reads_the_same(golden, name: str) 
 
 
 @pytest.mark.parametrize("name", ["format-0.9.0", "format-0.10.0"])
-def test_what_is_old_enough_stays_as_it_is_and_v1_goes_to_v0(golden, name: str) -> None:
+def test_entries_of_the_same_format_stay_and_v1_becomes_v0(golden, name: str) -> None:
     content = log_of(golden, name)
     assert down(content, 1) == content
     assert flat(down(content, 0)) == [(offset, -1, key, value) for offset, _, key, value in flat(content)]
@@ -75,7 +75,7 @@ RECORDS = st.lists(
 
 
 @given(RECORDS, st.sampled_from([0, 1, 2, 3]), st.sampled_from([0, 1]), st.booleans(), st.integers(0, 2**50))
-def test_down_and_up_again_keeps_what_there_is(rows, codec: int, magic: int, append_time: bool, base: int) -> None:
+def test_converting_down_and_up_keeps_the_records(rows, codec: int, magic: int, append_time: bool, base: int) -> None:
     records = [Record(base + 2 * n, stamp, key, value, (("h", b"x"),)) for n, (key, value, stamp) in enumerate(rows)]
     batch = encode_batch(records, base_offset=base, codec=codec, timestamp_type=int(append_time))
     stamps = [record.timestamp for record in records_of(batch, max_bytes=LIMIT)]
@@ -86,7 +86,7 @@ def test_down_and_up_again_keeps_what_there_is(rows, codec: int, magic: int, app
     ]
     assert flat(message_set) == expected
     if append_time and magic:
-        return  # no producer may send that
+        return  # producers must not send that
     again = records_of(up(message_set, codec), max_bytes=LIMIT)
     assert [(r.offset, r.timestamp, r.key, r.value) for r in again] == [(n, *row[1:]) for n, row in enumerate(expected)]
 
@@ -111,11 +111,11 @@ def test_a_log_of_several_formats_goes_down_as_one(pieces, data) -> None:
     assert seen == expected[: len(seen)]
 
 
-def test_plain_messages_below_the_offset_that_was_asked_for_are_left_out() -> None:
+def test_plain_messages_below_the_requested_offset_are_left_out() -> None:
     batch = encode_batch([Record(n, 5, None, b"v") for n in range(5)])
     assert [m.offset for m in entries(down(batch, 1, 3))] == [3, 4]
     packed = encode_batch([Record(n, 5, None, b"v") for n in range(5)], codec=1)
-    assert len(flat(down(packed, 1, 3))) == 5, "a wrapper goes whole"
+    assert len(flat(down(packed, 1, 3))) == 5, "a wrapper is returned whole"
 
 
 def test_records_of_another_format_are_counted() -> None:
@@ -127,14 +127,14 @@ def test_records_of_another_format_are_counted() -> None:
         assert for_old_reader(memoryview(content), 0, 0, LIMIT).converted == 10
 
 
-def test_control_records_and_empty_batches_do_not_exist_below() -> None:
+def test_old_formats_have_no_control_records_or_empty_batches() -> None:
     control = encode_batch([Record(7, 5, b"\0\0\0\1", b"")], base_offset=7, control=True, producer_id=1)
     assert for_old_reader(memoryview(control), 1, 7, LIMIT) == (b"", 8, 0)
     empty = encode_batch([], base_offset=3, last_offset_delta=4)
     assert for_old_reader(memoryview(empty), 0, 3, LIMIT) == (b"", 8, 0)
 
 
-def test_zstd_does_not_go_down_and_ends_the_set() -> None:
+def test_zstd_is_not_converted_down_and_ends_the_set() -> None:
     packed = bytes(encode_batch([Record(1, 5, None, b"v")], base_offset=1, codec=4))
     with pytest.raises(ApiError, match="zstd") as caught:
         down(packed, 1)
@@ -159,7 +159,7 @@ def test_damage_gets_no_new_checksum(magic: int) -> None:
         down(bytes(8) + (-12).to_bytes(4, "big", signed=True) + bytes(50), magic)
 
 
-def test_what_expands_is_bounded() -> None:
+def test_expanded_bytes_are_bounded() -> None:
     bomb = encode_batch([Record(0, 5, None, bytes(30_000_000))], codec=1)
     with pytest.raises(ExpandsTooFar):
         down(bomb, 1)
@@ -176,7 +176,7 @@ def test_the_number_of_records_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @given(st.binary(max_size=200), st.sampled_from([0, 1]))
-def test_whatever_is_there_is_a_set_or_a_typed_error(data: bytes, magic: int) -> None:
+def test_arbitrary_bytes_are_a_set_or_a_typed_error(data: bytes, magic: int) -> None:
     try:
         found = down(data, magic)
     except ApiError:

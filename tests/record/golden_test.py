@@ -87,7 +87,7 @@ def test_checksums_and_bytes(golden: Callable, case: str) -> None:
     for _, header, batch in batches(golden(case).directory):
         assert crc_ok(batch, 0, len(batch))
         if header.is_append_time or (case == "compacted" and header.delete_horizon_ms is None):
-            continue  # the producer's timestamps are gone; the cleaner keeps a base that no record has any more
+            continue  # the producer's timestamps are lost; the cleaner keeps a base that no record has any more
         seen += 1
         again = encode_batch(
             records_of(batch, 0, max_bytes=BIG),
@@ -117,7 +117,7 @@ def expanded(batch: bytearray | memoryview) -> bytes:
 
 
 def test_append_time_is_stamped_as_kafka_does(golden: Callable) -> None:
-    """The broker of `append-time` got CreateTime batches: take its stamp away, stamp again, get its bytes."""
+    """The broker of `append-time` got CreateTime batches: removing its stamp and stamping again gives its bytes."""
     for path in golden("records").directory.glob("append-time-0/*.log"):
         log = path.read_bytes()
         for pos, header in batches_of(log):

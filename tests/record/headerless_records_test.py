@@ -33,7 +33,7 @@ RECORDS = st.lists(
 
 
 def with_headers(count: int, claimed: int | None = None) -> bytes:
-    """A batch in gzip of one record with `count` empty headers, which says that it has `claimed`."""
+    """A gzip batch of one record with `count` empty headers, whose header count is `claimed`."""
     body = b"\0\0\0\2k\1" + encode_varint(count if claimed is None else claimed) + b"\0\1" * count
     batch = bytearray(encode_batch([Record(0, NOW, b"k", b"v")])[:HEADER_SIZE])
     batch += gzip.compress(encode_varint(len(body)) + body)
@@ -43,7 +43,7 @@ def with_headers(count: int, claimed: int | None = None) -> bytes:
 
 
 @given(RECORDS, st.integers(0, 4), st.integers(0, 1))
-def test_they_are_the_records_of_the_batch(found: list[Record], codec: int, kind: int) -> None:
+def test_headerless_records_equal_the_records(found: list[Record], codec: int, kind: int) -> None:
     found = [each._replace(offset=at) for at, each in enumerate(found)]
     batch = bytes(encode_batch(found, codec=codec, timestamp_type=kind))
     lean = list(lean_records_of(batch, max_bytes=1 << 20))
@@ -85,4 +85,4 @@ def test_a_record_of_a_compressed_batch_may_be_as_large_as_the_topic_says(codec:
         with pytest.raises(RecordTooLarge):
             list(lean_records_of(batch, max_bytes=1 << 20, record_max=size - 1))
     else:
-        assert found is None, "max.message.bytes is the bound of what is not compressed"
+        assert found is None, "the limit holds for compressed batches only"

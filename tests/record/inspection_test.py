@@ -1,4 +1,4 @@
-"""Produced batches, record by record: what each rule refuses, at which record, and that nothing else is refused."""
+"""Produced batches, record by record: what each rule refuses, at which record, and that it refuses nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAX, KEYED = RecordRules(False, NOW, FOREVER, FOREVER), RecordRules(True, NOW, F
 
 
 def lying(records: list[Record], codec: int = 0, **changes: int) -> bytes:
-    """A batch whose header says something else than its records, under a checksum that fits."""
+    """A batch whose header contradicts its records, with a matching checksum."""
     batch = encode_batch(records, codec=codec)
     put_header(batch, header_at(batch)._replace(**changes))
     seal_crc(batch, 0, len(batch))
@@ -51,7 +51,7 @@ def test_recompression_changes_the_codec_and_nothing_else(source: int, target: i
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_a_good_batch_is_fine_as_it_is(codec: int) -> None:
+def test_a_valid_batch_passes_unchanged(codec: int) -> None:
     good = bytes(encode_batch(RECORDS, codec=codec))
     assert inspect(good, KEYED) is None
     assert prepared(good, KEYED, None) is None
@@ -90,14 +90,16 @@ def test_of_a_million_wrong_records_some_are_named() -> None:
         ([RECORDS[1], RECORDS[2]], {"base_offset": 0, "last_offset_delta": 1}),
     ],
 )
-def test_a_header_that_lies_is_an_invalid_record(records: list[Record], changes: dict[str, int], codec: int) -> None:
+def test_a_header_that_contradicts_its_records_is_refused(
+    records: list[Record], changes: dict[str, int], codec: int
+) -> None:
     found = inspect(lying(records, codec, **changes), LAX)
     assert found is not None
     assert found.code == ErrorCode.INVALID_RECORD
     assert found.message
 
 
-def test_what_expands_too_far_or_not_at_all_is_corrupt() -> None:
+def test_a_batch_that_expands_too_far_or_not_at_all_is_corrupt() -> None:
     bomb = bytes(encode_batch([Record(0, NOW, b"k", bytes(100_000))], codec=1))
     assert len(bomb) < 1000
     found = inspect(bomb, KEYED, 50_000)
@@ -111,7 +113,7 @@ def test_what_expands_too_far_or_not_at_all_is_corrupt() -> None:
 
 
 def test_a_worker_expands_no_more_than_the_cleaner_can_take() -> None:
-    """A gigabyte of zeros in a megabyte: refused before it is there."""
+    """A gigabyte of zeros in a megabyte: refused before it is expanded."""
     bomb = bytes(encode_batch([Record(0, NOW, b"k", bytes(EXPANDED_MAX))], codec=4))
     found = prepared(bomb, KEYED, None)
     assert isinstance(found, Refusal)

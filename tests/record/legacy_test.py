@@ -1,4 +1,4 @@
-"""Message formats v0 and v1: damage is named. What they look like is in `golden_test` and `oracle_test`."""
+"""Message formats v0 and v1: damage has a named error. `golden_test` and `oracle_test` check valid messages."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_an_empty_wrapper_has_no_messages() -> None:
         (struct.pack(">qiIbbii", 0, 16, 0, 0, 0, -1, -1) + b"ab", "end 2 bytes before"),
     ],
 )
-def test_what_a_message_may_not_say(data: bytes, why: str) -> None:
+def test_invalid_messages_are_refused(data: bytes, why: str) -> None:
     with pytest.raises(CorruptRecord, match=why):
         legacy.message_at(data, 0)
 
 
 def _gzip(data: bytes) -> bytes:
-    """The same bytes at any time, as they are in the names of tests."""
+    """The same bytes at any time, because they are part of test names."""
     return gzip.compress(data, mtime=0)
 
 
@@ -84,7 +84,7 @@ def _gzip(data: bytes) -> bytes:
         (b"", 5, "no codec 5"),
     ],
 )
-def test_what_a_wrapper_may_not_hold(value: bytes | None, codec: int, why: str) -> None:
+def test_invalid_wrappers_are_refused(value: bytes | None, codec: int, why: str) -> None:
     wrapper = legacy.message_at(message(1, value, codec=codec), 0)
     with pytest.raises(CorruptRecord, match=why):
         list(legacy.messages_in(wrapper, 1000))
@@ -100,7 +100,7 @@ def test_any_bytes_are_messages_or_corrupt(junk: bytes, magic: int) -> None:
 
 
 @given(st.binary(max_size=200), st.booleans(), st.integers(0, 255))
-def test_a_wrong_lz4_header_checksum_is_put_right(data: bytes, with_size: bool, wrong: int) -> None:
+def test_a_wrong_lz4_header_checksum_is_corrected(data: bytes, with_size: bool, wrong: int) -> None:
     right = lz4.frame.compress(data, store_size=with_size)
     at = 14 if with_size and data else 6
     damaged = right[:at] + bytes([wrong]) + right[at + 1 :]

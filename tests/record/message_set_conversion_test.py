@@ -1,4 +1,4 @@
-"""Message sets of old clients, made into batches: against an encoder of the tests' own, and whatever else comes."""
+"""Message sets of old clients, converted to batches: against an encoder of the tests' own, and arbitrary input."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ BAD_CHECKSUM = GOOD[:-1] + b"\0"
         (message(1, b"k", b"v", timestamp=-2), ErrorCode.INVALID_TIMESTAMP),
     ],
 )
-def test_damage_has_its_error(content: bytes, code: ErrorCode) -> None:
+def test_each_kind_of_damage_has_its_error(content: bytes, code: ErrorCode) -> None:
     assert refused(content) == code
 
 
-def test_what_the_topic_does_not_take_has_its_error() -> None:
+def test_each_broken_topic_rule_has_its_error() -> None:
     assert refused(GOOD, earliest_ms=6) == ErrorCode.INVALID_TIMESTAMP
     assert refused(GOOD, latest_ms=4) == ErrorCode.INVALID_TIMESTAMP
     assert refused(message(1, None, b"v"), need_keys=True) == ErrorCode.INVALID_RECORD
@@ -124,7 +124,7 @@ def test_a_job_answers_with_the_batch_or_with_the_error() -> None:
 
 
 @given(st.binary(max_size=300), st.sampled_from([0, 1]), st.integers(0, 3))
-def test_whatever_comes_is_a_batch_or_a_typed_error(data: bytes, magic: int, codec: int) -> None:
+def test_arbitrary_bytes_are_a_batch_or_a_typed_error(data: bytes, magic: int, codec: int) -> None:
     for content in (data, message(magic, None, data, attributes=codec)):
         if not is_message_set(memoryview(content)):
             continue
@@ -137,7 +137,7 @@ def test_whatever_comes_is_a_batch_or_a_typed_error(data: bytes, magic: int, cod
 
 @given(ROWS, st.sampled_from(CODECS), st.sampled_from([0, 1]), st.data())
 def test_a_flipped_bit_never_becomes_another_record(rows, codec: int, magic: int, data) -> None:
-    """Offsets lie outside the checksum, and producers' offsets count for nothing."""
+    """Offsets are outside the checksum, and producers' offsets are ignored."""
     content = bytearray(message_set(magic, codec, rows))
     at = data.draw(st.integers(0, len(content) * 8 - 1))
     content[at // 8] ^= 1 << at % 8

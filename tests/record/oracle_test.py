@@ -23,7 +23,7 @@ RECORDS = st.lists(st.tuples(st.integers(1, 1 << 41), NULLABLE, NULLABLE, HEADER
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(RECORDS, CODECS, st.booleans(), st.integers(0, 2**31 - 100))
-def test_theirs_is_read_and_is_ours_to_the_byte(
+def test_aiokafkas_batches_are_read_and_equal_ours(
     records: list[Record], codec: int, transactional: bool, sequence: int
 ) -> None:
     builder = DefaultRecordBatchBuilder(2, codec, int(transactional), 77, 3, sequence, 1 << 20)
@@ -50,7 +50,7 @@ def test_theirs_is_read_and_is_ours_to_the_byte(
 
 @settings(max_examples=60)
 @given(RECORDS, CODECS, st.integers(0, 1 << 40))
-def test_ours_is_read_by_theirs(records: list[Record], codec: int, base_offset: int) -> None:
+def test_aiokafka_reads_our_batches(records: list[Record], codec: int, base_offset: int) -> None:
     moved = [record._replace(offset=record.offset + base_offset) for record in records]
     ours = encode_batch(moved, base_offset=base_offset, codec=codec, producer_id=5, producer_epoch=1, base_sequence=0)
     batch = DefaultRecordBatch(bytes(ours))
@@ -62,7 +62,7 @@ def test_ours_is_read_by_theirs(records: list[Record], codec: int, base_offset: 
 
 
 @pytest.mark.parametrize(("magic", "codec"), [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)])
-def test_old_message_sets_of_theirs_are_read(magic: int, codec: int) -> None:
+def test_old_message_sets_of_aiokafka_are_read(magic: int, codec: int) -> None:
     rows = [(0, 1000, b"k", b"v"), (1, 1005, None, b"w" * 300), (2, 1010, b"l", None)]
     builder = LegacyRecordBatchBuilder(magic, codec, 1 << 20)
     for offset, timestamp, key, value in rows:

@@ -1,4 +1,4 @@
-"""Old messages as batches of v2, against the records they were made of."""
+"""Old messages converted to batches of v2, against the records that they were made from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer may send: each rule broken alone gets its own code."""
+"""Validation of produced batches: each rule, broken alone, has its own code."""
 
 from __future__ import annotations
 
@@ -131,13 +131,13 @@ def test_any_damage_is_a_code_never_a_traceback(data: st.DataObject) -> None:
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("count", [5_000, 1_000_000, 2**31 - 1])
 def test_a_batch_claims_no_more_records_than_its_bytes_can_hold(codec: int, count: int) -> None:
-    """Compressed or not: offsets would jump by what is claimed."""
+    """Compressed or not: offsets would jump by the claimed count."""
     batch = bytearray(encode_batch([Record(0, 5, None, b"")], codec=codec))
     put_header(batch, header_at(batch)._replace(record_count=count, last_offset_delta=count - 1))
     seal_crc(batch, 0, len(batch))
     room = len(batch) - HEADER_SIZE
     if codec == 4 and count * 7 <= room << 15:
-        validate_produced(memoryview(batch), 0, len(batch), 5)  # so many records could be in there
+        validate_produced(memoryview(batch), 0, len(batch), 5)  # that many records are possible in these bytes
     else:
         assert verdict(memoryview(batch)) is ErrorCode.INVALID_RECORD
 

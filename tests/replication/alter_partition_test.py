@@ -122,7 +122,7 @@ def test_proposals_of_one_turn_travel_together_with_epochs(world: World) -> None
     assert members == [(1, 90), (2, 77)], "the leader's own epoch is put in by the channel"
 
 
-def test_one_request_at_a_time_and_what_gathers_goes_with_the_next(world: World) -> None:
+def test_one_request_at_a_time_carries_all_gathered_proposals(world: World) -> None:
     first, second, third = Led(0), Led(1), Led(2)
     world.propose(first)
     world.propose(second)
@@ -146,7 +146,7 @@ def test_one_request_at_a_time_and_what_gathers_goes_with_the_next(world: World)
         ErrorCode.INVALID_REQUEST,
     ],
 )
-def test_a_definite_refusal_is_told_and_not_asked_again(world: World, code: ErrorCode) -> None:
+def test_a_definite_refusal_is_reported_and_not_repeated(world: World, code: ErrorCode) -> None:
     led = Led(0)
     world.propose(led)
     world.answer((0, code))
@@ -174,7 +174,7 @@ def test_a_refused_request_is_sent_again(world: World, code: ErrorCode) -> None:
     assert len(led.told) == 1
 
 
-def test_what_is_refused_twenty_times_a_second_is_said_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repeated_refusal_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "ottla.replication")
     world.propose(Led(0))
     for code in (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH):
@@ -184,8 +184,8 @@ def test_what_is_refused_twenty_times_a_second_is_said_once(world: World, caplog
         record for record in caplog.records if record.thread == threading.get_ident()
     ]  # brokers of other tests live
     assert [record.getMessage().partition(": ")[2] for record in ours] == [
-        "NOT_CONTROLLER; trying again",
-        "STALE_BROKER_EPOCH; trying again",
+        "NOT_CONTROLLER; retrying every 50 ms",
+        "STALE_BROKER_EPOCH; retrying every 50 ms",
     ]
 
 
@@ -201,13 +201,13 @@ def test_no_answer_and_no_word_on_a_partition_are_asked_again(world: World) -> N
     ((_, request, _),) = world.line.sent
     assert [one.partition_index for one in request.topics[0].partitions] == [1]
     world.answer((1, ErrorCode.REQUEST_TIMED_OUT))
-    assert not second.told, "that is no word on what happened"
+    assert not second.told, "the outcome is not known"
     world.pass_ms(51)
     world.answer((1, ErrorCode.INVALID_UPDATE_VERSION))
     assert [each.error for each in second.told] == [ErrorCode.INVALID_UPDATE_VERSION]
 
 
-def test_a_new_controller_is_asked_at_once_and_the_old_ones_word_comes_too_late(world: World) -> None:
+def test_a_new_controller_gets_open_proposals_and_late_answers_are_ignored(world: World) -> None:
     led = Led(0)
     world.propose(led)
     _, _, old = world.line.sent.popleft()

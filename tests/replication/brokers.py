@@ -1,4 +1,4 @@
-"""Brokers without a cluster, whole but for that, on one simulated network, and a controller who is the test.
+"""Whole brokers without a cluster, on one simulated network; the test plays their controller.
 
 Zone: real. Every broker has its logs, handlers, fetchers and channel to the controller; requests between them travel.
 The controller is a node of the network: it sends LeaderAndIsr and StopReplica, and answers AlterPartition.
@@ -303,7 +303,7 @@ class Brokers:
         )
 
     def leader_and_isr(self, node_id: int, *tps: TopicPartition, version: int = 7, **changed: Any) -> Any:
-        """What a LeaderAndIsr about these partitions says to a broker."""
+        """A LeaderAndIsr about these partitions for a broker."""
         partition = LeaderAndIsrRequest.LeaderAndIsrPartitionState
         request = LeaderAndIsrRequest(controller_id=CONTROLLER, controller_epoch=self.controller_epoch)
         request.broker_epoch = self[node_id].core.fence.broker_epoch
@@ -323,7 +323,7 @@ class Brokers:
             setattr(request, name, value)
         return request
 
-    def tell(self, node_id: int, *tps: TopicPartition, version: int = 7, **changed: Any) -> list[ErrorCode]:
+    def send_state(self, node_id: int, *tps: TopicPartition, version: int = 7, **changed: Any) -> list[ErrorCode]:
         """LeaderAndIsr; the outcomes, [the error of the request] if it has one."""
         answer = self.order(node_id, self.leader_and_isr(node_id, *tps, version=version, **changed), version)
         assert not isinstance(answer, Failure), answer
@@ -363,13 +363,13 @@ class Brokers:
         self.ids[tp.topic] = topic_id
         self.states[tp] = PartitionState(replicas[0], 0, isr or replicas, 0, replicas, is_new=True)
         for node_id in replicas:
-            assert self.tell(node_id, tp) == [ErrorCode.NONE]
+            assert self.send_state(node_id, tp) == [ErrorCode.NONE]
         self.states[tp] = self.states[tp]._replace(is_new=False)
 
     def elect(
-        self, leader: int, isr: tuple[int, ...] | None = None, tp: TopicPartition = T0, tell: bool = True
+        self, leader: int, isr: tuple[int, ...] | None = None, tp: TopicPartition = T0, inform: bool = True
     ) -> None:
-        """A new leader epoch, told to every broker alive that has a replica."""
+        """Begin a new leader epoch, and send it to every live broker that has a replica."""
         state = self.states[tp]
         self.states[tp] = state._replace(
             leader=leader,
@@ -377,10 +377,10 @@ class Brokers:
             isr=state.isr if isr is None else isr,
             partition_epoch=state.partition_epoch + 1,
         )
-        if tell:
+        if inform:
             for node_id in state.replicas:
                 if self[node_id].machine.process is not None:
-                    assert self.tell(node_id, tp) == [ErrorCode.NONE]
+                    assert self.send_state(node_id, tp) == [ErrorCode.NONE]
 
     def same(self, *nodes: int, tp: TopicPartition = T0) -> bool:
         """Whether these brokers have the same log."""
@@ -395,7 +395,7 @@ class Brokers:
     # -- AlterPartition ----------------------------------------------------------------------------------------------
 
     def decide(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """The controller's word on proposals (KIP-497)."""
+        """Answer proposals as the controller (KIP-497)."""
         topics = []
         for topic in request.topics:
             name = next(name for name, topic_id in self.ids.items() if topic_id == topic.topic_id)

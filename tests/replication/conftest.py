@@ -20,19 +20,21 @@ class Proposals(list):
 
 
 class Replicated(Node):
-    """A broker that is told by hand who else has a replica of what it hosts."""
+    """A broker whose replicas on other brokers are set by hand."""
 
     def start(self) -> None:
         super().start()
-        self.broker._dispatch._is_alone = False  # else nobody who comes over a listener is a broker
+        self.broker._dispatch._is_alone = False  # else no connection through a listener counts as a broker's
 
     def partition(self, name: str = "t", index: int = 0) -> Partition:
         found = self.broker.hosted.find(name, index)
         assert found is not None
         return found
 
-    def tell(self, leader: int, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2), name: str = "t") -> Partition:
-        """The controller's word on partition 0 of a topic, in the next leader epoch."""
+    def send_state(
+        self, leader: int, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2), name: str = "t"
+    ) -> Partition:
+        """Apply a state of partition 0 of a topic, in the next leader epoch."""
         partition = self.partition(name)
         partition._isr_changes = self.proposals = Proposals()
         epoch = partition.leader_epoch + 1

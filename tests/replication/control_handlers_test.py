@@ -1,4 +1,4 @@
-"""LeaderAndIsr and StopReplica over a simulated network: fences, order, topics made anew, directories that fail."""
+"""LeaderAndIsr and StopReplica over a simulated network: fences, order, recreated topics, directories that fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def led(safeguards: ReplicationSafeguards | None = None, count: int = 1, **more)
     brokers.create(*range(1, count + 1))
     brokers.states[T0] = brokers.states[T0]._replace(leader_epoch=3, partition_epoch=7)
     for node_id in range(1, count + 1):
-        assert brokers.tell(node_id, T0) == [ErrorCode.NONE]
+        assert brokers.send_state(node_id, T0) == [ErrorCode.NONE]
     brokers[1].produce(b"a")
     return brokers
 
@@ -39,7 +39,7 @@ def led(safeguards: ReplicationSafeguards | None = None, count: int = 1, **more)
 def test_every_version_is_understood(version: int) -> None:
     brokers = led()
     brokers.states[T0] = brokers.states[T0]._replace(leader_epoch=4, partition_epoch=8)
-    assert brokers.tell(1, T0, version=version) == [ErrorCode.NONE]
+    assert brokers.send_state(1, T0, version=version) == [ErrorCode.NONE]
     partition = brokers[1].partition()
     assert (partition.leader_epoch, partition.partition_epoch, partition.is_leader) == (4, 8, True)
     assert partition.topic_id == TOPIC_ID, "older versions do not name it: it is what it was"
@@ -67,7 +67,7 @@ def test_every_version_stops(version: int) -> None:
     assert brokers[1].core.logs.get(T0) is None
 
 
-def test_what_a_topic_is_made_with_is_asked_for_first() -> None:
+def test_topic_settings_are_loaded_before_the_topic_is_created() -> None:
     brokers = Brokers(1)
     brokers.create(1, config=TopicConfig(segment_bytes=12_345))
     assert brokers[1].core.prepared == [["t"]]
@@ -77,7 +77,7 @@ def test_what_a_topic_is_made_with_is_asked_for_first() -> None:
 def test_a_replica_that_is_not_meant_is_not_made() -> None:
     brokers = Brokers(2)
     brokers.create(1)
-    assert brokers.tell(2, T0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert brokers.send_state(2, T0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert brokers[2].core.logs.get(T0) is None
 
 
@@ -124,7 +124,7 @@ def test_a_request_for_an_earlier_life_is_refused() -> None:
     assert brokers[2].core.logs.get(T0) is not None
 
 
-def test_without_broker_epochs_a_late_deletion_takes_what_was_found_again() -> None:
+def test_without_broker_epochs_a_late_deletion_deletes_a_recovered_log() -> None:
     brokers = led(without("broker_epoch_fencing"), count=2)
     earlier = brokers[2].core.fence.broker_epoch
     brokers[2].die()
@@ -137,14 +137,14 @@ def deposed(safeguards: ReplicationSafeguards | None = None) -> Brokers:
     """The controller of epoch 1 still sends, after that of epoch 2 did."""
     brokers = led(safeguards)
     brokers.controller_epoch = 2
-    assert brokers.tell(1, T0) == [ErrorCode.NONE]
+    assert brokers.send_state(1, T0) == [ErrorCode.NONE]
     brokers.controller_epoch = 1
     return brokers
 
 
 def test_a_deposed_controller_is_refused() -> None:
     brokers = deposed()
-    assert brokers.tell(1, T0) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert brokers.send_state(1, T0) == [ErrorCode.STALE_CONTROLLER_EPOCH]
     assert brokers.stop(1, T0, delete=True) == [ErrorCode.STALE_CONTROLLER_EPOCH]
     assert brokers[1].leo() == 1
 
@@ -157,7 +157,7 @@ def test_without_controller_epochs_it_would_delete() -> None:
 def test_an_order_that_waited_while_another_controller_spoke_is_refused() -> None:
     brokers = led()
     answers: list = []
-    brokers.elect(1, tell=False)
+    brokers.elect(1, inform=False)
     brokers[1].core.control._prepare = lambda topics, then: brokers[1].core.purgatory.after(50, then)
     brokers.send(1, brokers.leader_and_isr(1, T0), 7, answers.append)
     brokers.run(20)
@@ -171,9 +171,9 @@ def test_an_older_leader_epoch_is_refused_an_older_partition_epoch_changes_nothi
     brokers = led()
     newest = brokers.states[T0]
     brokers.states[T0] = newest._replace(leader_epoch=2, partition_epoch=6)
-    assert brokers.tell(1, T0) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert brokers.send_state(1, T0) == [ErrorCode.STALE_CONTROLLER_EPOCH]
     brokers.states[T0] = newest._replace(partition_epoch=6, replicas=(1, 2))
-    assert brokers.tell(1, T0) == [ErrorCode.NONE]
+    assert brokers.send_state(1, T0) == [ErrorCode.NONE]
     partition = brokers[1].partition()
     assert (partition.leader_epoch, partition.partition_epoch, partition.replicas) == (3, 7, (1,))
 
@@ -181,7 +181,7 @@ def test_an_older_leader_epoch_is_refused_an_older_partition_epoch_changes_nothi
 def test_without_leader_epochs_a_late_order_takes_the_leader_back() -> None:
     brokers = led(without("leader_epoch_check"), count=2)
     brokers.states[T0] = brokers.states[T0]._replace(leader=2, leader_epoch=2, partition_epoch=8)
-    assert brokers.tell(1, T0) == [ErrorCode.NONE]
+    assert brokers.send_state(1, T0) == [ErrorCode.NONE]
     assert brokers[1].partition().leader_epoch == 2
 
 
@@ -193,7 +193,7 @@ def test_a_replica_is_stopped_in_its_epoch(epoch: int, code: int) -> None:
     brokers.run(600)
     brokers[1].produce(b"b")
     brokers.run(1000)
-    assert brokers[2].leo() == (2 if code else 1), "whoever is stopped follows no more"
+    assert brokers[2].leo() == (2 if code else 1), "a stopped replica does not follow"
     assert brokers[2].core.logs.get(T0) is not None
 
 
@@ -203,36 +203,36 @@ def test_without_leader_epochs_a_late_stop_would_stop() -> None:
     assert brokers[2].core.logs.get(T0) is None
 
 
-def test_a_stopped_replica_follows_again_when_it_is_told_to() -> None:
+def test_a_stopped_replica_follows_again_after_leader_and_isr() -> None:
     brokers = led(count=2)
     brokers.stop(2, T0, delete=False, leader_epoch=3)
     brokers[1].produce(b"b")
-    assert brokers.tell(2, T0) == [ErrorCode.NONE]
+    assert brokers.send_state(2, T0) == [ErrorCode.NONE]
     brokers.until(lambda: brokers.settled(1, 2))
 
 
-# -- topics made anew (KIP-516) ----------------------------------------------------------------------------------------
+# -- recreated topics (KIP-516) ----------------------------------------------------------------------------------------
 
 
 def test_another_topic_of_the_same_name_is_refused_while_the_first_is_here() -> None:
     brokers = led()
     brokers.ids["t"] = OTHER_ID
     brokers.states[T0] = brokers.states[T0]._replace(leader_epoch=9, partition_epoch=20)
-    assert brokers.tell(1, T0) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+    assert brokers.send_state(1, T0) == [ErrorCode.INCONSISTENT_TOPIC_ID]
     assert brokers[1].partition().topic_id == TOPIC_ID
     brokers.states[T1] = brokers.states[T0]
-    assert brokers.tell(1, T1) == [ErrorCode.INCONSISTENT_TOPIC_ID], "its other partitions, too"
+    assert brokers.send_state(1, T1) == [ErrorCode.INCONSISTENT_TOPIC_ID], "also for its other partitions"
 
 
 def test_without_topic_ids_old_data_would_be_new_data() -> None:
     brokers = led(without("topic_id_check"))
     brokers.ids["t"] = OTHER_ID
     brokers.states[T0] = brokers.states[T0]._replace(leader_epoch=9, partition_epoch=20)
-    assert brokers.tell(1, T0) == [ErrorCode.NONE]
+    assert brokers.send_state(1, T0) == [ErrorCode.NONE]
     assert brokers[1].values() == [b"a"]
 
 
-def test_deleted_and_made_anew_while_the_broker_was_away() -> None:
+def test_a_topic_recreated_while_the_broker_was_offline() -> None:
     brokers = led(count=2)
     brokers.until(lambda: brokers.settled(1, 2))
     brokers[2].turn(lambda: brokers[2].partition().log.flush(lambda _: None))
@@ -248,7 +248,7 @@ def test_deleted_and_made_anew_while_the_broker_was_away() -> None:
     assert brokers[2].partition().topic_id == OTHER_ID
 
 
-def test_deleted_and_made_anew_while_the_registration_was_lost() -> None:
+def test_a_topic_recreated_while_the_registration_was_lost() -> None:
     brokers = led()
     member = brokers[1]
     old = member.partition()
@@ -258,11 +258,11 @@ def test_deleted_and_made_anew_while_the_registration_was_lost() -> None:
     assert member.leo() == 0
     assert old.offline == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     brokers.ids["t"] = TOPIC_ID
-    assert brokers.tell(1, T0) == [ErrorCode.INCONSISTENT_TOPIC_ID], "it has been confirmed since"
+    assert brokers.send_state(1, T0) == [ErrorCode.INCONSISTENT_TOPIC_ID], "it has been confirmed since"
 
 
 def late_deletion(safeguards: ReplicationSafeguards | None = None) -> int:
-    """A deletion is sent; its connection is lost; it is sent again, and the topic made anew; the first one arrives.
+    """A deletion is sent, its connection lost, it is sent again, and the topic recreated; then the first one arrives.
 
     Returns the end of the new topic's log, in which there is a record.
     """
@@ -314,14 +314,14 @@ def test_a_failed_directory_takes_its_replicas_and_no_others() -> None:
         brokers[1].produce(b"a", tp=bad)
     assert told == ["one"]
     assert brokers[1].partition(bad).offline == ErrorCode.KAFKA_STORAGE_ERROR
-    assert brokers.tell(1, bad, good) == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+    assert brokers.send_state(1, bad, good) == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
     assert brokers.stop(1, bad, delete=True) == [ErrorCode.KAFKA_STORAGE_ERROR]
     brokers[1].produce(b"a", tp=good)
     missed = TopicPartition("t", 5)
     brokers.states[missed] = brokers.states[good]
-    assert brokers.tell(1, missed) == [ErrorCode.KAFKA_STORAGE_ERROR], "it may be in the directory that failed"
+    assert brokers.send_state(1, missed) == [ErrorCode.KAFKA_STORAGE_ERROR], "it may be in the directory that failed"
     brokers.states[missed] = brokers.states[good]._replace(is_new=True)
-    assert brokers.tell(1, missed) == [ErrorCode.NONE]
+    assert brokers.send_state(1, missed) == [ErrorCode.NONE]
 
 
 def test_a_follower_on_a_failed_directory_fetches_no_more() -> None:
@@ -353,13 +353,13 @@ def test_a_follower_out_of_touch_leaves_the_isr_and_comes_back() -> None:
     (asked,) = brokers.office.asked
     assert [each.broker_id for each in asked.topics[0].partitions[0].new_isr_with_epochs] == [1, 2]
     brokers[3].boot()
-    brokers.tell(3, T0)
+    brokers.send_state(3, T0)
     brokers.until(lambda: brokers.states[T0].isr == (1, 2, 3))
     members = brokers.office.asked[-1].topics[0].partitions[0].new_isr_with_epochs
     assert [each.broker_epoch for each in members] == [brokers[node].core.fence.broker_epoch for node in (1, 2, 3)]
 
 
-def test_nobody_is_followed_after_the_end() -> None:
+def test_no_partition_is_followed_after_the_stop() -> None:
     brokers = led(count=2)
     brokers[2].turn(brokers[2].core.replicas.shut_down)
     brokers[1].produce(b"b")

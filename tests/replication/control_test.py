@@ -30,7 +30,7 @@ def test_an_older_controller_is_refused_a_newer_one_is_remembered() -> None:
     assert (made.controller_id, made.controller_epoch) == (3, 8)
 
 
-def test_what_was_meant_for_an_earlier_life_is_refused() -> None:
+def test_a_request_for_an_earlier_broker_epoch_is_refused() -> None:
     made = fence(50)
     assert refused(made, 2, 7, 49) == ErrorCode.STALE_BROKER_EPOCH
     assert made.controller_epoch == 0, "a refused request teaches nothing"
@@ -60,7 +60,7 @@ def test_a_controller_that_the_store_does_not_know_is_not_believed() -> None:
     assert not made.doubts(9)
 
 
-def test_a_broker_that_is_not_registered_obeys_nobody() -> None:
+def test_an_unregistered_broker_refuses_every_controller() -> None:
     made = fence(-1)
     assert refused(made, 2, 7, 49) == ErrorCode.STALE_BROKER_EPOCH
     assert refused(made, 2, 7, None) == ErrorCode.STALE_BROKER_EPOCH

@@ -145,7 +145,7 @@ def test_replicas_get_slots_before_consumers(sessions: FetchSessions) -> None:
     assert fetch(True).session_id == NO_SESSION, "both are replicas'"
 
 
-def test_what_replicas_left_behind_is_closed_when_one_begins_anew(clock: HandClock) -> None:
+def test_abandoned_sessions_of_replicas_are_closed_for_a_new_one(clock: HandClock) -> None:
     """A follower that died, or gave a request up, never names the session that it had; the slots would fill."""
     sessions = FetchSessions(clock, Counting(), slots=10)
 
@@ -165,7 +165,7 @@ def test_what_replicas_left_behind_is_closed_when_one_begins_anew(clock: HandClo
     assert sessions.session_for(consumer.session_id, 1, [], ())[0] is consumer
 
 
-def test_all_partitions_hear_of_a_replica_that_registered_anew(sessions: FetchSessions) -> None:
+def test_a_new_broker_epoch_makes_all_partitions_dirty(sessions: FetchSessions) -> None:
     session = begin(sessions, 0, 1)
     session.registered(7)
     session.dirty.clear()

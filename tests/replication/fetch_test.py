@@ -101,19 +101,19 @@ def test_out_of_range_unknown_and_fenced_have_their_errors(node) -> None:
     assert node.fetch("t", 0, leader_epoch=epoch).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_a_client_that_says_it_is_a_replica_is_refused(node) -> None:
+def test_a_client_with_a_replica_id_is_refused(node) -> None:
     node.produce("t", b"a")
     assert node.fetch("t", 0, replica_id=2).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_deleted_topic_wakes_who_waits_for_it(node) -> None:
+def test_a_deleted_topic_wakes_waiting_fetches(node) -> None:
     waiting = node.send(node.fetch_request("t", 0, max_wait_ms=60_000), 12, peer=type(node.peer)())
     node.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 4)
     row = node.answer(waiting).responses[0].partitions[0]
     assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_cold_bytes_are_warmed_and_then_sent_even_to_who_does_not_wait(node) -> None:
+def test_cold_bytes_are_warmed_and_sent_even_without_max_wait(node) -> None:
     node.produce("t", b"a", b"b")
     node.process.post(0, "stop", node.broker.stop, lambda _: None)
     node.pass_ms(5000)
@@ -149,7 +149,7 @@ class Session:
         return self.node.fetch_request(self.name, offset, partition=partition, topic_id=self.node.topic_id(self.name))
 
 
-def test_a_session_tells_only_what_is_new(node, records_in) -> None:
+def test_a_session_sends_only_news(node, records_in) -> None:
     node.create("wide", partitions=3)
     session = Session(node, "wide", 3)
     assert sorted(session.first) == [0, 1, 2]
@@ -171,7 +171,7 @@ def test_an_idle_session_costs_an_append_nothing(node) -> None:
     partition = node.broker.hosted.find("wide", 0)
     assert len(partition.watchers) == 1
     node.produce("wide", b"a")
-    assert not partition.watchers, "told once; nobody is told again before the reader comes back"
+    assert not partition.watchers, "woken once, and not again before the reader comes back"
     node.produce("wide", b"b")
     assert len(records(session.fetch()[0])) == 2
 
@@ -194,7 +194,7 @@ def test_a_session_turns_so_that_no_partition_starves(node) -> None:
     assert seen == [0, 1, 0, 1]
 
 
-def test_a_session_closed_under_a_request_that_waits_harms_nobody(node) -> None:
+def test_a_session_may_be_closed_while_its_request_waits(node) -> None:
     session = Session(node, "t", 1)
     node.produce("t", b"a")
     request = FetchRequest(max_wait_ms=1000, min_bytes=100_000, max_bytes=1 << 20, topics=[])

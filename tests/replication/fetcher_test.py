@@ -23,7 +23,7 @@ def without(name: str) -> ReplicationSafeguards:
 
 
 @both_protocols
-def test_a_follower_copies_what_its_leader_has_and_what_comes(properties) -> None:
+def test_a_follower_copies_old_and_new_records(properties) -> None:
     brokers = Brokers(2, properties=properties)
     brokers.create(1, 2)
     brokers[1].produce(b"a", b"b")
@@ -67,7 +67,7 @@ def test_should_follow_leader_epoch_basic_workflow(properties) -> None:
     brokers[2].die()
     brokers.elect(1, isr=(1,))
     brokers[2].boot()
-    assert brokers.tell(2, T0) == [ErrorCode.NONE]
+    assert brokers.send_state(2, T0) == [ErrorCode.NONE]
     assert brokers[1].epochs() == [(0, 0), (1, 1)]
     brokers[1].produce(b"1")
     brokers.until(lambda: brokers.settled(1, 2) and brokers.states[T0].isr == (1, 2))
@@ -76,7 +76,7 @@ def test_should_follow_leader_epoch_basic_workflow(properties) -> None:
     brokers.elect(2, isr=(2,))
     brokers[2].produce(b"2")
     brokers[1].boot()
-    brokers.tell(1, T0)
+    brokers.send_state(1, T0)
     brokers.until(lambda: brokers.settled(1, 2))
     assert brokers[1].epochs() == brokers[2].epochs() == [(0, 0), (1, 1), (2, 2)]
     assert brokers[1].values() == [b"0", b"1", b"2"]
@@ -100,7 +100,7 @@ def test_should_not_allow_divergent_logs(properties) -> None:
     for at in range(10):
         brokers[2].produce(b"new %d" % at)
     brokers[1].boot()
-    brokers.tell(1, T0)
+    brokers.send_state(1, T0)
     brokers.until(lambda: brokers.settled(1, 2))
     assert brokers[1].values() == [b"old %d" % at for at in range(10)] + [b"new %d" % at for at in range(10)]
     assert brokers[1].epochs() == brokers[2].epochs()
@@ -118,7 +118,7 @@ def test_should_survive_fast_leader_change(properties) -> None:
             brokers.elect(leader, isr=(leader,))
             brokers[leader].produce(b"%d from %d" % (turn, leader))
             brokers[follower].boot()
-            brokers.tell(follower, T0)
+            brokers.send_state(follower, T0)
             brokers.until(lambda: brokers.states[T0].isr == (leader, follower))  # noqa: B023
     brokers.until(lambda: brokers.settled(1, 2))
     assert len(brokers[1].values()) == 11
@@ -127,7 +127,7 @@ def test_should_survive_fast_leader_change(properties) -> None:
 
 @both_protocols
 def test_two_elections_before_anybody_fetches(properties) -> None:
-    """KIP-279: 1 writes in epoch 0 what nobody has; 2 and 3 lead after it, and 3 knows nothing of 2's records."""
+    """KIP-279: only 1 has its records of epoch 0; 2 and 3 lead after it, and 3 does not know 2's records."""
     brokers = Brokers(3, properties=properties)
     brokers.create(1, 2, 3)
     brokers[1].produce(b"common")
@@ -152,8 +152,8 @@ def empty_epoch(safeguards: ReplicationSafeguards | None = None) -> Brokers:
     brokers.create(1, 2)
     brokers[1].produce(b"a")
     brokers.until(lambda: brokers.settled(1, 2))
-    brokers.elect(2, tell=False)
-    brokers.tell(2, T0)
+    brokers.elect(2, inform=False)
+    brokers.send_state(2, T0)
     assert brokers[2].epochs() == [(0, 0), (1, 1)]
     brokers.elect(1)
     brokers[1].produce(b"b")
@@ -195,7 +195,7 @@ def test_an_answer_of_an_earlier_epoch_is_passed_over(properties) -> None:
     assert brokers[2].values() == [b"a", b"kept", b"kept"]
 
 
-def test_after_an_election_nobody_waits_behind_a_fetch_that_waits() -> None:
+def test_after_an_election_a_new_partition_overtakes_a_long_poll() -> None:
     brokers = Brokers(2)
     t1 = TopicPartition("t", 1)
     brokers.create(2, 1)
@@ -212,16 +212,16 @@ def test_after_an_election_nobody_waits_behind_a_fetch_that_waits() -> None:
     brokers.until(lambda: brokers.settled(1, 2) and brokers.settled(1, 2, tp=t1))
 
 
-def test_nor_when_the_leader_hears_of_it_a_little_later() -> None:
+def test_the_same_when_the_leader_learns_of_it_later() -> None:
     brokers = Brokers(2)
     t1 = TopicPartition("t", 1)
     brokers.create(2, 1)
     brokers.create(1, 2, tp=t1)
     brokers.run(1000)
-    brokers.elect(1, tell=False)
-    brokers.tell(2, T0)
+    brokers.elect(1, inform=False)
+    brokers.send_state(2, T0)
     brokers.run(20)
-    brokers.tell(1, T0)
+    brokers.send_state(1, T0)
     before = brokers.timeline.now_ns
     brokers[1].produce(b"a")
     brokers.until(lambda: brokers[1].hw() == 1)
@@ -256,7 +256,7 @@ def test_a_leader_whose_log_begins_above_the_followers_end(properties) -> None:
         brokers[1].produce(value)
     brokers[1].turn(lambda: brokers[1].partition().raise_start(2))
     brokers[2].boot()
-    brokers.tell(2, T0)
+    brokers.send_state(2, T0)
     brokers.until(lambda: brokers[2].leo() == 3 and brokers[2].hw() == 3)
     assert brokers[2].partition().log.start_offset == 2
     assert brokers[2].values() == [b"c"]
@@ -269,7 +269,7 @@ def test_a_log_that_begins_in_the_midst_of_a_batch() -> None:
     brokers[1].produce(b"a", b"b", b"c", b"d")
     brokers[1].turn(lambda: brokers[1].partition().raise_start(2))
     brokers[2].boot()
-    brokers.tell(2, T0)
+    brokers.send_state(2, T0)
     brokers.until(lambda: brokers.settled(1, 2))
     log = brokers[2].partition().log
     assert (log.start_offset, log.end_offset) == (2, 4)
@@ -294,27 +294,27 @@ def test_a_leader_that_has_not_heard_of_its_epoch_is_asked_again() -> None:
     brokers.create(1, 2)
     brokers[1].produce(b"a")
     brokers.until(lambda: brokers.settled(1, 2))
-    brokers.elect(1, tell=False)
-    brokers.tell(2, T0)
+    brokers.elect(1, inform=False)
+    brokers.send_state(2, T0)
     brokers.run(700)
-    brokers.tell(1, T0)
+    brokers.send_state(1, T0)
     before = brokers.timeline.now_ns
     brokers[1].produce(b"b")
     brokers.until(lambda: brokers.same(1, 2))
     assert brokers.timeline.now_ns - before < 1100 * MS, "never longer than replica.fetch.backoff.ms"
 
 
-def test_a_follower_of_an_earlier_epoch_gives_up_until_it_hears_of_the_next() -> None:
+def test_a_follower_of_an_earlier_epoch_stops_until_it_gets_the_next_one() -> None:
     brokers = Brokers(2)
     brokers.create(1, 2)
-    brokers.elect(1, tell=False)
-    brokers.tell(1, T0)
+    brokers.elect(1, inform=False)
+    brokers.send_state(1, T0)
     fetchers = brokers[2].core.replicas.fetchers
     brokers.until(lambda: fetchers.failed_partitions == 1)
     brokers[1].produce(b"a")
     brokers.run(5000)
     assert brokers[2].leo() == 0
-    brokers.tell(2, T0)
+    brokers.send_state(2, T0)
     assert fetchers.failed_partitions == 0
     brokers.until(lambda: brokers.settled(1, 2))
 
@@ -334,7 +334,7 @@ def test_a_leader_that_dies_and_returns() -> None:
     brokers.until(lambda: brokers.settled(1, 2))
 
 
-def test_a_leader_that_forgets_its_sessions_is_asked_anew_at_once() -> None:
+def test_a_lost_session_is_replaced_at_once() -> None:
     brokers = Brokers(2)
     brokers.create(1, 2)
     brokers[1].produce(b"a")
@@ -396,8 +396,8 @@ def test_a_follower_begins_with_the_high_watermark_it_had() -> None:
     brokers[2].die(Death.POWER_LOSS)
     brokers[1].die()
     brokers[2].boot()
-    brokers.tell(2, T0)
-    assert brokers[2].hw() == 2, "from replication-offset-checkpoint: nobody is there to be asked"
+    brokers.send_state(2, T0)
+    assert brokers[2].hw() == 2, "from replication-offset-checkpoint: no leader is there"
 
 
 def test_a_segment_is_filled_and_rolled_as_on_the_leader() -> None:
@@ -429,12 +429,12 @@ def synced_mode(safeguards: ReplicationSafeguards | None = None) -> bool:
     brokers.until(lambda: brokers[1].hw() == 1)
     brokers[2].die(Death.POWER_LOSS)
     brokers[2].boot()
-    brokers.elect(2, isr=(2,), tell=False)
-    brokers.tell(2, T0)
+    brokers.elect(2, isr=(2,), inform=False)
+    brokers.send_state(2, T0)
     return brokers[2].leo() == 1
 
 
-def test_a_follower_acknowledges_what_is_durable() -> None:
+def test_a_follower_acknowledges_durable_records_only() -> None:
     assert synced_mode()
 
 

@@ -1,4 +1,4 @@
-"""Followers that are held back, and what is told of their lag; real leaders, a simulated network."""
+"""Throttled followers, and the metrics of their lag; real leaders, a simulated network."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_follower_in_sync_is_not_throttled() -> None:
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def test_lag_is_told() -> None:
+def test_lag_is_measured() -> None:
     brokers = Brokers(2, properties={"replica.fetch.max.bytes": "1"})
     brokers.create(1, 2)
     brokers.network.path("node2", 1).inward_cut_ns = brokers.timeline.now_ns + SECOND
@@ -70,19 +70,19 @@ def test_lag_is_told() -> None:
 
 
 def test_names_are_not_taken_for_topics() -> None:
-    """KIP-516: the fetcher asks by id, so a topic made anew under the name is not what it asks for."""
+    """KIP-516: the fetcher asks by id, so it does not fetch a recreated topic of the same name."""
     brokers = Brokers(2)
     brokers.create(1, 2)
     brokers[1].produce(b"old")
     brokers.until(lambda: brokers.settled(1, 2))
     assert brokers.stop(1, T0, delete=True) == [ErrorCode.NONE]
     brokers.ids["t"] = bytes(reversed(TOPIC_ID))
-    brokers.tell(1, T0)
+    brokers.send_state(1, T0)
     brokers[1].produce(b"new", b"new")
     brokers.run(5000)
     assert brokers[2].values() == [b"old"]
-    assert brokers.tell(2, T0) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+    assert brokers.send_state(2, T0) == [ErrorCode.INCONSISTENT_TOPIC_ID]
     brokers.stop(2, T0, delete=True)
-    brokers.tell(2, T0)
+    brokers.send_state(2, T0)
     brokers.until(lambda: brokers.settled(1, 2))
     assert brokers[2].values() == [b"new", b"new"]

@@ -27,7 +27,7 @@ def opened(*partitions: int) -> FollowerSession:
     return session
 
 
-def test_the_first_request_is_full_the_next_say_only_what_changed() -> None:
+def test_the_first_request_is_full_the_next_have_only_changes() -> None:
     session = FollowerSession()
     session.want(row(0))
     session.want(row(1))
@@ -44,7 +44,7 @@ def test_the_first_request_is_full_the_next_say_only_what_changed() -> None:
     assert session.next_ask() == (77, 3, [], [])
 
 
-def test_what_the_leader_never_heard_of_is_not_forgotten() -> None:
+def test_partitions_the_leader_does_not_know_are_not_forgotten() -> None:
     session = opened(0)
     session.want(row(1))
     session.drop((TOPIC, 1))
@@ -52,7 +52,7 @@ def test_what_the_leader_never_heard_of_is_not_forgotten() -> None:
     assert session.next_ask() == (77, 1, [], [])
 
 
-def test_dropped_and_wanted_again_is_said_anew() -> None:
+def test_a_partition_dropped_and_wanted_again_is_named_again() -> None:
     session = opened(0)
     session.drop((TOPIC, 0))
     session.want(row(0))
@@ -64,7 +64,7 @@ def test_dropped_and_wanted_again_is_said_anew() -> None:
     [(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0), (0, 0), (0, 78)],
     ids=["error", "none", "other"],
 )
-def test_a_session_that_is_over_begins_anew_in_full(error: int, session_id: int) -> None:
+def test_after_a_session_error_the_next_request_is_full(error: int, session_id: int) -> None:
     session = opened(0, 1)
     session.want(row(1, 9))
     session.next_ask()
@@ -74,7 +74,7 @@ def test_a_session_that_is_over_begins_anew_in_full(error: int, session_id: int)
     assert session.next_ask() == (79, 1, [], [])
 
 
-def test_no_answer_begins_anew_and_closes_the_old_session() -> None:
+def test_a_lost_response_is_followed_by_a_full_request() -> None:
     session = opened(0)
     session.next_ask()
     session.on_lost()

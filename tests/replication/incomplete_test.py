@@ -1,4 +1,4 @@
-"""A replica whose log has lost something: it leads only when nobody in sync has more, and is fetched anew."""
+"""A replica whose log has lost records: it leads only as the last one in sync, and else fetches the log again."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_it_neither_leads_nor_is_in_sync_while_others_have_more(pair, harm, capl
     for leader in (2, 1):
         state(pair, leader, (1, 2))
         with caplog.at_level(logging.ERROR):
-            assert pair.tell(2, T0) == [ErrorCode.KAFKA_STORAGE_ERROR]
-        assert "t-0 lacks records that brokers [1] have" in caplog.text
+            assert pair.send_state(2, T0) == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert "t-0 lost records that in-sync brokers [1] have" in caplog.text
         assert not pair[2].partition().is_leader
 
 
@@ -86,13 +86,13 @@ def test_out_of_sync_it_is_fetched_until_it_is_whole(pair, harm) -> None:
 
 
 @pytest.mark.parametrize("harm", [remove_first, cut_end])
-def test_as_the_only_one_in_sync_it_leads_with_what_is_left(pair, harm, caplog) -> None:
+def test_as_the_last_one_in_sync_it_leads_with_the_rest(pair, harm, caplog) -> None:
     back(pair, harm)
     left = pair[2].core.logs.get(T0).end_offset
     with caplog.at_level(logging.ERROR):
         state(pair, 2, (2,))
-        assert pair.tell(2, T0) == [ErrorCode.NONE]
-    assert "leads with what is left of its log" in caplog.text
+        assert pair.send_state(2, T0) == [ErrorCode.NONE]
+    assert "leading with the rest of the log" in caplog.text
     assert pair[2].leo() == left
     assert pair[2].core.logs.incomplete({"t": TOPIC_ID}) == []
 
@@ -105,8 +105,10 @@ def test_it_is_remembered_until_it_is_settled(pair) -> None:
         pair[2].boot()
         assert pair[2].core.logs.get(T0).lack is IncompleteLog.WITHIN
     state(pair, -1, (1,))
-    assert pair.tell(2, T0) == [ErrorCode.NONE]
-    assert pair[2].core.logs.get(T0).lack is IncompleteLog.WITHIN, "nobody leads: it is kept, should it be all there is"
+    assert pair.send_state(2, T0) == [ErrorCode.NONE]
+    assert pair[2].core.logs.get(T0).lack is IncompleteLog.WITHIN, (
+        "without a leader it is kept: it may be the only copy"
+    )
     pair.elect(1, isr=(1,))
     pair.until(lambda: pair.settled(1, 2))
 
@@ -121,13 +123,13 @@ def test_a_log_that_was_deleted_by_stop_replica_does_not_count_as_whole_at_the_n
     assert pair[2].core.logs.get(T0) is None
     assert pair[2].core.logs.incomplete({"t": TOPIC_ID}) == [T0]
     state(pair, 1, (1, 2))
-    assert pair.tell(2, T0) == [ErrorCode.KAFKA_STORAGE_ERROR], "the controller takes it out of the ISR"
+    assert pair.send_state(2, T0) == [ErrorCode.KAFKA_STORAGE_ERROR], "the controller takes it out of the ISR"
 
 
 def test_a_log_that_was_deleted_by_stop_replica_does_not_count_as_whole_at_once(pair) -> None:
     pair[2].turn(lambda: pair[2].core.replicas.stop_replicas({T0: StopOrder(99, True)}))
     state(pair, 1, (1, 2))
-    assert pair.tell(2, T0) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert pair.send_state(2, T0) == [ErrorCode.KAFKA_STORAGE_ERROR]
     pair.elect(1, isr=(1,))
     pair.until(lambda: pair.settled(1, 2))
 

@@ -1,4 +1,4 @@
-"""Who is in sync: leaving, joining, the maximal ISR. Each safeguard is also taken away, to see it bite."""
+"""The ISR: leaving, joining, the maximal ISR. Each safeguard is also switched off, to see the damage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.replication.members import TWO, led
 from ottla.errors import ErrorCode
 from ottla.replication.partition.replica_state import IsrOutcome
 
-# -- the ISR: who leaves, who joins ------------------------------------------------------------------------------------
+# -- the ISR: leaving and joining --------------------------------------------------------------------------------------
 
 
 def test_a_follower_that_stays_away_leaves_when_the_controller_agrees() -> None:
@@ -35,7 +35,7 @@ def test_a_follower_that_stays_away_leaves_when_the_controller_agrees() -> None:
     assert leader.shared.isr_expands == 1
 
 
-def test_who_has_everything_stays_however_long_nothing_is_written() -> None:
+def test_a_follower_with_all_records_stays_while_nothing_is_written() -> None:
     cluster = led()
     leader, follower = cluster.members.values()
     leader.produce(b"m0")
@@ -46,7 +46,7 @@ def test_who_has_everything_stays_however_long_nothing_is_written() -> None:
 
 
 def test_an_idle_session_keeps_its_follower_in_when_something_is_written_after_long() -> None:
-    """The fetches of an idle session do not name the partition; they count for it all the same."""
+    """The fetches of an idle session do not name the partition, but count for it."""
     cluster = led()
     leader, follower = cluster.members.values()
     leader.produce(b"m0")
@@ -62,7 +62,7 @@ def test_an_idle_session_keeps_its_follower_in_when_something_is_written_after_l
     assert len(cluster.proposals) == 1, "it has not asked since"
 
 
-def test_who_comes_while_another_joins_joins_next() -> None:
+def test_a_joiner_during_a_proposal_is_proposed_next() -> None:
     cluster = led(3, isr=(1,))
     leader, b, c = cluster.members.values()
     leader.produce(b"m0")
@@ -75,7 +75,7 @@ def test_who_comes_while_another_joins_joins_next() -> None:
     assert leader.partition.isr == (1, 2, 3)
 
 
-def test_who_was_refused_is_proposed_again_after_a_while_even_if_idle() -> None:
+def test_a_refused_joiner_is_proposed_again_even_if_idle() -> None:
     cluster = led(isr=(1,))
     leader, follower = cluster.members.values()
     leader.produce(b"m0")
@@ -93,7 +93,7 @@ def test_who_was_refused_is_proposed_again_after_a_while_even_if_idle() -> None:
     assert leader.partition.isr == (1, 2)
 
 
-def test_one_that_is_refused_again_and_again_keeps_nobody_else_out() -> None:
+def test_a_replica_that_is_always_refused_does_not_block_others() -> None:
     cluster = led(3, isr=(1,))
     leader, b, c = cluster.members.values()
     leader.produce(b"m0")
@@ -120,7 +120,7 @@ def test_one_that_is_refused_again_and_again_keeps_nobody_else_out() -> None:
     "code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NEW_LEADER_ELECTED]
 )
 def test_a_leader_whose_state_is_old_waits_for_a_new_one(code: ErrorCode) -> None:
-    """It may have joined by another's hand: the proposed member counts until the controller has spoken."""
+    """Another controller may have added it: the proposed member counts until the controller sends a state."""
     cluster = led(isr=(1,))
     leader, follower = cluster.members.values()
     follower.fetch()
@@ -142,11 +142,11 @@ def test_an_answer_that_decides_nothing_is_asked_for_again() -> None:
     assert cluster.proposals.pop() == (partition, proposal)
 
 
-# -- maximal ISR (KIP-497; RELIABILITY 3, 5) ---------------------------------------------------------------------------
+# -- maximal ISR (KIP-497) ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_who_may_be_in_the_isr_by_now_holds_the_high_watermark(guarded: bool) -> None:
+def test_proposed_members_hold_the_high_watermark(guarded: bool) -> None:
     cluster = led(isr=(1,), maximal_isr=guarded)
     leader, follower = cluster.members.values()
     leader.produce(b"m0")
@@ -179,11 +179,11 @@ def test_a_leader_cut_off_from_the_controller_acknowledges_nothing_without_the_w
     assert leader.partition.settled(required, -1) is (not guarded)
 
 
-def test_the_same_state_once_more_does_not_forget_who_may_have_joined() -> None:
+def test_a_repeated_state_keeps_the_open_proposal() -> None:
     cluster = led(isr=(1,))
     leader, follower = cluster.members.values()
     follower.fetch()
-    cluster.tell(leader)
+    cluster.send_state(leader)
     leader.produce(b"m0")
     assert leader.hw == 0
 
@@ -205,11 +205,11 @@ def test_an_answer_older_than_the_state_changes_nothing(guarded: bool) -> None:
     assert leader.hw == int(guarded), "without the check it waits for a dead broker"
 
 
-# -- joining (KIP-207, KIP-320, KIP-903; RELIABILITY 3, 3 and 8) -------------------------------------------------------
+# -- joining (KIP-207, KIP-320, KIP-903) -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_nobody_joins_before_it_has_the_start_of_the_epoch(guarded: bool) -> None:
+def test_a_follower_joins_only_with_the_start_of_the_epoch(guarded: bool) -> None:
     cluster = led(3, isr=(1, 2, 3), isr_epoch_start_rule=guarded)
     a, b, c = cluster.members.values()
     a.produce(b"m0")

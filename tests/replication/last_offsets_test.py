@@ -28,7 +28,7 @@ def test_a_producer_is_refused_and_other_partitions_are_served(node, version: in
     assert node.values("t", INT64_MAX - 1) == [b"v"]
 
 
-def test_an_older_topic_is_refused_too(node) -> None:
+def test_a_topic_of_an_older_format_is_also_refused(node) -> None:
     node.create("old", message_format_version="0.10.2")
     restart_at(node.partition("old"), INT64_MAX - 1)
     assert node.produce("old", b"v").error_code == 0

@@ -1,4 +1,4 @@
-"""A leader and its followers: acknowledgements, the ISR, fences. Each safeguard is also taken away, to see it bite."""
+"""A leader and its followers: acknowledgements, the ISR, fences. Each safeguard is also switched off."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def test_an_append_is_committed_when_every_member_has_asked_for_what_follows() -
     c.fetch()
     leader.checked.clear()
     c.fetch()
-    assert leader.checked == [leader.partition], "whoever waits for the high watermark is told"
+    assert leader.checked == [leader.partition], "operations that wait for the high watermark are checked"
     assert leader.partition.settled(required, -1)
-    assert leader.partition.settled(required + 1, 1), "acks=1 waits for nobody"
+    assert leader.partition.settled(required + 1, 1), "acks=1 does not wait for replicas"
 
 
 def test_an_append_wakes_followers_and_only_a_commit_wakes_consumers() -> None:
@@ -58,7 +58,7 @@ def test_leadership_lost_ends_the_wait_of_a_producer() -> None:
     assert refusal(leader.produce, b"m1") is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_replica_out_of_service_says_why() -> None:
+def test_a_replica_out_of_service_names_the_reason() -> None:
     leader = led().members[1]
     leader.partition.go_offline()
     assert refusal(leader.produce, b"m1") is ErrorCode.KAFKA_STORAGE_ERROR
@@ -77,7 +77,7 @@ def test_acks_all_needs_min_insync_replicas_before_and_after_the_append(guarded:
     assert leader.partition.isr == (1,)
     assert leader.produce(b"acks 1 goes on", acks=1)[0] == 1
     if not guarded:
-        assert leader.produce(b"m2", acks=-1)[0] == 2, "a leader alone says yes to acks=all"
+        assert leader.produce(b"m2", acks=-1)[0] == 2, "a leader alone acknowledges acks=all"
         assert not leader.partition.settled(required, -1)
         return
     assert refusal(lambda: leader.produce(b"m2", acks=-1)) is ErrorCode.NOT_ENOUGH_REPLICAS
@@ -120,11 +120,11 @@ def test_the_effective_min_isr(
     assert effective_min_isr(configured, replicas, adding) == needed
 
 
-# -- KIP-966: last replica standing (RELIABILITY 3, 9) -----------------------------------------------------------------
+# -- KIP-966: last replica standing ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("guarded", "committed"), [(True, 0), (False, 1)])
-def test_the_high_watermark_stands_while_the_isr_is_too_small(guarded: bool, committed: int) -> None:
+def test_the_high_watermark_does_not_move_while_the_isr_is_too_small(guarded: bool, committed: int) -> None:
     cluster = led(3, isr=(1,), config=TWO, min_isr_on_hw=guarded)
     leader, b, _ = cluster.members.values()
     leader.produce(b"only here")
@@ -150,14 +150,14 @@ def test_three_two_one_and_power_loss_of_the_last_takes_nothing_that_was_committ
     b.die()
     cluster.elect(1, isr=(1,))
     leader.produce(b"m2")
-    assert leader.hw == 2, "m2 is on one broker: nobody may see it"
+    assert leader.hw == 2, "m2 is on one broker only: consumers must not see it"
     leader.die(Death.POWER_LOSS)
     cluster.restart(2)
     cluster.elect(2, isr=(2,))
     assert b.values() == [b"m0", b"m1"]
 
 
-# -- flush-before-ack (RELIABILITY 3, 10) ------------------------------------------------------------------------------
+# -- flush before acknowledgement --------------------------------------------------------------------------------------
 
 
 def test_with_flush_messages_the_leader_counts_what_is_durable() -> None:
@@ -188,7 +188,7 @@ def test_with_flush_messages_power_loss_of_all_brokers_takes_nothing_committed()
     assert leader.values() == follower.values() == [b"m0"]
 
 
-def test_what_a_recovery_found_is_committed_once_it_is_durable() -> None:
+def test_recovered_records_are_committed_once_they_are_durable() -> None:
     cluster = led(1, isr=(1,), config=TopicConfig(flush_messages=1))
     leader = cluster.members[1]
     leader.produce(b"m0")
@@ -200,7 +200,7 @@ def test_what_a_recovery_found_is_committed_once_it_is_durable() -> None:
     assert (leader.hw, leader.log.recovery_point) == (1, 1)
 
 
-# -- fences (KIP-320; RELIABILITY 3, 3) --------------------------------------------------------------------------------
+# -- fences (KIP-320) --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -217,7 +217,7 @@ def test_a_fetch_of_another_leader_epoch_acknowledges_nothing(guarded: bool) -> 
     assert early.error is (ErrorCode.UNKNOWN_LEADER_EPOCH if guarded else ErrorCode.NONE)
 
 
-def test_what_followers_said_in_an_older_epoch_is_forgotten() -> None:
+def test_acknowledgements_of_an_older_epoch_are_forgotten() -> None:
     cluster = led()
     leader, follower = cluster.members.values()
     leader.produce(b"m0")
@@ -228,14 +228,14 @@ def test_what_followers_said_in_an_older_epoch_is_forgotten() -> None:
     assert leader.hw == 0
 
 
-def test_strangers_are_told_that_they_or_the_leader_know_too_little() -> None:
+def test_a_fetch_of_an_unassigned_replica_is_refused() -> None:
     leader, follower = led().members.values()
     follower.node_id = 9
     assert follower.ask(leader).error is ErrorCode.UNKNOWN_LEADER_EPOCH
     assert follower.ask(leader, leader_epoch=-1).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_an_offset_that_the_leader_has_not_is_no_acknowledgement() -> None:
+def test_an_offset_beyond_the_leaders_end_does_not_acknowledge() -> None:
     leader, follower = led().members.values()
     leader.produce(b"m0")
     assert follower.ask(leader, offset=2, last_epoch=-1).error is ErrorCode.OFFSET_OUT_OF_RANGE
@@ -244,11 +244,11 @@ def test_an_offset_that_the_leader_has_not_is_no_acknowledgement() -> None:
     assert leader.hw == 0
 
 
-# -- logs that part (KIP-101, KIP-279, KIP-595; RELIABILITY 3, 1 and 2) ------------------------------------------------
+# -- diverging logs (KIP-101, KIP-279, KIP-595) ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_a_log_that_parts_from_the_leaders_is_told_where_and_nothing_else(guarded: bool) -> None:
+def test_a_diverging_log_gets_the_diverging_epoch_only(guarded: bool) -> None:
     cluster = led(divergence_in_fetch=guarded)
     a, b = cluster.members.values()
     a.produce(b"m0")
@@ -313,7 +313,7 @@ def test_should_not_allow_divergent_logs() -> None:
 
 
 def test_should_survive_fast_leader_change() -> None:
-    """Elections that nobody writes in, one after the other, with a fetch of the first under way (KIP-279)."""
+    """Elections without writes, one after the other, with a fetch of the first epoch in flight (KIP-279)."""
     cluster = led()
     a, b = cluster.members.values()
     a.produce(b"m0")
@@ -336,7 +336,7 @@ def test_should_survive_fast_leader_change() -> None:
     assert bounds_hold(b)
 
 
-def test_an_epoch_in_which_its_leader_wrote_nothing_is_no_reason_to_part_for_ever() -> None:
+def test_an_epoch_without_records_does_not_diverge_for_ever() -> None:
     """KAFKA-10706: the follower's last epoch has no record, and the leader has never heard of it."""
     cluster = led()
     a, b = cluster.members.values()
@@ -352,7 +352,7 @@ def test_an_epoch_in_which_its_leader_wrote_nothing_is_no_reason_to_part_for_eve
     assert b.log.epochs.entries == a.log.epochs.entries == ((0, 0), (2, 1))
 
 
-# -- offsets keep their order (RELIABILITY 3, 4) -----------------------------------------------------------------------
+# -- offsets keep their order ------------------------------------------------------------------------------------------
 
 
 def test_log_start_high_watermark_and_log_end_keep_their_order() -> None:
@@ -407,7 +407,7 @@ def test_an_epoch_in_which_nothing_was_written_is_not_believed_once_others_have_
     second.die()
     cluster.elect(1)
     cluster.restart(2)
-    second.fetch()  # m1 of epoch 0, behind the offset where epoch 1 had begun
+    second.fetch()  # m1 of epoch 0, after the offset where epoch 1 had begun
     assert second.log.epochs.entries == ((0, 0),)
     second.logs.stop(lambda _: None)
     cluster.settle()

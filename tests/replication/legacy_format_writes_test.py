@@ -72,7 +72,7 @@ def test_batches_are_written_in_the_topics_format(node, version: str, codec: int
     assert len(messages) == (2 if codec else 6)
 
 
-def test_what_an_old_client_sends_is_what_the_topic_gets(node) -> None:
+def test_messages_of_old_clients_are_stored_in_the_topics_format(node) -> None:
     node.create("old", message_format_version="0.9.0")
     jobs = jobs_of(node)
     for codec in (0, GZIP):
@@ -100,7 +100,7 @@ def test_the_leaders_time_is_that_of_the_messages(node) -> None:
     ],
 )
 @pytest.mark.parametrize("version", ["0.9.0", "0.10.0"])
-def test_what_the_format_has_no_place_for_is_refused(node, version: str, batch: dict, code: ErrorCode) -> None:
+def test_batches_that_the_format_cannot_hold_are_refused(node, version: str, batch: dict, code: ErrorCode) -> None:
     node.create("old", message_format_version=version)
     row = produce(node, encode_batch(records(node, 2), **batch))
     assert (row.error_code, row.base_offset) == (code, -1)
@@ -111,7 +111,7 @@ def test_what_the_format_has_no_place_for_is_refused(node, version: str, batch: 
     assert node.produce("old", b"a").base_offset == 0
 
 
-def test_what_takes_too_long_between_two_turns_is_refused(node) -> None:
+def test_a_batch_that_takes_a_turn_too_long_is_refused(node) -> None:
     node.create("old", message_format_version="0.10.0")
     many = [Record(at, 5, None, None) for at in range(RECORDS_MAX + 1)]
     assert produce(node, encode_batch(many, codec=1)).error_code == ErrorCode.MESSAGE_TOO_LARGE
@@ -160,7 +160,7 @@ def test_a_large_batch_is_converted_by_a_worker_while_the_connection_waits(node,
     assert {format_ for format_, _ in stored(node)} == {VERSIONS["0.9.0.1" if version == "0.9.0" else "0.10.2"]}
 
 
-def test_what_comes_in_between_makes_it_convert_again(node) -> None:
+def test_an_append_in_between_causes_another_conversion(node) -> None:
     node.create("old", message_format_version="0.9.0")
     sent = records(node, 500)
     jobs = jobs_of(node)
@@ -171,7 +171,7 @@ def test_what_comes_in_between_makes_it_convert_again(node) -> None:
     assert [record.offset for _, record in stored(node)] == list(range(503))
 
 
-def test_what_was_converted_for_another_offset_is_not_written(node) -> None:
+def test_a_batch_converted_for_another_offset_is_not_written(node) -> None:
     """Another batch comes to the first partition while a worker has the second one's."""
     node.create("old", partitions=2, message_format_version="0.9.0")
     request = node.produce_request("old", b"a")
@@ -216,7 +216,7 @@ def test_of_many_small_batches_a_few_are_converted_in_a_turn(node) -> None:
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-def test_what_expands_far_is_not_converted_in_the_loop(node, kind: str) -> None:
+def test_batches_that_expand_far_are_not_converted_in_the_loop(node, kind: str) -> None:
     node.create("old", message_format_version="0.10.2", message_timestamp_type=kind)
     jobs = jobs_of(node)
     now = node.process.clock.now().wall_ms
@@ -241,7 +241,7 @@ def test_a_worker_refuses_as_the_append_does(node) -> None:
     assert stored(node) == []
 
 
-def test_what_the_log_stamps_gets_its_stamp_from_the_worker(node) -> None:
+def test_log_append_time_is_stamped_by_the_worker(node) -> None:
     node.create("old", message_format_version="0.10.0", message_timestamp_type="LogAppendTime")
     jobs = jobs_of(node)
     row = produce(node, encode_batch(records(node, 500)))
@@ -251,8 +251,8 @@ def test_what_the_log_stamps_gets_its_stamp_from_the_worker(node) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["0.9.0", "0.10.0"])
-def test_followers_have_what_their_leader_wrote_and_lead_on_with_it(version: str) -> None:
-    """Messages do not tell their leader's epoch: a former leader finds out all the same what was never committed."""
+def test_followers_have_the_leaders_messages_and_can_lead_with_them(version: str) -> None:
+    """Messages do not contain a leader epoch; a former leader still finds out what was never committed."""
     three = HandCluster(brokers=3)
     three.create("old", (1, 2, 3), message_format_version=version, min_insync_replicas="2")
     first = three.leader("old")
@@ -277,7 +277,7 @@ def test_followers_have_what_their_leader_wrote_and_lead_on_with_it(version: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["0.9.0", "0.10.0"])
-def test_what_was_never_committed_is_cut_by_epochs(version: str) -> None:
+def test_uncommitted_messages_are_truncated_by_epochs(version: str) -> None:
     three = HandCluster(brokers=3)
     three.create("old", (1, 2, 3), message_format_version=version, min_insync_replicas="1")
     first = three.leader("old")

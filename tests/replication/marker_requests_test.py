@@ -64,7 +64,7 @@ def test_a_marker_is_written_as_kafka_writes_it(node, version: int, commit: bool
 def test_every_partition_has_its_own_answer(node) -> None:
     node.create("many", partitions=2)
     write(node, b"a")
-    node.tell(2, (1, 2))
+    node.send_state(2, (1, 2))
     first = marker(("many", 1), ("t", 0), ("many", 9), ("none", 0))
     second = marker(("many", 0), producer_id=8)
     place = send(node, first, second, marker(producer_id=-1), marker(("many", 1), epoch=0))
@@ -82,7 +82,7 @@ def test_every_partition_has_its_own_answer(node) -> None:
 
 
 def test_the_answer_waits_for_the_commit(node) -> None:
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     write(node, b"a")
     first = send(node, marker())
     again = send(node, marker())
@@ -96,20 +96,20 @@ def test_the_answer_waits_for_the_commit(node) -> None:
 
 def test_a_marker_that_is_not_committed_in_time_or_not_any_more(node) -> None:
     node.create("safe", min_insync_replicas="2")
-    node.tell(1, (1, 2), name="safe")
+    node.send_state(1, (1, 2), name="safe")
     waiting = send(node, marker(("safe", 0)))
-    node.tell(1, (1,), name="safe")
+    node.send_state(1, (1,), name="safe")
     assert codes(node, waiting) == [[("safe", 0, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)]]
     assert codes(node, send(node, marker(("safe", 0), epoch=2))) == [[("safe", 0, ErrorCode.NOT_ENOUGH_REPLICAS)]]
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     waiting = send(node, marker())
     node.pass_ms(29_000)
     assert not waiting.answered
     node.pass_ms(2000)
     assert codes(node, waiting) == [[("t", 0, ErrorCode.REQUEST_TIMED_OUT)]]
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     waiting = send(node, marker(epoch=2))
-    node.tell(2, (1, 2))
+    node.send_state(2, (1, 2))
     assert codes(node, waiting) == [[("t", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER)]]
 
 
@@ -149,7 +149,7 @@ def test_producers_are_described_with_their_transactions(node) -> None:
     assert described(node) == [(7, 1, -1, 5, -1), (8, 0, 0, -1, 3)]
 
 
-def test_what_is_measured_of_transactions(node) -> None:
+def test_metrics_of_transactions(node) -> None:
     def measured(name: str, **labels: str) -> float:
         return node.broker.metrics.value(name, **labels)
 
@@ -182,7 +182,7 @@ def by_client(node, **more) -> int:
     return codes(node, node.send(WriteTxnMarkersRequest(markers=[sent]), 2))[0][0][2]
 
 
-def test_clients_end_only_what_is_open_and_only_as_its_coordinator_would(node) -> None:
+def test_clients_may_only_abort_open_transactions(node) -> None:
     """KIP-664; a forged coordinator of a later epoch would shut the real one out."""
     node.broker._dispatch._is_alone = True
     assert by_client(node) == ErrorCode.INVALID_TXN_STATE

@@ -1,4 +1,4 @@
-"""A transaction ends in a partition: which markers its leader takes, and what they change. Also without the rules."""
+"""Markers in a partition: which ones its leader accepts, and what they change. Also without the safeguards."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_transaction_ends_when_its_marker_is_committed() -> None:
     leader.partition.watchers[Waking(woken)] = None
     settled(cluster)
     assert leader.partition.last_stable_offset == 2
-    assert woken == [2], "whoever reads what is committed is told, and sees it"
+    assert woken == [2], "a reader of committed records is woken, and sees it"
     assert leader.partition.settled(required, -1)
     assert cluster.members[2].partition.last_stable_offset == 2
 
@@ -61,7 +61,7 @@ class Waking:
         self.woken.append(2)
 
 
-def test_the_coordinators_of_this_broker_are_told_at_once_and_once() -> None:
+def test_the_coordinators_of_this_broker_get_each_marker_once() -> None:
     cluster = led(1, isr=(1,))
     leader = cluster.members[1]
     told: list[tuple] = []
@@ -72,7 +72,7 @@ def test_the_coordinators_of_this_broker_are_told_at_once_and_once() -> None:
     assert (leader.leo, told) == (2, [(leader.partition, 7, 1, True, 1)])
 
 
-def test_what_is_stamped_by_the_log_is_stamped_in_markers_too() -> None:
+def test_log_append_time_also_applies_to_markers() -> None:
     cluster = led(1, isr=(1,), config=TopicConfig(message_timestamp_type="LogAppendTime", max_message_bytes=100))
     leader = cluster.members[1]
     cluster.pass_seconds(1)
@@ -118,7 +118,7 @@ def test_without_the_rule_a_late_marker_ends_a_later_transaction() -> None:
     mark(leader, 1)
     write(leader, epoch=1)
     mark(leader, 1)
-    assert leader.partition.last_stable_offset == leader.leo == 4, "and nobody has decided that"
+    assert leader.partition.last_stable_offset == leader.leo == 4, "and no coordinator has decided that"
 
 
 def test_without_the_fence_a_coordinator_that_was_replaced_ends_transactions() -> None:

@@ -41,7 +41,7 @@ class Contact:
         self.used_ns = self.previous_ns = -1
         self.lasts = True
         self.others = 0
-        """How often another one's fetch came after one of this."""
+        """How often a fetch of another session came after one of this."""
 
     def replaced(self) -> None:
         self.others += 1
@@ -51,7 +51,7 @@ class Contact:
 
 
 class Answer(NamedTuple):
-    """What a leader says to a fetch."""
+    """A leader's response to a fetch."""
 
     parts_at: EpochEnd | None
     records: memoryview
@@ -112,7 +112,7 @@ class Member:
         self.cluster.settle()
 
     def produce(self, *values: bytes, acks: int = 1) -> tuple[int, int, int]:
-        """One batch; what `append` says."""
+        """Append one batch; returns the result of `append`."""
         records = [Record(at, 1_700_000_000_000, None, value, ()) for at, value in enumerate(values)]
         return self.partition.append(memoryview(encode_batch(records)), acks, self.clock.now())
 
@@ -157,7 +157,7 @@ class Member:
             partition.take_from_leader(answer.high_watermark, answer.log_start)
 
     def fetch(self, rounds: int = 1) -> ErrorCode:
-        """Whole rounds: request, answer. Out of range, it goes on where the leader's log ends (Kafka)."""
+        """Whole rounds: request, response. Out of range, it continues at the leader's log end (as Kafka)."""
         code = ErrorCode.NONE
         for _ in range(rounds):
             leader = self.cluster.members[self.partition.leader]
@@ -199,7 +199,7 @@ class Member:
 
 
 class Cluster:
-    """Brokers 1…n and their controller, who is the test."""
+    """Brokers 1…n; the test plays their controller."""
 
     def __init__(
         self, count: int = 2, safeguards: ReplicationSafeguards | None = None, config: TopicConfig | None = None
@@ -230,7 +230,7 @@ class Cluster:
     # -- the controller ----------------------------------------------------------------------------------------------
 
     def elect(self, leader: int, isr: tuple[int, ...] | None = None) -> None:
-        """A new leader epoch, told to everybody alive."""
+        """Begin a new leader epoch, and send it to all live brokers."""
         state = self.state
         self.state = state._replace(
             leader=leader,
@@ -240,9 +240,9 @@ class Cluster:
         )
         self.proposals.clear()
         for member in self.members.values():
-            self.tell(member)
+            self.send_state(member)
 
-    def tell(self, member: Member) -> None:
+    def send_state(self, member: Member) -> None:
         """LeaderAndIsr."""
         if not member.alive:
             return
@@ -257,7 +257,7 @@ class Cluster:
         self.proposals.append((partition, proposal))
 
     def decide(self) -> IsrOutcome:
-        """Answer the oldest proposal, as a controller does (KIP-497, KIP-903)."""
+        """Answer the oldest proposal as a controller does (KIP-497, KIP-903)."""
         partition, proposal = self.proposals.popleft()
         outcome = self._judge(proposal)
         partition.isr_answered(outcome)
@@ -277,10 +277,10 @@ class Cluster:
         return IsrOutcome(proposal, ErrorCode.NONE, proposal.isr, self.state.leader_epoch, epoch)
 
     def restart(self, node_id: int) -> Member:
-        """A dead broker returns, and is told how things are."""
+        """Restart a dead broker, and send it the present state."""
         member = self.members[node_id]
         member.boot()
-        self.tell(member)
+        self.send_state(member)
         return member
 
 
@@ -289,7 +289,7 @@ DURABLE = TopicConfig(min_insync_replicas=2, flush_messages=1)
 
 
 def led(count: int = 2, isr: tuple[int, ...] = (1, 2), config: TopicConfig | None = None, **off: bool) -> Cluster:
-    """Broker 1 leads; switches in `off` are taken away."""
+    """Broker 1 leads; safeguards in `off` are switched off."""
     cluster = Cluster(count, ReplicationSafeguards(**off), config)
     cluster.elect(1, isr=isr)
     return cluster

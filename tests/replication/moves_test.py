@@ -45,7 +45,7 @@ def test_a_leader_moves_while_it_is_written_to_and_followed() -> None:
     fill(brokers, 60)
     assert home(brokers) == "one"
     assert alter(brokers, "two") == ErrorCode.NONE
-    assert alter(brokers, "two/") == ErrorCode.NONE, "asked again, it goes on"
+    assert alter(brokers, "two/") == ErrorCode.NONE, "a repeated request does not disturb it"
     written = 60
     while home(brokers) == "one":
         fill(brokers, 1)
@@ -126,7 +126,7 @@ def test_the_throttle_counts() -> None:
     assert brokers.timeline.now_ns > 20_000_000_000
 
 
-def test_what_cannot_move() -> None:
+def test_moves_that_are_refused() -> None:
     brokers = Brokers(1, properties=DIRS)
     brokers.create(1)
     assert alter(brokers, "three") == ErrorCode.LOG_DIR_NOT_FOUND
@@ -200,7 +200,7 @@ def test_a_topic_that_is_deleted_and_made_again_does_not_move() -> None:
     brokers.run(1000)
 
 
-def test_a_move_goes_on_after_a_crash() -> None:
+def test_a_move_continues_after_a_crash() -> None:
     brokers = Brokers(1, properties={**DIRS, "replica.alter.log.dirs.io.max.bytes.per.second": "100000"})
     brokers.create(1, config=SMALL)
     fill(brokers, 400)

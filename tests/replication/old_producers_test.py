@@ -50,14 +50,14 @@ def test_a_message_set_is_stored_as_one_batch(node, records_in, version: int, co
     assert [(h.magic, h.codec, h.producer_id, h.record_count) for h in headers] == [(2, codec, -1, 3)] * 2
 
 
-def test_batches_of_format_v2_come_in_these_versions_too(node) -> None:
+def test_batches_of_format_v2_are_also_accepted_in_these_versions(node) -> None:
     """Kafka takes them."""
     assert [node.produce("t", b"a", version=version).base_offset for version in (0, 1, 2)] == [0, 1, 2]
     assert node.broker.metrics.value(CONVERSIONS, topic="t") == 0
 
 
 @pytest.mark.parametrize("version", range(3, 9))
-def test_zstd_is_for_those_who_know_it(node, version: int) -> None:
+def test_zstd_is_refused_in_versions_without_it(node, version: int) -> None:
     batch = encode_batch([Record(0, node.process.clock.now().wall_ms, None, b"v" * 100)], codec=4)
     expected = ErrorCode.NONE if version >= 7 else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert produce(node, bytes(batch), version).error_code == expected
@@ -71,19 +71,19 @@ def test_a_message_set_in_a_later_version_is_refused(node, version: int) -> None
 
 
 @pytest.mark.parametrize("codec", [0, GZIP])
-def test_what_takes_long_is_done_by_a_worker_while_the_connection_waits(node, records_in, codec: int) -> None:
+def test_a_large_message_set_is_converted_by_a_worker_while_the_connection_waits(node, records_in, codec: int) -> None:
     sent = rows(node, 40, AT_ONCE // 20)
     waiting = node.send(request_of(node, message_set(1, codec, sent)), 2)
     assert waiting.gate is Gate.WAIT
     assert not waiting.answered
     other = produce(node, message_set(1, codec, rows(node)))
-    assert other.base_offset == 0, "other connections go on"
+    assert other.base_offset == 0, "other connections continue"
     assert node.answer(waiting).responses[0].partition_responses[0].base_offset == 3
     assert [row[1:] for row in stored(node, records_in)[3:]] == sent
     assert node.broker.metrics.value(CONVERSIONS, topic="t") == 43
 
 
-def test_little_is_converted_in_its_turn(node) -> None:
+def test_a_small_message_set_is_converted_in_its_turn(node) -> None:
     place = node.send(request_of(node, message_set(1, GZIP, rows(node))), 2)
     assert place.gate is Gate.NEXT
     assert place.answered
@@ -128,12 +128,12 @@ def test_an_empty_set_is_taken_and_nothing_is_written(node) -> None:
     assert node.values("t") == []
     nowhere = produce(node, b"", name="nowhere")
     assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    node.tell(leader=2, isr=(1, 2))
+    node.send_state(leader=2, isr=(1, 2))
     assert produce(node, b"").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 @pytest.mark.parametrize(("version", "told"), [(0, -1), (1, -1), (2, None)])
-def test_append_time_is_told_from_version_2_on(node, records_in, version: int, told) -> None:
+def test_append_time_is_in_the_response_from_version_2_on(node, records_in, version: int, told) -> None:
     node.create("stamped", message_timestamp_type="LogAppendTime")
     sent = [(b"k", b"v", 2**60)]
     row = produce(node, message_set(FORMAT[version], 0, sent), version, "stamped")

@@ -70,7 +70,7 @@ def test_reading_from_the_midst_of_a_batch_begins_there(node) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_what_is_large_is_converted_by_a_worker_while_the_connection_waits(node, version: int) -> None:
+def test_a_large_region_is_converted_by_a_worker_while_the_connection_waits(node, version: int) -> None:
     sent = [b"%05d" % n + bytes(2 * AT_ONCE // 10) for n in range(20)]
     node.produce("t", *sent)
     waiting = node.send(node.fetch_request("t", 0), version)
@@ -210,6 +210,6 @@ def test_damage_on_the_disk_gets_no_new_checksum(node) -> None:
 @pytest.mark.parametrize(
     ("version", "code"), [(5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)]
 )
-def test_who_does_not_know_storage_errors_is_told_to_look_for_another_leader(node, version: int, code) -> None:
+def test_old_versions_get_not_leader_for_storage_errors(node, version: int, code) -> None:
     node.partition("t").go_offline()
     assert node.fetch("t", 0, version).error_code == code

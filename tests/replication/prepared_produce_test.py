@@ -1,4 +1,4 @@
-"""Produce to compacted topics: every record is looked at before the batch is in the log."""
+"""Produce to compacted topics: every record is inspected before the append."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_record_without_a_key_is_refused_and_named_where_the_version_can(
 
 @pytest.mark.parametrize("policy", ["compact,delete", "delete"])
 @pytest.mark.parametrize("codec", [0, 1])
-def test_only_where_the_policy_says_compact(node: Node, policy: str, codec: int) -> None:
+def test_only_compacted_topics_need_keys(node: Node, policy: str, codec: int) -> None:
     node.create("c", cleanup_policy=policy)
     code = produce(node, None, codec=codec).error_code
     assert code == (ErrorCode.INVALID_RECORD if "compact" in policy else ErrorCode.NONE)
@@ -94,13 +94,13 @@ def test_a_lying_record_count_never_reaches_the_log(compacted: Node, count: int)
 
 @pytest.mark.slow
 def test_a_bomb_is_refused_and_its_neighbours_are_not(compacted: Node) -> None:
-    """What expands too far for the loop goes to a worker; what is too much for that, too, is refused."""
+    """A batch that expands too far for the loop goes to a worker; one that is also too much for that is refused."""
     assert produce(compacted, b"a", value=bytes(10_000_000), codec=1).error_code == 0
     assert produce(compacted, b"b", value=bytes(101 * 1024 * 1024), codec=4).error_code == ErrorCode.CORRUPT_MESSAGE
     assert keys(compacted) == [b"a"]
 
 
-def test_a_compacted_topic_with_its_own_codec_needs_keys_too(node: Node) -> None:
+def test_a_compacted_topic_with_its_own_codec_also_needs_keys(node: Node) -> None:
     node.create("c", cleanup_policy="compact", compression_type="zstd")
     row = produce(node, b"a", None)
     assert row.error_code == ErrorCode.INVALID_RECORD
@@ -119,7 +119,7 @@ def test_a_retry_of_an_idempotent_batch_is_the_same_batch(compacted: Node) -> No
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
 @pytest.mark.parametrize("size", [500, LARGE, 100_000], ids=["in the loop", "in a worker", "beyond the loop"])
-def test_a_compressed_record_is_at_most_as_large_as_the_topic_says(node: Node, policy: str, size: int) -> None:
+def test_max_decompressed_message_bytes_limits_a_compressed_record(node: Node, policy: str, size: int) -> None:
     """max.decompressed.message.bytes, also where nothing else has a batch looked into."""
     node.create("c", cleanup_policy=policy, max_decompressed_message_bytes="400")
     assert produce(node, b"a", value=bytes(size), codec=1).error_code == ErrorCode.INVALID_RECORD

@@ -1,4 +1,4 @@
-"""What read_committed sees: records up to the last stable offset, and which of them are void; over the wire."""
+"""read_committed over the wire: records up to the last stable offset, and which of them are aborted."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def test_interleaved_transactions(node) -> None:
     assert seen(committed(node)) == [b"plain"]
     assert (listed(node), listed(node, isolation=0)) == (1, 5)
     end(node, 2)
-    assert seen(committed(node)) == [b"plain"], "X2 is over, but stands behind X1's first record"
+    assert seen(committed(node)) == [b"plain"], "X2 is over, but comes after X1's first record"
     assert committed(node).last_stable_offset == 1
     end(node, 1)
     assert seen(committed(node)) == [b"plain", b"x1", b"plain too", b"x2", b"x1 again"]
     assert committed(node).last_stable_offset == listed(node) == 7
 
 
-def test_aborted_ones_are_told_in_the_order_in_which_they_began(node) -> None:
+def test_aborted_transactions_are_in_the_order_of_first_offsets(node) -> None:
     """The transaction index has them in the order in which they ended."""
     for producer_id in (1, 2, 3):
         write(node, b"void", producer_id=producer_id)
@@ -80,12 +80,12 @@ def test_aborted_ones_are_told_in_the_order_in_which_they_began(node) -> None:
     answer = committed(node)
     assert [(txn.producer_id, txn.first_offset) for txn in answer.aborted_transactions] == [(1, 0), (3, 2)]
     assert seen(answer) == [b"void", b"plain"]
-    assert committed(node, 3).aborted_transactions != [], "their markers lie behind what is asked for"
-    assert node.fetch("t", 0).aborted_transactions is None, "of no interest to who reads everything"
+    assert committed(node, 3).aborted_transactions != [], "their markers come after the requested offset"
+    assert node.fetch("t", 0).aborted_transactions is None, "read_uncommitted does not need them"
 
 
 def test_a_reader_waits_for_the_marker_and_is_woken_by_its_commit(node) -> None:
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     write(node, b"a")
     node.replicate("t", 1)
     reader = node.send(node.fetch_request("t", 0, max_wait_ms=30_000, isolation_level=1), 12)
@@ -99,7 +99,7 @@ def test_a_reader_waits_for_the_marker_and_is_woken_by_its_commit(node) -> None:
 
 
 def test_only_what_concerns_the_bytes_that_are_sent(node) -> None:
-    """Across segments, and not one transaction of all that is behind what was asked for."""
+    """Across segments, and without transactions that begin after the requested bytes."""
     node.create("small", segment_bytes="1048576", index_interval_bytes="100")
     partition = node.partition("small")
     partition.shared.verifies = False  # their coordinator is the test
@@ -125,7 +125,7 @@ class PartitionOf:
         self.clock = node.process.clock
 
 
-def test_one_that_spans_segments_is_told_in_all_of_them(node) -> None:
+def test_a_transaction_that_spans_segments_is_named_in_all_of_them(node) -> None:
     partition = node.partition()
     write(node, b"void", producer_id=1)
     partition.log.roll()
@@ -140,7 +140,7 @@ def test_one_that_spans_segments_is_told_in_all_of_them(node) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 7, 11, 12])
-def test_deleted_records_of_an_open_transaction_hold_nobody_up(node, version: int) -> None:
+def test_deleted_records_of_an_open_transaction_do_not_block_readers(node, version: int) -> None:
     write(node, b"a", producer_id=1)
     node.produce("t", b"b")
     one = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=1)
@@ -167,7 +167,7 @@ def test_retention_takes_the_index_with_its_segment(node) -> None:
     assert [txn.first_offset for txn in committed(node, 4).aborted_transactions] == [4]
 
 
-def test_a_follower_that_leads_knows_what_is_open_and_what_is_void() -> None:
+def test_a_new_leader_knows_open_and_aborted_transactions() -> None:
     cluster = led()
     leader, follower = cluster.members.values()
     put(leader, producer_id=1)

@@ -32,8 +32,8 @@ def with_neighbour(node, rack: str | None = None) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 9, 12, 13, 15, 18])
-def test_a_replica_reads_what_consumers_do_not_see_yet(node, version: int, records_in) -> None:
-    node.tell(1, (1, 2))
+def test_a_replica_reads_uncommitted_records(node, version: int, records_in) -> None:
+    node.send_state(1, (1, 2))
     node.produce("t", b"a", acks=1)
     assert node.values("t") == []
     request = {"topic_id": node.topic_id("t")}
@@ -43,7 +43,7 @@ def test_a_replica_reads_what_consumers_do_not_see_yet(node, version: int, recor
 
 
 def test_the_fetch_offset_acknowledges_and_the_answer_knows_it(node) -> None:
-    partition = node.tell(1, (1, 2))
+    partition = node.send_state(1, (1, 2))
     waiting = node.send(node.produce_request("t", b"a", acks=-1), 9)
     assert not waiting.answered
     node.replicate("t", 0)
@@ -55,7 +55,7 @@ def test_the_fetch_offset_acknowledges_and_the_answer_knows_it(node) -> None:
 
 
 def test_a_produce_wakes_the_follower_and_its_next_fetch_the_consumer(node, records_in) -> None:
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     consumer = node.send(node.fetch_request("t", 0, max_wait_ms=5000), 12, peer=other_peer(node))
     follower = node.send(node.replica_request("t", 0, max_wait_ms=500), 12, peer=other_peer(node))
     node.send(node.produce_request("t", b"a", acks=-1), 9)
@@ -67,10 +67,10 @@ def test_a_produce_wakes_the_follower_and_its_next_fetch_the_consumer(node, reco
 
 
 def test_a_log_that_parts_is_answered_with_the_place(node) -> None:
-    partition = node.tell(1, (1, 2))
+    partition = node.send_state(1, (1, 2))
     node.produce("t", b"a", b"b", acks=1)
     first = partition.leader_epoch
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     node.produce("t", b"c", acks=1)
     seen = node.replicate("t", 3, last_epoch=first)
     assert (seen.diverging_epoch.epoch, seen.diverging_epoch.end_offset) == (first, 2)
@@ -81,11 +81,11 @@ def test_a_log_that_parts_is_answered_with_the_place(node) -> None:
     assert len(agreed.records) > 0
 
 
-def test_a_parting_log_is_told_even_if_the_request_would_wait(node) -> None:
-    partition = node.tell(1, (1, 2))
+def test_a_diverging_epoch_ends_the_wait_of_a_fetch(node) -> None:
+    partition = node.send_state(1, (1, 2))
     node.produce("t", b"a", acks=1)
     first = partition.leader_epoch
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     place = node.send(node.replica_request("t", 1, last_epoch=first + 1, max_wait_ms=500), 12)
     assert not place.answered, "its last epoch is ours, and it has everything"
     strange = node.send(node.replica_request("t", 2, last_epoch=first, max_wait_ms=500), 12, peer=other_peer(node))
@@ -94,15 +94,15 @@ def test_a_parting_log_is_told_even_if_the_request_would_wait(node) -> None:
 
 @pytest.mark.parametrize(("shift", "code"), [(-1, "FENCED_LEADER_EPOCH"), (1, "UNKNOWN_LEADER_EPOCH")])
 def test_a_replica_of_another_epoch_is_fenced(node, shift: int, code: str) -> None:
-    partition = node.tell(1, (1, 2))
+    partition = node.send_state(1, (1, 2))
     seen = node.replicate("t", 0, leader_epoch=partition.leader_epoch + shift)
     assert ErrorCode(seen.error_code).name == code
 
 
 @pytest.mark.parametrize("version", [12, 16])
-def test_who_comes_to_a_follower_is_told_where_the_leader_is(node, version: int) -> None:
+def test_a_fetch_at_a_follower_gets_the_current_leader(node, version: int) -> None:
     with_neighbour(node, "r2")
-    partition = node.tell(2, (1, 2))
+    partition = node.send_state(2, (1, 2))
     answer = node.ask(node.replica_request("t", 0, version, topic_id=node.topic_id("t")), version)
     row = answer.responses[0].partitions[0]
     assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -114,10 +114,10 @@ def test_who_comes_to_a_follower_is_told_where_the_leader_is(node, version: int)
     assert (endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack) == (2, "there", 9093, "r2")
 
 
-def test_leadership_lost_is_told_to_who_waits(node) -> None:
-    node.tell(1, (1, 2))
+def test_leadership_loss_ends_a_waiting_fetch(node) -> None:
+    node.send_state(1, (1, 2))
     waiting = node.send(node.replica_request("t", 0, max_wait_ms=500), 12)
-    node.tell(2, (1, 2))
+    node.send_state(2, (1, 2))
     assert waiting.answered
     row = node.answer(waiting).responses[0].partitions[0]
     assert row.error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -152,7 +152,7 @@ class ReplicaSession:
 
 
 def test_fetches_of_an_idle_session_keep_a_follower_in_sync(node) -> None:
-    partition = node.tell(1, (1, 2))
+    partition = node.send_state(1, (1, 2))
     session = ReplicaSession(node)
     session.fetch(0)
     for _ in range(8):
@@ -164,8 +164,8 @@ def test_fetches_of_an_idle_session_keep_a_follower_in_sync(node) -> None:
     assert [row.partition_index for row in session.fetch()] == [0]
 
 
-def test_a_follower_that_registers_anew_is_known_by_its_new_epoch_where_it_has_nothing_to_fetch(node) -> None:
-    partition = node.tell(1, (1,))
+def test_a_new_broker_epoch_reaches_partitions_without_news(node) -> None:
+    partition = node.send_state(1, (1,))
     session = ReplicaSession(node)
     session.fetch(0)
     (proposal,) = node.proposals
@@ -181,7 +181,7 @@ def test_a_follower_that_registers_anew_is_known_by_its_new_epoch_where_it_has_n
 
 def test_a_late_request_of_an_earlier_session_is_corrected_by_the_one_that_lives(node) -> None:
     """The connection of the first session is gone, and the last request on it arrives after those of the next."""
-    partition = node.tell(1, (1, 2))
+    partition = node.send_state(1, (1, 2))
     for value in (b"a", b"b"):
         node.produce("t", value, acks=1)
     former, living = ReplicaSession(node), ReplicaSession(node)
@@ -198,13 +198,13 @@ def test_a_late_request_of_an_earlier_session_is_corrected_by_the_one_that_lives
         node.pass_ms(10_000)
         living.fetch()
     partition.shrink_if_lagging(node.process.clock.now())
-    assert not node.proposals, "who reads and has everything stays in the ISR"
+    assert not node.proposals, "a replica that fetches and has all records stays in the ISR"
     assert partition._in_sync.replicas[2].end_offset == 3
     assert partition._in_sync.replicas[2].broker_epoch == 7
 
 
-def test_an_unnamed_partition_in_a_session_is_no_acknowledgement_of_more(node) -> None:
-    partition = node.tell(1, (1, 2))
+def test_an_unnamed_partition_in_a_session_acknowledges_nothing_new(node) -> None:
+    partition = node.send_state(1, (1, 2))
     session = ReplicaSession(node)
     session.fetch(0)
     node.produce("t", b"a", acks=1)
@@ -215,8 +215,8 @@ def test_an_unnamed_partition_in_a_session_is_no_acknowledgement_of_more(node) -
     assert partition.high_watermark == 1
 
 
-def test_a_follower_that_waits_in_vain_is_told_what_was_committed_meanwhile(node) -> None:
-    node.tell(1, (1, 2, 3), (1, 2, 3))
+def test_a_fetch_without_records_returns_the_latest_high_watermark(node) -> None:
+    node.send_state(1, (1, 2, 3), (1, 2, 3))
     node.produce("t", b"a", acks=1)
     session = ReplicaSession(node)
     session.fetch(0)
@@ -235,7 +235,7 @@ def test_a_throttled_follower_that_catches_up_gets_nothing_for_a_while(node) -> 
     throttle.limit(1000)
     throttle.mark_topic("t", ["0:1"])
     node.broker._fetch._throttle = throttle
-    node.tell(1, (1,))
+    node.send_state(1, (1,))
     for _ in range(3):
         node.produce("t", b"x" * 2000)
     assert len(node.replicate("t", 0, partition_max_bytes=1).records) > 2000
@@ -244,12 +244,12 @@ def test_a_throttled_follower_that_catches_up_gets_nothing_for_a_while(node) -> 
     node.pass_ms(3000)
     assert len(node.replicate("t", 1, partition_max_bytes=1).records) > 2000
     assert len(node.replicate("t", 2, partition_max_bytes=1).records) == 0
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     assert len(node.replicate("t", 2, partition_max_bytes=1).records) > 2000, "in sync, it is never held back"
 
 
-def test_a_moved_log_start_is_told_at_once(node) -> None:
-    partition = node.tell(1, (1, 2))
+def test_a_moved_log_start_is_sent_at_once(node) -> None:
+    partition = node.send_state(1, (1, 2))
     node.produce("t", b"a", acks=1)
     session = ReplicaSession(node)
     session.fetch(0)
@@ -262,11 +262,11 @@ def test_a_moved_log_start_is_told_at_once(node) -> None:
     assert [row.log_start_offset for row in session.rows(waiting)] == [1]
 
 
-def test_a_consumer_that_names_its_last_epoch_learns_of_a_truncation_too(node) -> None:
-    partition = node.tell(1, (1,))
+def test_a_consumer_that_names_its_last_epoch_also_detects_a_truncation(node) -> None:
+    partition = node.send_state(1, (1,))
     node.produce("t", b"a")
     first = partition.leader_epoch
-    node.tell(1, (1,))
+    node.send_state(1, (1,))
     node.produce("t", b"b")
     request = node.fetch_request("t", 2)
     request.topics[0].partitions[0].last_fetched_epoch = first
@@ -277,10 +277,10 @@ def test_a_consumer_that_names_its_last_epoch_learns_of_a_truncation_too(node) -
 # -- KIP-392 -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_consumer_reads_from_a_follower_what_is_committed(node, records_in) -> None:
+def test_a_consumer_reads_committed_records_from_a_follower(node, records_in) -> None:
     for value in (b"a", b"b", b"c"):
         node.produce("t", value)
-    partition = node.tell(2, (1, 2))
+    partition = node.send_state(2, (1, 2))
     partition.high_watermark = partition.log.high_watermark = 2
     seen = node.fetch("t", 0, 11)
     assert [record.value for record in records_in(seen.records)] == [b"a", b"b"]
@@ -293,9 +293,9 @@ def test_a_consumer_reads_from_a_follower_what_is_committed(node, records_in) ->
 
 
 def test_a_consumer_at_a_follower_is_woken_when_that_learns_of_a_commit(node) -> None:
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     node.produce("t", b"0", b"1", acks=1)
-    partition = node.tell(2, (1, 2))
+    partition = node.send_state(2, (1, 2))
     waiting = node.send(node.fetch_request("t", 0, max_wait_ms=5000), 12, peer=other_peer(node))
     assert not waiting.answered
     node.process.post(0, "answer", lambda: (partition.take_from_leader(9, 0), node.broker.end_turn()))
@@ -309,7 +309,7 @@ def racks() -> Replicated:
     made = Replicated({"replica.selector.class": RACK_AWARE, "broker.rack": "r1"})
     made.create("t")
     with_neighbour(made, "r2")
-    made.tell(1, (1, 2))
+    made.send_state(1, (1, 2))
     made.produce("t", b"a", acks=1)
     return made
 
@@ -326,12 +326,12 @@ def test_a_consumer_is_sent_to_the_replica_in_its_rack_if_that_has_the_offset(ra
         assert (here.preferred_read_replica, len(here.records) > 0) == (-1, True)
 
 
-def test_nobody_is_sent_to_a_replica_that_is_dead_or_out_of_sync(racks) -> None:
+def test_no_consumer_is_redirected_to_a_dead_or_lagging_replica(racks) -> None:
     racks.replicate("t", 1)
-    racks.tell(1, (1,))
+    racks.send_state(1, (1,))
     racks.replicate("t", 1)
     assert racks.fetch("t", 0, rack_id="r2").preferred_read_replica == -1
-    racks.tell(1, (1, 2))
+    racks.send_state(1, (1, 2))
     racks.replicate("t", 1)
     assert racks.fetch("t", 0, rack_id="r2").preferred_read_replica == 2
     image = racks.broker.cluster.image
@@ -348,7 +348,7 @@ def test_where_followers_serve_consumers_they_learn_of_a_commit_at_once(racks) -
     assert not session.send(1, max_wait_ms=500).answered
 
 
-def test_rack_aware_takes_the_leader_or_who_is_furthest() -> None:
+def test_rack_aware_takes_the_leader_or_the_replica_with_the_largest_end() -> None:
     views = [ReplicaView(1, 9, 5, "a"), ReplicaView(2, 7, 5, "b"), ReplicaView(3, 8, 4, "b"), ReplicaView(4, 8, 5, "b")]
     assert rack_aware(1, views, "b") == 4
     assert rack_aware(1, views, "a") == 1
@@ -365,13 +365,13 @@ def test_unknown_selectors_are_named() -> None:
 
 
 def gap(node) -> ErrorCode:
-    """What a producer is told whose batch 1 is missing; batch 0 was written here."""
+    """The error for a producer whose batch 1 is missing; batch 0 was written here."""
     return ErrorCode(node.produce("t", b"x", acks=1, producer_id=7, producer_epoch=0, base_sequence=2).error_code)
 
 
 def led_for_long(node) -> None:
     """Broker 1 leads, and has led for longer than gaps may be what lay at an old leader."""
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     node.produce("t", b"a", acks=1, producer_id=7, producer_epoch=0, base_sequence=0)
     node.pass_ms(NEW_LEADER_NS // 1_000_000 + 1)
 
@@ -408,8 +408,8 @@ def test_fetches_of_another_replica_on_the_connection_confirm_nothing(node) -> N
     assert gap(node) is ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def test_what_is_kept_of_a_connection_goes_with_it(node) -> None:
-    node.tell(1, (1, 2))
+def test_state_of_a_connection_ends_with_it(node) -> None:
+    node.send_state(1, (1, 2))
     node.replicate("t", 0)
     assert node.broker._fetch._alone
     node.process.post(0, "gone", node.broker.on_gone, node.peer)

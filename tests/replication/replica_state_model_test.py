@@ -1,7 +1,7 @@
 """The ISR and its arithmetic against a model that keeps the whole history and computes everything from it.
 
 The model knows no sessions and no short cuts: every fetch of a follower is a fetch of the partition, caught up is what
-the definition says, the high watermark is a minimum over everybody who is or may be in sync.
+the definition says, the high watermark is a minimum over all replicas that are or may be in sync.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Session:
 
 
 class Model:
-    """A leader as a historian sees it."""
+    """A leader that keeps the whole history."""
 
     def __init__(self, isr: tuple[int, ...], min_isr: int, end: int, now: int) -> None:
         self.isr = isr
@@ -70,7 +70,7 @@ class Model:
 
 
 class Pair:
-    """The real one and the model, told the same."""
+    """The real object and the model, with the same inputs."""
 
     def __init__(self, isr: tuple[int, ...], min_isr: int, end: int) -> None:
         self.now = 50 * MS
@@ -154,7 +154,7 @@ class Pair:
             self.restate(self.model.isr)
 
     def restate(self, isr: tuple[int, ...]) -> None:
-        """The controller says something else within the epoch."""
+        """The controller sends another state within the epoch."""
         self.epoch += 1
         self.real.lead(PartitionState(LEADER, 7, isr, self.epoch, REPLICAS), None, self.now)
         self.model.isr, self.model.proposed = isr, None
@@ -179,7 +179,7 @@ STEPS = st.one_of(
 @pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(isr=ISRS, min_isr=st.integers(1, 3), end=st.integers(0, 3), steps=st.lists(STEPS, max_size=60))
-def test_in_sync_replicas_are_what_the_whole_history_says(
+def test_in_sync_replicas_agree_with_the_whole_history(
     isr: tuple[int, ...], min_isr: int, end: int, steps: list[tuple]
 ) -> None:
     pair = Pair(isr, min_isr, end)

@@ -19,7 +19,7 @@ def produced(node, place):
 
 
 def test_acks_all_waits_for_the_isr_and_then_no_longer_than_its_time(node) -> None:
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     waiting = node.send(node.produce_request("t", b"a", acks=-1), 9)
     node.pass_ms(999)
     assert not waiting.answered
@@ -29,7 +29,7 @@ def test_acks_all_waits_for_the_isr_and_then_no_longer_than_its_time(node) -> No
 
 
 def test_a_duplicate_is_acknowledged_when_its_original_is_committed(node) -> None:
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     identity = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
     first = node.send(node.produce_request("t", b"a", acks=-1, **identity), 9, peer=other_peer(node))
     again = node.send(node.produce_request("t", b"a", acks=-1, **identity), 9, peer=other_peer(node))
@@ -40,8 +40,8 @@ def test_a_duplicate_is_acknowledged_when_its_original_is_committed(node) -> Non
 
 
 def test_a_duplicate_of_a_forgotten_batch_is_acknowledged_when_that_is_committed(node) -> None:
-    """Five batches are remembered, after a restart one; who is told DUPLICATE_SEQUENCE_NUMBER takes it for success."""
-    node.tell(1, (1, 2))
+    """Five batches are remembered, after a restart one; producers take DUPLICATE_SEQUENCE_NUMBER for success."""
+    node.send_state(1, (1, 2))
     for sequence in range(7):
         node.produce("t", b"%d" % sequence, acks=1, producer_id=5, producer_epoch=0, base_sequence=sequence)
     node.replicate("t", 1)
@@ -60,11 +60,11 @@ def test_a_duplicate_of_a_forgotten_batch_is_acknowledged_when_that_is_committed
     assert node.partition().log.end_offset == 7
 
 
-def test_leadership_lost_is_told_to_a_producer_that_waits(node) -> None:
+def test_leadership_loss_ends_a_waiting_produce(node) -> None:
     with_neighbour(node)
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     waiting = node.send(node.produce_request("t", b"a", acks=-1), 10)
-    partition = node.tell(2, (1, 2))
+    partition = node.send_state(2, (1, 2))
     assert waiting.answered
     answer = node.answer(waiting)
     row = answer.responses[0].partition_responses[0]
@@ -76,7 +76,7 @@ def test_leadership_lost_is_told_to_a_producer_that_waits(node) -> None:
 @pytest.mark.parametrize("version", [7, 9, 10, 13])
 def test_a_follower_names_the_leader_to_producers_that_understand(node, version: int) -> None:
     with_neighbour(node)
-    node.tell(2, (1, 2))
+    node.send_state(2, (1, 2))
     request = node.produce_request("t", b"a", acks=1)
     request.topic_data[0].topic_id = node.topic_id("t")
     answer = node.ask(request, version)
@@ -86,14 +86,14 @@ def test_a_follower_names_the_leader_to_producers_that_understand(node, version:
     assert [each.node_id for each in answer.node_endpoints] == ([2] if version >= 10 else [])
 
 
-def test_an_isr_that_became_too_small_ends_the_wait(node) -> None:
+def test_an_isr_below_min_insync_replicas_ends_the_wait(node) -> None:
     node.create("safe", min_insync_replicas="2")
-    node.tell(1, (1, 2), name="safe")
+    node.send_state(1, (1, 2), name="safe")
     waiting = node.send(node.produce_request("safe", b"a", acks=-1), 9)
     assert not waiting.answered
     partition = node.partition("safe")
     state = partition._in_sync
-    node.tell(1, (1,), name="safe")
+    node.send_state(1, (1,), name="safe")
     assert state.isr == (1,)
     assert produced(node, waiting).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     assert node.produce("safe", b"b", acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -111,23 +111,23 @@ def offsets(node, timestamp: int, version: int = 7, replica_id: int = -1, epoch:
 
 
 def test_list_offsets_is_the_leaders_and_fenced(node) -> None:
-    partition = node.tell(1, (1,))
+    partition = node.send_state(1, (1,))
     node.produce("t", b"a")
     assert offsets(node, -1, epoch=partition.leader_epoch) == (ErrorCode.NONE, 1)
     assert offsets(node, -1, epoch=partition.leader_epoch - 1)[0] is ErrorCode.FENCED_LEADER_EPOCH
-    node.tell(2, (1, 2))
+    node.send_state(2, (1, 2))
     assert offsets(node, -1)[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_new_leader_says_no_latest_offset_before_it_knows_what_is_committed(node) -> None:
-    """Else a consumer would go back: the offset may be below one that it was told before (KIP-207)."""
-    node.tell(1, (1, 2))
+def test_a_new_leader_has_no_latest_offset_before_it_knows_the_high_watermark(node) -> None:
+    """Else a consumer would go back: the offset may be below one that it received before (KIP-207)."""
+    node.send_state(1, (1, 2))
     node.produce("t", b"a", acks=1)
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     assert offsets(node, -1)[0] is ErrorCode.OFFSET_NOT_AVAILABLE
     assert offsets(node, -1, version=4)[0] is ErrorCode.LEADER_NOT_AVAILABLE
     assert offsets(node, -2) == (ErrorCode.NONE, 0)
-    assert offsets(node, -1, replica_id=2) == (ErrorCode.NONE, 1), "a follower is told the log end"
+    assert offsets(node, -1, replica_id=2) == (ErrorCode.NONE, 1), "a follower gets the log end"
     node.replicate("t", 1)
     assert offsets(node, -1) == (ErrorCode.NONE, 1)
 
@@ -135,8 +135,8 @@ def test_a_new_leader_says_no_latest_offset_before_it_knows_what_is_committed(no
 # -- OffsetForLeaderEpoch ----------------------------------------------------------------------------------------------
 
 
-def test_only_the_leader_says_where_epochs_ended(node) -> None:
-    partition = node.tell(1, (1,))
+def test_only_the_leader_answers_where_epochs_ended(node) -> None:
+    partition = node.send_state(1, (1,))
     node.produce("t", b"a")
 
     def end_of(epoch: int, current: int = -1):
@@ -151,7 +151,7 @@ def test_only_the_leader_says_where_epochs_ended(node) -> None:
     assert end_of(epoch, epoch) == (ErrorCode.NONE, epoch, 1)
     assert end_of(epoch + 1) == (ErrorCode.NONE, -1, -1)
     assert end_of(epoch, epoch + 1)[0] is ErrorCode.UNKNOWN_LEADER_EPOCH
-    node.tell(2, (1, 2))
+    node.send_state(2, (1, 2))
     assert end_of(epoch)[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -171,7 +171,7 @@ def trim(node, offset: int, timeout_ms: int = 1000):
 
 def test_delete_records_waits_until_live_followers_have_let_go(node) -> None:
     with_neighbour(node)
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     node.produce("t", b"a", acks=1)
     session = ReplicaSession(node)
     session.fetch(0)
@@ -184,7 +184,7 @@ def test_delete_records_waits_until_live_followers_have_let_go(node) -> None:
 
 
 def test_delete_records_waits_for_no_dead_follower_and_not_for_ever(node) -> None:
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     node.produce("t", b"a", acks=1)
     node.replicate("t", 1)
     assert trimmed(node, trim(node, 1)) == (ErrorCode.NONE, 1), "broker 2 is not alive"
@@ -198,9 +198,9 @@ def test_delete_records_waits_for_no_dead_follower_and_not_for_ever(node) -> Non
 
 def test_leadership_lost_ends_a_deletion(node) -> None:
     with_neighbour(node)
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     node.produce("t", b"a", acks=1)
     node.replicate("t", 1)
     waiting = trim(node, 1)
-    node.tell(2, (1, 2))
+    node.send_state(2, (1, 2))
     assert trimmed(node, waiting)[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,4 +1,4 @@
-"""What an idempotent producer sent behind a refused batch: refused too, or order is lost. Also without that rule."""
+"""Batches of an idempotent producer after a refused one are also refused, to keep order. Also without the safeguard."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def joined(cluster: Cluster) -> None:
 
 
 def of_a_gap(sent: Sent, cluster: Cluster) -> ErrorCode:
-    """What broker 1 says of a batch in the end that leaves a gap, while broker 2 follows it."""
+    """Broker 1's final error for a batch with a gap, while broker 2 follows it."""
     leader, follower = cluster.members[1], cluster.members[2]
     for _ in range(2):
         assert refusal(sent.to, leader) is ErrorCode.LEADER_NOT_AVAILABLE, "perhaps another one leads"
@@ -57,7 +57,7 @@ def of_a_gap(sent: Sent, cluster: Cluster) -> ErrorCode:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_what_follows_a_batch_refused_for_too_few_in_sync_waits_for_it(known: bool) -> None:
+def test_batches_after_one_refused_for_too_few_in_sync_wait_for_it(known: bool) -> None:
     cluster, leader = alone()
     begins = 0
     if known:
@@ -82,7 +82,7 @@ def test_without_the_rule_the_order_is_lost() -> None:
     assert of_a_gap(Sent(0), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "for good"
 
 
-def test_what_came_before_it_was_the_leader() -> None:
+def test_a_batch_that_came_before_it_was_the_leader() -> None:
     cluster = Cluster(2, ReplicationSafeguards(), TWO)
     cluster.elect(2, isr=(1, 2))
     member = cluster.members[1]
@@ -92,7 +92,7 @@ def test_what_came_before_it_was_the_leader() -> None:
     assert [Sent(0).to(member), Sent(2).to(member)] == [0, 2]
 
 
-def test_what_was_refused_here_and_written_elsewhere_is_waited_for_no_more() -> None:
+def test_a_batch_refused_here_and_written_elsewhere_is_not_waited_for() -> None:
     cluster = Cluster(2, ReplicationSafeguards(), TWO)
     cluster.elect(2, isr=(1, 2))
     member, other = cluster.members[1], cluster.members[2]
@@ -122,7 +122,7 @@ def test_an_earlier_one_is_what_is_missing() -> None:
     assert [Sent(TOP - 1).to(leader), Sent(0).to(leader), Sent(2).to(leader)] == [0, 2, 4]
 
 
-def test_a_producer_that_gave_up_hears_the_honest_error_after_a_while() -> None:
+def test_a_producer_that_gave_up_gets_the_plain_error_after_a_while() -> None:
     cluster, leader = alone()
     joined(cluster)
     Sent(0).to(leader)
@@ -159,7 +159,7 @@ def handed_over(**off: bool) -> tuple[Cluster, Member]:
     return cluster, cluster.members[1]
 
 
-def test_what_overtook_others_on_the_way_to_a_new_leader_is_sent_again() -> None:
+def test_a_batch_that_overtook_others_to_a_new_leader_is_sent_again() -> None:
     cluster, leader = handed_over()
     assert refusal(Sent(8).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS, "4 and 6 lie at the old leader"
     assert refusal(Sent(6).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS
@@ -178,7 +178,7 @@ def test_a_producer_that_a_new_leader_does_not_know_begins_at_zero_or_waits() ->
     assert [Sent(sequence, producer_id=8).to(leader) for sequence in (0, 2)] == [4, 6]
 
 
-def test_a_producer_nobody_knows_any_more_begins_anywhere_after_a_while() -> None:
+def test_an_unknown_producer_begins_anywhere_after_a_while() -> None:
     cluster, leader = handed_over()
     assert refusal(Sent(2, producer_id=8).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS
     cluster.pass_seconds(KEPT_NS // SECOND + 1)
@@ -196,20 +196,20 @@ def test_a_gap_at_a_new_leader_is_a_gap_after_a_while() -> None:
     assert Sent(4).to(leader) == 4
 
 
-def test_the_first_batch_of_a_new_epoch_may_be_overtaken_too() -> None:
+def test_the_first_batch_of_a_new_epoch_may_also_be_overtaken() -> None:
     _, leader = handed_over()
     assert refusal(Sent(2, epoch=1).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert [Sent(sequence, epoch=1).to(leader) for sequence in (0, 2)] == [4, 6]
 
 
-def test_what_was_refused_for_good_is_not_waited_for() -> None:
+def test_a_batch_refused_for_good_is_not_waited_for() -> None:
     cluster, leader = handed_over()
     leader.partition.configure(SMALL)
     assert refusal(Sent(4, count=9).to, leader) is ErrorCode.MESSAGE_TOO_LARGE
     assert of_a_gap(Sent(13), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_what_waited_for_a_batch_hears_when_that_is_refused_for_good() -> None:
+def test_batches_do_not_wait_for_one_refused_for_good() -> None:
     cluster, leader = alone()
     joined(cluster)
     Sent(0).to(leader)
@@ -258,7 +258,7 @@ def elected_elsewhere(cluster: Cluster) -> None:
     cluster.members[2].contact.lasts = False
 
 
-def test_a_leader_that_was_put_aside_tells_nobody_of_what_it_misses() -> None:
+def test_a_replaced_leader_does_not_report_missing_batches() -> None:
     cluster, leader = put_aside()
     elected_elsewhere(cluster)
     assert Sent(2).to(cluster.members[2]) == 2
@@ -288,7 +288,7 @@ def test_a_request_that_was_on_its_way_confirms_nothing() -> None:
     assert refusal(Sent(4).to, leader) is ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def test_who_is_not_in_sync_cannot_have_led_and_who_may_be_can() -> None:
+def test_only_members_of_the_maximal_isr_can_have_led() -> None:
     cluster, leader = put_aside()
     cluster.elect(1, isr=(1, 2))
     follow(cluster, 2, 2)

@@ -68,7 +68,7 @@ def test_the_answer_is_that_of_a_session(node, version, isolation, sizes) -> Non
 
 
 @pytest.mark.parametrize("names", [("t", "none"), ("t", "t"), ("none",)])
-def test_what_is_not_usual_is_answered_with_a_session(node, names) -> None:
+def test_unusual_fetches_use_a_session(node, names) -> None:
     plain, made = objects_made(node, asked(0, -1, names), 12)
     with_session, _ = objects_made(node, asked(0, 0, names), 12)
     assert made == 1

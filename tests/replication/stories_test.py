@@ -1,4 +1,4 @@
-"""The stories of the sources, told with real partitions: high watermarks, leader epochs, elections (GOLDEN)."""
+"""Kafka's published scenarios with real partitions: high watermarks, leader epochs, elections."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def loss(safeguards: ReplicationSafeguards) -> tuple[list[bytes | None], list[by
     b.fetch()
     a.produce(b"m1")
     b.fetch()
-    b.ask(a)  # and B is gone before the answer, which says that HW is 2
+    b.ask(a)  # and B is gone before the response, which has the HW 2
     assert (a.leo, a.hw, b.leo, b.hw) == (2, 2, 2, 1)
     b.save()
     b.die()
@@ -161,6 +161,7 @@ def test_epoch_cache() -> None:
     cluster.settle()
     assert epochs.entries == ((0, 0), (1, 120)), "writing again in its epoch adds nothing"
     assert epochs.end_offset_for(1) == (1, 121)
+    leader.log.save_epochs_now()
     assert leader.machine.drives[0].file("t-0/leader-epoch-checkpoint").data == b"0\n2\n0 0\n1 120\n"
 
 

@@ -54,7 +54,7 @@ def test_which_partitions_are_throttled_here(entries: tuple[str, ...], throttled
     assert throttle.idle
 
 
-def test_without_a_rate_nobody_waits() -> None:
+def test_without_a_rate_nothing_is_throttled() -> None:
     throttles = Throttles(1, 11, 1)
     throttles.mark_topic("t", ("*",), ("0:1",))
     for each in (throttles.leader, throttles.follower):

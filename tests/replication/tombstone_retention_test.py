@@ -1,4 +1,4 @@
-"""Tombstones and markers stay until every replica has cleaned past them: who says so to whom, and what is believed.
+"""Tombstones and markers stay until every replica has cleaned past them: reports, bounds, and checks of both.
 
 The controller is played by hand; brokers, logs, requests and the cleaning are real.
 """
@@ -53,10 +53,10 @@ def bounds(brokers: Brokers, *nodes: int) -> list[int]:
     return [brokers[node].partition().log.removable_below for node in nodes or (1, 2, 3)]
 
 
-# -- who says what -----------------------------------------------------------------------------------------------------
+# -- reports -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_bound_is_what_the_last_of_all_replicas_has_cleaned() -> None:
+def test_the_bound_is_the_lowest_cleaned_offset_of_all_replicas() -> None:
     brokers = three()
     assert bounds(brokers) == [0, 0, 0]
     cleaned(brokers, b1=9, b2=7)
@@ -93,8 +93,8 @@ def test_a_replica_that_is_away_holds_the_bound_back() -> None:
     brokers[3].boot()
     log = brokers[3].core.logs.get(T0)
     assert log is not None
-    assert log.removable_below == 0, "before any controller has spoken"
-    assert brokers.tell(3, T0) == [ErrorCode.NONE]
+    assert log.removable_below == 0, "before any LeaderAndIsr"
+    assert brokers.send_state(3, T0) == [ErrorCode.NONE]
     assert bounds(brokers, 3) == [0]
     cleaned(brokers, b3=10)
     brokers.until(lambda: bounds(brokers) == [10, 10, 10])
@@ -111,7 +111,7 @@ def test_a_new_leader_knows_nothing_until_all_have_spoken() -> None:
     assert bounds(brokers, 1, 2) == [0, 0]
     brokers[3].boot()
     cleaned(brokers, b1=9, b2=9)
-    assert brokers.tell(3, T0) == [ErrorCode.NONE]
+    assert brokers.send_state(3, T0) == [ErrorCode.NONE]
     cleaned(brokers, b3=9)
     brokers.until(lambda: bounds(brokers) == [9, 9, 9])
 
@@ -127,7 +127,7 @@ def test_a_reassignment_asks_the_new_replicas_and_forgets_the_old_ones() -> None
     state = brokers.states[T0]
     brokers.states[T0] = state._replace(replicas=(1, 2, 3), adding=(3,), partition_epoch=state.partition_epoch + 1)
     for node_id in (3, 1, 2):
-        assert brokers.tell(node_id, T0) == [ErrorCode.NONE]
+        assert brokers.send_state(node_id, T0) == [ErrorCode.NONE]
     assert bounds(brokers) == [0, 0, 0]
     brokers.until(lambda: brokers.settled(1, 2, 3))
     brokers.run(5 * LOOK_MS)
@@ -137,11 +137,11 @@ def test_a_reassignment_asks_the_new_replicas_and_forgets_the_old_ones() -> None
     state = brokers.states[T0]
     brokers.states[T0] = state._replace(replicas=(1, 2), isr=(1, 2), partition_epoch=state.partition_epoch + 1)
     for node_id in (1, 2):
-        assert brokers.tell(node_id, T0) == [ErrorCode.NONE]
+        assert brokers.send_state(node_id, T0) == [ErrorCode.NONE]
     brokers.until(lambda: bounds(brokers, 1, 2) == [8, 8])
 
 
-def test_a_replica_that_begins_anew_has_cleaned_nothing() -> None:
+def test_a_restarted_log_has_cleaned_nothing() -> None:
     brokers = three()
     cleaned(brokers, b1=9, b2=9, b3=9)
     brokers.until(lambda: bounds(brokers) == [9, 9, 9])
@@ -150,7 +150,7 @@ def test_a_replica_that_begins_anew_has_cleaned_nothing() -> None:
     brokers[3].turn(lambda: brokers[3].core.replicas.fetchers.follow_partition(brokers[3].partition()))
     assert brokers[3].partition().log.cleaned_until == 0
     brokers.until(lambda: brokers.settled(1, 2, 3))
-    assert brokers[1].partition().bound_removals() == 0, "what it has said was of another log"
+    assert brokers[1].partition().bound_removals() == 0, "its reports were about another log"
     brokers.run(5 * LOOK_MS)
     assert brokers[3].partition().log.cleaned_until == 0
     assert bounds(brokers, 1, 3) == [0, 0]
@@ -176,11 +176,11 @@ def test_without_the_safeguard_nothing_is_bounded() -> None:
     assert bounds(brokers) == [UNBOUNDED] * 3
 
 
-# -- what is believed --------------------------------------------------------------------------------------------------
+# -- checks of reports -------------------------------------------------------------------------------------------------
 
 
 def report(brokers: Brokers, content: bytes, replica_id: int = 3) -> Any:
-    """What the office, which says it is broker 3, is answered by broker 1."""
+    """Broker 1's response to the office, which sends as broker 3."""
     request, answers = OffsetForLeaderEpochRequest(replica_id=replica_id, cleaned=content), []
     brokers.send(1, request, 4, answers.append)
     brokers.until(lambda: bool(answers))
@@ -208,7 +208,7 @@ def test_only_the_living_broker_itself_is_believed_and_only_in_the_present_epoch
     answer = report(brokers, pack(">q", epoch) + row(brokers, 2**62), replica_id=17)
     assert [each.offset for each in unpack_rows(answer.removable)] == [0]
     answer = report(brokers, pack(">q", epoch) + row(brokers, 2**62))
-    assert [each.offset for each in unpack_rows(answer.removable)] == [9], "nobody has cleaned what it does not have"
+    assert [each.offset for each in unpack_rows(answer.removable)] == [9], "no replica has cleaned more than it has"
 
 
 @pytest.mark.parametrize("content", [b"\0", bytes(9), bytes(8 + 31), bytes(8 + 33)])
@@ -219,7 +219,7 @@ def test_a_report_that_cannot_be_read_is_refused(content: bytes) -> None:
     assert bounds(brokers) == [0, 0, 0]
 
 
-def test_who_is_no_broker_reports_nothing() -> None:
+def test_reports_of_clients_are_ignored() -> None:
     brokers = three()
     cleaned(brokers, b1=9, b2=9)
     brokers.run(3 * LOOK_MS)
@@ -237,7 +237,7 @@ def test_rows_are_read_as_they_were_written(rows: list[tuple[bytes, int, int, in
 
 
 class Silent:
-    """A contact that says nothing."""
+    """A contact without fetches."""
 
     used_ns = previous_ns = NEVER
     lasts = True
@@ -256,7 +256,7 @@ steps = st.one_of(
 
 @given(st.lists(steps, max_size=40), st.integers(0, 20))
 def test_the_bound_against_a_model(script: list[tuple[str, int, int, int]], own: int) -> None:
-    """The model: per replica its position, its life, and what it said since the last time that either went back."""
+    """The model: per replica its position, its broker epoch, and its reports since the last time that either fell."""
     shared = PartitionContext(safeguards=ReplicationSafeguards(broker_epoch_isr=False))
     in_sync = InSyncReplicas(1, shared)
     state = PartitionState(1, 0, (1,), 0, (1, 2, 3))
@@ -331,7 +331,7 @@ def away_while_the_others_clean(brokers: Brokers) -> None:
     brokers[3].die()
     brokers.states[T0] = brokers.states[T0]._replace(isr=(1, 2), partition_epoch=brokers.states[T0].partition_epoch + 1)
     for node in (1, 2):
-        assert brokers.tell(node, T0) == [ErrorCode.NONE]
+        assert brokers.send_state(node, T0) == [ErrorCode.NONE]
     write(brokers[1], b"deleted", None)
     end(brokers[1], Marker(False, 0))
     write(brokers[1], b"later", b"value", base_sequence=1, **transaction)
@@ -347,7 +347,7 @@ def away_while_the_others_clean(brokers: Brokers) -> None:
 def back_and_leads(brokers: Brokers) -> dict[bytes, bytes | None]:
     """Broker 3 comes back, catches up, cleans, and leads: what a reader of committed records finds there."""
     brokers[3].boot()
-    assert brokers.tell(3, T0) == [ErrorCode.NONE]
+    assert brokers.send_state(3, T0) == [ErrorCode.NONE]
     brokers.until(lambda: brokers[3].leo() == brokers[1].leo() and 3 in brokers.states[T0].isr)
     brokers.elect(3)
     brokers.until(lambda: brokers[3].hw() == brokers[3].leo() and 3 in brokers.states[T0].isr)
@@ -376,7 +376,7 @@ def committed(member: Member) -> dict[bytes, bytes | None]:
 
 
 def checked(brokers: Brokers) -> list[str]:
-    """What a reader would complain about."""
+    """The errors that a reader would find."""
     found = back_and_leads(brokers)
     leader = brokers[3].partition()
     wrong = [f"{key.decode()} is there" for key in (b"deleted", b"aborted") if key in found]
@@ -407,7 +407,7 @@ def checked_again(brokers: Brokers) -> dict[bytes, bytes | None]:
 
 @pytest.mark.slow
 def test_a_broker_that_starts_waits_for_the_others_with_its_first_pass() -> None:
-    """Its cleaner begins as soon as the logs are loaded, before anybody has said who else has a replica."""
+    """Its cleaner begins as soon as the logs are loaded, before LeaderAndIsr names the other replicas."""
     brokers = Brokers(3, properties=CLEANING)
     brokers.create(1, 2, 3, config=SMALL)
     away_while_the_others_clean(brokers)
@@ -424,7 +424,7 @@ def test_a_broker_that_starts_waits_for_the_others_with_its_first_pass() -> None
     log = brokers[2].core.logs.get(T0)
     assert log is not None
     assert log.cleaned_until > before, "it has cleaned"
-    assert brokers.tell(2, T0) == [ErrorCode.NONE]
+    assert brokers.send_state(2, T0) == [ErrorCode.NONE]
     assert b"deleted" in brokers[2].content()
 
 

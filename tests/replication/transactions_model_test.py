@@ -99,7 +99,7 @@ class History:
         self.expect(self.follower, self.follower.hw)
 
     def _fail_over(self, number: int) -> None:
-        """The follower leads, and the leader cuts what it alone had; its producers begin anew."""
+        """The follower leads, the old leader truncates what only it had, and the producers begin again."""
         kept = self.follower.leo
         if number % 2:
             self.leader.die(Death.KILL)
@@ -188,7 +188,7 @@ HISTORIES = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), max_
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(HISTORIES)
-def test_read_committed_sees_what_is_committed_and_nothing_else(history: list[tuple[str, int]]) -> None:
+def test_read_committed_returns_committed_records_only(history: list[tuple[str, int]]) -> None:
     world = History()
     for what, number in history:
         world.play(what, number)

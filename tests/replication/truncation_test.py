@@ -41,6 +41,6 @@ def test_a_follower_without_epochs_believes_the_leader() -> None:
     assert where_to_cut(3, 70, epochs.end_offset_for, END, MARK) == TruncationPoint(70, True)
 
 
-def test_a_high_watermark_above_the_end_is_no_place_to_cut() -> None:
+def test_truncation_is_never_above_the_log_end() -> None:
     epochs = LeaderEpochs(OWN, lambda: END, lambda _: None)
     assert where_to_cut(-1, -1, epochs.end_offset_for, END, END + 5) == TruncationPoint(END, True)

@@ -1,6 +1,6 @@
-"""The first batch of a transaction in a partition: its coordinator is asked, and what it says (KIP-890), over the wire.
+"""The first batch of a transaction in a partition is verified with its coordinator (KIP-890), over the wire.
 
-The coordinator answers by hand. Safeguards are also taken away, to see them bite.
+The test plays the coordinator. Safeguards are also switched off, to see the damage.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ottla.wire.messages.add_to_txn import AddPartitionsToTxnRequest, AddPartiti
 
 
 class Coordinator:
-    """Says of every partition what it was told to say, at once or when it is let."""
+    """Answers a configured code for every partition, at once or when `let` is called."""
 
     def __init__(self) -> None:
         self.code = ErrorCode.NONE
@@ -52,7 +52,7 @@ class Coordinator:
             self.held.append((context, request))
 
     def let(self, node) -> None:
-        """Answer what is held."""
+        """Answer the held requests."""
         held, self.held = self.held, None
         for each in held or ():
             node.process.post(0, "answer", self._answer, *each)
@@ -115,7 +115,7 @@ def without(node, **off: bool) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 9, 11, 12, 13])
-def test_the_first_batch_of_a_transaction_is_asked_about_and_no_other(node, coordinator, version: int) -> None:
+def test_only_the_first_batch_of_a_transaction_is_verified(node, coordinator, version: int) -> None:
     assert code(node, asking(node), version) is ErrorCode.NONE
     assert coordinator.asked == [[("tx7", 7, 0, version < 12, [("t", 0)])]], "from 12 on it is added"
     assert code(node, asking(node, 1), version) is ErrorCode.NONE
@@ -129,7 +129,7 @@ def test_the_first_batch_of_a_transaction_is_asked_about_and_no_other(node, coor
 
 @pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize("version", [9, 12])
-def test_a_coordinator_here_is_not_waited_for_when_it_answers_at_once(node, is_late: bool, version: int) -> None:
+def test_a_local_coordinator_that_answers_at_once_does_not_hold_the_request(node, is_late: bool, version: int) -> None:
     later: list[partial[None]] = []
 
     def here(question: VerificationRequest, done: Callable[[VerificationCodes], None]) -> bool:
@@ -174,7 +174,7 @@ def test_the_connection_waits_and_its_answer_comes(node, coordinator) -> None:
         (ErrorCode.CONCURRENT_TRANSACTIONS, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
-def test_what_the_coordinator_says_is_told_as_producers_know_it(node, coordinator, said, version, expected) -> None:
+def test_the_coordinators_code_is_mapped_for_the_produce_version(node, coordinator, said, version, expected) -> None:
     coordinator.code = said
     row = node.ask(asking(node), version).responses[0].partition_responses[0]
     assert (ErrorCode(row.error_code), row.base_offset) == (expected, -1)
@@ -183,7 +183,7 @@ def test_what_the_coordinator_says_is_told_as_producers_know_it(node, coordinato
     assert len(node.partition().guards) == 0
 
 
-def test_a_broker_that_may_not_ask_lets_nothing_pass() -> None:
+def test_without_a_verifier_transactions_are_refused() -> None:
     assert refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 12).code is ErrorCode.INVALID_TXN_STATE
 
 
@@ -192,28 +192,28 @@ def test_a_coordinator_that_cannot_be_asked_is_asked_again_by_the_producer(node,
     node.broker.verifier.coordinator_of = lambda _: nobody
     assert code(node, asking(node)) is ErrorCode.NOT_ENOUGH_REPLICAS
     node.broker.verifier.coordinator_of = lambda _: 1
-    assert code(node, asking(node, 1)) is ErrorCode.NOT_ENOUGH_REPLICAS, "it came behind one that was refused"
+    assert code(node, asking(node, 1)) is ErrorCode.NOT_ENOUGH_REPLICAS, "it came after one that was refused"
     assert code(node, asking(node)) is ErrorCode.NONE
     assert code(node, asking(node, 1)) is ErrorCode.NONE
 
 
 def test_a_producer_of_version_2_that_is_not_known_begins_at_0(node, coordinator) -> None:
-    """What is missing is late, not deleted: to begin behind it would lose it (KIP-890)."""
+    """The missing batches are late, not deleted: to begin after them would lose them (KIP-890)."""
     assert code(node, asking(node, 1), 12) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert node.partition().log.end_offset == 0
     assert len(node.partition().guards) == 0
     assert code(node, asking(node), 12) is ErrorCode.NONE
     assert code(node, asking(node, 1), 12) is ErrorCode.NONE
-    assert code(node, asking(node, 1, producer_id=8), 11) is ErrorCode.NONE, "before, anybody may begin anywhere"
+    assert code(node, asking(node, 1, producer_id=8), 11) is ErrorCode.NONE, "older producers may begin at any sequence"
 
 
-def test_who_coordinates_is_who_leads_its_partition(node) -> None:
+def test_the_leader_of_its_partition_is_the_coordinator(node) -> None:
     node.create("names", partitions=3)
     assert node.broker._leaders.coordinator_of("names", "any") == 1
     assert node.broker._leaders.coordinator_of("nowhere", "any") is None
 
 
-def test_a_marker_that_comes_while_the_answer_is_on_its_way_makes_it_worthless(node, coordinator) -> None:
+def test_a_marker_written_before_the_answer_voids_it(node, coordinator) -> None:
     coordinator.held = []
     place = node.send(asking(node), 9)
     node.pass_ms(5)
@@ -224,7 +224,7 @@ def test_a_marker_that_comes_while_the_answer_is_on_its_way_makes_it_worthless(n
     assert code(node, asking(node)) is ErrorCode.NONE, "asked again, it is about the transaction of now"
 
 
-def test_a_producer_goes_on_while_the_markers_of_its_last_transaction_are_on_their_way(node, coordinator) -> None:
+def test_a_producer_continues_while_markers_of_its_last_transaction_are_in_flight(node, coordinator) -> None:
     """Transaction version 2: the marker has the epoch of the next transaction, and ends the one before."""
     assert code(node, asking(node), 12) is ErrorCode.NONE
     coordinator.held = []
@@ -240,7 +240,7 @@ def test_a_producer_goes_on_while_the_markers_of_its_last_transaction_are_on_the
 
 
 @pytest.mark.parametrize("bumped", [True, False])
-def test_a_marker_makes_worthless_what_was_asked_about_the_transactions_it_ends(bumped: bool) -> None:
+def test_a_marker_voids_verifications_of_the_transactions_it_ends(bumped: bool) -> None:
     guards = VerificationGuards()
     asked = {
         (producer_id, epoch): guards.begin_verification(producer_id, epoch)
@@ -278,7 +278,7 @@ def test_a_batch_that_comes_after_its_transaction_opens_none(node, coordinator) 
     assert node.fetch("t", 0).last_stable_offset == 1 < node.partition().log.end_offset, "a hanging transaction"
 
 
-def test_one_request_at_a_time_to_a_coordinator_for_all_who_wait(node, coordinator) -> None:
+def test_one_request_at_a_time_to_a_coordinator_carries_all_questions(node, coordinator) -> None:
     coordinator.held = []
     node.create("many", partitions=2)
     places = [node.send(asking(node, producer_id=1), 9, Asker())]
@@ -310,28 +310,26 @@ def test_a_transaction_that_is_about_to_be_complete_is_given_a_moment(node, coor
     node.pass_ms(150)
     assert produced(node, impatient).error_code == ErrorCode.CONCURRENT_TRANSACTIONS, "these producers know it"
     coordinator.code = ErrorCode.NONE
-    assert code(node, asking(node, 1, producer_id=8), 12) is ErrorCode.CONCURRENT_TRANSACTIONS, (
-        "it came behind that one"
-    )
+    assert code(node, asking(node, 1, producer_id=8), 12) is ErrorCode.CONCURRENT_TRANSACTIONS, "it came after that one"
     assert [code(node, asking(node, at, producer_id=8), 12) for at in (0, 1)] == [ErrorCode.NONE] * 2
 
 
 def test_leadership_lost_meanwhile(node, coordinator) -> None:
     coordinator.held = []
     place = node.send(asking(node, acks=1), 9)
-    node.tell(2, (1, 2))
+    node.send_state(2, (1, 2))
     coordinator.let(node)
     assert produced(node, place).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    node.tell(1, (1, 2))
+    node.send_state(1, (1, 2))
     coordinator.held = []
     place = node.send(asking(node, acks=1), 9)
-    node.tell(2, (1, 2))
-    node.tell(1, (1, 2))
+    node.send_state(2, (1, 2))
+    node.send_state(1, (1, 2))
     coordinator.let(node)
     assert produced(node, place).error_code == ErrorCode.INVALID_TXN_STATE, "the other one may have had a marker"
 
 
-def test_what_was_written_is_known_without_asking(node, coordinator) -> None:
+def test_a_duplicate_is_not_verified(node, coordinator) -> None:
     assert code(node, asking(node)) is ErrorCode.NONE
     send(node, marker(epoch=0, version=0))
     coordinator.code = ErrorCode.TRANSACTION_ABORTABLE
@@ -343,7 +341,7 @@ def test_what_was_written_is_known_without_asking(node, coordinator) -> None:
     assert len(coordinator.asked) == 1
 
 
-def test_a_restart_does_not_forget_what_is_open(node, coordinator) -> None:
+def test_a_restart_does_not_forget_open_transactions(node, coordinator) -> None:
     assert code(node, asking(node)) is ErrorCode.NONE
     node.restart()
     assert code(node, asking(node, 1)) is ErrorCode.NONE
@@ -368,7 +366,7 @@ def test_requests_that_are_not_those_of_a_producer(node, coordinator) -> None:
 
 
 @anything(st.binary(max_size=200), st.booleans())
-def test_of_bytes_that_are_no_batch_nobody_is_asked(content: bytes, adds: bool) -> None:
+def test_malformed_batches_are_not_verified(content: bytes, adds: bool) -> None:
     partition = led(1, isr=(1,)).members[1].partition
     partition.shared.verifies = True
     batch = bytearray(encode_batch([Record(0, 1, None, b"v", ())], producer_id=7, producer_epoch=0, transactional=True))
@@ -391,8 +389,8 @@ def _batches(node, name: str):
 
 
 @pytest.mark.parametrize("version", [11, 12])
-def test_it_can_be_switched_off_but_not_for_those_who_rely_on_it(node, version: int) -> None:
-    """Who leaves adding its partitions to their leaders would have transactions without any."""
+def test_it_can_be_switched_off_but_not_for_transaction_version_2(node, version: int) -> None:
+    """Producers that rely on the leaders to add partitions would have transactions without partitions."""
     node.properties["transaction.partition.verification.enable"] = "false"
     node.restart()
     coordinator = given(node)
@@ -400,7 +398,7 @@ def test_it_can_be_switched_off_but_not_for_those_who_rely_on_it(node, version: 
     assert [request[0][3] for request in coordinator.asked] == ([] if version == 11 else [False])
 
 
-def test_what_comes_after_the_stop_is_too_late(node, coordinator) -> None:
+def test_a_verification_after_the_stop_is_ignored(node, coordinator) -> None:
     coordinator.held = []
     place = node.send(asking(node), 9)
     node.pass_ms(5)

@@ -25,7 +25,7 @@ def broker() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One for all tests; who harms it starts it again."""
+    """One for all tests; a test that harms it starts it again."""
     server = RedisServer(tmp_path_factory.mktemp("redis") / "data")
     server.start()
     yield server

@@ -1,4 +1,4 @@
-"""The headers of failed records: written as Spring writes them, read whoever wrote them, whatever is in them.
+"""The headers of failed records: written as by Spring, and read from any writer, with any content.
 
 Zone: pure.
 """

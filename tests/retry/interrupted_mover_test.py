@@ -1,7 +1,7 @@
 """A mover that is put out of its group, whose scheduler fails or that is interrupted: it recovers, or leaves nothing
 open.
 
-The schedulers of these tests are embedded ones that fail where the test says.
+The schedulers of these tests are embedded ones that fail where the test wants.
 """
 
 from __future__ import annotations

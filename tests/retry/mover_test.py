@@ -1,4 +1,4 @@
-"""The mover against a real broker, with both schedulers: nothing lost, nothing early, nothing twice.
+"""The mover with a real broker and both schedulers: no record is lost, early or duplicated.
 
 Zone: real. Readers read committed records only; when a record was handed over is the time that its producer gave it.
 """
@@ -15,6 +15,7 @@ from testbench.ottla_node import OttlaNode
 from tests.retry.moving import STEPS, Readers, mover_of, now_ms, run_until_killed, turn_until, wait_here
 from tests.retry.redis_server import RedisServer
 
+from ottla.cli.commands.retry import _Report
 from ottla.client import Admin, ClientConfig, Cluster, ConsumerRecord, NewTopic, Producer, TopicPartition, values_of
 from ottla.client.admin.groups import GroupAdmin
 from ottla.retry import RedisScheduler, RetryError, RetryPolicy
@@ -56,7 +57,7 @@ def test_records_come_back_when_they_are_due_whatever_their_order_in_the_log(
         assert (back.key, back.headers[0], trail.attempts, trail.passes) == (back.value, ("own", b"x"), 2, 1)
 
 
-def test_killed_behind_every_step_it_loses_nothing_and_hands_over_nothing_early_or_twice(
+def test_killed_after_every_step_it_loses_nothing_and_forwards_nothing_early_or_twice(
     broker: str, topic: str, redis: str | None
 ) -> None:
     dues: dict[bytes, int] = {}
@@ -91,6 +92,17 @@ def test_two_movers_share_the_partitions_and_hand_over_each_record_once(
             assert none_early(readers.records, dues)
 
 
+def test_a_service_without_partitions_yet_is_not_idle(broker: str, topic: str) -> None:
+    """Records may wait in the partitions that the group is about to give it."""
+    wait_here(broker, topic, {b"waits": now_ms() + 600_000})
+    report = _Report("json", every_s=1_000, idle_s=0)
+    with mover_of(broker, topic) as mover:
+        report.turn(mover)
+        assert not report.is_idle(mover)
+        turn_until(mover, lambda: mover.is_caught_up and mover.waiting == 1)
+        assert not report.is_idle(mover)
+
+
 def test_the_second_of_one_instance_ends_the_first(broker: str, topic: str) -> None:
     dues = {b"%d" % n: now_ms() + n * 100 for n in range(20)}
     wait_here(broker, topic, dues)
@@ -114,7 +126,7 @@ def test_a_record_that_was_delivered_too_often_ends_with_the_dead_letters(broker
         assert {each.value: each.topic for each in readers.records} == {b"3": topic, b"4": f"{topic}.dead"}
 
 
-def test_records_without_headers_wait_as_their_topic_says_and_are_counted_by_the_mover(broker: str, topic: str) -> None:
+def test_records_without_headers_wait_for_their_level_and_are_counted_by_the_mover(broker: str, topic: str) -> None:
     """Any program may write to a retry topic; one that keeps doing so gets its record back so often and no more."""
     policy = RetryPolicy.fixed(["300ms", "500ms"])
     with Producer({"bootstrap.servers": broker}) as producer:
@@ -199,7 +211,10 @@ def test_where_dead_letters_cannot_be_written_nothing_is_committed(broker: str, 
         with Producer({"bootstrap.servers": broker}) as producer:
             headers = written((), Trail(attempts=200, origin=Origin(topic)))
             producer.send(f"{topic}.retry.1", b"v", headers=headers, partition=0)
-        with mover_of(broker, topic) as mover, pytest.raises(RetryError, match=r"dead-letter topic .* does not take"):
+        with (
+            mover_of(broker, topic) as mover,
+            pytest.raises(RetryError, match=r"dead-letter topic .* refused a record"),
+        ):
             turn_until(mover, lambda: False, 60)
         tp = TopicPartition(f"{topic}.retry.1", 0)
         committed = GroupAdmin(cluster).group_offsets(f"mover-{topic}")
@@ -252,7 +267,7 @@ def test_records_that_wait_between_others_are_written_again_when_positions_grow_
             turn_until(mover, lambda: mover.claimed >= 50)
             assert [mover.turn(0.02) for _ in range(20)] == [0] * 20
             assert mover.claimed == 50, "each from its new place only"
-        with mover_of(broker, topic, redis) as mover:  # what was written again is known after a restart
+        with mover_of(broker, topic, redis) as mover:  # rewritten records are recognized after a restart
             turn_until(mover, lambda: mover.waiting == 50)
             assert mover.stats.returned == 0
         assert sorted(readers.look(0.5)) == soon
@@ -274,7 +289,7 @@ def test_a_lease_that_ends_while_the_record_waits_here_does_not_hand_it_over_twi
 
 
 def test_after_a_restart_nothing_is_handed_over_before_all_is_known_that_was(broker: str, topic: str) -> None:
-    """More records than a poll returns were handed over behind one that waits."""
+    """More records than a poll returns were forwarded after one that waits."""
     start = now_ms()
     with Producer({"bootstrap.servers": broker}) as producer:
         for number in range(2_400):

@@ -86,7 +86,7 @@ class Readers:
 
 
 def turn_until(mover: Mover, done: Callable[[], bool], within_s: float = 180) -> None:
-    """Turns until it is so."""
+    """Run turns until the condition holds."""
     until = time.monotonic() + within_s
     while not done():
         assert time.monotonic() < until, (mover.stats, mover.waiting)
@@ -94,7 +94,7 @@ def turn_until(mover: Mover, done: Callable[[], bool], within_s: float = 180) ->
 
 
 def run_until_killed(broker: str, topic: str, redis: str | None, step: str) -> None:
-    """A process that is killed right behind the step, at a time when it hands over."""
+    """A process that is killed right after the step, while it forwards."""
     command = [sys.executable, "-m", "tests.retry.moving", broker, topic, redis or "-", step]
     done = subprocess.run(command, timeout=300, check=False)
     assert done.returncode == -signal.SIGKILL, done.returncode

@@ -22,7 +22,7 @@ WHERE = TopicPartition("t", 0)
 
 
 @given(st.lists(st.tuples(st.sampled_from("wsb"), st.integers(0, 9), st.sampled_from([b"a", b"b"])), max_size=40))
-def test_a_record_is_behind_all_earlier_ones_of_its_key_that_wait(steps: list[tuple[str, int, bytes]]) -> None:
+def test_a_record_waits_for_all_earlier_waiting_ones_of_its_key(steps: list[tuple[str, int, bytes]]) -> None:
     order, model = KeyOrder(), dict[tuple[bytes, int], int]()
     for number, (step, offset, key) in enumerate(steps):
         who = Identity(WHERE, offset, key)
@@ -37,7 +37,7 @@ def test_a_record_is_behind_all_earlier_ones_of_its_key_that_wait(steps: list[tu
         assert len(order) == len(model)
 
 
-def test_a_record_without_a_key_or_with_an_origin_that_nobody_knows_has_no_order() -> None:
+def test_a_record_without_a_key_or_a_known_origin_has_no_order() -> None:
     record = ConsumerRecord("t", 0, 5, 1, 0, b"k", b"v", (), 0)
     assert identity(record, Trail()) == Identity(WHERE, 5, b"k")
     assert identity(record, Trail(origin=Origin("o", 1, 7))) == Identity(TopicPartition("o", 1), 7, b"k")

@@ -1,4 +1,4 @@
-"""Policies: which error comes back when, and where it ends.
+"""Policies: which errors are retried, when, and in which topic a record ends.
 
 Zone: pure.
 """
@@ -35,7 +35,7 @@ def test_durations_are_read(text: str | float | timedelta, ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s", "5x", "-3s", "1e400", "9" * 400, "400d", float("nan"), -1, "3s?", "∞"])
-def test_what_is_no_duration_is_refused(text: str | float) -> None:
+def test_invalid_durations_are_refused(text: str | float) -> None:
     with pytest.raises(PolicyError):
         duration_ms(text)
 
@@ -46,7 +46,7 @@ def test_a_duration_is_read_as_it_is_written(ms: int) -> None:
 
 
 @given(st.from_regex(r"[a-z.0-9]{1,20}", fullmatch=True), st.integers(1, 9999))
-def test_the_name_of_a_retry_topic_says_its_topic_and_level(topic: str, level: int) -> None:
+def test_the_name_of_a_retry_topic_contains_its_topic_and_level(topic: str, level: int) -> None:
     assert origin_of(retry_topic(topic, level)) == (topic, level)
 
 
@@ -67,7 +67,7 @@ def test_each_delay_has_its_topic_and_after_the_last_comes_the_dead_letter() -> 
     assert policy.topics("orders") == ("orders.retry.1", "orders.retry.2", "orders.dead")
 
 
-def test_the_last_delay_stands_for_all_further_attempts() -> None:
+def test_the_last_delay_is_used_for_all_further_attempts() -> None:
     policy = RetryPolicy.fixed(["1s"], attempts=4, dead="graves")
     assert [policy.decide("t", n, "E") for n in (1, 2, 3, 4)] == [
         *[Later("t.retry.1", 1000)] * 3,

@@ -52,7 +52,7 @@ class RedisServer:
         connection.close()
 
     def kill(self, *, lose: bool = False) -> None:
-        """As when the machine loses power; `lose`: its disk, too."""
+        """Kill it, as a power failure does; `lose`: also delete its data."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()

@@ -72,7 +72,7 @@ def test_whatever_happens_to_redis_each_record_comes_once_and_not_early(
 
 
 @pytest.mark.parametrize("harm", [killed, lost], ids=lambda harm: harm.__name__)
-def test_while_redis_is_away_records_wait_and_a_mover_that_starts_meanwhile_goes_on_when_it_is_back(
+def test_while_redis_is_down_records_wait_and_a_mover_started_then_continues_when_it_is_back(
     broker: str, topic: str, own: RedisServer, harm: Callable[[RedisServer], None]
 ) -> None:
     start = now_ms()

@@ -145,7 +145,7 @@ def test_a_claim_whose_lease_is_over_is_due_again(redis_server: RedisServer) -> 
     scheduler.close_all()
 
 
-def test_a_redis_that_does_not_answer_is_an_error_that_says_so_without_its_password() -> None:
+def test_the_error_about_an_unreachable_redis_hides_its_password() -> None:
     scheduler = RedisScheduler("redis://:secret@127.0.0.1:1/0")
     with pytest.raises(SchedulerError, match=r"redis://127\.0\.0\.1:1/0 does not answer") as caught:
         scheduler.open(PLACES[0], 0, "")

@@ -77,7 +77,7 @@ def test_a_window_knows_what_a_set_of_offsets_knows_also_after_a_restart(
         assert read_place(WHERE, place_of(window, "")).low == model.low
 
 
-def test_a_position_says_what_was_handed_over_behind_it() -> None:
+def test_a_position_contains_which_later_records_were_forwarded() -> None:
     window = Window(10)
     for offset in range(10, 20):
         window.read(offset)
@@ -133,7 +133,7 @@ def test_without_records_written_again_runs_outgrow_what_kafka_takes_as_metadata
 @pytest.mark.parametrize(
     "text", ["x", "zAAAA", "rAA==", "rAQ==", "r!!", "r/////////w==", "rgA==", "z" + "A" * 5000, "\u00e9"]
 )
-def test_runs_that_nobody_here_wrote_are_refused(text: str) -> None:
+def test_texts_that_are_not_packed_runs_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         unpacked(text, 0)
     with pytest.raises(ForeignPositionError):
@@ -141,7 +141,7 @@ def test_runs_that_nobody_here_wrote_are_refused(text: str) -> None:
 
 
 @given(st.text(max_size=50))
-def test_whatever_stands_in_a_commit_it_is_read_or_refused(text: str) -> None:
+def test_any_metadata_is_parsed_or_refused(text: str) -> None:
     try:
         place = read_place(WHERE, OffsetAndMetadata(5, metadata=text))
     except ForeignPositionError:

@@ -26,14 +26,14 @@ def run(script: str, *words: str) -> None:
 
 WALKED = """
 import gc
-from ottla.server.loop.garbage_collection import ROUNDS, YOUNG, Garbage
+from ottla.server.loop.garbage_collection import ROUNDS, YOUNG, GarbageCollection
 
 walked = []
 def note(phase, info):
     if phase == "start":
         walked.append(sum(len(gc.get_objects(generation=each)) for each in range(info["generation"] + 1)))
 
-garbage = Garbage()
+garbage = GarbageCollection()
 garbage.start()
 gc.callbacks.append(note)
 heap = []
@@ -130,7 +130,7 @@ from collections import Counter
 from bench.fuzz import grammar
 from bench.fuzz_stream import Stream
 from ottla.server.embedded import EmbeddedBroker
-from ottla.server.loop.garbage_collection import Garbage
+from ottla.server.loop.garbage_collection import GarbageCollection
 from ottla.wire.apis import ApiKey
 from ottla.wire.codec import decode
 from ottla.wire.messages import ApiVersionsResponse
@@ -146,7 +146,7 @@ def served(port):
 with EmbeddedBroker(config={"file.delete.delay.ms": "100", "offsets.topic.num.partitions": "2"}) as broker:
     port = int(broker.bootstrap.split(":")[1])
     offered = served(port)
-    garbage = Garbage()
+    garbage = GarbageCollection()
     garbage.start()
     stream = Stream(random.Random(7), grammar(), [port], offered)
     while stream.requests < 8_000:

@@ -124,7 +124,7 @@ def test_a_closed_connection_is_forgotten(memory):
     senior, waiting = Frame(memory, ORDINARY), Frame(memory, ORDINARY)
     assert senior.take(1)
     assert not waiting.take(1)
-    memory.forget(waiting)
+    memory.forget_connection(waiting)
     senior.drop("gone")
     assert not waiting.granted
     assert memory.waiting == 0

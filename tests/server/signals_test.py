@@ -13,7 +13,8 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import asyncio, logging, os, signal, sys
-from ottla.server import main, up
+from ottla.server import main
+from ottla.server.supervisor import up
 
 class Again(logging.Handler):
     def emit(self, record):
@@ -67,7 +68,7 @@ print(main.run_broker(config, lambda _service: print("ready")))
     "moment",
     [
         "start",  # before there is a session with the metadata store
-        "_found",  # before the logs are loaded
+        "_on_found",  # before the logs are loaded
         "_tell_strays",  # ready, but no client is answered yet
         "_claim_blank_dirs",  # clients are answered, but readiness is not reported yet
     ],
@@ -81,7 +82,7 @@ def test_a_signal_while_a_broker_starts_is_an_orderly_stop(moment: str, tmp_path
 
 def test_a_second_signal_during_a_long_turn_ends_the_process_at_once(tmp_path: Path) -> None:
     twice = STARTING.replace("iter([signal.SIGTERM])", "iter([signal.SIGTERM, signal.SIGINT])")
-    done = subprocess.run([sys.executable, "-c", twice, str(tmp_path), "_found"], check=False, timeout=300)
+    done = subprocess.run([sys.executable, "-c", twice, str(tmp_path), "_on_found"], check=False, timeout=300)
     assert done.returncode == 128 + signal.SIGINT
 
 

@@ -129,16 +129,16 @@ def test_backlogs_take_turns(server, framed, order):
 def test_what_waits_is_not_copied_for_every_turn(server, framed):
     """A backlog of 100 KB in turns of one request: the number of copied bytes stays in proportion."""
     taken = []
-    take = server.traffic.pool.take_buffer
+    take_buffer = server.traffic.pool.take_buffer
     server.traffic.shares.share_ns = 0
 
     class Pool:
         give = server.traffic.pool.give
 
         @staticmethod
-        def take(size):
+        def take_buffer(size):
             taken.append(size)
-            return take(size)
+            return take_buffer(size)
 
     server.traffic.pool = Pool
     sock = server.connect()

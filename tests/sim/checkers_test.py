@@ -26,7 +26,7 @@ def read(position, values, *, life=1, reader="r", high_watermark=100, log_start=
 
 
 def healthy() -> History:
-    """Two batches, written, read and there at the end."""
+    """Two batches that were written, read, and are in the log at the end."""
     history = History(
         writes=[write(["a", "b"], 0), write(["c"], 2, sequence=2)],
         reads=[read(0, ["a", "b"]), read(2, ["c"])],
@@ -73,7 +73,7 @@ def damaged(history):
 
 
 def invented(history):
-    history.reads.append(read(3, ["nobody sent this"]))
+    history.reads.append(read(3, ["no producer sent this"]))
 
 
 def gap(history):
@@ -128,11 +128,11 @@ def crashed(history):
 
 
 def unreadable(history):
-    history.broken_protocol.append("an answer that nobody asked for")
+    history.broken_protocol.append("an answer without a request")
 
 
 def keyed(history, *rows, retention_ms=1000, **shown):
-    """Batches of one record in a compacted log, a second apart, and what it shows at the end."""
+    """Batches of one record in a compacted log, a second apart, and its content at the end."""
     history.compacted[KEYS] = retention_ms
     history.rewritten[KEYS] = 0
     for offset, row in enumerate(rows):

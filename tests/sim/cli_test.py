@@ -1,4 +1,4 @@
-"""`ottla sim` as people and programs call it.
+"""`ottla sim` as users and programs call it.
 
 Zone: real.
 """
@@ -108,7 +108,7 @@ def test_which_seeds_ran_before_it_was_stopped():
     assert progress.stopped() == "stopped       of 10..19 ran none"
     for seed in (10, 11, 13):
         progress.add_result(Result(seed), coverage)
-    assert progress.stopped() == "stopped       of 10..19 ran 10..11 and 1 behind them"
+    assert progress.stopped() == "stopped       of 10..19 ran 10..11 and 1 after them"
     for seed in (12, *range(14, 20)):
         progress.add_result(Result(seed), coverage)
     assert progress.stopped() is None

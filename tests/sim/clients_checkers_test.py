@@ -1,4 +1,4 @@
-"""Every property of a producer's promises flags the anomaly that it is there for.
+"""Each property of a producer's guarantees detects its planted anomaly.
 
 Zone: real.
 """
@@ -19,7 +19,7 @@ ALONE = Promise(idempotent=True, ordered=True, alone=True, patience_ns=5 * SECON
 
 
 def sent(number, offset, promise=ALONE, *, error=""):
-    """A record that was decided after a second; offset -1: its place was not told."""
+    """A record that was decided after a second; offset -1: its offset is unknown."""
     write = Write("p", LOG, [b"v%d" % number], -1, 7, 0, number - 1, number * SECOND, (number + 1) * SECOND)
     write.outcome = Outcome.FAIL if error else Outcome.OK
     write.offset, write.life, write.sends = offset, 1, 1
@@ -33,7 +33,7 @@ def history_of(*records, there):
 
 
 def healthy():
-    """Three records in the log, the place of the second one was not told; one that was refused."""
+    """Three records in the log, the second with an unknown offset; one that was refused."""
     refused = sent(4, -1, error="RefusedError: MESSAGE_TOO_LARGE")
     refused.calm = True
     return history_of(sent(1, 0), sent(2, -1), sent(3, 2), refused, there=[1, 2, 3])

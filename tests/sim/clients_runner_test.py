@@ -1,4 +1,4 @@
-"""Whole runs with the product's producer: they replay exactly, cover what a seed must cover, find missing safeguards.
+"""Whole runs with Ottla's producer: they replay exactly, reach the minimums of a seed, and detect missing safeguards.
 
 Zone: real.
 """
@@ -107,7 +107,7 @@ def test_results_add_up_and_tell_how_to_replay():
     assert replay_command(calm, options) == "ottla sim --clients --seed 2 --ablate client.epoch_recovery"
     text = "\n".join(coverage_lines(coverage, options))
     assert "seed 2 does not count: only 40 records sent again" in text
-    assert "4,100 records accepted, 100 failed, 440 sent again; sequences begun anew 7 times" in text
+    assert "4,100 records accepted, 100 failed, 440 sent again; sequences restarted 7 times" in text
     assert "2,100 records accepted, 100 failed" in "\n".join(result_lines(good, options))
     assert result_value(good)["epochs"] == 7
 
@@ -119,14 +119,14 @@ CAUGHT = {
     "client.epoch_recovery": (1, 15, ()),
     "client.refusals_doubted": (1, 30, DISKS_FAIL),
 }
-"""Safeguards, a seed that notices when they are missing, its seconds with faults, and their kinds, if not all."""
+"""Safeguards, a seed that detects their absence, its seconds with faults, and the kinds of faults, if not all."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("safeguard", "found"), CAUGHT.items())
 def test_a_missing_safeguard_is_caught_end_to_end(safeguard, found):
     seed, seconds, kinds = found
-    for other in (seed, *range(1, 60)):  # the code goes on, and seeds with it
+    for other in (seed, *range(1, 60)):  # changes of the code change what a seed does
         result = run(other, without=safeguard, seconds=seconds, kinds=kinds)
         if {name for name, _ in result.violations} - BESIDE:
             return

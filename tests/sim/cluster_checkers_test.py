@@ -27,7 +27,7 @@ def read(position, values, *, broker=1, high_watermark=100, log_start=0, connect
 
 
 def healthy() -> ClusterHistory:
-    """Two batches by two leaders in their epochs, read and there at the end."""
+    """Two batches by two leaders in their epochs, read, and in the log at the end."""
     history = ClusterHistory(
         writes=[write(["a", "b"], 0), write(["c"], 2, sequence=2, broker=2)],
         reads=[read(0, ["a", "b"], epochs=[(0, 3)]), read(2, ["c"], epoch=4, epochs=[(2, 4)], connection=2)],
@@ -50,7 +50,7 @@ def two_writers_of_an_epoch(history):
 
 
 def two_leaders_in_metadata(history):
-    history.rivals.append("t-0 epoch 3: broker 1 says 2 leads, broker 2 said 1")
+    history.rivals.append("t-0 epoch 3: broker 1 reports 2 as leader, broker 2 reported 1")
 
 
 def epoch_goes_back(history):
@@ -94,7 +94,7 @@ def overwritten(history):
 
 
 def invented(history):
-    history.reads.append(read(3, ["nobody sent this"]))
+    history.reads.append(read(3, ["no producer sent this"]))
 
 
 def gap(history):
@@ -140,7 +140,7 @@ def crashed(history):
 
 
 def unreadable(history):
-    history.broken_protocol.append("an answer that nobody asked for")
+    history.broken_protocol.append("an answer without a request")
 
 
 PLANTED = [

@@ -1,4 +1,4 @@
-"""A client of a cluster finds leaders and the controller, and believes the newest epoch.
+"""A client of a cluster finds leaders and the controller, and uses the newest leader epoch.
 
 Zone: real.
 """
@@ -20,7 +20,7 @@ TOPIC_ID = bytes(range(16))
 
 
 class Answering:
-    """The inputs of a broker that answers Metadata with what it is told to, and counts other requests."""
+    """The inputs of a broker that answers Metadata with a configured answer, and counts other requests."""
 
     def __init__(self, shell) -> None:
         self.shell = shell

@@ -21,7 +21,7 @@ from ottla.sim.transactions.runner import TransactionOptions, TransactionResult
 
 FLUSH = ClusterOptions(flush=True)
 CAUGHT = {"flush_before_ack": 4, "replication.follower_sync_before_ack": 5}
-"""What an acknowledgement waits for, on a leader and on a follower, and seeds that notice when it does not."""
+"""Safeguards by which an acknowledgement waits for the disk, and seeds that detect their absence."""
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_nor_is_a_commit_of_a_transaction_or_of_a_position():
 @pytest.mark.parametrize("safeguard", CAUGHT)
 def test_an_acknowledgement_that_does_not_wait_for_the_disk_is_caught(safeguard):
     options = ClusterOptions(without=safeguard, flush=True)
-    for seed in (CAUGHT[safeguard], *range(1, 40)):  # the code goes on, and seeds with it
+    for seed in (CAUGHT[safeguard], *range(1, 40)):  # changes of the code change what a seed does
         found = {name for name, _ in run_seed(seed, options).violations} - BESIDE
         if found:
             assert found & {"acknowledged_is_kept", "flushed_is_kept", "seen_is_kept"}

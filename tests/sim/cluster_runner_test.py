@@ -1,4 +1,4 @@
-"""Whole runs of clusters: they replay exactly, cover what a seed must cover, and find missing safeguards.
+"""Whole runs of clusters: they replay exactly, reach the minimums of a seed, and detect missing safeguards.
 
 Zone: real.
 """
@@ -114,9 +114,9 @@ CAUGHT: dict[str, tuple[int, tuple[str, ...]]] = {
     "crc_check": (2, ()),
     "dedupe": (1, ()),
 }
-"""Safeguards, a seed that notices when they are missing, and the only kinds of faults in it (none: as it draws them).
+"""Safeguards, a seed that detects their absence, and its kinds of faults (none: the seed draws them).
 
-Rare ones, which one seed in hundreds notices, are hunted by hand: docs/simulator.md.
+Safeguards whose absence only one seed in hundreds detects are tested by hand: docs/simulator.md.
 """
 
 
@@ -125,7 +125,7 @@ Rare ones, which one seed in hundreds notices, are hunted by hand: docs/simulato
 def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
     seed, kinds = CAUGHT[safeguard]
     options = ClusterOptions(without=safeguard, kinds=kinds)
-    for other in (seed, *range(1, 60)):  # the code goes on, and seeds with it
+    for other in (seed, *range(1, 60)):  # changes of the code change what a seed does
         if {name for name, _ in run_cluster(other, options).violations} - BESIDE:
             return
     pytest.fail("60 seeds noticed nothing")

@@ -1,4 +1,4 @@
-"""Whole clusters with compacted topics: what is deleted stays deleted, and a missing safeguard is noticed.
+"""Whole clusters with compacted topics: deleted keys stay deleted, and a missing safeguard is detected.
 
 Zone: real.
 """
@@ -22,7 +22,7 @@ SEEDS, SECONDS = 20, 20
 
 
 def history(*writes: tuple[str, Outcome], **shown: str | None) -> ClusterHistory:
-    """Batches of one record, `key=value`, and what broker 1 shows at the end."""
+    """Batches of one record, `key=value`, and the content of broker 1 at the end."""
     found = ClusterHistory(compacted={LOG: 1000}, rewritten={LOG: 0})
     for text, outcome in writes:
         found.writes.append(Write("p", LOG, [text.encode()], -1, 7, 0, 0, 0, 0, outcome, 0, 1, 1))

@@ -17,7 +17,7 @@ from ottla.sim.world import SECOND, Timeline
 
 
 class Echo:
-    """The inputs of a broker that answers every request with what it says, at once or when it is told to."""
+    """The inputs of a broker that echoes every request, at once or later."""
 
     def __init__(self, network) -> None:
         self.network = network
@@ -73,7 +73,7 @@ class Small:
         return self.disk
 
     def end(self, death) -> SimDisk:
-        """Let the process die, start the next one, give its disk."""
+        """Kill the process, start the next one, and return its disk."""
         self.machine.end(death)
         return self.boot()
 

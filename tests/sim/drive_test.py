@@ -1,4 +1,4 @@
-"""What a power loss leaves of names, and the errors a drive can have.
+"""The effect of a power loss on names, and the errors of a drive.
 
 Zone: real.
 """

@@ -1,4 +1,4 @@
-"""What a power loss may take, read from the platter.
+"""The offsets that a power loss may take, read from the platter.
 
 Zone: real.
 """

@@ -1,4 +1,4 @@
-"""What a power loss leaves of one file.
+"""The effect of a power loss on one file.
 
 Zone: real.
 """

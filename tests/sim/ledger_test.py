@@ -1,4 +1,4 @@
-"""The ledger: what it reads in the store, and which losses it excuses.
+"""The ledger: the changes that it reads in the store, and the losses that it excuses.
 
 Zone: real.
 """

@@ -1,4 +1,4 @@
-"""Connections of the simulated network and what goes wrong on them.
+"""Connections of the simulated network and their faults.
 
 Zone: real.
 """
@@ -13,7 +13,7 @@ from ottla.sim.world import MS, SECOND
 
 
 class Client:
-    """Opens a connection at once, sends when it stands."""
+    """Opens a connection at once, and sends when it is open."""
 
     def __init__(self, small, host="client") -> None:
         self.small = small

@@ -1,4 +1,4 @@
-"""The search through every late arrival: clean under transaction version 2, and it sees what is taken away.
+"""The search through every late arrival: transaction version 2 is clean, and missing safeguards are detected.
 
 Zone: real. The whole search (two requests held back, one failover) takes many minutes: `ottla reorder`.
 """
@@ -17,7 +17,7 @@ from ottla.sim.reorder.schedule import Bounds
 from ottla.sim.reorder.search import Tally, branches, play, run_schedule, walk
 
 pytestmark = pytest.mark.timeout(1200)
-"""A machine may be busy; the whole file is less than a minute of processor time."""
+"""Generous, because a machine may be busy; the whole file takes less than a minute of processor time."""
 CA, CC = (True, False), (True, True)
 
 
@@ -29,7 +29,7 @@ def ottla(*words: str):
 
 
 def leaves(root: Path = ()) -> list[Path]:
-    """Of a tree whose forks depend on what was chosen."""
+    """All paths of a tree whose forks depend on earlier choices."""
     found: list[Path] = []
     path: Path | None = root
     while path is not None:
@@ -92,7 +92,7 @@ def test_transaction_version_2_is_clean(bounds: Bounds) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("plan", "root"), [((True,), ()), (CA, (0,) * 15)], ids=["first", "second"])
 def test_transaction_version_2_is_clean_when_coordinators_fail_over(plan: tuple[bool, ...], root: Path) -> None:
-    """One request held back and one failover in every way there is: of a transaction alone; behind another one."""
+    """All schedules with one held request and one failover: of a single transaction, and of two in a row."""
     tally = walk(Bounds(delays=1, failovers=1, plan=plan), root)
     assert tally.schedules > 300
     assert not tally.examples
@@ -100,7 +100,7 @@ def test_transaction_version_2_is_clean_when_coordinators_fail_over(plan: tuple[
 
 @pytest.mark.slow
 def test_transaction_version_1_breaks() -> None:
-    """A request of a transaction that is over joins the next one: what KIP-890 is about. But nothing hangs."""
+    """A late request joins the next transaction, which KIP-890 prevents only in version 2. But nothing hangs."""
     tally = walk(Bounds(version=1, delays=1, failovers=0, brokers_too=True))
     assert {"visible_if_committed", "offsets_go_with_records", "acknowledged_is_written"} <= set(tally.by_property)
     assert not {"nothing_hangs", "the_coordinator_rests", "markers_are_decided"} & set(tally.by_property)
@@ -117,7 +117,7 @@ CAUGHT = {
     "transactions.marked_again": (Bounds(delays=0, failovers=1), "the_coordinator_rests"),
     "transactions.complete_when_marked": (Bounds(delays=1, failovers=0, brokers_too=True), "transactions_are_apart"),
 }
-"""Safeguard → a search that notices that it is missing, and by what."""
+"""Safeguard → a search that detects its absence, and the violated properties."""
 
 
 def test_every_safeguard_is_asked_for() -> None:

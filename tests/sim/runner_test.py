@@ -1,4 +1,4 @@
-"""Whole runs on the real broker: they replay exactly, cover what a seed must cover, and find missing safeguards.
+"""Whole runs on the real broker: they replay exactly, reach the minimums of a seed, and detect missing safeguards.
 
 Zone: real.
 """
@@ -21,7 +21,7 @@ from ottla.storage.safeguards import Safeguards
 
 SHORT = Options(seconds=4)
 BESIDE = {"broker_stays_up", "everything_converges"}
-"""Properties that an assertion or a crash loop can break: they do not count as an end-to-end catch."""
+"""Properties that an assertion or a crash loop can break: they do not count as end-to-end evidence."""
 
 
 def fingerprint(result: Result) -> tuple[object, ...]:
@@ -70,7 +70,7 @@ def test_a_swarm_gives_what_single_runs_give():
 
 
 FIRST = {"flush_before_ack": 10, "failed_sync_is_final": 5, "exchange_finished": 3, "exchange_in_order": 6}
-"""Seeds that notice, where the first ones do not; the code goes on, and seeds with it."""
+"""Seeds that detect the absence where the first ones do not; changes of the code change what a seed does."""
 
 
 AT_POINTS = {
@@ -85,8 +85,9 @@ AT_POINTS = {
     "holes_explained",
     "losses_told",
 }
-"""What a single broker's runs notice too rarely, or cannot: it cuts no log that it writes, has no transactions, and no
-file is damaged at rest. Crash points and damage do (tests/testbench), and the tests of storage."""
+"""Safeguards whose absence a single broker's runs detect rarely or never: it does not truncate a log that it writes,
+has no transactions, and no file is damaged at rest. Crash points and damage (tests/testbench) and the tests of storage
+cover them."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The simulated metadata store: what every client of it may rely on, and what it does to them.
+"""The simulated metadata store: its guarantees, and its faults.
 
 Zone: real.
 """
@@ -17,7 +17,7 @@ from ottla.sim.world import MS, SECOND, US, Timeline
 
 
 class Told:
-    """The inputs of a broker that notes what its store tells it."""
+    """The inputs of a broker that notes the reports of its store."""
 
     def __init__(self) -> None:
         self.log = []
@@ -62,7 +62,7 @@ class Client:
         return self.store._connection.node
 
     def ask(self, what, *arguments):
-        """Ask and wait for the outcome."""
+        """Send a request and wait for the outcome."""
         outcomes = []
         getattr(self.store, what)(*arguments, outcomes.append)
         assert not outcomes, "done was called inside the call"
@@ -183,7 +183,7 @@ def test_ephemeral_nodes_go_when_the_process_was_silent_for_its_session_time(wor
     world.network.process_gone(one.process, silent=False)
     world.run_while(lambda: world.ensemble.tree.get("/e") is not None)
     assert SESSION_TIMEOUT_NS * 0.6 <= world.timeline.now_ns - died <= SESSION_TIMEOUT_NS * 1.3
-    assert two.told.states == [Session.OPEN], "who pings keeps the session"
+    assert two.told.states == [Session.OPEN], "pings keep the session"
 
 
 def test_a_closed_session_is_over_at_once(world):

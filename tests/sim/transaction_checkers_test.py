@@ -29,7 +29,7 @@ WATCHING = "watching"
 
 
 def txn(number: int, client: str, producer_id: int, values: dict[bytes, str], fate: Fate = Fate.COMMITTED) -> Txn:
-    """A transaction of which everything was acknowledged, asked for and answered at its number in seconds."""
+    """A transaction with acknowledged requests, whose times are its number in seconds."""
     at = number * 10**9
     made = Txn(f"{client} {number}", client, f"id-{client}", producer_id, 0, at - 9, number, dict(values))
     made.fate, made.ended_ns = fate, at

@@ -1,4 +1,4 @@
-"""The pieces that clients with transactions are made of: steps one after the other, and what a reader makes of bytes.
+"""The parts of clients with transactions: sequential steps, and the parsing of answers.
 
 Zone: real.
 """
@@ -87,7 +87,7 @@ def test_bytes_that_were_changed_are_damage():
 
 
 class Told(Actor):
-    """Asks nobody, waits, leaves something behind."""
+    """Sends to a node where no broker listens, pauses, and notes each step."""
 
     def __init__(self, client: ClusterClient, streams: Streams) -> None:
         super().__init__(client, streams.stream("told"))

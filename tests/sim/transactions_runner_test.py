@@ -1,4 +1,4 @@
-"""Whole runs with transactions and groups: they replay exactly, cover what a seed must cover, find missing safeguards.
+"""Whole runs with transactions and groups: they replay exactly, reach the minimums, and detect missing safeguards.
 
 Zone: real.
 """
@@ -59,7 +59,7 @@ def test_copiers_with_one_id_do_not_keep_each_other_from_the_end():
 
 @pytest.mark.parametrize("lost", ["__transaction_state-1", "__consumer_offsets-0", "input-0", None])
 def test_a_transaction_of_which_a_coordinator_lost_all_is_an_operators(lost):
-    """Its copiers hear UNSTABLE_OFFSET_COMMIT for ever, as with Apache Kafka (seeds 11517 and 21825 once)."""
+    """Its copiers get UNSTABLE_OFFSET_COMMIT forever, as with Apache Kafka (seeds 11517 and 21825 once)."""
     world = TransactionRun(1, TransactionOptions())
     if lost is not None:
         world.history.excused[f"{lost}@-b_c-dEfGhIjKlMnOpQrSt"] = 7
@@ -110,7 +110,7 @@ CAUGHT = {
     "replication.marker_coordinator_epoch": LATE,
     "dedupe": ("connection break", "loss", "kill", "slow link"),
 }
-"""Safeguards, and the kinds of faults among which their absence is soon noticed (docs/simulator.md has them)."""
+"""Safeguards, and kinds of faults with which their absence is soon detected (docs/simulator.md has the list)."""
 OF_TRANSACTIONS = {
     "replication.marker_coordinator_epoch",
     "replication.marker_epoch",
@@ -119,7 +119,7 @@ OF_TRANSACTIONS = {
     "replication.aborted_in_order",
 }
 SEEDS, SECONDS = 40, 20
-"""A seed takes some seconds of processor time; of most safeguards the first or the second notices."""
+"""Each seed takes seconds of processor time; for most safeguards the first or second detects the absence."""
 
 
 def test_every_safeguard_of_coordinators_is_asked_for():

@@ -1,4 +1,4 @@
-"""State that comes back exactly from its compacted topic, whatever was killed, replayed or cleaned."""
+"""State is restored exactly from its compacted topic, after kills, replays and compaction."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_kills_at_any_moment_leave_the_exact_state(changes: Changes, topic: str)
     for _ in range(3):
         with subprocess.Popen(command, stdout=subprocess.PIPE) as job:
             assert job.stdout is not None
-            for _ in range(chance.randint(2, 30)):  # so many batches, and a part of the next one
+            for _ in range(chance.randint(2, 30)):  # this many batches, and a part of the next one
                 assert job.stdout.readline()
             job.kill()
     with changelog(changes, topic) as state, changes.consumer() as consumer:
@@ -262,12 +262,12 @@ def test_calls_that_cannot_be_right_are_refused(changes: Changes, topic: str) ->
     with changelog(changes, topic) as state:
         with pytest.raises(UsageError, match="a row has no key"):
             state.write([one(0, None)], last)
-        with pytest.raises(UsageError, match="cannot go to another process"):
+        with pytest.raises(UsageError, match="cannot be sent to another process"):
             pickle.dumps(state)
 
 
-def test_what_a_killed_job_had_sent_is_not_state(changes: Changes, topic: str) -> None:
-    """Its transaction is open until the successor takes over, and then taken back."""
+def test_records_sent_by_a_killed_job_are_not_state(changes: Changes, topic: str) -> None:
+    """Its transaction is open until the successor takes over, and is then aborted."""
     with changelog(changes, topic) as state:
         state.write([one(0)], last)
     settings = {"bootstrap.servers": changes.bootstrap, "transactional.id": f"ottla-changelog-{topic}"}

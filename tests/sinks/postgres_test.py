@@ -1,4 +1,4 @@
-"""Results and offsets in one transaction: a real PostgreSQL, real events, and all that may go wrong between the two."""
+"""Results and offsets in one transaction: a real PostgreSQL, real events, and faults in between."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def sink(postgres: Postgres, totals: str) -> Iterator[PostgresSink]:
 
 
 def consume(changes: Changes, sink: PostgresSink, store: Store, polls: int = 1000) -> int:
-    """A consumer from its start to the end of the topic, or for so many polls. Returns how many records were new."""
+    """A consumer from its start to the end of the topic, or for this many polls. Returns how many records were new."""
     with changes.consumer() as consumer:
         feed = sink.assign(consumer, changes.partitions)
         written = 0
@@ -73,7 +73,7 @@ def one(offset: int, partition: int = 0) -> ConsumerRecord:
     return ConsumerRecord("changes", partition, offset, 0, 0, None, value, (), -1)
 
 
-def test_a_consumer_goes_on_where_the_database_says_and_a_replay_changes_nothing(
+def test_a_consumer_continues_at_the_stored_offset_and_a_replay_changes_nothing(
     changes: Changes, sink: PostgresSink, postgres: Postgres, store: Store, stored: Stored
 ) -> None:
     first = consume(changes, sink, store, polls=3)
@@ -115,7 +115,7 @@ def test_a_zombie_loses_by_the_lock_and_writes_nothing(sink: PostgresSink, store
     assert stored() == {"a": 3}
 
 
-def test_a_zombie_that_stands_still_in_its_own_code_loses_too(
+def test_a_zombie_that_hangs_in_its_own_code_is_superseded(
     sink: PostgresSink, postgres: Postgres, store: Store, stored: Stored
 ) -> None:
     zombie = sink.claim([PLACE])
@@ -136,7 +136,7 @@ def test_offsets_that_somebody_else_moved_are_not_written_over(
     feed = sink.claim([PLACE])
     feed.write([one(0)], store)
     postgres.execute("UPDATE ottla_offsets SET next_offset = 7 WHERE sink = %s", sink.name)
-    with pytest.raises(OffsetsMoved, match="stored offset of changes-0 is 7, and this consumer left it at 1"):
+    with pytest.raises(OffsetsMoved, match="stored offset of changes-0 is 7, and this consumer wrote 1 last"):
         feed.write([one(1)], store)
     sink.forget()
     with pytest.raises(OffsetsMoved, match="is None"):
@@ -243,7 +243,7 @@ def test_a_database_that_is_away_longer_than_the_patience_loses_nothing(
         feed = sink.claim([PLACE])
         feed.write([one(0)], store)
         postgres.stop()
-        with pytest.raises(DatabaseGone, match=r"was not there for 0\.3 s .*write the same records again"):
+        with pytest.raises(DatabaseGone, match=r"was unreachable for 0\.3 s .*write the same records again"):
             feed.write([one(1)], store)
         postgres.start()
         assert feed.write([one(0), one(1)], store) == 1
@@ -310,7 +310,7 @@ def test_rows_replace_by_key_or_are_appended(sink: PostgresSink, postgres: Postg
     ],
     ids=["table", "column", "key", "null", "type", "twice", "unique"],
 )
-def test_results_that_do_not_fit_say_what_to_do(
+def test_results_that_do_not_fit_are_refused_with_the_next_step(
     sink: PostgresSink, stored: Stored, rows: Rows, columns: list[str], values: tuple[object, ...], text: str
 ) -> None:
     feed = sink.claim([PLACE])
@@ -326,7 +326,7 @@ def test_calls_that_cannot_be_right_are_refused(sink: PostgresSink, store: Store
     with pytest.raises(UsageError, match="changes-1 was not claimed"):
         feed.write([one(0, partition=1)], store)
     feed.write([one(0), one(1)], store)
-    with pytest.raises(UsageError, match="offset 1 of changes-0 is in already"):
+    with pytest.raises(UsageError, match="offset 1 of changes-0 is stored already"):
         feed.write_to({PLACE: 1}, lambda cursor: None)
     with pytest.raises(UsageError, match="key column folder is not among"):
         feed.write([one(2)], lambda cursor, _: Rows("t", ("folder",)).write(cursor, ["added"], []))
@@ -337,7 +337,10 @@ def test_a_database_that_will_not_have_us_is_not_waited_for(postgres: Postgres) 
     with PostgresSink(wrong, "x") as sink, pytest.raises(BadDatabase, match='database "nowhere" does not exist'):
         sink.offsets()
     missing = PostgresSink(postgres.conninfo, "x", schema="missing")
-    with missing as sink, pytest.raises(BadDatabase, match=r"tables are not there and cannot be made.*Make the schema"):
+    with (
+        missing as sink,
+        pytest.raises(BadDatabase, match=r"tables do not exist and cannot be created.*Create the schema"),
+    ):
         sink.offsets()
     with PostgresSink("not a = connection", "x") as sink, pytest.raises(BadDatabase, match="cannot be read"):
         sink.offsets()

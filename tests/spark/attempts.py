@@ -1,10 +1,11 @@
-"""What tests of the exactly-once sink share: attempts at turns, which a test runs step by step or leaves at any step.
+"""Shared by tests of the exactly-once sink: attempts at task batches, which a test runs step by step, or abandons.
 
 An attempt that is never called again is a crash; one that is called later is a zombie.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -24,7 +25,7 @@ from ottla.spark.source.source_positions import Positions
 from ottla.types import TopicPartition
 
 MARKERS_S = 2.0
-"""After which a transaction is taken for one that is open."""
+"""How long the end of a transaction is waited for; after that it counts as open."""
 
 
 class Bench:
@@ -39,9 +40,16 @@ class Bench:
         make_markers(self.links())
 
     def links(self) -> ConnectionCache:
-        """Of another process."""
+        """As another process."""
         self._links.append(ConnectionCache(self.options.client))
         return self._links[-1]
+
+    def delete_topic(self, name: str) -> None:
+        """And wait until it is gone: Kafka answers before all its brokers know."""
+        admin = Admin(self.links().cluster)
+        values_of({"deleted": admin.delete_topics([name])[name]})
+        while any(each.name == name for each in admin.list_topics(internal=True)):
+            time.sleep(0.05)
 
     def attempt(
         self,
@@ -63,7 +71,7 @@ class Bench:
     def run(
         self, attempt: TransactionalWrite, values: Sequence[str], sources: Positions | None = None
     ) -> Marker | None:
-        """All steps; the marker when the turn was written already."""
+        """All steps; the marker if the rows were committed already."""
         outcome = self.prepared(attempt, values, sources)
         if isinstance(outcome, Marker):
             return outcome
@@ -78,7 +86,7 @@ class Bench:
         return Counter(committed(self.bootstrap, self.topic))
 
     def group(self, name: str, topic: str) -> dict[int, int]:
-        """What a group has committed for a topic by now, as librdkafka tells it."""
+        """The committed offsets of a group for a topic, read with librdkafka."""
         consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": self.bootstrap, "group.id": name, "isolation.level": "read_uncommitted"}
         )

@@ -1,7 +1,7 @@
-"""A query that its author changes between two runs. Spark's part is played by the test; the source that plans, the sink
+"""A query that its author changes between two runs. The test replaces Spark; the source that plans, the sink
 that writes, and the broker are real.
 
-A run stops at a place that the test chooses. What it leaves behind is dead, or a zombie that wakes up later.
+A run stops at a place that the test chooses. Its tasks and driver are then dead, or zombies that wake up later.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from ottla.types import TopicPartition
 
 ROWS = 3
 WAKE_S = 60.0
-"""The longest that a zombie sleeps: a test that forgets it ends."""
+"""The longest that a zombie sleeps, so that a test that forgets it ends."""
 LATE = (Fenced, StaleDriver, ChangedUnit, ClientError)
-"""What a zombie may be told."""
+"""The errors that a zombie may get."""
 
 
 class Version(NamedTuple):
-    """What the author wrote."""
+    """The author's version of the query."""
 
     unit: str = "auto"
     """The option exactlyOnce."""
@@ -93,7 +93,7 @@ class Rows(NamedTuple):
     """What a task gets."""
 
     parts: list[Part]
-    """What it has read itself; nothing behind a shuffle."""
+    """The ranges that it has read itself; none after a shuffle."""
     rows: list[tuple[TopicPartition, int]]
 
 
@@ -139,7 +139,7 @@ def rows_of(part: Part) -> list[tuple[TopicPartition, int]]:
 
 
 class Sleeper:
-    """A task or a driver that is asleep; `wake` lets it go on to its end."""
+    """A task or a driver that is asleep; `wake` lets it continue to its end."""
 
     def __init__(self, work: Callable[[Callable[[], None]], None]) -> None:
         """work: takes what it has to call where it sleeps."""
@@ -210,7 +210,7 @@ class Query:
     def run(self, version: Version, place: Place | None = None, *, asleep: bool = False) -> None:
         """One batch: the one that was left unfinished, or the next. Raises what its tasks raise.
 
-        place: where the run stops. asleep: what it leaves behind are zombies, which `wake` lets go on.
+        place: where the run stops. asleep: its tasks and driver become zombies, which `wake` lets continue.
         """
         self._add_partitions(version)
         with stream(self.topics, **self._source(version)) as reader:
@@ -233,12 +233,12 @@ class Query:
             self._pending, self._last, self.batch = None, end, self.batch + 1
 
     def wake(self) -> None:
-        """Let everything that is asleep go on to its end."""
+        """Let all sleeping tasks and drivers continue to their end."""
         while self._sleepers:
             self._sleepers.pop().wake()
 
     def counts(self) -> tuple[list[str], list[str]]:
-        """(rows that are missing, rows that are there twice) of all batches that were planned."""
+        """Missing rows and duplicate rows of all planned batches."""
         self._end_what_is_open()
         found = Counter(
             value.decode().partition(":")[2] for sink in self._sinks.values() for value in self.topics.values(sink)
@@ -246,7 +246,7 @@ class Query:
         return sorted((self._wanted - found).elements()), sorted((found - self._wanted).elements())
 
     def _end_what_is_open(self) -> None:
-        """As the coordinator does after a while. What is open hides from readers what comes behind it."""
+        """Abort open transactions, as the coordinator does after their timeout: they hide later rows from readers."""
         links = ConnectionCache(ClientConfig(bootstrap_servers=self.topics.bootstrap))
         try:
             for name in self._ids:
@@ -294,7 +294,7 @@ class Query:
         return writer
 
     def _task(self, version: Version, writer: Any, number: int, rows: Rows, stop: str, *, asleep: bool) -> Any:
-        """What the task tells the driver, if it comes to its end."""
+        """The task's message to the driver, if it comes to its end."""
 
         def dies(point: str, _turn: TaskBatch) -> None:
             if point == stop:

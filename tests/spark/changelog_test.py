@@ -84,7 +84,7 @@ def test_after_the_loss_of_the_checkpoint_the_state_comes_back_exactly(
         assert sum(state.positions.values()) == RECORDS
 
 
-def test_batches_that_do_not_say_where_they_come_from_are_refused(spark: Any, topics: Topics) -> None:
+def test_batches_without_the_columns_of_their_source_are_refused(spark: Any, topics: Topics) -> None:
     rows = spark.createDataFrame([("t", 0, 0, "v")], "topic string, partition int, offset long, value string")
     with Changelog({"bootstrap.servers": topics.bootstrap}, topics.make(1) + "-state") as state:
         with pytest.raises(UsageError, match=r"the batch has no column offset.*Keep the source's columns"):

@@ -28,17 +28,17 @@ PLACES = (
     Place("the batch is finished", driver="logged"),
 )
 ENDED, COMMITTED = PLACES[3], PLACES[7]
-LEFT = ("dead", "wakes before", "wakes behind")
-"""What a run leaves behind, and whether it comes back before the next run or behind it."""
+LEFT = ("dead", "wakes before", "wakes after")
+"""Whether the tasks of a stopped run are dead, or wake up before or after the next run."""
 
 ONCE, TWICE, UNNOTICED = "", "twice", "unnoticed"
-"""What comes of a change that is not refused: every row once; none missing; what docs/pyspark.md calls not noticed."""
+"""Outcomes of a change that is not refused: every row once; none missing; "not noticed" in docs/pyspark.md."""
 CHANGED, UNSTABLE = "ChangedUnit", "UnstableRows"
 """How a change is refused once a task has ended."""
 
 
 class Change(NamedTuple):
-    """What the author wrote first, and then."""
+    """The author's first version, and the changed one."""
 
     name: str
     first: Version
@@ -55,7 +55,7 @@ FOREACH = Version("partition", foreach=True, sink="counts")
 CHANGES = (
     Change("nothing", READ, READ),
     Change("nothing in whole batches", WHOLE, WHOLE),
-    Change("nothing behind a shuffle", SHUFFLED, SHUFFLED),
+    Change("nothing after a shuffle", SHUFFLED, SHUFFLED),
     Change("nothing in a union", UNION, UNION),
     Change("nothing in foreachBatch", FOREACH, FOREACH),
     Change("tasks to whole batches", READ, WHOLE, CHANGED),
@@ -95,7 +95,7 @@ CHANGES = (
 
 
 class Found(NamedTuple):
-    """What came of a change."""
+    """The outcome of a change."""
 
     refused: str
     missing: list[str]
@@ -105,7 +105,7 @@ class Found(NamedTuple):
 
 
 def change_over(topics: Any, change: Change, place: Place, left: str) -> Found:
-    """A batch that stops at a place, the change over it, and the batch behind it."""
+    """A batch that stops at a place, the change, and the next batch."""
     query = Query(topics)
     query.run(change.first, place, asleep=left != "dead")
     ahead, refused = query.ahead(), ""
@@ -116,7 +116,7 @@ def change_over(topics: Any, change: Change, place: Place, left: str) -> Found:
     except (ChangedUnit, UnstableRows) as error:
         refused = type(error).__name__
         query.wake()
-        query.run(change.first)  # as the error says
+        query.run(change.first)  # which is the next step in the error
     query.wake()
     ahead += query.ahead()
     query.more()
@@ -126,7 +126,7 @@ def change_over(topics: Any, change: Change, place: Place, left: str) -> Found:
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With transactions of the dead: their groups are told of later."""
+    """With open transactions of dead tasks, whose offsets are committed later."""
     monkeypatch.setattr("ottla.spark.group_offsets._PATIENCE_MS", 100)
 
 
@@ -147,7 +147,7 @@ def test_after_a_change_every_row_is_there_once_or_it_is_refused(topics: Any, ch
 
 
 def test_a_batch_that_reads_what_the_next_query_does_not_read_is_finished_first(topics: Any) -> None:
-    """Another query in the same directory: its checkpoint says what the batch reads."""
+    """Another query in the same directory: its checkpoint determines what the batch reads."""
     query = Query(topics)
     query.run(READ, ENDED)
     query.run(Version(reads=(1,)))
@@ -156,8 +156,8 @@ def test_a_batch_that_reads_what_the_next_query_does_not_read_is_finished_first(
         query.run(Version(reads=(1,)))
 
 
-def test_a_task_that_reads_other_partitions_than_its_marker_says_is_refused(topics: Any) -> None:
-    """As behind coalesce, without adaptive execution: the rows of the second task would be left out."""
+def test_a_task_with_other_partitions_than_its_marker_is_refused(topics: Any) -> None:
+    """As with coalesce, without adaptive execution: the rows of the second task would be left out."""
     query = Query(topics)
     query.run(UNADAPTIVE, ENDED)
     with pytest.raises(ChangedUnit, match="other partitions of the source"):
@@ -166,8 +166,8 @@ def test_a_task_that_reads_other_partitions_than_its_marker_says_is_refused(topi
     assert query.counts() == ([], [])
 
 
-def test_a_driver_that_is_behind_the_claim_of_another_is_refused(topics: Any) -> None:
-    """Nothing of the later batch is committed yet, so no marker tells of it."""
+def test_a_driver_with_an_older_batch_than_the_claim_is_refused(topics: Any) -> None:
+    """Nothing of the later batch is committed yet, so that there is no marker of it."""
     query = Query(topics)
     query.batch = 1
     query.run(READ, Place("claimed", ("prepared",)))

@@ -57,7 +57,7 @@ class Topics:
     def make(self, partitions: int = 1, **configs: str) -> str:
         """A new topic; configs with `_` for `.`. Nothing is deleted for its age: the records of tests are old.
 
-        Names have one width: topics made one after the other sort that way, after the tenth too.
+        Names have one width: topics sort in the order in which they were made, also after the tenth.
         """
         name = f"t{os.getpid()}-{next(self._numbers):04}"
         named = {key.replace("_", "."): value for key, value in configs.items()}
@@ -128,7 +128,7 @@ def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from ottla.spark import java_home
 
     java_home()
-    root = str(Path(__file__).parents[2])  # the workers import the test bench, too
+    root = str(Path(__file__).parents[2])  # the workers also import the test bench
     os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", PYTHONWARNINGS="ignore")
     place = tmp_path_factory.mktemp("spark")
@@ -159,7 +159,7 @@ def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture
 def spark(one_spark: Any) -> Any:
     """The session of all tests. A call that was interrupted (a test that took too long) takes the JVM's thread with it,
-    and a new thread has no active session: without this every later test that writes would fail, too."""
+    and a new thread has no active session: without this every later test that writes would also fail."""
     assert len(os.listdir("/proc/self/fd")) < 1000, "py4j's select() takes none from 1,024 on, and hangs"
     one_spark._jvm.SparkSession.setActiveSession(one_spark._jsparkSession)
     return one_spark

@@ -1,4 +1,4 @@
-"""What Spark inherits: one thread where none is needed, and nothing is left behind in the process that starts it."""
+"""What Spark inherits: a limit of one thread; the environment of the process that starts it is restored."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The exactly-once sink inside Spark: tasks, workers and drivers die between its steps, and Spark runs them again.
+"""The exactly-once sink inside Spark: tasks, workers and drivers are killed between its steps, and run again.
 
-What is in the topic is read by librdkafka with read_committed. The longer matrix is `make chaos-spark`.
+The topic is read by librdkafka with read_committed. The longer matrix is `make chaos-spark`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Chaos:
         assert not list(self.plan.strikes.iterdir())
 
     def apart(self) -> dict[int, tuple[int, int]]:
-        """Partitions of the source where the group is not where the output is."""
+        """Partitions of the source whose committed offset does not match the output."""
         plan = self.plan
         end_what_is_open(plan.bootstrap, Path(plan.directory, "checkpoint"), 2)
         return apart(plan.bootstrap, plan.group, plan.source, plan.sink, lambda number: number * 2 // ROWS)
@@ -81,7 +81,7 @@ class Chaos:
         return Counter(committed(self.plan.bootstrap, self.plan.sink))
 
     def counts(self) -> tuple[int, int]:
-        """(rows that are missing, rows too many)."""
+        """Missing rows, and duplicate rows."""
         found = self.committed()
         wanted = Counter(f"x-{number}" for number in range(ROWS))
         return (wanted - found).total(), (found - wanted).total()
@@ -105,7 +105,7 @@ def test_output_and_group_move_together_wherever_a_task_or_the_driver_is_hit(cha
     for strike in ["mid@0.0=exit", "commit@1=raise"] if whole else ["before@0.1=exit", "after@1.1=exit"]:
         assert chaos.run(strike, **changes)
         assert chaos.apart() == {}, strike
-    assert chaos.offsets(), "something was written, and told"
+    assert chaos.offsets(), "rows were written, and offsets committed"
     chaos.run_through([], **changes)
     assert (chaos.counts(), chaos.apart()) == ((0, 0), {})
     assert chaos.offsets() == {"0": ROWS // 2, "1": ROWS // 2}
@@ -115,7 +115,7 @@ def test_beside_the_transaction_the_group_is_ahead_of_an_output_whose_task_died(
     """The safeguard is proved: the test above would notice."""
     chaos.plan = chaos.plan._replace(group=f"{chaos.plan.source}-readers")
     assert chaos.run("before@0.1=exit", unsafe="offsets_inside")
-    # Whether the other task is through when Spark hears of that death, is Spark's to say.
+    # Whether the other task has ended when Spark notices that death depends on Spark.
     ahead = (PER_BATCH // 2, 0)
     assert chaos.apart() in ({1: ahead}, {0: ahead, 1: ahead})
 
@@ -131,10 +131,10 @@ def test_offsets_that_are_demanded_where_they_cannot_be_are_refused_before_anyth
     assert chaos.counts() == (ROWS, 0)
     writer.option("offsetsInTransaction", "auto").start().awaitTermination()
     assert chaos.committed().total() == ROWS
-    assert chaos.offsets() == {"0": ROWS // 2, "1": ROWS // 2}, "told behind the batch"
+    assert chaos.offsets() == {"0": ROWS // 2, "1": ROWS // 2}, "committed after the batch"
 
 
-def test_tasks_of_which_nothing_is_left_tell_how_far_they_have_read(chaos: Chaos) -> None:
+def test_tasks_whose_rows_are_all_filtered_commit_their_offsets(chaos: Chaos) -> None:
     group = f"{chaos.plan.source}-readers"
     rows = chaos.spark.readStream.format("ottla").options(**chaos.topics.options, subscribe=chaos.plan.source)
     rows = rows.options(**{"startingOffsets": "earliest", "kafka.group.id": group}).load().where("partition < 0")
@@ -155,8 +155,8 @@ def test_at_least_once_writes_rows_twice_under_the_same_faults(chaos: Chaos) -> 
     assert twice >= PER_BATCH
 
 
-def test_a_driver_that_is_killed_behind_its_tasks_and_before_the_commit(chaos: Chaos) -> None:
-    """SIGKILL of the driver's JVM; another driver goes on from the checkpoint."""
+def test_a_driver_killed_after_its_tasks_and_before_the_commit(chaos: Chaos) -> None:
+    """SIGKILL of the driver's JVM; another driver continues from the checkpoint."""
     (chaos.plan.strikes / "commit@1=driver").touch()
     words = [sys.executable, "-m", "testbench.spark_chaos.query", json.dumps(chaos.plan._asdict())]
     subprocess.run(words, check=False, capture_output=True, timeout=300, cwd=Path(__file__).parents[2])
@@ -167,14 +167,14 @@ def test_a_driver_that_is_killed_behind_its_tasks_and_before_the_commit(chaos: C
 
 
 def test_a_batch_as_a_whole_must_come_in_one_partition(chaos: Chaos) -> None:
-    """Nothing is written before that is clear, not even the first partition: its rows wait for the driver."""
+    """No row is committed before that is known, not even of the first partition: its rows wait for the driver."""
     assert "repartition(1)" in chaos.run(once="batch")
     assert chaos.counts() == (ROWS, 0)
     chaos.run_through(["commit@1=raise", "committed@2=raise"], once="batch", shuffle="1")
     assert chaos.counts() == (0, 0)
 
 
-def test_rows_behind_an_adaptive_shuffle_are_refused_before_anything_is_written(chaos: Chaos) -> None:
+def test_rows_of_an_adaptive_shuffle_are_refused_before_a_row_is_written(chaos: Chaos) -> None:
     error = chaos.run(shuffle="value")
     assert "UnstableRows" in error
     assert "exactlyOnce=batch" in error
@@ -182,14 +182,14 @@ def test_rows_behind_an_adaptive_shuffle_are_refused_before_anything_is_written(
 
 
 def test_partitions_that_change_lose_rows_where_the_rule_is_switched_off(chaos: Chaos) -> None:
-    """Why there is the rule: the partition that had written its rows is asked for others when the batch runs again."""
+    """The reason of the rule: when the batch runs again, the partition that was committed gets other rows."""
     assert chaos.run("before@1.1=sleep4", "after@1.0=exit", shuffle="3", unsafe="stable_rows")
     chaos.run(shuffle="2", unsafe="stable_rows")
     assert chaos.counts() != (0, 0)
 
 
 def test_the_result_of_an_aggregation_is_updated_exactly_once(chaos: Chaos) -> None:
-    """foreachBatch, output mode update, with a failure behind the rows and before Spark knows."""
+    """foreachBatch, output mode update, with a failure after the rows and before Spark notes the batch."""
     plan = chaos.plan._replace(per_batch=ROWS // 2)
     strikes = iter(["raise"])
 
@@ -199,7 +199,7 @@ def test_the_result_of_an_aggregation_is_updated_exactly_once(chaos: Chaos) -> N
         with pytest.raises(Exception, match="each write needs its own name"):
             write_batch(frame, batch, options, sink="counts")
         for _ in strikes:
-            raise RuntimeError("behind the rows")
+            raise RuntimeError("after the rows")
 
     def run() -> None:
         source = chaos.spark.readStream.format("ottla").options(**chaos.topics.options, subscribe=plan.source)
@@ -209,7 +209,7 @@ def test_the_result_of_an_aggregation_is_updated_exactly_once(chaos: Chaos) -> N
         named = named.outputMode("update").option("checkpointLocation", plan.directory + "/checkpoint")
         named.trigger(availableNow=True).start().awaitTermination()
 
-    with pytest.raises(Exception, match="behind the rows"):
+    with pytest.raises(Exception, match="after the rows"):
         run()
     run()
     assert chaos.counts() == (0, 0)

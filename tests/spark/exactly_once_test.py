@@ -90,7 +90,7 @@ def test_names_are_those_of_query_sink_and_partition() -> None:
     assert TURN._replace(batch=5).name == TURN.name
 
 
-def test_a_marker_says_which_batch_is_written() -> None:
+def test_a_marker_names_the_written_batch() -> None:
     found = marker_position(TURN, 17)
     assert found == OffsetAndMetadata(5, -1, '{"q":"3f1c","b":4,"n":17,"v":1}')
     assert parse_marker(found, TURN.name) == Marker("3f1c", 4, 17)
@@ -107,7 +107,7 @@ def test_a_marker_says_which_batch_is_written() -> None:
         OffsetAndMetadata(5, -1, '{"q":"3f1c","b":4,"n":17,"v":2}'),
     ],
 )
-def test_a_position_of_somebody_else_is_no_marker(found: OffsetAndMetadata) -> None:
+def test_a_position_of_another_program_is_not_a_marker(found: OffsetAndMetadata) -> None:
     with pytest.raises(BadCheckpoint, match="did not write"):
         parse_marker(found, TURN.name)
 
@@ -117,7 +117,7 @@ def test_the_marker_decides() -> None:
     assert not already_written(TURN, Marker("3f1c", 3, 1))
     assert already_written(TURN, Marker("3f1c", 4, 1))
     assert not already_written(TURN, Marker("another query", 9, 1))
-    with pytest.raises(StaleDriver, match="Two drivers run on one checkpoint"):
+    with pytest.raises(StaleDriver, match="Two drivers use one checkpoint"):
         already_written(TURN, Marker("3f1c", 5, 1))
 
 
@@ -133,7 +133,7 @@ def test_the_marker_decides() -> None:
         ({ADAPTIVE: "true", ADAPTIVE_STREAMS: "true"}, True, False, False),
     ],
 )
-def test_rows_behind_a_shuffle_are_stable_without_adaptive_execution_only(
+def test_rows_of_a_shuffle_are_stable_only_without_adaptive_execution(
     settings: dict[str, str], streaming: bool, read_here: bool, stable: bool
 ) -> None:
     if stable:
@@ -173,7 +173,7 @@ def test_reader_and_writer_of_one_task_find_each_other(tmp_path: Path) -> None:
 
 
 def test_a_task_may_read_several_partitions(tmp_path: Path) -> None:
-    """As behind coalesce."""
+    """As with coalesce."""
     read = [TaskPosition("c", "readers of \u00fc", TopicPartition("t", number), 10 + number) for number in range(3)]
     add_note(tmp_path, 5 + 4096, TaskPosition("c", "g", TopicPartition("earlier", 0), 1))
     for one in read:

@@ -1,4 +1,4 @@
-"""What a streaming reader does while time goes on: it tells a group, waits for delays, notices topics that change."""
+"""A streaming reader over time: it commits to a group, waits for delays, and notices changed topics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def committed(topics: Any, group: str) -> dict[str, int]:
     return {str(tp): at.offset for tp, at in found.items() if isinstance(at, GroupOffset)}
 
 
-def test_a_group_is_told_what_is_committed_and_no_more(topics: Any) -> None:
+def test_only_finished_batches_are_committed_to_the_group(topics: Any) -> None:
     topic = topics.make(2)
     topics.put(topic, 0, [b"x"] * 3)
     options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": f"{topic}-readers"}
@@ -43,8 +43,8 @@ def test_a_group_is_told_what_is_committed_and_no_more(topics: Any) -> None:
         assert committed(topics, f"{topic}-readers") == {f"{topic}-0": 3, f"{topic}-1": 1}
 
 
-def test_a_group_that_was_forgotten_is_told_again(topics: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers drop the positions of a group that is idle for long; a query may be, and lag tools look all the same."""
+def test_offsets_of_an_expired_group_are_committed_again(topics: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers delete the offsets of a group that is idle for long; a query may be idle, and lag tools need them."""
     topic = topics.make()
     topics.put(topic, 0, [b"x"])
     group = f"{topic}-idle"
@@ -63,7 +63,7 @@ def test_a_group_that_was_forgotten_is_told_again(topics: Any, monkeypatch: pyte
         assert committed(topics, group) == {f"{topic}-0": 1}
 
 
-def test_without_a_group_or_when_told_so_nothing_is_committed(topics: Any) -> None:
+def test_nothing_is_committed_without_a_group_or_with_commit_offsets_false(topics: Any) -> None:
     topic = topics.make()
     topics.put(topic, 0, [b"x"])
     start = {"subscribe": topic, "startingOffsets": "earliest"}
@@ -77,7 +77,7 @@ def test_without_a_group_or_when_told_so_nothing_is_committed(topics: Any) -> No
 
 
 def test_a_group_with_members_does_not_stop_the_query(topics: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Kafka takes commits from a member only, when there are members; the query goes on."""
+    """Kafka accepts commits only from members, when there are any; the query continues."""
     from ottla.client.consumer import Consumer
 
     topic = topics.make()
@@ -106,8 +106,8 @@ def test_a_query_begins_where_its_group_is_and_elsewhere_at_the_beginning(topics
     assert batch(topics, **options) == [(f"{topic}-0", 0, 5), (f"{topic}-1", 3, 5)]
 
 
-def test_what_a_sink_has_put_into_the_group_is_not_taken_back(topics: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """A checkpoint that was put back to an older state: its next batch is refused by the marker (StaleDriver), and a
+def test_offsets_committed_by_a_sink_are_never_moved_back(topics: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A checkpoint restored to an older state: its next batch is refused by the marker (StaleDriver), and a
     new query that begins where the group is must not begin before what was written."""
     topic = topics.make(2)
     topics.put(topic, 0, [b"x"] * 3)
@@ -122,11 +122,11 @@ def test_what_a_sink_has_put_into_the_group_is_not_taken_back(topics: Any, caplo
         query.trigger()
         query.trigger()
     assert admin.group_offsets(group) == {first: GroupOffset(9, -1, mark), second: GroupOffset(3, -1, mark)}
-    assert "it was put back, or began anew" in caplog.text
+    assert "the checkpoint was restored or is new" in caplog.text
 
 
 def test_a_query_waits_for_open_transactions_of_the_group_where_it_begins(topics: Any) -> None:
-    """Or it would read again what is written when that transaction ends."""
+    """Otherwise it would read records again whose rows are committed when that transaction ends."""
     topic, out = topics.make(), topics.make()
     topics.put(topic, 0, [b"x"] * 5)
     group, tp = f"{topic}-open", TopicPartition(topic, 0)
@@ -160,7 +160,7 @@ def test_a_topic_with_a_delay_is_read_when_its_records_are_old_enough(
         assert query.last[late] == {"0": 0}
         clock[0] = 101_001
         assert query.trigger() == [(f"{late}-0", 0, 1)]
-        clock[0] = 100_000  # a clock that is set back takes nothing back
+        clock[0] = 100_000  # a clock that is set back does not move the end back
         assert query.trigger() is None
         clock[0] = 101_003
         assert query.trigger() == [(f"{late}-0", 1, 3)]
@@ -209,7 +209,7 @@ def test_a_topic_made_again_under_a_running_query_is_noticed_whatever_its_length
                 assert query.trigger() is None
 
 
-def test_with_ids_in_the_checkpoint_a_restart_notices_too(topics: Any) -> None:
+def test_a_restart_notices_a_recreated_topic_with_ids_in_the_checkpoint(topics: Any) -> None:
     topic = topics.make()
     topics.put(topic, 0, [b"x"] * 2)
     options = {"subscribe": topic, "startingOffsets": "earliest", "checkTopicIds": "true"}
@@ -223,7 +223,7 @@ def test_with_ids_in_the_checkpoint_a_restart_notices_too(topics: Any) -> None:
         assert Query(reader, query.last).trigger() is None
     make_anew(topics, topic)
     topics.put(topic, 0, [b"new"] * 4)
-    with stream(topics, **options) as reader, pytest.raises(DataLoss, match="it has another id"):
+    with stream(topics, **options) as reader, pytest.raises(DataLoss, match="its topic id has changed"):
         Query(reader, query.last).trigger()
 
 
@@ -235,7 +235,7 @@ def test_a_topic_deleted_under_a_running_query_is_a_loss(topics: Any) -> None:
         query = Query(reader)
         query.trigger()
         topics.admin().delete_topics([topic])
-        with pytest.raises(DataLoss, match=f"{topic}-0 does not exist any more"):
+        with pytest.raises(DataLoss, match=f"{topic}-0 no longer exists"):
             query.trigger()
         assert Query(lenient, query.last).trigger() is None
 

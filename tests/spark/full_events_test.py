@@ -1,4 +1,4 @@
-"""All 101,229 real events through source, transformation and sink; checked with a consumer that nobody here wrote."""
+"""All 101,229 real events through source, transformation and sink; checked with librdkafka's consumer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def consume(bootstrap: str, topic: str, partitions: int) -> list[tuple[int, byte
 
 
 def test_the_packaged_excerpt_is_an_even_sample_of_the_events() -> None:
-    """As src/ottla/data/README.md says."""
+    """As src/ottla/data/README.md describes."""
     lines = gzip.decompress(EVENTS.read_bytes()).splitlines()
     assert len(lines) == 101_229
     assert load() == [lines[number * len(lines) // 20_000] for number in range(20_000)]

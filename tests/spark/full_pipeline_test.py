@@ -1,4 +1,4 @@
-"""All 101,229 real events through three steps, with poison, failures that pass, and letters that come home."""
+"""All 101,229 real events through three steps, with poison, temporary failures, and redriven letters."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ pytestmark = [
 ]
 PARTITIONS = 4
 EVERY = 500
-"""One event in so many fails twice before it succeeds."""
+"""One event in this many fails twice before it succeeds."""
 DELAYS_MS = (1500, 700)
 BROKEN = [b"not json", b"\xff\xff", b'{"path": 7}', b"", b"[]"]
-"""Whatever happens, nobody can read these."""
+"""Values that are never readable."""
 
 
 def parked(number: int) -> bytes:
-    """An event that nobody may read before somebody has opened the door."""
+    """An event that cannot be read before the test opens the door."""
     return json.dumps({"path": f"parked/{number}.txt", "ts": number, "added": number, "deleted": 0}).encode()
 
 
@@ -82,7 +82,7 @@ def pipeline_of(raw: str, bootstrap: str, door: Path) -> Pipeline:
 
 
 def told(lines: list[bytes]) -> Counter[bytes]:
-    """What the pipeline should say of these events."""
+    """The expected output of the pipeline for these events."""
     events = [json.loads(line) for line in lines]
     return Counter(
         f"{directory_of(one['path'])} {one['added'] + one['deleted']} {one['path']}".encode() for one in events
@@ -138,5 +138,5 @@ def test_all_events_come_through_three_steps_once_and_the_mended_come_home(
     assert done.returncode == 0, done.stderr
     run_until_nothing_waits(p, spark, tmp_path / "checkpoint")
     found = Counter(value for _, _, value in consume(topics.bootstrap, f"{raw}.told", PARTITIONS))
-    assert found == told(lines) + told(PARKED), "the mended came home, each once"
+    assert found == told(lines) + told(PARKED), "the redriven events were written, each once"
     assert len(letters(topics, dead)) == len(PARKED) + len(BROKEN), "and no letter was written twice"

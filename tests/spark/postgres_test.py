@@ -94,7 +94,7 @@ def test_each_batch_is_in_once_whatever_is_killed_or_run_again(
     def store(cursor: Cursor, batch: Any, batch_id: int) -> None:
         calls.append(batch_id)
         sums_of(cursor, sums(batch), batch_id)
-        if calls == [0, 1]:  # the connection breaks behind the results of a batch and before its commit
+        if calls == [0, 1]:  # the connection breaks after the results of a batch and before its commit
             postgres.execute("SELECT pg_terminate_backend(%s)", cursor.connection.info.backend_pid)
 
     with PostgresSink(postgres.conninfo, table) as sink:
@@ -115,16 +115,16 @@ def test_a_database_and_a_checkpoint_that_do_not_belong_together_are_refused(
     one = spark.createDataFrame([("a", 1)], "folder string, added int")
     with PostgresSink(postgres.conninfo, table) as sink:
         write = sink.batches(Rows(table), query="q")
-        with pytest.raises(BatchesMissing, match=r"has no batch yet, and the query comes with batch 3.*first_batch=3"):
+        with pytest.raises(BatchesMissing, match=r"has no batch yet, and the query writes batch 3.*first_batch=3"):
             write(one, 3)
         sink.batches(Rows(table), query="q", first_batch=3)(one, 3)
-        for batch_id in (3, 4, 4, 0):  # what is in is passed over
+        for batch_id in (3, 4, 4, 0):  # the stored batches are skipped
             write(one, batch_id)
-        with pytest.raises(BatchesMissing, match="has batches up to 4, and the query comes with batch 6"):
+        with pytest.raises(BatchesMissing, match="has batches up to 4, and the query writes batch 6"):
             write(one, 6)
         with pytest.raises(OtherQuery, match=r"holds the batches of query q, and this is query other.*call forget"):
             sink.batches(Rows(table), query="other")(one, 0)
-        with pytest.raises(UsageError, match="no batch of a streaming query"):
+        with pytest.raises(UsageError, match="not a batch of a streaming query"):
             sink.batches(Rows(table))(one, 0)
         with pytest.raises(BadResults, match=r"table .*Select only columns that the table has"):
             write(one.toDF("directory", "added"), 5)

@@ -90,7 +90,7 @@ def test_a_batch_read_between_timestamps(topics: Any) -> None:
     assert found == [(f"{topic}-0", 0, 1), (f"{topic}-1", 0, 10)]
 
 
-def test_a_start_after_the_last_record_is_an_error_unless_told_otherwise(topics: Any) -> None:
+def test_a_start_after_the_last_record_is_an_error_by_default(topics: Any) -> None:
     topic = topics.make()
     topics.put(topic, 0, [b"x"])
     with pytest.raises(BadOption, match=f"{topic}-0 has no record at or after 2000"):
@@ -138,7 +138,7 @@ def test_a_first_batch_that_is_run_again_reads_the_same_although_time_went_on(to
     assert first == [(f"{topic}-0", 0, 2), (f"{topic}-0", 2, 4)]
 
 
-def test_a_restart_goes_on_where_the_log_ended(topics: Any) -> None:
+def test_a_restart_continues_where_the_log_ended(topics: Any) -> None:
     topic = topics.make()
     topics.put(topic, 0, [b"x"] * 4)
     with stream(topics, subscribe=topic, startingOffsets="earliest") as reader:
@@ -252,7 +252,7 @@ def test_available_now_ends_at_what_was_there_when_it_began(topics: Any) -> None
         assert query.trigger() is None
 
 
-def test_a_start_at_the_end_is_never_behind_what_the_query_reads_to(topics: Any) -> None:
+def test_a_start_at_the_end_is_never_after_the_end_of_the_batch(topics: Any) -> None:
     """Records that come while the query starts are no loss: they belong to the next run."""
     topic = topics.make()
     topics.put(topic, 0, [b"x"] * 5)
@@ -303,7 +303,7 @@ def test_a_partition_that_is_gone_is_a_loss_or_left_out(topics: Any) -> None:
     topic = topics.make()
     topics.put(topic, 0, [b"x"] * 2)
     committed = {topic: {"0": 1}, "gone": {"0": 7}}
-    with stream(topics, subscribe=topic) as reader, pytest.raises(DataLoss, match="gone-0 does not exist"):
+    with stream(topics, subscribe=topic) as reader, pytest.raises(DataLoss, match="gone-0 no longer exists"):
         Query(reader, committed).trigger()
     with stream(topics, subscribe=topic, failOnDataLoss="false") as reader:
         query = Query(reader, committed)
@@ -371,6 +371,6 @@ def test_what_a_driver_that_was_killed_left_open_does_not_keep_the_next_one_wait
         start = logged(reader.initialOffset())
         end = logged(reader.latestOffset(start, reader.getDefaultReadLimit()))
         reader.partitions(start, end)
-        assert "cannot be looked at" not in caplog.text
+        assert "cannot read the offsets" not in caplog.text
     left.fence()
     links.close()

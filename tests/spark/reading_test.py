@@ -70,7 +70,7 @@ def test_headers_are_shown_when_asked_for(topics: Any) -> None:
     assert found == [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None]
 
 
-def test_time_stamped_by_the_broker_is_told_apart(topics: Any) -> None:
+def test_log_append_time_is_distinguished(topics: Any) -> None:
     topic = topics.make(message_timestamp_type="LogAppendTime")
     topics.put(topic, 0, [b"a"], at_ms=5)
     (row,) = rows(topics, topic, 0, 1)
@@ -114,7 +114,7 @@ def test_a_topic_that_was_deleted_is_a_loss(topics: Any) -> None:
     topic = topics.make()
     topics.put(topic, 0, [b"a"])
     topics.admin().delete_topics([topic])
-    with pytest.raises(DataLoss, match=f"{topic}-0 does not exist any more"):
+    with pytest.raises(DataLoss, match=f"{topic}-0 no longer exists"):
         rows(topics, topic, 0, 1, **{"kafka.retry.backoff.ms": "1", "kafka.retry.backoff.max.ms": "2"})
     assert rows(topics, topic, 0, 1, failOnDataLoss="false", **{"kafka.retry.backoff.ms": "1"}) == []
 
@@ -124,7 +124,7 @@ def test_records_that_never_come_are_a_loss_after_the_poll_timeout(topics: Any) 
     topic = topics.make()
     topics.put(topic, 0, [b"a"])
     patience = {"kafkaConsumer.pollTimeoutMs": "50", "kafka.fetch.max.wait.ms": "10"}
-    with pytest.raises(DataLoss, match="gave nothing at offset 1 although the query expects 9"):
+    with pytest.raises(DataLoss, match="returned no record at offset 1, and the query expects 9"):
         rows(topics, topic, 0, 9, **patience)
     found = rows(topics, topic, 0, 9, failOnDataLoss="false", **patience)
     assert [row["offset"] for row in found] == [0]
@@ -154,7 +154,7 @@ def through(proxy: Proxy, topic: str, offset: int) -> list[bytes]:
     return [row["value"] for batch in batches for row in batch.to_pylist()]
 
 
-def test_a_task_goes_on_with_the_connections_of_the_one_before(topics: Any) -> None:
+def test_a_task_uses_the_connections_of_the_one_before(topics: Any) -> None:
     topic = topics.make()
     topics.put(topic, 0, [b"a", b"b"])
     proxy = Proxy(*address_of(topics))
@@ -168,7 +168,7 @@ def test_a_task_goes_on_with_the_connections_of_the_one_before(topics: Any) -> N
 
 
 def test_a_topic_that_was_made_again_is_read_as_it_is_now(topics: Any) -> None:
-    """Kept connections come with metadata, of the topic that was there."""
+    """Cached connections have the metadata of the deleted topic."""
     topic = topics.make()
     topics.put(topic, 0, [b"old"])
     assert [row["value"] for row in rows(topics, topic, 0, 1)] == [b"old"]
@@ -179,7 +179,7 @@ def test_a_topic_that_was_made_again_is_read_as_it_is_now(topics: Any) -> None:
 
 
 def test_connections_on_which_an_answer_is_still_due_are_not_kept(topics: Any) -> None:
-    """Whoever asks next would get theirs behind it: half a second later by default."""
+    """The next task would get its first response after that one: half a second later by default."""
     topic = topics.make()
     topics.put(topic, 0, [b"a"])
     options = {"failOnDataLoss": "false", "kafkaConsumer.pollTimeoutMs": "50", "kafka.fetch.max.wait.ms": "40"}
@@ -195,7 +195,7 @@ def test_connections_on_which_an_answer_is_still_due_are_not_kept(topics: Any) -
 
 
 @pytest.mark.slow
-def test_modules_are_no_part_of_the_collection_behind_each_task() -> None:
+def test_modules_are_frozen_before_the_collection_after_each_task() -> None:
     """PySpark's, which took more CPU than the tasks of a small batch."""
     program = """
 import gc, importlib.util, sys
@@ -206,10 +206,10 @@ looked_for = importlib.reload(pyspark_ottla).DefaultSource
 assert gc.get_freeze_count() > 20_000
 frozen = gc.get_freeze_count()
 looked_for({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}).reader(None)
-assert gc.get_freeze_count() > frozen, "what it takes to plan a read is spared, too"
+assert gc.get_freeze_count() > frozen, "modules loaded to plan a read are frozen"
 
 from ottla.client.settings import ClientConfig
-from ottla.spark import writers
+from ottla.spark.sink import writers
 from ottla.spark.connection_cache import kept_links
 def task():
     with kept_links(ClientConfig(bootstrap_servers="127.0.0.1:1")):
@@ -222,7 +222,7 @@ task()
 assert gc.get_freeze_count() <= frozen, "what a task makes is collected"
 import wave
 task()
-assert gc.get_freeze_count() > frozen, "a module that came later is spared, too"
+assert gc.get_freeze_count() > frozen, "a module loaded later is frozen as well"
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 

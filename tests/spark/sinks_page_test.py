@@ -71,7 +71,7 @@ def placed(topics: Topics, topic: str, postgres: Postgres, tmp_path: Path) -> Ca
         '"orders"': f'"{topic}"',
         '}, "totals")': f'}}, "{topic}-totals")',
         '"order-totals"': f'"{topic}"',
-        '"group.id": "totals"': f'"group.id": "{topic}", "session.timeout.ms": "6000"',  # whoever was killed is missed
+        '"group.id": "totals"': f'"group.id": "{topic}", "session.timeout.ms": "6000"',  # to remove killed ones
     }
 
     def put_in(program: str) -> str:
@@ -102,7 +102,7 @@ def test_the_consumer_of_the_page_killed_again_and_again(
 
 
 @pytest.mark.usefixtures("table")
-def test_the_query_of_the_page_goes_on_where_it_was(
+def test_the_query_of_the_page_continues_from_its_checkpoint(
     spark: Any,
     topics: Topics,
     topic: str,

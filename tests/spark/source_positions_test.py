@@ -65,7 +65,7 @@ def test_where_it_cannot_be_it_is_not_and_where_it_must_be_it_is_refused(
     fit = [one for one in notes if one.cluster == "here" and not options]
     assert found(sources(notes, **options)) == ({"shop": {P0: 9}} if fit else {})
     assert found(sources(notes, offsetsInTransaction="false", **options)) == {}
-    with pytest.raises(OffsetsOutside, match="offsetsInTransaction=true cannot be"):
+    with pytest.raises(OffsetsOutside, match="offsetsInTransaction=true is impossible"):
         found(sources(notes, offsetsInTransaction="true", **options))
     if len(notes) < 2:
         with pytest.raises(OffsetsOutside, match=text):
@@ -80,14 +80,14 @@ def test_a_whole_batch_counts_up_to_its_last_row_of_each_partition() -> None:
     rows: list[Row] = [("orders", 0, 4), ("orders", 1, 7), None, ("orders", 0, 2), ("refunds", 1, 0)]
     named = {"sourceGroup": "shop"}
     assert found(sources([], Scope.BATCH, **named), rows) == {"shop": {P0: 5, P1: 8, TopicPartition("refunds", 1): 1}}
-    assert found(sources([], Scope.BATCH), rows) == {}, "nobody named the group"
+    assert found(sources([], Scope.BATCH), rows) == {}, "no group was named"
     assert found(sources([], Scope.PARTITION, **named), rows) == {}, "other tasks may have earlier rows of these"
     assert found(sources([TaskPosition("here", "shop", P0, 9)], Scope.BATCH, **named), [None]) == {"shop": {P0: 9}}
     with pytest.raises(OffsetsOutside, match="Keep the column _source"):
         found(sources([], Scope.BATCH, offsetsInTransaction="true", **named), [None])
 
 
-def test_behind_of_many_rows() -> None:
+def test_next_offsets_of_many_rows() -> None:
     rows: list[Row] = [(f"t{n % 3}", n % 7, n) for n in range(10_000)]
     wanted = {TopicPartition(f"t{n % 3}", n % 7): n + 1 for n in range(10_000)}
     assert behind(origins(rows)) == wanted
@@ -97,7 +97,7 @@ def test_behind_of_many_rows() -> None:
     assert behind(unmatched) == behind(origins([])) == behind(origins([None])) == {}
 
 
-def test_positions_tell_whose_they_are_and_are_not_taken_back() -> None:
+def test_positions_name_their_query_and_never_move_back() -> None:
     ((tp, position),) = marked(TaskBatch("ottla-", "3f1c", "sink", 4, 2), {P0: 10}).items()
     assert (tp, position) == (P0, OffsetAndMetadata(10, -1, '{"q":"3f1c","b":4}'))
     assert query_of(position) == "3f1c"
@@ -134,7 +134,7 @@ def test_the_column_is_checked_when_the_query_starts() -> None:
         check(None, offsetsInTransaction="true")
 
 
-def test_a_position_that_is_held_still_says_who_put_it_there() -> None:
+def test_a_held_position_still_names_its_query() -> None:
     turn = TaskBatch("ottla-", "3f1c", "sink", 4, 0)
     position = marked(turn, {TopicPartition("t", 0): 10})[TopicPartition("t", 0)]
     held = hold(position, 20)

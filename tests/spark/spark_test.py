@@ -130,7 +130,7 @@ def test_a_stream_reads_in_batches_and_writes_every_record(spark: Any, topics: A
     assert sorted(int(value) for value in topics.values(sink)) == list(range(2000))
 
 
-def test_a_restart_goes_on_where_the_checkpoint_ended(spark: Any, topics: Any, run_stream: Run) -> None:
+def test_a_restart_continues_from_the_checkpoint(spark: Any, topics: Any, run_stream: Run) -> None:
     source, sink = topics.make(), topics.make()
     topics.put(source, 0, [b"%d" % n for n in range(10)])
     run_stream(source, sink)
@@ -197,7 +197,7 @@ def test_a_driver_that_is_killed_writes_everything_once(topics: Any, run_stream:
 
 
 def test_a_query_that_fails_in_the_middle_loses_nothing(spark: Any, topics: Any, tmp_path: Path) -> None:
-    """A row that cannot be transformed kills the second batch; without it the query goes on from the checkpoint."""
+    """A row that cannot be transformed kills the second batch; without it the query continues from the checkpoint."""
     source, sink = topics.make(), topics.make()
     topics.put(source, 0, [b"1", b"2", b"3", b"x", b"5"])
 
@@ -244,7 +244,7 @@ def test_windows_are_counted_in_a_stream(spark: Any, topics: Any) -> None:
 
 
 def test_after_an_interrupted_call_the_session_is_named_again(spark: Any, topics: Any) -> None:
-    """As docs/pyspark.md says; Spark's defect stands here, too, so that the page can go when it is mended."""
+    """As in docs/pyspark.md; tests Spark's defect, so that the page can be changed when it is fixed."""
 
     class InterruptedHereError(Exception):
         pass

@@ -89,7 +89,7 @@ def test_the_protocol_is_the_one_that_the_cluster_has_settled_on(bench: Bench, r
 
 
 def test_coordinators_that_are_not_there_yet_are_waited_for() -> None:
-    """On a broker where nobody has used a transaction or a group before."""
+    """On a broker without earlier transactions or groups."""
     with EmbeddedBroker() as broker:
         links = ConnectionCache(ClientConfig(bootstrap_servers=broker.bootstrap))
         values_of(Admin(links.cluster).create_topics([NewTopic("first", 1, 1, {})]))
@@ -117,8 +117,8 @@ def test_a_crash_before_the_end_leaves_nothing(bench: Bench) -> None:
     assert bench.committed() == Counter(VALUES)
 
 
-def test_a_crash_behind_the_end_is_not_written_again(bench: Bench) -> None:
-    """The answer was on its way when the process died: nobody was told that it is committed."""
+def test_rows_are_not_written_again_after_a_crash_after_the_commit(bench: Bench) -> None:
+    """The process died before the response arrived: it is not known that the transaction is committed."""
     first = bench.attempt()
     prepared = bench.prepared(first, VALUES)
     assert prepared is not None
@@ -128,7 +128,7 @@ def test_a_crash_behind_the_end_is_not_written_again(bench: Bench) -> None:
 
 
 def test_an_error_in_the_middle_leaves_nothing_open(bench: Bench) -> None:
-    """Readers of committed records go on at once, not when the transaction's time is over."""
+    """Readers of committed records continue at once, not after the transaction's timeout."""
 
     def breaking() -> Iterator[pa.RecordBatch]:
         yield rows(VALUES)
@@ -148,7 +148,7 @@ def test_rows_are_held_back_until_there_are_many(bench: Bench, monkeypatch: pyte
     slow.take_over()
     slow.write(rows(VALUES))
     bench.run(bench.attempt(partition=1), ["read at once"])
-    seen = bench.committed().total()  # first: a broker may write the marker of the end behind its answer
+    seen = bench.committed().total()  # first: a broker may write the marker of the end after its response
     assert bench.written() == seen + 1
     monkeypatch.setattr("ottla.spark.sink.transactional_write.HELD_BYTES", 1)
     slow.write(rows(["one more"]))
@@ -232,7 +232,7 @@ def test_a_partition_without_rows_costs_nothing_and_keeps_its_marker(bench: Benc
 
 
 def test_a_whole_batch_takes_over_even_without_rows(bench: Bench) -> None:
-    """What an earlier attempt at it has prepared can be committed by nobody then."""
+    """A transaction prepared by an earlier attempt cannot be committed then."""
     first = bench.attempt()
     prepared = bench.prepared(first, ["other rows"])
     assert write_turn(bench.attempt(), [], lambda: None, begin_without_rows=True) is None
@@ -254,7 +254,7 @@ def test_partitions_and_queries_do_not_know_each_other(bench: Bench) -> None:
 
 def test_anybody_may_end_what_is_prepared(bench: Bench) -> None:
     prepared = bench.prepared(bench.attempt(), VALUES)
-    for _ in range(2):  # a second time, as after an answer that was lost
+    for _ in range(2):  # a second time, as after a lost response
         end(bench.links(), prepared, commit=True)  # type: ignore[arg-type]
     assert bench.committed() == Counter(VALUES)
 
@@ -296,19 +296,18 @@ def test_links_are_kept_for_the_next_task_and_closed_after_an_error(bench: Bench
         third.cluster.refresh()
 
 
-def test_the_topic_of_the_markers_is_nobody_elses(bench: Bench) -> None:
+def test_rows_cannot_be_written_to_the_topic_of_the_markers(bench: Bench) -> None:
     attempt = TransactionalWrite(bench.links(), bench.options._replace(topic=None), bench.attempt().turn)
     one = pa.record_batch([pa.array(["a"]), pa.array([MARKERS])], names=["value", "topic"])
-    with pytest.raises(BadRows, match="where the sink keeps its own positions"):
+    with pytest.raises(BadRows, match="where the sink commits its markers"):
         write_turn(attempt, [one], lambda: None, begin_without_rows=False)
 
 
 def test_markers_that_are_gone_are_an_error_by_name(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deleted under the query: nothing is committed; the next start makes the topic again."""
+    """Deleted while the query runs: nothing is committed; the next start creates the topic again."""
     monkeypatch.setattr("ottla.spark.sink.task_claims._MARKER_PATIENCE_MS", 300)
-    admin = Admin(bench.links().cluster)
-    values_of({"deleted": admin.delete_topics([MARKERS])[MARKERS]})
-    with pytest.raises(MarkersGone, match="is not there any more"):
+    bench.delete_topic(MARKERS)
+    with pytest.raises(MarkersGone, match="was deleted"):
         bench.run(bench.attempt(), VALUES)
     again = Bench(bench.bootstrap, bench.topic, bench.query)
     assert again.run(again.attempt(), VALUES) is None
@@ -369,8 +368,8 @@ def test_what_is_written_already_moves_no_group(bench: Bench, source: str) -> No
     assert bench.group(f"{source}-readers", source) == {0: 20}
 
 
-def test_a_task_without_rows_takes_over_and_tells_how_far_it_has_read(bench: Bench, source: str) -> None:
-    """Or an earlier attempt, which had rows, could take the group back when the query is far ahead."""
+def test_a_task_without_rows_takes_over_and_commits_its_offsets(bench: Bench, source: str) -> None:
+    """Otherwise an earlier attempt with rows could move the group back when the query is far ahead."""
     zombie = bench.attempt()
     prepared = bench.prepared(zombie, ["other rows"], upto(source, 10))
     assert bench.run(bench.attempt(), [], upto(source, 10)) is None
@@ -397,7 +396,7 @@ def test_the_group_may_have_members(bench: Bench, source: str) -> None:
     member.close()
 
 
-def test_offsets_that_nobody_takes_stop_the_rows_only_where_they_are_demanded(
+def test_refused_offsets_fail_the_rows_only_when_they_are_demanded(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("ottla.spark.sink.transactional_write._OFFSETS_PATIENCE_MS", 700)
@@ -407,7 +406,7 @@ def test_offsets_that_nobody_takes_stop_the_rows_only_where_they_are_demanded(
     with pytest.raises(DeadlineError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         bench.prepared(demanding, VALUES, gone)
     assert bench.run(bench.attempt(), VALUES, gone) is None
-    assert "are told behind the batch" in caplog.text
+    assert "is committed after the batch" in caplog.text
     assert bench.committed() == Counter(VALUES)
 
 

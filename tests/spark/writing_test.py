@@ -72,7 +72,7 @@ def test_small_batches_of_rows_without_a_key_take_turns(topics: Any) -> None:
     assert [len(records) for records in topics.records(topic).values()] == [2, 2]
 
 
-def test_keys_are_not_looked_at_when_told_so(topics: Any) -> None:
+def test_keys_are_ignored_with_partitioner_ignore_keys(topics: Any) -> None:
     topic = topics.make(4)
     columns = {"key": ["same"] * 4000, "value": ["x"] * 4000}
     write(topics, columns, topic=topic, kafka__partitioner__ignore__keys="true")

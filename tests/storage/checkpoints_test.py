@@ -1,4 +1,4 @@
-"""The small files: Apache Kafka's own to the byte, any value there and back, and what is refused."""
+"""The small files: Apache Kafka's own to the byte, any value there and back, and refused content."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_offsets_there_and_back(offsets: dict[TopicPartition, int]) -> None:
     assert list(cp.parse_offsets(data).items()) == list(offsets.items())
 
 
-def test_a_text_that_is_kept_is_the_one_made_at_once() -> None:
+def test_an_incremental_text_equals_one_formatted_at_once() -> None:
     text, now = cp.OffsetText(), {TopicPartition("t", each): each for each in range(50, 0, -1)}
     for change in ({}, {3: 7}, {3: 7, 99: 1}, {60: 0}, {99: None}, {98: None}):
         for number, offset in change.items():
@@ -225,12 +225,12 @@ def test_anything_else_is_a_named_error(parse: Callable[[bytes], object], data: 
         (cp.parse_snapshot, cp.format_snapshot([]) + bytes(46), "wrong checksum"),
     ],
 )
-def test_what_a_checkpoint_may_not_say(parse: Callable[[bytes], object], data: bytes, why: str) -> None:
+def test_invalid_checkpoints_are_refused(parse: Callable[[bytes], object], data: bytes, why: str) -> None:
     with pytest.raises(cp.CorruptCheckpoint, match=why):
         parse(data)
 
 
-def test_empty_files_of_kafka() -> None:
+def test_empty_files_of_kafka_are_read() -> None:
     """It creates checkpoints before there is something in them; the marker of older brokers is always empty."""
     assert cp.parse_clean_shutdown(b"") == -1
     assert cp.parse_offsets(b"") == {}

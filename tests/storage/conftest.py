@@ -1,6 +1,6 @@
 """Worlds for logs: a simulated disk that can lose power, and the real one; and batches to put into logs.
 
-Zone: real. A world gives the seams of one broker process and runs completions until nothing is on its way.
+Zone: real. A world provides the seams of one broker process and runs completions until none is outstanding.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SMALL = TopicConfig(segment_bytes=10_000, index_interval_bytes=1000)
 
 
 class Answers(list):
-    """Collects what a completion brings."""
+    """Collects the values of completions."""
 
     def __call__(self, value: object) -> None:
         self.append(bytes(value) if isinstance(value, memoryview) else value)
@@ -72,7 +72,7 @@ class SimWorld:
         return self.disks[0]
 
     def settle(self) -> None:
-        """Run everything that is on its way."""
+        """Run all outstanding completions."""
         while self.timeline.step():
             pass
         assert not self.machine.crashes, self.machine.crashes[0]
@@ -82,7 +82,7 @@ class SimWorld:
         self.timeline.run_until(self.timeline.now_ns + ms * 1_000_000)
 
     def restart(self, death: Death = Death.KILL, loss: tuple[LossPattern, JournalLoss] | None = None) -> None:
-        """The process ends this way, at once, and a new one begins."""
+        """End the process this way, at once, and start a new one."""
         if loss is not None:
             self.machine.loss = loss
         self.machine.end(death)
@@ -91,7 +91,7 @@ class SimWorld:
         self._boot()
 
     def kill(self) -> None:
-        """What a real process can be done to as well."""
+        """Kill the process, as a real one can be killed."""
         self.restart()
 
     def contents(self, path: str) -> bytes:
@@ -101,7 +101,7 @@ class SimWorld:
         return list(self.disk.list(path))
 
     def overwrite(self, path: str, data: bytes) -> None:
-        """Put other bytes into a file, as a tool beside the broker would."""
+        """Write other bytes to a file, as another program would."""
         inode = self.drives[0].find_path(path)
         if inode is None:
             self.disk.open(path, create=True).close()
@@ -161,13 +161,13 @@ class RealWorld:
         assert not self._errors, self._errors[0]
 
     def kill(self) -> None:
-        """Forget every handle, as if the process had ended: what was written is in the page cache."""
+        """Drop every handle, as if the process had ended: written bytes are in the page cache."""
         self.settle()
         self._end()
         self._boot()
 
     def _end(self) -> None:
-        """No descriptor stays behind: there are hundreds of these worlds in one process."""
+        """Close all descriptors: there are hundreds of these worlds in one process."""
         self._turns.stop()
         for owner in list(self.disk.descriptors):
             owner.park()
@@ -191,7 +191,7 @@ class RealWorld:
 
 
 class _Counting:
-    """Turns that know how much runs in threads."""
+    """Turns that count the work in threads."""
 
     def __init__(self, turns: CompletionQueue, off_loop: Callable) -> None:
         self._turns = turns
@@ -214,7 +214,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SimWorld |
 
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[RealWorld]:
-    """The real machine, for what a simulated one does not have."""
+    """The real machine, for features that a simulated one does not have."""
     made = RealWorld(tmp_path)
     yield made
     made.close()
@@ -222,7 +222,7 @@ def real(tmp_path: Path) -> Iterator[RealWorld]:
 
 @pytest.fixture
 def sim() -> Iterator[SimWorld]:
-    """The simulated machine, for what a real one cannot be made to suffer."""
+    """The simulated machine, for faults that a real one cannot be given."""
     made = SimWorld()
     yield made
     made.close()
@@ -230,7 +230,7 @@ def sim() -> Iterator[SimWorld]:
 
 @pytest.fixture
 def real_over() -> Iterator[Callable[[Path], RealWorld]]:
-    """`real_over(directory)`: the real machine over a directory that has something in it."""
+    """`real_over(directory)`: the real machine over a directory with files in it."""
     made: list[RealWorld] = []
 
     def over(directory: Path) -> RealWorld:
@@ -243,7 +243,7 @@ def real_over() -> Iterator[Callable[[Path], RealWorld]]:
 
 
 class Shelf:
-    """A log manager over a world, and what stories about one log need."""
+    """A log manager over a world, with helpers for tests of one log."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class Shelf:
 
     @property
     def log(self) -> Log:
-        """The one log, made when it is missing."""
+        """The one log, created when it is missing."""
         return self.manager.get(TP) or self.manager.create_log(TP, TOPIC_ID, self.config)
 
     def put(self, *batches: bytearray, epoch: int = 0) -> list[int]:
@@ -285,7 +285,7 @@ class Shelf:
         return answers[0]
 
     def again(self, config: TopicConfig | None = None, safeguards: Safeguards | None = None) -> Shelf:
-        """A new broker process over what this one left."""
+        """A new broker process over the files of this one."""
         return Shelf(self.world, config or self.config, safeguards)
 
     def lookup(self, timestamp: int) -> tuple[int, int] | None:
@@ -339,7 +339,7 @@ def make_marker(producer_id: int, epoch: int = 0, commit: bool = True, coordinat
 
 
 def read_bytes(world: SimWorld | RealWorld, log: Log, offset: int, max_bytes: int, limit: int, **keywords) -> bytes:
-    """What a fetch would send; warms what is cold."""
+    """The bytes that a fetch would send; warms cold regions."""
     while True:
         try:
             region = log.read(offset, max_bytes, limit, **keywords)
@@ -382,7 +382,7 @@ def batches_in(content: bytes) -> list[tuple[BatchHeader, list[Record]]]:
 
 @pytest.fixture(scope="session")
 def kit() -> type:
-    """The helpers of this page, for tests in other files."""
+    """The helpers of this file, for tests in other files."""
 
     class Kit:
         Answers = Answers

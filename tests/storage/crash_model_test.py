@@ -1,4 +1,4 @@
-"""Any crash at any moment: a model of what a log may lose, and what it may not."""
+"""Crashes at any moment: a model of what a log may lose, and what it must keep."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = st.lists(
 
 
 class Story:
-    """A log in a world that may die at any operation, and what must be true of it afterwards."""
+    """A log in a world that may die at any operation, and the checks of what must be true afterwards."""
 
     def __init__(self, kit, seed: int) -> None:
         self.kit = kit
@@ -94,7 +94,7 @@ class Story:
         self._check_going_on(again, end)
 
     def _check_going_on(self, again, end: int) -> None:
-        """Appends go on, duplicates are known, and a clean stop gives the same."""
+        """Appends continue, duplicates are recognised, and a clean stop changes nothing."""
         if end > again.log.start_offset:
             sequence, last = next((b, batch) for b, batch in reversed(self.written) if b < end)
             assert again.put(bytearray(last)) == [sequence]
@@ -116,7 +116,7 @@ class Story:
     names=st.sampled_from(list(JournalLoss)),
 )
 def test_a_power_cut_at_any_moment(kit, steps, seed, fuse, pages, names) -> None:
-    """What a flush reported is there; what is there was written, in order, without a hole; and life goes on."""
+    """Flushed records exist; existing records were written, in order, without a hole; and the log works on."""
     story = Story(kit, seed)
     story.run(steps, fuse, (pages, names))
     story.check()

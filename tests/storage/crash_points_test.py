@@ -1,4 +1,4 @@
-"""What single crash points taught: each story ends in a power cut, and failed once (`python -m testbench.crash`)."""
+"""Single crash points, each of which failed once: every test ends in a power cut (`python -m testbench.crash`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def power_cut(world, shelf, loss=ALL_LOST):
 
 
 def names_kept(world, wanted) -> None:
-    """A power cut that keeps of the pending changes of names only those that have to do with `wanted`."""
+    """A power cut that keeps only those pending renames that concern `wanted`."""
     drive = world.drives[0]
     drive.journal = [
         operation
@@ -39,7 +39,7 @@ def test_a_segment_has_a_durable_name_before_the_next_one_has_one(sim, kit) -> N
 
 
 def test_a_cut_across_segments_leaves_no_hole(sim, kit) -> None:
-    """The names of the later segments go before the bytes of the earlier one, for good."""
+    """The names of the later segments are removed durably before the bytes of the earlier one."""
     shelf = kit.rolled(sim, [0, 10, 20, 30], 40)
     shelf.flush()
     shelf.manager.dirs[0].checkpoint_recovery_points()
@@ -59,8 +59,8 @@ def test_a_segment_that_is_cut_to_nothing_is_flushed_as_well(sim, kit) -> None:
     assert sim.drives[0].file("t-0/00000000000000000010.log").shadow == b""
 
 
-def test_what_a_killed_process_left_undone_is_durable_after_a_clean_stop(sim, kit) -> None:
-    """A cut in the page cache, a kill; a start and a stop in order: then no power cut brings the cut bytes back."""
+def test_an_unsynced_cut_of_a_killed_process_is_durable_after_a_clean_stop(sim, kit) -> None:
+    """A cut in the page cache, a kill, a start and a clean stop: then no power cut restores the cut bytes."""
     shelf = kit.rolled(sim, [0, 10], 20)
     shelf.flush()
     shelf.log.truncate_to(10)
@@ -73,8 +73,8 @@ def test_what_a_killed_process_left_undone_is_durable_after_a_clean_stop(sim, ki
     assert all(name.endswith(".deleted") for name in left)  # a start removes them again
 
 
-def test_a_log_that_begins_at_its_start_begins_there_for_good(sim, kit) -> None:
-    """Its start lies above all that survived; the names of what went are gone before the checkpoint forgets it."""
+def test_a_log_emptied_at_its_start_offset_stays_there_after_a_power_cut(sim, kit) -> None:
+    """Its start is above all surviving records; their files are renamed durably before the checkpoint drops it."""
     shelf = kit.rolled(sim, [0, 10], 20)
     shelf.log.set_start_offset(18)
     shelf.manager.dirs[0].checkpoint_starts()
@@ -90,8 +90,8 @@ def test_a_log_that_begins_at_its_start_begins_there_for_good(sim, kit) -> None:
     assert (third.log.start_offset, third.log.end_offset) == (18, 18)
 
 
-def test_indexes_are_built_anew_whole_or_not_at_all(sim, kit) -> None:
-    """A power cut in the midst: what is found is the old state or the new one, never an index with its half."""
+def test_indexes_are_rebuilt_whole_or_not_at_all(sim, kit) -> None:
+    """A power cut during the rebuild leaves the old state or the new one, never half an index."""
     shelf = kit.rolled(sim, [0, 30], 40)
     shelf.put(
         kit.batch(producer_id=5, producer_epoch=0, base_sequence=0, transactional=True), kit.marker(5, commit=False)
@@ -121,7 +121,7 @@ def test_indexes_are_built_anew_whole_or_not_at_all(sim, kit) -> None:
 
 
 def test_batches_that_were_cut_off_do_not_come_back_before_newer_ones(sim, kit) -> None:
-    """Two pages, written anew after a cut; the power cut keeps the old one of the first."""
+    """Two pages are rewritten after a cut; the power cut keeps the old content of the first."""
     config = TopicConfig(segment_bytes=1 << 20)
     shelf = kit.Shelf(sim, config)
     shelf.put(*(kit.batch(1, 5000) for _ in range(4)))

@@ -1,4 +1,4 @@
-"""What a new partition costs in system calls.
+"""The system calls for a new partition.
 
 Zone: real.
 """
@@ -19,7 +19,7 @@ BUDGET = {"fsync": 2, "fdatasync": 0, "open": 5, "close": 5, "stat": 1, "mkdir":
 def test_a_new_partition_keeps_its_budget_of_system_calls(real_over, tmp_path, kit, monkeypatch) -> None:
     world = real_over(tmp_path)
     shelf = kit.Shelf(world)
-    shelf.manager.create(TopicPartition("warm", 0), kit.TOPIC_ID, TopicConfig())
+    shelf.manager.create_log(TopicPartition("warm", 0), kit.TOPIC_ID, TopicConfig())
     world.settle()
     calls: Counter[str] = Counter()
     for name in BUDGET:
@@ -31,7 +31,7 @@ def test_a_new_partition_keeps_its_budget_of_system_calls(real_over, tmp_path, k
 
         monkeypatch.setattr(os, name, counted)
     for partition in range(COUNT):
-        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
         log.lead(0)
     world.settle()
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""A log directory with little room: clients are refused, the broker goes on, and all is well when there is room."""
+"""A log directory with little space: clients are refused, the broker continues, and clients return with the space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def shelf(sim, kit):
 
 
 def look(shelf, ms: int = 6000) -> None:
-    """Let the broker see how much is free."""
+    """Let the broker check the free space."""
     for _ in range(ms // 50):
         shelf.world.advance(50)
         shelf.manager.on_time()
@@ -30,7 +30,7 @@ def look(shelf, ms: int = 6000) -> None:
 
 
 def leave(shelf, size: int) -> None:
-    """So much is free from now on."""
+    """Set the free space."""
     drive = shelf.world.drives[0]
     drive.capacity = drive.used_bytes() + size
     look(shelf)
@@ -80,20 +80,20 @@ def test_offsets_transactions_and_checkpoints_use_the_reserve(shelf, kit) -> Non
     assert shelf.manager.offline_dirs == ()
 
 
-def test_new_logs_go_where_there_is_room(kit) -> None:
+def test_new_logs_are_created_where_there_is_space(kit) -> None:
     world = kit.SimWorld(drives=2)
     shelf = kit.Shelf(world, broker=RESERVE)
     world.drives[0].capacity = MIB // 2
     look(shelf)
     for number in range(3):
-        made = shelf.manager.create(TopicPartition("t", number), bytes(range(16)), shelf.config)
+        made = shelf.manager.create_log(TopicPartition("t", number), bytes(range(16)), shelf.config)
         assert made.disk.name == "data1"
     world.drives[1].capacity = MIB // 2
     look(shelf)
-    assert shelf.manager.create(TopicPartition("t", 3), bytes(range(16)), shelf.config).disk.name == "data0"
+    assert shelf.manager.create_log(TopicPartition("t", 3), bytes(range(16)), shelf.config).disk.name == "data0"
 
 
-def test_it_does_not_flutter(shelf, kit) -> None:
+def test_the_refusal_does_not_flutter(shelf, kit) -> None:
     leave(shelf, MIB - 1)
     refused(shelf, kit.batch(1))
     leave(shelf, MIB + 1)

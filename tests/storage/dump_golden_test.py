@@ -1,4 +1,4 @@
-"""Our dump of the golden directories beside the one that Apache Kafka's tool printed: the same lines."""
+"""Our dump of the golden directories has the same lines as that of Apache Kafka's tool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OLD = ["format-0.9.0", "format-0.10.0", "format-2.8"]
 
 
 class Run(NamedTuple):
-    """One run of Kafka's tool inside a golden dump: the files it was given, and what it printed."""
+    """One run of Kafka's tool inside a golden dump: its file arguments, and its output."""
 
     files: list[str]
     shallow: bool

@@ -1,4 +1,4 @@
-"""The dump tool on files that are wrong: mismatches reported in Kafka's words, damage named, nothing unbounded."""
+"""The dump tool on damaged files: mismatches in Kafka's words, errors with names, bounded memory."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_cut_tail_and_what_comes_after_a_broken_length(tmp_path: Path) -> None
         assert failed
 
 
-def test_a_wrong_checksum_is_shown_and_the_walk_goes_on(tmp_path: Path) -> None:
+def test_a_wrong_checksum_is_shown_and_the_walk_continues(tmp_path: Path) -> None:
     damaged = bytearray(batch(100))
     damaged[-2] ^= 1
     with segment(tmp_path, bytes(damaged) + batch(102)) as paths:
@@ -76,7 +76,7 @@ def test_a_wrong_checksum_is_shown_and_the_walk_goes_on(tmp_path: Path) -> None:
         assert not failed, "like Kafka's tool: a wrong checksum is a finding, not a failure"
 
 
-def test_a_batch_whose_records_are_broken_is_named_and_passed_over(tmp_path: Path) -> None:
+def test_a_batch_with_broken_records_is_reported_and_skipped(tmp_path: Path) -> None:
     damaged = bytearray(batch(100))
     damaged[61] = 0x7F
     with segment(tmp_path, bytes(damaged) + batch(102)) as paths:
@@ -156,7 +156,7 @@ def test_the_unused_part_of_a_sparse_index_is_not_shown(tmp_path: Path) -> None:
         assert run([paths["timeindex"]])[1] == []
 
 
-def test_an_empty_index_says_so(tmp_path: Path) -> None:
+def test_an_empty_index_is_reported(tmp_path: Path) -> None:
     with segment(tmp_path, batch(100)) as paths:
         assert run([paths["index"]])[0][1:] == [f"{paths['index']} is empty."]
         assert run([paths["timeindex"]])[0][1:] == []
@@ -223,7 +223,7 @@ def test_states(tmp_path: Path) -> None:
     assert run([str(offsets)])[0][1:] == ["topic: t partition: 1 offset: 5"]
 
 
-def test_files_that_are_not_there_or_not_ours(tmp_path: Path) -> None:
+def test_missing_and_unknown_files_are_reported(tmp_path: Path) -> None:
     missing, odd, unnamed = (
         str(tmp_path / f"{BASE}.log"),
         str(tmp_path / "notes.txt"),

@@ -1,4 +1,4 @@
-"""Settings of logs at the ends of their range: times and sizes near 2^63, and 0."""
+"""Settings of logs at the limits of their range: times and sizes near 2^63, and 0."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOREVER = {"retention_ms": INT64_MAX, "min_cleanable_dirty_ratio": 0.0, "cleanup
 
 
 @pytest.mark.parametrize(("key", "value"), [*product(KEYS, (INT64_MAX, INT64_MAX - 1)), ("segment_ms", 1)])
-def test_a_log_lives_with_it(sim, key: str, value: int) -> None:
+def test_a_log_works_with_extreme_settings(sim, key: str, value: int) -> None:
     config = replace(SMALL, **{**FOREVER, key: value})
     shelf = Shelf(sim, config, None, broker(), workers=SimWorkers(sim.process))
     fill(shelf, 1)

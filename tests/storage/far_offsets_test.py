@@ -66,7 +66,7 @@ def test_a_sealed_segment_of_too_many_offsets_is_split(world, kit) -> None:
     assert len(read_all(world, kit.Shelf(world).log)) == 6
 
 
-def test_the_tail_of_a_damaged_batch_is_no_segment(world, kit) -> None:
+def test_the_tail_of_a_damaged_batch_does_not_become_a_segment(world, kit) -> None:
     """Garbage whose offset is far away is cut off."""
     put_wide_log(world, kit, [0, 5, FAR])
     content = bytearray(world.contents(LOG))
@@ -95,7 +95,7 @@ def test_a_crash_while_a_segment_is_split_loses_nothing(kit, death: Death) -> No
         world.process.fuse = None
         again = kit.Shelf(world)
         assert [record.offset for record in read_all(world, again.log)] == offsets, fuse
-    assert splits > 1, "some crashes came in the midst"
+    assert splits > 1, "some crashes came in the middle"
 
 
 def at_the_end(world, kit) -> object:
@@ -104,7 +104,7 @@ def at_the_end(world, kit) -> object:
     return shelf
 
 
-def test_the_last_offset_is_taken_and_none_behind_it(world, kit) -> None:
+def test_the_largest_offset_is_appended_and_none_beyond_it(world, kit) -> None:
     shelf = at_the_end(world, kit)
     assert shelf.put(make_batch()) == [LAST - 1]
     with pytest.raises(ApiError) as caught:
@@ -123,7 +123,7 @@ def test_the_last_offset_is_taken_and_none_behind_it(world, kit) -> None:
         world.kill()
 
 
-def test_a_follower_takes_no_batch_behind_the_last_offset(world, kit) -> None:
+def test_a_follower_takes_no_batch_beyond_the_largest_offset(world, kit) -> None:
     shelf = at_the_end(world, kit)
     good, bad = batch_at(LAST - 1), batch_at(LAST, 2)
     with pytest.raises(ApiError) as caught:

@@ -1,4 +1,4 @@
-"""When a log is durable, who is told, and what the safeguards are for."""
+"""When a log is durable, which callers are informed, and what the safeguards prevent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def code_of(act) -> ErrorCode:
 # -- flushing ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_recovery_point_moves_when_the_sync_is_through(world, kit, shelf) -> None:
+def test_the_recovery_point_moves_when_the_sync_has_completed(world, kit, shelf) -> None:
     shelf.put(kit.batch(3))
     answers = kit.Answers()
     shelf.log.flush(answers)
@@ -36,7 +36,7 @@ def test_the_recovery_point_moves_when_the_sync_is_through(world, kit, shelf) ->
     assert shelf.log.recovery_point == 3
 
 
-def test_those_who_ask_meanwhile_share_the_next_flush(world, kit, shelf) -> None:
+def test_requests_during_a_flush_share_the_next_one(world, kit, shelf) -> None:
     answers = kit.Answers()
     for _ in range(5):
         shelf.put(kit.batch(1))
@@ -45,7 +45,7 @@ def test_those_who_ask_meanwhile_share_the_next_flush(world, kit, shelf) -> None
     assert answers == [1, 5, 5, 5, 5]
 
 
-def test_those_who_wait_for_one_flush_are_called_once(world, kit) -> None:
+def test_repeated_requests_for_one_flush_are_called_once(world, kit) -> None:
     shelf = kit.Shelf(world, TopicConfig(flush_messages=1))
     called: list[int] = []
     shelf.log.on_synced(lambda: called.append(shelf.log.recovery_point))
@@ -72,7 +72,7 @@ def test_flush_messages(world, kit) -> None:
 
 
 def test_indexes_of_a_segment_whose_records_were_durable_before_its_roll_are_synced(sim, kit) -> None:
-    """Found by the simulator: the recovery point stood at the roll, so the flush began behind the sealed segment."""
+    """Found by the simulator: the recovery point was at the roll, so the flush began after the sealed segment."""
     shelf = kit.Shelf(sim, small())
     shelf.put(*(kit.batch(5) for _ in range(10)))
     shelf.flush()
@@ -84,7 +84,7 @@ def test_indexes_of_a_segment_whose_records_were_durable_before_its_roll_are_syn
             assert sim.drives[0].file(f"t-0/{name}").durable == len(sim.contents(f"t-0/{name}")), name
 
 
-def test_what_a_recovery_found_is_awaited_until_it_is_durable(sim, kit) -> None:
+def test_recovered_records_are_awaited_until_they_are_durable(sim, kit) -> None:
     """Found by the simulator: a retry was answered as a duplicate of a batch that the next power loss took."""
     shelf = kit.Shelf(sim, TopicConfig(flush_messages=1000))
     shelf.put(kit.batch(3))
@@ -130,7 +130,7 @@ def test_without_dedupe_a_repeated_batch_is_written_twice(world, kit) -> None:
         for _ in range(2):
             shelf.put(kit.batch(3, producer_id=1, producer_epoch=0, base_sequence=0))
         assert shelf.log.end_offset == end
-        shelf.manager.delete(kit.TP)
+        shelf.manager.delete_log(kit.TP)
 
 
 def test_without_its_order_the_recovery_point_runs_ahead_of_the_sync(world, kit) -> None:
@@ -140,11 +140,11 @@ def test_without_its_order_the_recovery_point_runs_ahead_of_the_sync(world, kit)
     assert shelf.log.recovery_point == 3
 
 
-def test_without_waiting_for_the_disk_nobody_awaits_a_flush(sim, kit) -> None:
+def test_without_the_safeguard_no_append_awaits_a_flush(sim, kit) -> None:
     for guards, awaited in ((Safeguards(), 2), (Safeguards(flush_before_ack=False), 0)):
         shelf = kit.Shelf(sim, TopicConfig(flush_messages=1), safeguards=guards)
         shelf.log.restart_at(0)
         shelf.put(kit.batch(2))
         assert (shelf.log.sync_awaited, shelf.log.recovery_point) == (awaited, 0)
         sim.settle()
-        shelf.manager.delete(kit.TP)
+        shelf.manager.delete_log(kit.TP)

@@ -1,4 +1,4 @@
-"""docs/storage-format.md draws the bytes: an example directory is read as the page says, and by nothing else."""
+"""docs/storage-format.md describes the bytes: an example directory is read by its text alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def quoted(text: str) -> list[str]:
 
 @pytest.fixture
 def directory(sim, kit):
-    """Everything that a broker writes into a directory; stopped in order."""
+    """Everything that a broker writes to a directory; stopped cleanly."""
     shelf = kit.Shelf(sim, TopicConfig(index_interval_bytes=1000))
     shelf.manager.claim("cluster", 7)
     for number in range(5):

@@ -1,4 +1,4 @@
-"""A log moves to another log directory: what is in the copy, and a stop at every moment of it."""
+"""A log moves to another log directory: the content of the copy, and a stop at every moment of the move."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Shelves:
         self.world.settle()
 
     def begin(self) -> None:
-        """Go on with a move that was found, or begin one."""
+        """Continue a move that was found, or begin one."""
         move = self.manager.move_under_way(self.kit.TP)
         if move is None and self.log.disk.name == "data0":
             move = self.manager.begin_move(self.kit.TP, self.manager.dirs[1])
@@ -109,7 +109,7 @@ def shelves(kit) -> Shelves:
     return made
 
 
-def test_a_log_moves_with_all_that_is_known_of_it(shelves, kit) -> None:
+def test_a_log_moves_with_all_of_its_state(shelves, kit) -> None:
     for number in range(20):
         put(shelves, 2 * number, epoch=number // 7)
     shelves.log.set_start_offset(9)
@@ -172,7 +172,7 @@ def test_the_copy_follows_appends_deletions_and_cuts(shelves) -> None:
     assert shelves.log.end_offset == 2 * len(written)
 
 
-def test_a_log_that_begins_anew_does_so_in_both(shelves) -> None:
+def test_a_restarted_log_restarts_its_copy(shelves) -> None:
     for number in range(20):
         put(shelves, 2 * number)
     shelves.begin()
@@ -187,14 +187,14 @@ def test_a_log_that_begins_anew_does_so_in_both(shelves) -> None:
 
 def test_offsets_that_were_compacted_away_at_the_end(shelves) -> None:
     put(shelves, 0)
-    shelves.log.end_offset = 40  # compaction took what had these offsets
+    shelves.log.end_offset = 40  # compaction removed the records at these offsets
     shelves.log.roll()
     shelves.begin()
     shelves.finish()
     assert shelves.log.end_offset == 40
 
 
-def test_a_move_goes_on_after_a_clean_stop(shelves, kit) -> None:
+def test_a_move_continues_after_a_clean_stop(shelves, kit) -> None:
     for number in range(20):
         put(shelves, 2 * number)
     shelves.begin()
@@ -212,8 +212,8 @@ def test_a_move_goes_on_after_a_clean_stop(shelves, kit) -> None:
     assert shelves.content() == before
 
 
-def test_a_copy_has_its_topics_id_for_good_before_it_may_take_the_logs_place(kit) -> None:
-    """Else a power cut may leave two logs of one name, and the one that has all has no id: the other would be taken."""
+def test_a_copy_has_a_durable_topic_id_before_it_may_replace_the_log(kit) -> None:
+    """Otherwise a power cut may leave two logs of one name, the complete one without an id: the other is served."""
     for seed in range(1, 9):
         world = kit.SimWorld(seed=seed, drives=2)
         shelves = Shelves(kit, world)
@@ -221,7 +221,7 @@ def test_a_copy_has_its_topics_id_for_good_before_it_may_take_the_logs_place(kit
         shelves.begin()
         while not shelves.move.may_swap:
             assert world.timeline.step()
-        directory = world.drives[1].find(shelves.move.copy.directory)
+        directory = world.drives[1].find_path(shelves.move.copy.directory)
         assert "partition.metadata" in directory.durable, seed
         world.close()
 
@@ -238,7 +238,7 @@ def test_a_move_that_is_given_up_leaves_nothing(shelves) -> None:
     assert not shelves.manager.is_moving(shelves.kit.TP)
 
 
-def test_a_deleted_log_takes_its_copy_along(shelves, kit) -> None:
+def test_deleting_a_log_deletes_its_copy(shelves, kit) -> None:
     put(shelves, 0)
     shelves.begin()
     shelves.manager.delete_log(kit.TP)
@@ -259,8 +259,8 @@ def test_a_topic_with_the_longest_name_moves(kit) -> None:
     assert shelves.manager.move_under_way(shelves.kit.TP) is not None
 
 
-def test_a_log_that_moves_is_not_compacted_until_it_is_there(kit) -> None:
-    """Else the copy could have a record whose tombstone the log has dropped before it was copied."""
+def test_a_moving_log_is_not_compacted_until_the_swap(kit) -> None:
+    """Otherwise the copy could have a record whose tombstone was removed from the log before it was copied."""
     config = TopicConfig(segment_bytes=3_000, index_interval_bytes=200, cleanup_policy=("compact",))
     world = kit.SimWorld(drives=2)
     shelves = Shelves(kit, world, config)
@@ -285,8 +285,8 @@ def test_a_log_that_moves_is_not_compacted_until_it_is_there(kit) -> None:
     assert shelves.log.disk.name == "data1"
 
 
-def test_of_two_logs_the_one_with_all_is_taken(shelves, kit) -> None:
-    """The broker dies before the copy, which has taken the log's place and grown, is durable."""
+def test_of_two_logs_the_complete_one_is_served(shelves, kit) -> None:
+    """The broker dies before the copy, which has replaced the log and grown, is durable."""
     put(shelves, 0)
     shelves.world.settle()
     shelves.begin()
@@ -308,7 +308,7 @@ def test_of_two_logs_the_one_with_all_is_taken(shelves, kit) -> None:
 
 @pytest.mark.parametrize("better", [0, 1])
 @pytest.mark.parametrize("by", ["epoch", "length"])
-def test_of_two_whole_logs_the_newer_epoch_counts_and_then_the_length(shelves, kit, better: int, by: str) -> None:
+def test_of_two_complete_logs_the_newer_epoch_wins_and_then_the_longer(shelves, kit, better: int, by: str) -> None:
     """As a stop leaves them between the two renames of a swap, one of them without what no sync covered."""
     dirs = shelves.manager.dirs
     put(shelves, 0)
@@ -330,7 +330,7 @@ def test_of_two_whole_logs_the_newer_epoch_counts_and_then_the_length(shelves, k
 
 
 class Story(Shelves):
-    """A move under load that may end at any operation on the disks, and what must be true afterwards."""
+    """A move under load that may end at any operation on the disks, and the checks of what must be true afterwards."""
 
     def __init__(self, kit, seed: int) -> None:
         super().__init__(kit, kit.SimWorld(drives=2, seed=seed))
@@ -356,7 +356,7 @@ class Story(Shelves):
         log.flush(synced)
 
     def cut(self) -> None:
-        """As a follower does: three batches go, another leader's come."""
+        """As a follower does: three batches are cut off, another leader's are appended."""
         self.before_cut = list(self.history)
         offset = self.log.end_offset - 6
         self.synced = min(self.synced, offset)
@@ -379,7 +379,7 @@ class Story(Shelves):
             each.checkpoint_starts()
 
     def run(self, fuse: int | None, death: Death, loss: tuple[LossPattern, JournalLoss], settles: int) -> bool:
-        """Whether it came to its end. `settles`: how many completions are waited for between two steps."""
+        """Whether it came to its end. `settles`: how many completions run between two steps."""
         world = self.world
         world.machine.loss = loss
         world.process.fuse, world.process.fuse_death = fuse, death
@@ -398,10 +398,10 @@ class Story(Shelves):
 
     def check(self, death: Death) -> None:
         self.load()
-        assert self.log is not None, "the log is gone"
+        assert self.log is not None, "the log is missing"
         end = self.log.end_offset
         if death is Death.KILL:
-            # The last batch may have met its end before the file had it.
+            # The process may have died before the file had the last batch.
             assert end >= 2 * len(self.history) - 2, f"{end} of {2 * len(self.history)} are left"
         assert self.synced <= end, f"{self.synced} was durable, the log ends at {end}"
         content = self.content()
@@ -437,7 +437,7 @@ LOSSES = [(pages, names) for pages in LossPattern for names in JournalLoss]
 
 
 STRIDE = 1 if "EXPLORE" in os.environ else 7
-"""How many operations lie between two stops that are tried."""
+"""The number of operations between two stops that are tried."""
 
 
 @pytest.mark.slow
@@ -452,13 +452,13 @@ def test_a_kill_at_every_moment_of_a_move(kit, settles: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("settles", [1, 4, 1000])
 def test_a_power_cut_at_every_moment_of_a_move(kit, settles: int) -> None:
-    """What was durable is there, whatever of the rest is lost; the move goes on, and ends with one log."""
+    """Durable records exist, whatever else is lost; the move continues, and ends with one log."""
     fuse = settles % STRIDE
     while not tell(kit, fuse, Death.POWER_LOSS, LOSSES[(fuse * 7 + settles) % len(LOSSES)], settles, seed=fuse):
         fuse += STRIDE
     assert fuse > 100
 
 
-def test_a_cut_that_a_power_loss_undoes_stays_behind_nothing(kit) -> None:
-    """The old tail of a segment came back, and a later segment was there: a log with other bytes in its midst."""
+def test_a_cut_undone_by_a_power_loss_is_not_followed_by_newer_segments(kit) -> None:
+    """The old tail of a segment came back before a later segment: a log with other bytes in its middle."""
     assert not tell(kit, 102, Death.POWER_LOSS, (LossPattern.PREFIX, JournalLoss.ALL), 4, seed=102)

@@ -67,7 +67,7 @@ def test_every_record_is_served(case, topics, golden, opened, kit) -> None:
     ("case", "least"), [("records", 6), ("segments", 6), ("transactions", 6), ("format-0.10.0", 2), ("format-0.9.0", 2)]
 )
 def test_indexes_are_computed_as_kafka_computed_them(case, least, golden, opened) -> None:
-    """Without index files and the mark of a clean stop, what recovery computes is what Kafka wrote, byte for byte."""
+    """Without index files and the mark of a clean stop, recovery computes what Kafka wrote, byte for byte."""
     world, manager = opened(case, "*.index", "*.timeindex", "*.txnindex", ".kafka_cleanshutdown", "recovery-point*")
     manager.stop(lambda _: None)
     world.settle()
@@ -119,7 +119,7 @@ def test_committed_records_are_those_outside_aborted_transactions(golden, opened
 
 
 def _committed(batches, aborted) -> list[int]:
-    """What a read_committed consumer keeps (KIP-98): it drops the batches of the aborted, up to their markers."""
+    """The records of a read_committed consumer (KIP-98): it drops aborted batches up to their markers."""
     dropping: set[int] = set()
     waiting = list(aborted)
     offsets = []
@@ -135,7 +135,7 @@ def _committed(batches, aborted) -> list[int]:
 
 @pytest.mark.slow
 def test_a_killed_brokers_directory_is_recovered(golden, opened, kit) -> None:
-    """Stale recovery point, sparse index files, an open transaction `tx-crash`: all that was written is there."""
+    """Stale recovery point, sparse index files, an open transaction `tx-crash`: all written records are there."""
     world, manager = opened("unclean")
     segments = manager.get(TopicPartition("segments", 0))
     assert segments.start_offset == 130

@@ -21,7 +21,7 @@ SLOW = {"log_flush_offset_checkpoint_interval_ms": "1000000000", "log_cleaner_ba
 
 
 def without_the_tail(sim: SimWorld, behind: int, durable: bool, safeguards: Safeguards | None = None) -> Shelf:
-    """Of records 10 to 19 of a segment the second half is gone; `behind` are in the next one. Started again."""
+    """The second half of a segment's records 10 to 19 is lost; `behind` are in the next one. Started again."""
     shelf = make_rolled(sim, [0, 10, 20], 20 + behind, cleanup_policy=("compact",))
     path = shelf.log.segments[1].file.path
     whole = sim.contents(path)
@@ -34,20 +34,20 @@ def without_the_tail(sim: SimWorld, behind: int, durable: bool, safeguards: Safe
     return shelf.again(safeguards=safeguards)
 
 
-def test_an_empty_segment_behind_a_lost_tail_is_not_the_log(sim: SimWorld) -> None:
-    """Its replica would wait for its leader to go on from 20, and never ask for what it has lost."""
+def test_an_empty_segment_after_a_lost_tail_is_dropped(sim: SimWorld) -> None:
+    """Its replica would fetch from 20 on, and never the records that it has lost."""
     log = without_the_tail(sim, behind=0, durable=False).log
     assert (log.end_offset, len(log.segments), log.lack) == (15, 2, None)
     assert [record.offset for record in records(Shelf(sim, log.config))] == list(range(15))
 
 
-def test_records_behind_a_lost_tail_stay_and_the_log_says_what_it_lacks(sim: SimWorld) -> None:
+def test_records_after_a_lost_tail_stay_and_the_log_is_marked_incomplete(sim: SimWorld) -> None:
     log = without_the_tail(sim, behind=5, durable=False).log
     assert (log.end_offset, len(log.segments), log.lack) == (25, 3, IncompleteLog.WITHIN)
 
 
-def test_zeros_behind_a_lost_tail_are_no_records(sim: SimWorld) -> None:
-    """Cut off, they would leave an empty segment: the next start must come to the same as this one."""
+def test_zeros_after_a_lost_tail_are_cut_off(sim: SimWorld) -> None:
+    """Cut off, they would leave an empty segment: the next start must have the same result as this one."""
     shelf = make_rolled(sim, [0, 10, 20], 25, cleanup_policy=("compact",))
     first, last = (shelf.log.segments[slot].file.path for slot in (1, 2))
     tail, behind = len(sim.contents(first)) // 2, len(sim.contents(last))
@@ -65,12 +65,12 @@ def test_without_the_safeguard_a_lost_tail_is_taken_for_compaction(sim: SimWorld
 
 
 @pytest.mark.parametrize("behind", [0, 5])
-def test_below_the_recovery_point_a_hole_is_compaction_s(sim: SimWorld, behind: int) -> None:
+def test_below_the_recovery_point_a_hole_is_taken_for_compaction(sim: SimWorld, behind: int) -> None:
     log = without_the_tail(sim, behind, durable=True).log
     assert (log.end_offset, len(log.segments), log.lack) == (20 + behind, 3, None)
 
 
-def test_what_compaction_leaves_is_believed_after_a_kill_though_no_checkpoint_was_due(sim: SimWorld) -> None:
+def test_holes_of_compaction_are_trusted_after_a_kill_before_the_checkpoint(sim: SimWorld) -> None:
     config = TopicConfig(segment_bytes=3_000, index_interval_bytes=200, cleanup_policy=("compact",))
     shelf = start(sim, config, **SLOW)
     fill(shelf, 1)
@@ -78,7 +78,7 @@ def test_what_compaction_leaves_is_believed_after_a_kill_though_no_checkpoint_wa
     before, segments = records(shelf), list(shelf.log.segments)
     assert any(one.walk_tail()[1] < other.base_offset for one, other in pairwise(segments))
     sim.kill()
-    sim.overwrite(CHECKPOINT, format_offsets({TP: 0}))  # the pass was about to note how far it came
+    sim.overwrite(CHECKPOINT, format_offsets({TP: 0}))  # the pass was about to write its checkpoint
     again = start(sim, config, **SLOW)
     assert again.log.lack is None
     assert records(again) == before

@@ -1,4 +1,4 @@
-"""What a start finds of logs that are less than they were: named, for whoever may count on them."""
+"""A start finds logs that lost records, and names them, so that they do not count as in sync."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHER_ID = bytes(range(100, 116))
 
 @pytest.fixture
 def stopped(sim, kit):
-    """One log of three segments, stopped in order."""
+    """One log of three segments, stopped cleanly."""
     shelf = kit.rolled(sim, [0, 10, 20], 30)
     shelf.log.high_watermark = 30
     assert shelf.manager.incomplete(IDS) == []
@@ -29,45 +29,45 @@ def lose_directory(drive: Drive) -> None:
     del drive.root.names["t-0"]
 
 
-def test_a_log_that_is_whole_is_not_named(stopped) -> None:
+def test_a_complete_log_is_not_reported(stopped) -> None:
     assert stopped.again().manager.incomplete(IDS) == []
 
 
-def test_a_log_whose_directory_is_gone_is_named_until_that_has_been_said(sim, stopped, caplog) -> None:
+def test_a_log_whose_directory_is_missing_is_reported_until_forget_missing(sim, stopped, caplog) -> None:
     lose_directory(sim.drives[0])
     shelf = stopped.again()
     for _ in range(2):
         with caplog.at_level(logging.ERROR):
             assert shelf.manager.incomplete(IDS) == [TP]
-        assert "t-0: its log is not there" in caplog.text
+        assert "the log of t-0 is missing" in caplog.text
         assert shelf.manager.topics() == ["t"]
         shelf.manager.dirs[0].checkpoint_recovery_points()
         sim.settle()
         sim.kill()
         shelf = shelf.again()
-    assert shelf.manager.incomplete({"other": TOPIC_ID}) == [], "a topic that went is not missed"
+    assert shelf.manager.incomplete({"other": TOPIC_ID}) == [], "a log of a deleted topic is not missed"
     shelf.manager.forget_missing()
     assert shelf.manager.incomplete(IDS) == []
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_what_is_made_in_its_place_lacks_everything_unless_it_is_another_topics(sim, stopped, is_new) -> None:
+def test_a_log_created_in_place_of_a_missing_one_is_incomplete_unless_new(sim, stopped, is_new) -> None:
     lose_directory(sim.drives[0])
     shelf = stopped.again()
-    log = shelf.manager.create(TP, TOPIC_ID, SMALL, is_new=is_new)
+    log = shelf.manager.create_log(TP, TOPIC_ID, SMALL, is_new=is_new)
     assert (log.start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
     assert log.lack is (None if is_new else IncompleteLog.END)
     assert shelf.manager.incomplete(IDS) == ([] if is_new else [TP])
 
 
-def test_a_log_with_another_topics_id_is_named(sim, stopped) -> None:
+def test_a_log_with_another_topics_id_is_reported(sim, stopped) -> None:
     sim.overwrite("t-0/partition.metadata", format_partition_metadata(OTHER_ID))
     shelf = stopped.again()
     assert shelf.manager.incomplete(IDS) == [TP]
     assert shelf.manager.incomplete({"t": OTHER_ID}) == []
 
 
-def test_a_log_that_ends_before_what_was_committed_is_named(sim, kit) -> None:
+def test_a_log_that_ends_below_its_high_watermark_is_reported(sim, kit) -> None:
     shelf = kit.rolled(sim, [0, 10], 20)
     shelf.log.high_watermark = 20
     shelf.manager.dirs[0].checkpoint_high_watermarks()
@@ -85,6 +85,6 @@ def test_a_log_that_ends_before_what_was_committed_is_named(sim, kit) -> None:
     assert "incomplete" not in sim.names("t-0")
 
 
-def test_the_mark_that_cannot_be_read_says_the_worst() -> None:
+def test_an_unreadable_mark_means_the_worst_loss() -> None:
     assert [parse_lack(format_lack(lack)) for lack in IncompleteLog] == list(IncompleteLog)
     assert parse_lack(b"") is IncompleteLog.WITHIN

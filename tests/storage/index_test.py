@@ -102,7 +102,7 @@ def test_index_size_rounds_down(offset_index, time_index) -> None:
 
 
 def test_warm_lookup_touches_few_pages() -> None:
-    """13 pages, then 14: plain bisection touches others each time, the search here only those of the tail."""
+    """13 pages, then 14: plain bisection reads other pages each time, this search only those of the tail."""
 
     def touched(entries: int, warm: int, per_page: int) -> list[int]:
         pages: list[int] = []
@@ -189,7 +189,7 @@ def test_the_file_holds_entries_and_nothing_else(world, offset_index) -> None:
 
 
 def test_entries_come_back_from_a_file_that_was_not_closed(world, offset_index) -> None:
-    """One of Apache Kafka that was not closed has its full length: zeros behind the entries are none."""
+    """A file of Apache Kafka that was not closed has its full length: zeros after the entries are ignored."""
     index = offset_index(limit=800)
     index.append(3, 256)
     index.append(9, 512)
@@ -218,7 +218,7 @@ def test_truncate_keeps_what_is_below(offset_index, time_index) -> None:
     assert index.entries == times.entries == 0
 
 
-def test_insane_files_are_found_out(world, offset_index) -> None:
+def test_impossible_index_files_are_not_sane(world, offset_index) -> None:
     index = offset_index(100)
     index.append(103, 50)
     assert index.sane(log_size=1000)
@@ -235,7 +235,7 @@ def test_insane_files_are_found_out(world, offset_index) -> None:
     target=st.integers(0, 3100),
 )
 def test_search_is_bisection(steps, warm, target) -> None:
-    """Whatever the warm section, the answer is that of a linear search."""
+    """Whatever the warm section is, the result is that of a linear search."""
     keys = []
     for step, _ in steps:
         keys.append((keys[-1] if keys else 0) + step)

@@ -1,4 +1,4 @@
-"""What a tool beside the running broker finds in its index files."""
+"""The index files of a running broker, as another program reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All logs of a broker: finding, making, deleting them; directories that fail; the calendar."""
+"""All logs of a broker: finding, creating and deleting them; directories that fail; periodic tasks."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_a_directory_belongs_to_one_node(world, kit) -> None:
             first.manager.claim(cluster, node)
 
 
-def test_a_deleted_log_is_renamed_and_goes_later(sim, kit) -> None:
+def test_a_deleted_log_is_renamed_now_and_removed_later(sim, kit) -> None:
     shelf = kit.Shelf(sim, TopicConfig(file_delete_delay_ms=1000))
     shelf.put(kit.batch(1))
     sim.settle()
-    shelf.manager.delete(kit.TP)
+    shelf.manager.delete_log(kit.TP)
     assert shelf.manager.get(kit.TP) is None
     (renamed,) = [name for name in sim.names("") if name.startswith("t-0")]
     assert renamed.startswith("t-0.")
@@ -77,7 +77,7 @@ def test_a_deleted_log_is_renamed_and_goes_later(sim, kit) -> None:
     assert [name for name in sim.names("") if name.startswith("t-0")] == ["t-0/"]
 
 
-def test_what_waits_for_its_removal_goes_at_the_next_start(world, kit, shelf) -> None:
+def test_deleted_directories_are_removed_at_the_next_start(world, kit, shelf) -> None:
     shelf.put(kit.batch(1))
     world.settle()
     shelf.manager.delete_log(kit.TP)
@@ -88,7 +88,7 @@ def test_what_waits_for_its_removal_goes_at_the_next_start(world, kit, shelf) ->
     assert not [name for name in world.names("") if name.startswith("t-0")]
 
 
-def test_names_of_other_things_are_left_alone(world, kit) -> None:
+def test_unknown_names_are_left_alone(world, kit) -> None:
     for name in ("lost+found", "notes", "t-01", "t-x"):
         world.disk.make_dir(name)
     shelf = kit.Shelf(world)
@@ -96,7 +96,7 @@ def test_names_of_other_things_are_left_alone(world, kit) -> None:
     assert "t-01/" in world.names("")
 
 
-# -- a start that is broken off ----------------------------------------------------------------------------------------
+# -- a start that is interrupted ---------------------------------------------------------------------------------------
 
 
 def three(sim, kit):
@@ -104,7 +104,7 @@ def three(sim, kit):
     shelf = kit.Shelf(sim)
     for number in range(3):
         tp = TopicPartition("t", number)
-        log = shelf.manager.get(tp) or shelf.manager.create(tp, kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.get(tp) or shelf.manager.create_log(tp, kit.TOPIC_ID, TopicConfig())
         for _ in range(10):
             kit.append(log, kit.batch(1), 0, sim.clock.now())
         log.high_watermark = 10
@@ -117,7 +117,7 @@ def three(sim, kit):
 
 
 def loaded_while(sim, wanted):
-    """A manager whose loading asks `wanted`, what loading says, and what its stop says."""
+    """A manager whose loading polls `wanted`, the result of loading, and that of its stop."""
     manager = LogManager(sim.disks, sim.clock, sim.entropy, BrokerConfig())
     whole = manager.load(lambda _topic: TopicConfig(), is_wanted=wanted)
     outcomes: list[object] = []
@@ -126,18 +126,18 @@ def loaded_while(sim, wanted):
     return whole, outcomes
 
 
-def test_a_recovery_that_is_not_wanted_any_more_ends_between_two_logs(sim, kit, caplog) -> None:
+def test_a_recovery_that_is_not_wanted_any_more_stops_between_two_logs(sim, kit, caplog) -> None:
     three(sim, kit)
     sim.restart()
     asked = iter((True, False))
     assert loaded_while(sim, lambda: next(asked)) == (False, [None])
-    assert "recovery ends after 1 of 3 logs" in caplog.text
+    assert "stopping recovery after 1 of 3 logs" in caplog.text
     assert ".kafka_cleanshutdown" not in sim.names("")
     assert parse_offsets(sim.contents("recovery-point-offset-checkpoint"))[TopicPartition("t", 0)] == 10
     sim.restart(Death.POWER_LOSS)
     again = kit.Shelf(sim)
     found = [again.manager.get(TopicPartition("t", number)) for number in range(3)]
-    assert [(log.start_offset, log.high_watermark) for log in found] == [(4, 10)] * 3, "also where it did not come to"
+    assert [(log.start_offset, log.high_watermark) for log in found] == [(4, 10)] * 3, "also those that it did not load"
     assert [log.end_offset for log in found] == [10] * 3
 
 
@@ -182,7 +182,7 @@ def test_logs_spread_over_directories(kit) -> None:
     assert [len(each.logs) for each in manager.dirs] == [2, 2]
 
 
-def test_a_failing_directory_takes_only_its_logs_along(kit) -> None:
+def test_a_failing_directory_takes_only_its_own_logs_offline(kit) -> None:
     world, manager, logs = two(kit)
     world.settle()
     told: list[str] = []
@@ -200,7 +200,7 @@ def test_a_failing_directory_takes_only_its_logs_along(kit) -> None:
     assert manager.offline_dirs == ("data1",)
     assert [log.tp.partition for log in manager.logs()] == [0, 2]
     assert logs[1].recovery_point == 0
-    world.faults[1].repair()  # a disk that comes back was away all the same: what it holds is not known
+    world.faults[1].repair()  # a disk that works again stays offline: its content is not known
     for act in (lambda: kit.append(logs[3], kit.batch(1), 0, world.clock.now()), lambda: logs[3].read(0, 100, 1)):
         with pytest.raises(ApiError, match="log directory data1 failed"):
             act()
@@ -208,8 +208,8 @@ def test_a_failing_directory_takes_only_its_logs_along(kit) -> None:
     with pytest.raises(ApiError):
         kit.append(logs[3], kit.batch(1), 0, world.clock.now())
     with pytest.raises(Failure):
-        manager.create(TopicPartition("t", 1), kit.TOPIC_ID, TopicConfig())
-    assert manager.create(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig()).disk.name == "data0"
+        manager.create_log(TopicPartition("t", 1), kit.TOPIC_ID, TopicConfig())
+    assert manager.create_log(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig()).disk.name == "data0"
     manager.stop(answers)
     world.settle()
     assert answers[-1] is None
@@ -219,7 +219,7 @@ def test_a_failing_directory_takes_only_its_logs_along(kit) -> None:
 def test_logs_are_stopped_some_at_a_time(kit, monkeypatch) -> None:
     monkeypatch.setattr(clean_shutdown, "LOGS_AT_ONCE", 2)
     world, manager, _ = two(kit)
-    logs = [manager.create(TopicPartition("many", n), kit.TOPIC_ID, TopicConfig()) for n in range(10)]
+    logs = [manager.create_log(TopicPartition("many", n), kit.TOPIC_ID, TopicConfig()) for n in range(10)]
     for log in logs:
         kit.append(log, kit.batch(1), 0, world.clock.now())
     answers = kit.Answers()
@@ -235,7 +235,7 @@ def test_a_checkpoint_that_begins_during_the_stop_is_waited_for(kit) -> None:
     world, manager, _ = two(kit)
     answers = kit.Answers()
     manager.stop(answers)
-    for directory in manager.dirs:  # as when a flush ends, or time has come
+    for directory in manager.dirs:  # as when a flush ends, or a checkpoint is due
         directory.checkpoint_recovery_points()
         directory.checkpoint_high_watermarks()
         directory.checkpoint_starts()
@@ -258,7 +258,7 @@ def test_a_directory_that_cannot_be_loaded_is_offline(kit) -> None:
 
 
 def test_of_two_logs_of_one_partition_the_one_with_the_topics_id_is_served(kit) -> None:
-    """A topic was deleted and made again while a directory was away: its old log comes back with the directory."""
+    """A topic was deleted and created again while a directory was offline: its old log returns with the directory."""
     world, manager, _ = two(kit)
     answers = kit.Answers()
     manager.stop(answers)
@@ -278,7 +278,7 @@ def test_of_two_logs_of_one_partition_the_one_with_the_topics_id_is_served(kit) 
 
 
 def test_the_log_of_another_topic_is_kept_aside(kit) -> None:
-    """Its id may be what is wrong: the only copy of a log does not go for a file of 43 bytes."""
+    """Its id may be wrong: the only copy of a log must not be deleted because of a file of 43 bytes."""
     world, manager, _ = two(kit)
     tp = TopicPartition("t", 0)
     assert manager.adopt(tp, bytes(range(1, 17))) is None
@@ -314,7 +314,7 @@ def test_a_log_whose_topic_id_never_reached_the_disk_is_the_topics(kit) -> None:
     assert "partition.metadata" in world.disks[0].list("t-0")
 
 
-def test_a_partition_that_may_be_in_an_offline_directory_is_not_made_anew(kit) -> None:
+def test_a_partition_that_may_be_in_an_offline_directory_is_not_created_again(kit) -> None:
     world, manager, _ = two(kit)
     answers = kit.Answers()
     manager.stop(answers)
@@ -341,14 +341,14 @@ def test_no_directory_left(kit) -> None:
     world.settle()
     assert manager.offline_dirs == ("data0", "data1")
     with pytest.raises(Failure):
-        manager.create(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig())
+        manager.create_log(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig())
     answers = kit.Answers()
     manager.stop(answers)
     world.settle()
     assert len(answers) == 1
 
 
-def test_a_full_disk_refuses_and_goes_on(kit) -> None:
+def test_a_full_disk_refuses_records_until_there_is_space(kit) -> None:
     world = kit.SimWorld()
     shelf = kit.Shelf(world, TopicConfig(segment_bytes=10_000))
     shelf.put(*(kit.batch(1, 1000) for _ in range(5)))
@@ -364,7 +364,7 @@ def test_a_full_disk_refuses_and_goes_on(kit) -> None:
     assert shelf.put(kit.batch(1, 1000)) == [5]
 
 
-# -- the calendar ------------------------------------------------------------------------------------------------------
+# -- periodic tasks ----------------------------------------------------------------------------------------------------
 
 
 def test_checkpoints_are_written_in_time(sim, kit) -> None:
@@ -419,16 +419,16 @@ def test_producers_expire_in_idle_moments(sim, kit) -> None:
 def test_many_logs_take_several_idle_moments(sim, kit) -> None:
     shelf = kit.Shelf(sim)
     for number in range(40):
-        shelf.manager.create(TopicPartition("m", number), kit.TOPIC_ID, TopicConfig())
+        shelf.manager.create_log(TopicPartition("m", number), kit.TOPIC_ID, TopicConfig())
     sim.advance(5 * MINUTE)
     shelf.manager.on_time()
     assert shelf.manager.background(1_000_000) is True
 
 
 def test_retention_does_not_wait_for_idle_moments_that_never_come(sim, kit) -> None:
-    """Requests put every idle moment off: only what the alarm brings is done."""
+    """Requests leave no idle moment: only the alarm runs tasks."""
     shelf = kit.Shelf(sim, TopicConfig(retention_ms=1000))
-    logs = [shelf.manager.create(TopicPartition("m", number), kit.TOPIC_ID, shelf.config) for number in range(40)]
+    logs = [shelf.manager.create_log(TopicPartition("m", number), kit.TOPIC_ID, shelf.config) for number in range(40)]
     for log in logs:
         kit.append(log, kit.batch(1), 0, sim.clock.now())
         log.high_watermark = 1
@@ -448,7 +448,7 @@ def test_a_log_waits_for_its_turn_once_however_often_it_is_due(sim, kit) -> None
 
 
 def test_the_first_check_of_retention_comes_soon_after_the_start(sim, kit) -> None:
-    """log.initial.task.delay.ms: who restarts more often than every five minutes deletes as well."""
+    """log.initial.task.delay.ms: a broker that restarts more often than every five minutes deletes as well."""
     shelf = kit.Shelf(sim, TopicConfig(retention_ms=1000))
     shelf.put(kit.batch(1))
     shelf.log.high_watermark = 1

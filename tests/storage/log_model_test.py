@@ -1,4 +1,4 @@
-"""A log against a plain list of records: whatever is done to both, both say the same."""
+"""A log against a plain list of records: the same operations give the same content."""
 
 from __future__ import annotations
 

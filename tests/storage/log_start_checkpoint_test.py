@@ -1,4 +1,4 @@
-"""The checkpoint of log starts: how often it is made, and how much continues in a turn once it is durable."""
+"""The checkpoint of log starts: how often it is written, and how many callers continue per turn once it is durable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = "log-start-offset-checkpoint"
 
 
 class Starts:
-    """A file whose content is counted, and callers that note that they continue."""
+    """A file whose writes are counted, and callers that record when they continue."""
 
     def __init__(self, home) -> None:
         self.made = 0
@@ -60,7 +60,7 @@ def test_a_caller_that_comes_while_others_continue_waits_for_a_write_of_its_own(
     assert (starts.made, starts.continued) == (2, [1])
 
 
-def test_a_write_that_nobody_waits_for_comes_to_the_file(sim, starts) -> None:
+def test_a_write_without_a_waiting_caller_reaches_the_file(sim, starts) -> None:
     starts.file.write()
     starts.file.write_now()
     sim.settle()

@@ -71,7 +71,7 @@ def test_out_of_range(kit, shelf) -> None:
 
 
 def test_a_reader_at_the_tail_reads_no_header(world, kit, shelf) -> None:
-    """Whoever has caught up finds its place without touching the file."""
+    """A reader that has caught up finds its position without reading the file."""
     shelf.put(kit.batch(1))
     log = shelf.log
     reads = []
@@ -92,7 +92,7 @@ def test_a_batch_larger_than_a_segment_is_refused(world, kit) -> None:
     assert shelf.put(kit.batch(1)) == [0]
 
 
-def test_append_time_is_what_indexes_hold(world, kit) -> None:
+def test_indexes_hold_the_append_time(world, kit) -> None:
     shelf = kit.Shelf(world, small(message_timestamp_type="LogAppendTime"))
     batch = kit.batch(1, timestamp=5)
     header = tuple(header_at(batch))
@@ -134,7 +134,7 @@ def test_roll_conditions(world, kit) -> None:
     assert len(shelf.log.segments) == 1
     shelf.put(kit.batch(1))
     assert [segment.base_offset for segment in shelf.log.segments] == [0, 1000 // size]
-    # Age: incoming timestamp - first timestamp of the segment > segment.ms, whatever the clock says.
+    # Age: incoming timestamp - first timestamp of the segment > segment.ms, whatever the time is.
     log = shelf.log
     log.configure(small(segment_ms=DAY_MS))
     count = len(log.segments)
@@ -258,7 +258,7 @@ def test_truncation_drops_segments_and_cuts_one(world, kit) -> None:
     assert log.epochs.entries == ((0, 0),)
 
 
-def test_truncation_forgets_what_producers_wrote_there(world, kit, shelf) -> None:
+def test_truncation_removes_producer_state_of_cut_records(world, kit, shelf) -> None:
     batches = [kit.batch(1, producer_id=1, producer_epoch=0, base_sequence=number) for number in range(4)]
     shelf.put(*batches)
     shelf.log.truncate_to(2)
@@ -268,7 +268,7 @@ def test_truncation_forgets_what_producers_wrote_there(world, kit, shelf) -> Non
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_truncation_keeps_what_was_aborted_before(world, kit, shelf, flushed: bool) -> None:
-    """Entries of the index that are only in memory survive the cut; without them the records count as committed."""
+    """Index entries that are only in memory survive the cut; without them the records would count as committed."""
     keywords = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
     for producer_id in (1, 2):
         shelf.put(kit.batch(1, producer_id=producer_id, **keywords), kit.marker(producer_id, commit=False))
@@ -280,8 +280,8 @@ def test_truncation_keeps_what_was_aborted_before(world, kit, shelf, flushed: bo
     assert [entry.producer_id for entry in shelf.again().log.aborted_transactions(0, 4)] == [1, 2]
 
 
-def test_a_marker_in_the_log_asks_nothing_of_the_disk_that_could_fail(sim, kit) -> None:
-    """The index of aborted transactions is opened with the log: behind the marker there is no way back."""
+def test_a_marker_in_the_log_needs_no_disk_operation_that_could_fail(sim, kit) -> None:
+    """The index of aborted transactions is opened with the log: after the marker a failure cannot be undone."""
     shelf = kit.Shelf(sim)
     words = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
     shelf.put(kit.batch(1, base_sequence=0, **words), kit.marker(1, commit=False))
@@ -319,8 +319,8 @@ def test_restarting_elsewhere(world, kit) -> None:
     assert (again.log.start_offset, again.log.end_offset) == (100, 101)
 
 
-def test_a_stop_whose_index_cannot_be_written_fails_and_says_so(sim, kit) -> None:
-    """The transaction index has no file before its first entry is written: there is nothing to sync then."""
+def test_a_stop_whose_index_cannot_be_written_reports_the_failure(sim, kit) -> None:
+    """The transaction index has no file before its first entry is written, so there is nothing to sync."""
     shelf = kit.Shelf(sim)
     shelf.put(kit.batch(1, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
     shelf.put(kit.marker(1, commit=False))
@@ -361,7 +361,7 @@ def cold_world(kit):
     raise AssertionError("no seed gave a cold file")
 
 
-def test_cold_bytes_are_asked_for(kit) -> None:
+def test_cold_bytes_raise_cold(kit) -> None:
     shelf = cold_world(kit)
     with pytest.raises(Cold) as cold:
         shelf.log.read(0, 1 << 20, 50)
@@ -371,11 +371,11 @@ def test_cold_bytes_are_asked_for(kit) -> None:
     assert shelf.log.read(0, 1 << 20, 50) is not None
 
 
-def test_who_has_warmed_is_not_sent_away_again(kit) -> None:
+def test_a_warmed_read_does_not_raise_cold_again(kit) -> None:
     assert cold_world(kit).log.read(0, 1 << 20, 50, warmed=True) is not None
 
 
-def test_failures_have_a_name(sim, kit) -> None:
+def test_disk_failures_are_storage_errors(sim, kit) -> None:
     shelf = kit.Shelf(sim)
     shelf.put(kit.batch(1))
     sim.faults[0].broken = True
@@ -386,7 +386,7 @@ def test_failures_have_a_name(sim, kit) -> None:
 
 
 def test_time_lookup_unpacks_large_batches_in_a_worker_and_few_in_a_turn(kit, sim) -> None:
-    """What a header claims is its producer's word: a batch that claims a later time than its records have is opened."""
+    """A producer may write a wrong header: a batch that claims a later time than its records have is unpacked."""
     jobs: list[str] = []
 
     class Workers(SimWorkers):

@@ -1,4 +1,4 @@
-"""Retention of many logs at once: how much of it a turn does, and that no turn waits for the disk."""
+"""Retention of many logs at once: how many one turn trims, and that no turn blocks on the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MINUTE = 60_000
 
 
 class CountingDisk(SimDisk):
-    """Notes what a turn waits for."""
+    """Records the blocking syncs of a turn."""
 
     def __init__(self, *parts) -> None:
         super().__init__(*parts)
@@ -27,11 +27,11 @@ class CountingDisk(SimDisk):
 
 @pytest.fixture
 def old(sim, kit):
-    """A shelf with logs that were created a moment ago, whose only records are older than retention allows."""
+    """A shelf with logs that were just created, whose only records are older than retention allows."""
     sim.disks[0] = CountingDisk(sim.drives[0], sim.faults[0], sim.process)
     shelf = kit.Shelf(sim, TopicConfig(retention_ms=1000))
     for number in range(LOGS):
-        log = shelf.manager.create(TopicPartition("m", number), kit.TOPIC_ID, shelf.config)
+        log = shelf.manager.create_log(TopicPartition("m", number), kit.TOPIC_ID, shelf.config)
         kit.append(log, kit.batch(1), 0, sim.clock.now())
         log.high_watermark = 1
     sim.advance(5 * MINUTE)
@@ -48,7 +48,7 @@ def trimmed(shelf) -> int:
 
 
 def step_until_flushed(sim, shelf) -> None:
-    """Idle moments until nothing is left to be done before the disk has done its part."""
+    """Run idle moments until all tasks wait for the disk."""
     while shelf.manager.background(1_000_000):
         pass
     sim.settle()

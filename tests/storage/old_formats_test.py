@@ -143,7 +143,7 @@ def test_a_torn_tail_is_cut_off(world, shelf, kit, magic, codec) -> None:
         assert [record.offset for record in kit.read_all(world, again.log)] == [0, 1, 2, 3]
 
 
-def test_an_old_message_with_a_wrong_checksum_is_not_taken_from_a_leader(shelf) -> None:
+def test_a_follower_refuses_an_old_message_with_a_wrong_checksum(shelf) -> None:
     sent = bytearray(kept_set(1, NONE, records(2)))
     sent[-1] ^= 1
     with pytest.raises(ApiError, match="checksum") as caught:
@@ -152,8 +152,8 @@ def test_an_old_message_with_a_wrong_checksum_is_not_taken_from_a_leader(shelf) 
     assert shelf.log.end_offset == 1
 
 
-def test_whose_old_messages_are_is_known_after_a_crash(world, kit, shelf) -> None:
-    """They do not tell their leader's epoch: the follower notes whom it got them from, and recovery believes that."""
+def test_the_epoch_of_old_messages_survives_a_crash(world, kit, shelf) -> None:
+    """They have no leader epoch: the follower stores that of its leader, and recovery trusts it."""
     shelf.log.append_replica(memoryview(kept_set(0, NONE, records(3))), 4)
     shelf.log.append_replica(memoryview(kept_set(1, GZIP, records(3, 3))), 6)
     world.settle()
@@ -170,7 +170,7 @@ def test_old_messages_before_a_batch_are_not_newer_than_it(shelf) -> None:
 
 
 def test_a_cut_of_old_messages_is_durable_at_once(sim, kit) -> None:
-    """What a power loss brings back would be taken for the new leader's."""
+    """Bytes that a power loss restores would be taken for the new leader's."""
     shelf = kit.Shelf(sim, CONFIG)
     shelf.log.append_replica(memoryview(kept_set(1, NONE, records(6))), 4)
     shelf.flush()
@@ -179,7 +179,7 @@ def test_a_cut_of_old_messages_is_durable_at_once(sim, kit) -> None:
     assert kit.Shelf(sim, CONFIG).log.end_offset == 3
 
 
-def test_segments_without_timestamps_go_by_the_time_of_their_file(world, kit, shelf) -> None:
+def test_segments_without_timestamps_age_by_their_files_time(world, kit, shelf) -> None:
     log = shelf.log
     log.append_replica(memoryview(kept_set(0, NONE, records(3))))
     log.roll()
@@ -195,7 +195,7 @@ def test_segments_without_timestamps_go_by_the_time_of_their_file(world, kit, sh
 
 
 def test_indexes_of_earlier_brokers_name_the_first_offset_of_a_wrapper(world, kit, shelf) -> None:
-    """Up to 0.10 an entry held the first offset of what was appended; the wrapper there is named by its last one."""
+    """Up to 0.10 an entry held the first offset of the append; the wrapper there has its last one as its offset."""
     log = shelf.log
     for first in range(0, 40, 4):
         log.append_replica(memoryview(kept_set(1, GZIP, records(4, first))))

@@ -47,7 +47,7 @@ def test_a_repeated_batch_is_found_with_its_place() -> None:
         assert found == (100 + 2 * number, 101 + 2 * number, 50 + number)
 
 
-def test_older_than_the_kept_batches_is_a_duplicate_without_a_place() -> None:
+def test_a_batch_older_than_the_kept_ones_is_a_duplicate_without_an_offset() -> None:
     state = ProducerState()
     for number in range(BATCHES_KEPT + 2):
         put(state, number, number)
@@ -61,8 +61,8 @@ def test_a_batch_that_is_only_partly_old_is_a_gap() -> None:
     assert refused(state, header(5, 10)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_what_lies_before_the_first_sequence_seen_is_not_called_a_duplicate() -> None:
-    """Its state had expired, or begins here: nobody knows whether the earlier batch was ever written."""
+def test_a_batch_before_the_first_seen_sequence_is_not_a_duplicate() -> None:
+    """Its state had expired, or begins here: it is not known whether the earlier batch was ever written."""
     state = ProducerState()
     put(state, 0, 100)
     assert refused(state, header(99)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -116,7 +116,7 @@ def test_the_oldest_open_transaction_bounds_what_is_stable() -> None:
     assert state.first_unstable_offset(4) is None
 
 
-def test_what_has_ended_is_forgotten_though_nobody_reads() -> None:
+def test_ended_transactions_are_dropped_without_a_reader() -> None:
     """A partition of `__consumer_offsets` may see millions of transactions and no consumer."""
     state, most = ProducerState(), 0
     for offset in range(0, 4000, 2):
@@ -140,16 +140,16 @@ def test_a_marker_of_a_newer_epoch_fences() -> None:
     put(state, 2, 0, epoch=1)
 
 
-def test_a_marker_is_wanted_from_the_coordinator_of_now_and_for_the_transaction_of_now() -> None:
+def test_markers_of_old_coordinators_and_transactions_are_refused() -> None:
     state = ProducerState()
-    assert state.needs_marker(7, 0, bumped=True), "nothing is known of its producer"
+    assert state.needs_marker(7, 0, bumped=True), "its producer is not known"
     put(state, 0, 0, epoch=3, attributes=TRANSACTIONAL)
     with pytest.raises(ApiError, match="INVALID_PRODUCER_EPOCH"):
         state.needs_marker(7, 3, bumped=True)
     assert state.needs_marker(7, 3, bumped=False), "before KIP-890 a marker has the epoch of its transaction"
     assert state.needs_marker(7, 4, bumped=True)
     state.end_transaction(header(-1, epoch=4), 1, Marker(commit=True, coordinator_epoch=6), 0)
-    assert not state.needs_marker(7, 4, bumped=True), "it is here (KAFKA-19999)"
+    assert not state.needs_marker(7, 4, bumped=True), "the log has it already (KAFKA-19999)"
     for bumped in (True, False):
         with pytest.raises(ApiError, match="INVALID_PRODUCER_EPOCH"):
             state.needs_marker(7, 3, bumped)
@@ -171,7 +171,7 @@ def test_between_the_records_of_a_transaction_its_producer_writes_nothing_else()
     put(state, 3, 2)
 
 
-def test_what_a_coordinator_writes_for_a_producer_has_no_sequence() -> None:
+def test_a_coordinators_batches_for_a_producer_have_no_sequence() -> None:
     state = ProducerState()
     for offset in (0, 3):
         state.update(header(-1, 3, attributes=TRANSACTIONAL), offset, 0)
@@ -189,7 +189,7 @@ def test_a_snapshot_gives_the_state_again() -> None:
     assert again.snapshot() == state.snapshot()
     assert again.check(header(3, 4)) == (5, 8, 5)
     assert again.first_unstable_offset(9) == 3
-    # Only the last batch is in a snapshot; the ones before it were surely written all the same.
+    # Only the last batch is in a snapshot; the ones before it were certainly written as well.
     assert refused(again, header(0, 3)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
     put(again, 9, 7)
 

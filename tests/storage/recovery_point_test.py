@@ -1,4 +1,4 @@
-"""Checkpoints and logs after a crash: which of them is believed, and how far."""
+"""Checkpoints and logs after a crash: which of them is trusted, and up to which offset."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_start_high_watermark_and_end_are_in_order(world, kit, shelf) -> None:
         assert (again.log.start_offset, again.log.high_watermark, again.log.end_offset) == (*expected, 10)
 
 
-def test_a_log_start_above_the_end_begins_the_log_anew(world, kit, shelf) -> None:
+def test_a_log_start_above_the_end_empties_the_log(world, kit, shelf) -> None:
     shelf.put(*(kit.batch(1) for _ in range(10)))
     world.settle()
     world.kill()
@@ -45,11 +45,11 @@ def test_a_log_start_beyond_what_a_clean_stop_left_is_damage(world, kit, shelf, 
     world.kill()
     again = shelf.again()
     assert (again.log.start_offset, again.log.end_offset) == (0, 19), "records that were deleted, rather than none"
-    assert "t-0: its log start cannot be 34" in caplog.text
+    assert "t-0: log start offset 34 is beyond the log end" in caplog.text
 
 
 def test_segments_below_the_log_start_are_not_recovered(world, kit) -> None:
-    """They were about to be removed, nothing synced them: damage there says nothing about the log."""
+    """They were about to be removed, and were not synced: damage there does not concern the log."""
     shelf = kit.rolled(world, [0, 10, 20], 30, retention_ms=-1)
     world.settle()
     world.kill()
@@ -71,7 +71,7 @@ def test_an_unreadable_checkpoint_costs_time_only(world, kit, shelf, name) -> No
 
 
 def test_recovery_begins_at_the_recovery_point(sim, kit) -> None:
-    """What is durable is not read again: damage below the recovery point is not even looked at."""
+    """Durable records are not read again: damage below the recovery point is not even noticed."""
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(*(kit.batch(1, 1000) for _ in range(30)))
     assert shelf.flush() == 30
@@ -85,8 +85,8 @@ def test_recovery_begins_at_the_recovery_point(sim, kit) -> None:
     assert (seen[-1].logs_done, seen[-1].logs_total) == (1, 1)
 
 
-def test_a_recovery_point_at_a_segments_beginning_says_nothing_about_the_indexes_before_it(sim, kit) -> None:
-    """Found by the simulator: sealed after the last flush, torn by a power loss, never looked at again."""
+def test_a_recovery_point_at_a_segments_base_does_not_cover_the_indexes_before_it(sim, kit) -> None:
+    """Found by the simulator: sealed after the last flush, torn by a power loss, never checked again."""
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(*(kit.batch(1, 1000) for _ in range(5)))
     assert shelf.flush() == 5
@@ -101,7 +101,7 @@ def test_a_recovery_point_at_a_segments_beginning_says_nothing_about_the_indexes
 
 
 def test_a_cut_is_durable_before_anything_follows_it(sim, kit) -> None:
-    """Found by the simulator: the torn tail came back with the next power loss, in front of a newer segment."""
+    """Found by the simulator: the next power loss restored the torn tail, before a newer segment."""
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(*(kit.batch(1, 1000) for _ in range(5)))
     assert shelf.flush() == 5
@@ -131,7 +131,7 @@ def test_a_cut_that_a_power_loss_undid_is_known_by_its_epochs(sim, kit) -> None:
     assert (again.log.end_offset, again.log.epochs.entries) == (6, ((2, 0),))
 
 
-def test_a_tail_that_came_back_behind_newer_records_is_cut(sim, kit) -> None:
+def test_a_restored_tail_after_newer_records_is_cut(sim, kit) -> None:
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(*(kit.batch(1) for _ in range(3)), epoch=2)
     old = kit.batch(1)
@@ -147,7 +147,7 @@ def test_a_tail_that_came_back_behind_newer_records_is_cut(sim, kit) -> None:
     assert (again.log.end_offset, again.log.epochs.entries) == (4, ((2, 0), (4, 3)))
 
 
-def test_below_the_recovery_point_epochs_may_be_what_they_are(sim, kit) -> None:
+def test_below_the_recovery_point_epochs_are_not_checked(sim, kit) -> None:
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(kit.batch(1), epoch=4)
     shelf.put(kit.batch(1), epoch=2)
@@ -158,8 +158,8 @@ def test_below_the_recovery_point_epochs_may_be_what_they_are(sim, kit) -> None:
     assert shelf.again().log.end_offset == 2
 
 
-def test_a_cut_takes_the_recovery_point_on_the_disk_back(sim, kit) -> None:
-    """Else a segment that ends behind the cut would be believed, because the next one holds the old point."""
+def test_a_cut_lowers_the_recovery_point_on_the_disk(sim, kit) -> None:
+    """Otherwise a segment that ends after the cut would be trusted, because the next one has the old point."""
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(*(kit.batch(1) for _ in range(6)), epoch=2)
     assert shelf.flush() == 6
@@ -170,13 +170,13 @@ def test_a_cut_takes_the_recovery_point_on_the_disk_back(sim, kit) -> None:
     assert b"t 0 3" in sim.contents("recovery-point-offset-checkpoint")
 
 
-# -- a topic that is deleted, and made again under its name ------------------------------------------------------------
+# -- a topic that is deleted, and created again under its name ---------------------------------------------------------
 
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint")
 
 
 def deleted(kit, sim):
-    """A log that all checkpoints name, and which is then deleted."""
+    """A log that is in all checkpoints, and is then deleted."""
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(*(kit.batch(1, 1000) for _ in range(30)))
     shelf.log.high_watermark = 30
@@ -188,23 +188,23 @@ def deleted(kit, sim):
     directory.checkpoint_starts()
     sim.settle()
     assert all(parse_offsets(sim.contents(name))[kit.TP] >= 20 for name in CHECKPOINTS)
-    shelf.manager.delete(kit.TP)
+    shelf.manager.delete_log(kit.TP)
     return shelf.manager
 
 
 @pytest.mark.parametrize("died_between", [False, True])
 @pytest.mark.parametrize("under_way", [False, True])
 def test_a_new_log_is_not_taken_for_the_deleted_one_of_its_name(sim, kit, died_between: bool, under_way: bool) -> None:
-    """Found by the simulator: the old recovery point vouched for bytes of the new log that nobody had flushed."""
+    """Found by the simulator: the old recovery point covered bytes of the new log that were never flushed."""
     manager = deleted(kit, sim)
     if died_between:
         sim.settle()
         sim.restart()
         manager = kit.Shelf(sim, SMALL).manager
-    if under_way:  # writes that were asked for before the new log is there, and end after it
+    if under_way:  # writes that begin before the new log exists, and end after that
         for name in CHECKPOINTS:
             sim.disk.replace(name, sim.contents(name), lambda _: None)
-    manager.create(kit.TP, bytes(range(1, 17)), SMALL)
+    manager.create_log(kit.TP, bytes(range(1, 17)), SMALL)
     for name in CHECKPOINTS:
         assert kit.TP not in parse_offsets(sim.contents(name)), name
     sim.settle()
@@ -217,21 +217,21 @@ def test_only_the_first_of_many_new_logs_waits_for_the_checkpoints(sim, kit) -> 
     shelf = kit.Shelf(sim, SMALL)
     names = [TopicPartition("many", number) for number in range(20)]
     for tp in names:
-        shelf.manager.create(tp, bytes(range(16)), SMALL)
+        shelf.manager.create_log(tp, bytes(range(16)), SMALL)
     shelf.manager.dirs[0].checkpoint_recovery_points()
     sim.settle()
     for tp in names:
-        shelf.manager.delete(tp)
+        shelf.manager.delete_log(tp)
     written = []
     at_once = sim.disk.replace_now
     sim.disk.replace_now = lambda name, data: (written.append(name), at_once(name, data))
     for tp in names:
-        shelf.manager.create(tp, bytes(range(16)), SMALL)
+        shelf.manager.create_log(tp, bytes(range(16)), SMALL)
     assert written == list(CHECKPOINTS)
 
 
-def test_a_recovery_point_beyond_the_end_vouches_for_nothing(sim, kit) -> None:
-    """It is another log's, or the disk lost what it had said was safe: then the first segment may be torn as well."""
+def test_a_recovery_point_beyond_the_end_is_not_trusted(sim, kit) -> None:
+    """It is another log's, or the disk lost synced bytes: then the first segment may be torn as well."""
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(*(kit.batch(1, 1000) for _ in range(30)))
     assert shelf.flush() == 30
@@ -247,8 +247,8 @@ def test_a_recovery_point_beyond_the_end_vouches_for_nothing(sim, kit) -> None:
     assert again.log.recovery_point == again.log.end_offset
 
 
-def test_no_recovery_point_of_before_a_cut_outlives_the_segment_that_was_cut(world, kit, shelf) -> None:
-    """It would vouch for indexes that nobody has synced since."""
+def test_no_recovery_point_from_before_a_cut_covers_the_sealed_segment(world, kit, shelf) -> None:
+    """It would cover indexes that were not synced since."""
     shelf.put(*(kit.batch(1) for _ in range(10)))
     shelf.flush()
     shelf.manager.dirs[0].checkpoint_recovery_points()

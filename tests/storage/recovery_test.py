@@ -1,4 +1,4 @@
-"""Coming back after kills and power cuts: what was synced is there, what is damaged is not, and the log goes on."""
+"""Recovery after kills and power cuts: synced records exist, damaged ones do not, and the log continues."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_without_the_scan_a_torn_tail_stays(world, kit, shelf) -> None:
     assert len(world.contents(LOG)) == len(whole) - 5
 
 
-def test_zeros_are_no_batches(world, kit, shelf) -> None:
+def test_zeros_are_cut_off(world, kit, shelf) -> None:
     """A file whose length was written and whose last pages were not."""
     shelf.put(kit.batch(3))
     whole = world.contents(LOG)
@@ -103,8 +103,8 @@ def test_a_batch_larger_than_the_buffer_is_checked_piece_by_piece(world, kit) ->
     assert shelf.again().log.end_offset == 1
 
 
-def test_a_segment_that_does_not_continue_the_one_before_goes(world, kit) -> None:
-    """A sealed segment whose pages were lost leaves a hole; what lies behind a hole is not the log."""
+def test_a_segment_that_does_not_continue_the_one_before_is_dropped(world, kit) -> None:
+    """A sealed segment whose pages were lost leaves a hole; records after a hole are not part of the log."""
     shelf = kit.Shelf(world, SMALL)
     shelf.put(*(kit.batch(1, 1000) for _ in range(20)))
     bases = [segment.base_offset for segment in shelf.log.segments]
@@ -116,7 +116,7 @@ def test_a_segment_that_does_not_continue_the_one_before_goes(world, kit) -> Non
     assert again.put(kit.batch(1)) == [0]
 
 
-def test_holes_of_a_compacted_log_are_its_own(world, kit) -> None:
+def test_holes_of_a_compacted_log_are_kept(world, kit) -> None:
     shelf = kit.Shelf(world, TopicConfig(segment_bytes=10_000, cleanup_policy=("compact",)))
     shelf.put(*(kit.batch(1, 1000) for _ in range(20)))
     world.kill()
@@ -129,7 +129,7 @@ def test_holes_of_a_compacted_log_are_its_own(world, kit) -> None:
     assert first > 0
 
 
-# -- what is computed anew ---------------------------------------------------------------------------------------------
+# -- what is rebuilt ---------------------------------------------------------------------------------------------------
 
 
 def test_bogus_indexes_are_rebuilt(world, kit) -> None:
@@ -157,8 +157,8 @@ def test_indexes_without_a_log_are_removed(world, kit, shelf) -> None:
     assert "00000000000000000500.index" not in world.names("t-0")
 
 
-def test_an_index_that_lies_is_not_believed(world, kit, shelf) -> None:
-    """Sane to look at, and wrong: a read finds out, and searches the log itself."""
+def test_a_wrong_index_is_not_trusted(world, kit, shelf) -> None:
+    """It passes the sanity check and is wrong: a read notices it, and searches the log itself."""
     config = TopicConfig(index_interval_bytes=100)
     shelf = kit.Shelf(world, config)
     batches = [kit.batch(2, 300) for _ in range(10)]
@@ -194,7 +194,7 @@ def test_producer_state_survives_a_stop_through_its_snapshot(world, kit, shelf) 
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", bytes(46)])
-def test_a_useless_snapshot_is_passed_over(world, kit, shelf, damage) -> None:
+def test_a_damaged_snapshot_is_skipped(world, kit, shelf, damage) -> None:
     shelf.put(idempotent(kit, 0, 3))
     assert shelf.stop() is None
     world.overwrite("t-0/00000000000000000003.snapshot", damage)
@@ -273,8 +273,8 @@ def test_a_marker_above_the_high_watermark_ends_nothing_for_readers_after_a_rest
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("pattern", [LossPattern.NONE, LossPattern.ALL])
 @pytest.mark.parametrize("journal", [JournalLoss.NONE, JournalLoss.ALL])
-def test_what_was_aborted_stays_so_when_the_power_goes(sim, kit, rolled, clean, pattern, journal) -> None:
-    """The index of aborted transactions is a file that comes late; without it they would count as committed."""
+def test_aborted_transactions_survive_a_power_cut(sim, kit, rolled, clean, pattern, journal) -> None:
+    """The index of aborted transactions is a file that is created late; without it they would count as committed."""
     shelf = kit.Shelf(sim, SMALL)
     for producer_id in (1, 2):
         keywords = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
@@ -302,7 +302,7 @@ def test_leader_epochs_are_found_in_the_batches(world, kit, shelf) -> None:
     assert world.contents("t-0/leader-epoch-checkpoint") == format_epochs([EpochEntry(1, 0), EpochEntry(4, 1)])
 
 
-def test_leader_epochs_beyond_the_end_go(world, kit, shelf) -> None:
+def test_leader_epochs_beyond_the_end_are_dropped(world, kit, shelf) -> None:
     shelf.put(kit.batch(1), epoch=1)
     shelf.put(kit.batch(1), epoch=4)
     world.settle()
@@ -312,7 +312,7 @@ def test_leader_epochs_beyond_the_end_go(world, kit, shelf) -> None:
     assert shelf.again().log.epochs.entries == ((1, 0),)
 
 
-def test_after_a_clean_stop_leader_epochs_beyond_the_end_stay_in_the_file_until_somebody_leads(
+def test_after_a_clean_stop_leader_epochs_beyond_the_end_stay_in_the_file_until_a_leader_writes(
     world, kit, shelf
 ) -> None:
     shelf.put(kit.batch(1), epoch=1)
@@ -331,8 +331,8 @@ def test_after_a_clean_stop_leader_epochs_beyond_the_end_stay_in_the_file_until_
 # -- the mark of a clean stop ------------------------------------------------------------------------------------------
 
 
-def test_the_mark_is_gone_before_the_first_append(sim, kit) -> None:
-    """Even when the power fails right then: the unlink is durable, so the log is not believed."""
+def test_the_mark_is_removed_before_the_first_append(sim, kit) -> None:
+    """Even when the power fails right then: the unlink is durable, so the log is not trusted."""
     shelf = kit.Shelf(sim)
     shelf.put(kit.batch(1))
     assert shelf.stop() is None
@@ -352,7 +352,7 @@ def test_without_that_order_a_crash_is_taken_for_a_clean_stop(sim, kit) -> None:
 
 
 def test_the_mark_is_written_last(sim, kit) -> None:
-    """However early a stop is interrupted: with the mark everything else is there, durably."""
+    """However early a stop is interrupted: if the mark exists, everything else is durable."""
     for fuse in range(0, 400, 7):
         world = kit.SimWorld()
         shelf = kit.Shelf(world, SMALL)
@@ -388,7 +388,7 @@ def test_a_failed_sync_leaves_no_mark_and_takes_the_directory_offline(sim, kit) 
 # -- leftovers ---------------------------------------------------------------------------------------------------------
 
 
-def test_deleted_and_cleaned_files_go(world, kit, shelf) -> None:
+def test_deleted_and_cleaned_files_are_removed(world, kit, shelf) -> None:
     shelf.put(kit.batch(1))
     assert shelf.stop() is None
     for name in ("00000000000000000007.log.deleted", "00000000000000000000.log.cleaned"):

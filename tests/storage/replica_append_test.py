@@ -1,4 +1,4 @@
-"""A follower's log takes what a leader wrote: many batches in one write, and the same log as if one by one."""
+"""A follower's log appends a leader's batches: many in one write, with the same result as one by one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def filled(kit, config: TopicConfig, count: int = 120, seed: int = 1):
 
 
 def whole(log) -> bytes:
-    """All segments, one behind the other."""
+    """All segments, one after the other."""
     found = bytearray()
     for segment in log.segments:
         content = bytearray(segment.size)
@@ -54,7 +54,7 @@ CONFIGS = [
 
 @pytest.mark.parametrize("config", CONFIGS, ids=["bytes", "time"])
 @pytest.mark.parametrize("chunk", [300, 5000, 1 << 20])
-def test_the_same_log_whatever_comes_at_once(sim, kit, config: TopicConfig, chunk: int) -> None:
+def test_batches_at_once_or_one_by_one_give_the_same_log(sim, kit, config: TopicConfig, chunk: int) -> None:
     leader = filled(kit, config)
     follower = kit.Shelf(sim, config)
     content, at = memoryview(whole(leader.log)), 0
@@ -84,7 +84,7 @@ def test_the_same_log_whatever_comes_at_once(sim, kit, config: TopicConfig, chun
     assert (again.end_offset, again.epochs.entries) == (ours.end_offset, ours.epochs.entries)
 
 
-def test_an_index_that_is_full_ends_the_segment_after_what_came_at_once(sim, kit) -> None:
+def test_a_full_index_ends_the_segment_after_the_write(sim, kit) -> None:
     config = TopicConfig(segment_index_bytes=64, index_interval_bytes=0)
     content = memoryview(whole(filled(kit, config).log))
     log = kit.Shelf(sim, config).log
@@ -102,7 +102,7 @@ def content_of(kit, *batches: bytearray) -> bytearray:
     return bytearray(whole(shelf.log))
 
 
-def test_what_comes_before_the_damage_is_in_the_log(sim, kit) -> None:
+def test_batches_before_the_damage_are_appended(sim, kit) -> None:
     content = content_of(kit, kit.batch(2), kit.batch(2), kit.batch(2))
     content[len(content) // 3 + 70] ^= 1
     log = kit.Shelf(sim).log
@@ -113,7 +113,7 @@ def test_what_comes_before_the_damage_is_in_the_log(sim, kit) -> None:
     assert log.append_replica(memoryview(content)[len(content) // 3 :], check_crc=False) == 6
 
 
-def test_a_batch_that_is_cut_short_comes_next_time(sim, kit) -> None:
+def test_a_batch_cut_short_is_left_out_until_the_next_fetch(sim, kit) -> None:
     content = content_of(kit, kit.batch(2), kit.batch(2))
     log = kit.Shelf(sim).log
     for size in (0, 30, 61, 100):
@@ -133,7 +133,7 @@ def test_an_epoch_above_the_leaders_is_left_out(sim, kit) -> None:
 
 
 @pytest.mark.parametrize("field", [(8, b"\xff\xff\xff\xff"), (8, b"\0\0\0\1"), (16, b"\1"), (23, b"\xff\xff\xff\xff")])
-def test_headers_that_make_no_sense(kit, field: tuple[int, bytes]) -> None:
+def test_impossible_headers_are_refused(kit, field: tuple[int, bytes]) -> None:
     content = content_of(kit, kit.batch(2))
     content[field[0] : field[0] + len(field[1])] = field[1]
     batches, error = replica_batches(memoryview(content), 0)
@@ -151,7 +151,7 @@ def test_offsets_go_up(sim, kit) -> None:
     assert log.end_offset == 4
 
 
-def test_a_log_may_begin_in_the_midst_of_a_batch_but_not_go_on_in_one(sim, kit) -> None:
+def test_a_log_may_begin_inside_a_batch_but_not_continue_inside_one(sim, kit) -> None:
     content = memoryview(content_of(kit, kit.batch(10), kit.batch(5)))
     log = kit.Shelf(sim).log
     log.restart_at(4)

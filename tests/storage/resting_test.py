@@ -1,4 +1,4 @@
-"""What is done to the logs of a broker from time to time costs nothing for those that did not change.
+"""Periodic tasks over the logs of a broker cost nothing for logs that did not change.
 
 Zone: real. Steps are counted, not time.
 """
@@ -26,7 +26,7 @@ def filled(kit, count: int, broker: BrokerConfig = ROUNDS, *, cleans: bool = Fal
     world = kit.SimWorld()
     shelf = kit.Shelf(world, broker=broker, workers=SimWorkers(world.process) if cleans else None)
     for partition in range(count):
-        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 0, world.clock.now())
         log.high_watermark = 1
     pass_minutes(shelf, 3)
@@ -72,7 +72,7 @@ def test_one_log_that_is_written_costs_the_same_beside_many(kit) -> None:
 def test_one_log_that_is_deleted_costs_the_same_beside_many(kit) -> None:
     steps = []
     for shelf in (filled(kit, FEW), filled(kit, MANY)):
-        steps.append(count_steps(lambda shelf=shelf: shelf.manager.delete(TopicPartition("t", 3))))
+        steps.append(count_steps(lambda shelf=shelf: shelf.manager.delete_log(TopicPartition("t", 3))))
         shelf.world.settle()
         assert parse_offsets(shelf.world.contents(POINTS))[TopicPartition("t", 3)] == 1
         shelf.manager.forget_topics(["t"])
@@ -102,7 +102,7 @@ def test_a_log_start_that_moves_costs_the_same_beside_many(kit) -> None:
 
         steps.append(count_steps(move))
         assert parse_offsets(shelf.world.contents(STARTS)) == {log.tp: 1}
-        shelf.manager.delete(log.tp)
+        shelf.manager.delete_log(log.tp)
         directory.checkpoint_starts()
         shelf.world.settle()
         assert parse_offsets(shelf.world.contents(STARTS)) == {}
@@ -130,14 +130,14 @@ def test_a_log_that_becomes_clean_costs_the_same_beside_many(kit) -> None:
 
 
 @pytest.mark.slow
-def test_a_name_that_comes_again_costs_the_same_beside_many(kit) -> None:
+def test_a_name_that_is_used_again_costs_the_same_beside_many(kit) -> None:
     steps = []
     for shelf in (filled(kit, FEW), filled(kit, MANY)):
         tp = TopicPartition("t", 3)
 
         def create_again(shelf=shelf, tp=tp) -> None:
-            shelf.manager.delete(tp)
-            shelf.manager.create(tp, kit.TOPIC_ID, TopicConfig())
+            shelf.manager.delete_log(tp)
+            shelf.manager.create_log(tp, kit.TOPIC_ID, TopicConfig())
 
         create_again()
         shelf.world.settle()
@@ -146,7 +146,7 @@ def test_a_name_that_comes_again_costs_the_same_beside_many(kit) -> None:
 
 
 @pytest.mark.slow
-def test_the_cleaner_looks_at_no_log_that_is_not_compacted(kit) -> None:
+def test_the_cleaner_does_not_visit_logs_that_are_not_compacted(kit) -> None:
     steps = []
     for count in (FEW, MANY):
         shelf = filled(kit, count, cleans=True)
@@ -155,7 +155,7 @@ def test_the_cleaner_looks_at_no_log_that_is_not_compacted(kit) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_high_watermark_that_follows_later_is_noted(kit, late) -> None:
+def test_a_high_watermark_that_moves_later_is_checkpointed(kit, late) -> None:
     shelf = filled(kit, 2)
     log = shelf.manager.get(TopicPartition("t", 0))
     kit.append(log, kit.batch(2), 0, shelf.world.clock.now())
@@ -177,7 +177,7 @@ EACH_MINUTE = BrokerConfig(log_retention_check_interval_ms=60_000, producer_id_e
 
 
 @pytest.mark.slow
-def test_retention_looks_at_no_log_that_rests(kit) -> None:
+def test_retention_does_not_visit_logs_at_rest(kit) -> None:
     steps = []
     for count in (FEW, MANY):
         shelf = filled(kit, count, EACH_MINUTE)
@@ -223,7 +223,7 @@ def test_a_log_that_grows_beyond_its_size_is_cut_at_the_next_check(kit) -> None:
     assert shelf.log.start_offset == 1
 
 
-def test_what_may_not_go_yet_goes_at_the_check_after_it_may(kit) -> None:
+def test_segments_that_had_to_stay_are_removed_at_the_next_check(kit) -> None:
     shelf = one_log(kit, TopicConfig())
     shelf.log.high_watermark = 0
     shelf.log.configure(TopicConfig(retention_ms=1000))
@@ -241,7 +241,7 @@ def test_records_that_a_client_deletes_free_their_segments_at_the_next_check(kit
     assert len(shelf.log.segments) == 1
 
 
-def test_logs_that_are_made_and_deleted_leave_nothing_in_the_queue() -> None:
+def test_created_and_deleted_logs_leave_no_entries_in_the_queue() -> None:
     queue = RetentionQueue()
     for number in range(10_000):
         queue.schedule_log(TopicPartition(f"t{number}", 0), WEEK_MS + number)

@@ -18,7 +18,7 @@ BASE = {"segment_bytes": SEGMENT, "index_interval_bytes": 300, "file_delete_dela
 
 SECOND = 1000
 ages = st.one_of(st.none(), st.integers(-2, 6))
-"""How old a record is when it is written, in seconds; negative: from the future; None: it has no timestamp."""
+"""The age of a record when it is written, in seconds; negative: from the future; None: it has no timestamp."""
 rows = st.lists(st.tuples(ages, st.sampled_from([0, 50, 600])), min_size=1, max_size=3)
 policies = st.sampled_from([("delete",), ("delete",), ("compact",), ("compact", "delete")])
 append = st.tuples(st.just("append"), rows)
@@ -41,7 +41,7 @@ STEP = st.one_of(
 
 
 class Batch(NamedTuple):
-    """What the list knows of a batch."""
+    """A batch of the list."""
 
     base: int
     end: int
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A segment: where it lies is the log's affair, what is in it follows from the list."""
+    """A segment: the log decides where it begins, the list what it contains."""
 
     base: int
     end: int
@@ -105,7 +105,7 @@ class Both:
         self.mark = max(self.mark, int(share * self.end))
 
     def do_delete_records(self, segments: int) -> None:
-        """Just so many segments, as far as that is committed; or the middle of the log."""
+        """Exactly this many segments, as far as they are committed; or up to the middle of the log."""
         pieces = self.pieces()
         wanted = pieces[segments].base if segments < len(pieces) else (self.start + self.end) // 2
         self.start = max(self.start, min(wanted, self.mark))
@@ -119,7 +119,7 @@ class Both:
         )
 
     def do_keep_segments(self, chosen: tuple[int, int, tuple[str, ...]]) -> None:
-        """Just the bytes of the newest segments, or one more, or one fewer."""
+        """Exactly the bytes of the newest segments, or one more, or one fewer."""
         count, more, policy = chosen
         pieces = self.pieces()
         size = sum(piece.size for piece in pieces[len(pieces) - count :]) if count < len(pieces) else 0
@@ -155,7 +155,7 @@ class Both:
     # -- the list --------------------------------------------------------------------------------------------------
 
     def pieces(self) -> list[Piece]:
-        """The segments as the list sees them."""
+        """The segments according to the list."""
         bases = [segment.base_offset for segment in self.shelf.log.segments]
         assert bases == sorted(set(bases))
         found = []
@@ -168,7 +168,7 @@ class Both:
         return found
 
     def expected(self, pieces: list[Piece]) -> list[Piece]:
-        """What Kafka leaves: three loops over the oldest, none of which passes the high watermark."""
+        """The segments that Kafka keeps: three loops over the oldest, none of which passes the high watermark."""
         left, now, config = list(pieces), self.now_ms, self.config
         spare = sum(piece.size for piece in left) - config.retention_bytes
 
@@ -194,7 +194,7 @@ class Both:
         assert log.size == sum(piece.size for piece in self.pieces())
 
     def names_are_right(self) -> None:
-        """What went is renamed now, and gone after file.delete.delay.ms; what stays has its name."""
+        """Removed segments are renamed now, and deleted after file.delete.delay.ms; the others keep their names."""
         live = {f"{segment.base_offset:020}.log" for segment in self.shelf.log.segments}
         assert {name for name in self.world.names("t-0") if name.endswith(".log")} == live
         self.world.advance(DELAY_MS)

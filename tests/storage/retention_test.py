@@ -1,4 +1,4 @@
-"""What a log does not keep: by time, by size, by its start; and how files leave."""
+"""Retention: by time, by size, by the log start; and how files are removed."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ def test_the_active_segment_rolls_first_when_it_must_go(world, kit) -> None:
     assert shelf.put(kit.batch(1)) == [20]
 
 
-def test_nothing_at_or_above_the_high_watermark_goes(world, kit) -> None:
+def test_nothing_at_or_above_the_high_watermark_is_removed(world, kit) -> None:
     shelf = kit.rolled(world, [0, 10, 20], 30, retention_ms=1000)
     shelf.log.high_watermark = 19
     assert shelf.log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 1
     assert shelf.log.start_offset == 10
 
 
-def test_nothing_of_an_open_transaction_goes(world, kit) -> None:
+def test_nothing_of_an_open_transaction_is_removed(world, kit) -> None:
     shelf = kit.Shelf(world, small(retention_ms=1000))
     log = shelf.log
     shelf.put(kit.batch(1))
@@ -131,7 +131,7 @@ def test_logs_without_a_cleanup_policy_keep_all_but_what_is_below_their_start(wo
 
 
 def test_retention_precedence() -> None:
-    """log.retention.ms over .minutes over .hours; 168 hours when nothing is said; a minute until files go."""
+    """log.retention.ms over .minutes over .hours; 168 hours by default; a minute until files are removed."""
 
     def given(**keys: str) -> TopicConfig:
         properties = {key.replace("_", "."): text for key, text in keys.items()}

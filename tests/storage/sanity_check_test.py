@@ -1,4 +1,4 @@
-"""A look at the ends of files that are believed: what it tells, each missed once (`python -m testbench.damage`)."""
+"""Checks of the ends of trusted files: each kind of damage was missed once (`python -m testbench.damage`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST, SECOND = f"t-0/{0:020d}", f"t-0/{10:020d}"
 
 @pytest.fixture
 def stopped(sim, kit):
-    """Two segments, stopped in order: a producer, two epochs, two aborted transactions."""
+    """Two segments, stopped cleanly: a producer, two epochs, two aborted transactions."""
     shelf = kit.Shelf(sim, TopicConfig(index_interval_bytes=1000))
     for part in range(2):
         for number in range(4):
@@ -46,7 +46,7 @@ TRUTH_OF = {
         "t-0/leader-epoch-checkpoint",
         lambda content, _: content.replace(b"0 0", b"0 4"),
     ),
-    "an epoch that nobody wrote in": (
+    "an epoch without records": (
         "t-0/leader-epoch-checkpoint",
         lambda content, _: content.replace(b"1 10", b"9 10"),
     ),
@@ -71,7 +71,7 @@ UNSEEN = {
     "no transactions in the active segment": (f"{SECOND}.txnindex", lambda _: b""),
     "an entry less in the active segment": (f"{SECOND}.txnindex", lambda content: content[34:]),
 }
-"""What only the checksum of a transaction index tells."""
+"""Damage that only the checksum of a transaction index shows."""
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def chained(sim, kit):
 
 
 @pytest.mark.parametrize("what", UNSEEN)
-def test_a_transaction_index_is_what_it_was_when_it_was_finished(sim, chained, what, caplog) -> None:
+def test_a_transaction_index_with_another_checksum_is_rebuilt(sim, chained, what, caplog) -> None:
     expected = facts(chained.log)
     assert chained.stop() is None
     path, harm = UNSEEN[what]
@@ -110,7 +110,7 @@ def test_a_transaction_index_is_what_it_was_when_it_was_finished(sim, chained, w
 
 
 @pytest.mark.parametrize("what", UNSEEN)
-def test_without_that_a_wrong_one_is_believed(sim, chained, what) -> None:
+def test_without_the_safeguard_a_wrong_transaction_index_is_trusted(sim, chained, what) -> None:
     expected = facts(chained.log)
     assert chained.stop() is None
     path, harm = UNSEEN[what]
@@ -119,18 +119,18 @@ def test_without_that_a_wrong_one_is_believed(sim, chained, what) -> None:
     assert facts(chained.again(safeguards=believing).log) != expected
 
 
-def test_a_time_index_that_goes_on_behind_its_segment_is_not_that_segment_s(sim, stopped, caplog) -> None:
+def test_a_time_index_with_offsets_beyond_its_segment_is_rebuilt(sim, stopped, caplog) -> None:
     path = f"{FIRST}.timeindex"
     right = sim.contents(path)
     sim.overwrite(path, right[:-4] + (10).to_bytes(4, "big"))
     with caplog.at_level(logging.WARNING):
         stopped.again()
-    assert f"{FIRST}.log do not fit it" in caplog.text
+    assert f"{FIRST}.log do not match it" in caplog.text
     assert sim.contents(path) == right
 
 
-def test_a_compacted_log_whose_epochs_begin_too_late_knows_whose_its_first_records_are(sim, kit) -> None:
-    """The checkpoint of epochs knew of a deletion that the one of log starts did not: the process was killed."""
+def test_leader_epochs_that_begin_too_late_are_completed_in_a_compacted_log(sim, kit) -> None:
+    """The checkpoint of epochs had a deletion that the one of log starts did not: the process was killed."""
     shelf = kit.rolled(sim, [0, 10, 20], 25, cleanup_policy=("compact",))
     shelf.put(kit.batch(1), epoch=4)
     shelf.flush()
@@ -145,7 +145,7 @@ def test_a_compacted_log_whose_epochs_begin_too_late_knows_whose_its_first_recor
         assert shelf.log.epochs.epoch_of(3) == 0
 
 
-def test_after_a_kill_a_sealed_transaction_index_is_looked_at_too(sim, chained, caplog) -> None:
+def test_after_a_kill_a_sealed_transaction_index_is_also_checked(sim, chained, caplog) -> None:
     expected = facts(chained.log)
     chained.flush()
     chained.manager.dirs[0].checkpoint_recovery_points()
@@ -155,10 +155,10 @@ def test_after_a_kill_a_sealed_transaction_index_is_looked_at_too(sim, chained, 
     sim.overwrite(path, harm(sim.contents(path)))
     with caplog.at_level(logging.WARNING):
         assert facts(chained.again().log) == expected
-    assert f"{FIRST}.log do not fit it" in caplog.text
+    assert f"{FIRST}.log do not match it" in caplog.text
 
 
-def test_checksums_that_cannot_be_read_or_are_not_there_vouch_for_nothing(sim, chained, caplog) -> None:
+def test_missing_or_unreadable_checksums_are_ignored(sim, chained, caplog) -> None:
     shelf, expected = chained, facts(chained.log)
     path = "t-0/txnindex-checksums"
     for harm in (lambda: sim.overwrite(path, b"0\n7\n"), lambda: sim.remove(path)):
@@ -180,7 +180,7 @@ def test_a_log_without_aborted_transactions_has_no_checksums(sim, kit) -> None:
 
 
 @pytest.mark.parametrize("what", TRUTH_OF)
-def test_what_the_log_says_otherwise_is_made_anew_from_it(sim, stopped, what, caplog) -> None:
+def test_files_that_contradict_the_log_are_rebuilt_from_it(sim, stopped, what, caplog) -> None:
     path, harm = TRUTH_OF[what]
     expected = facts(stopped.again().log)
     assert stopped.again().stop() is None
@@ -199,7 +199,7 @@ def test_what_the_log_says_otherwise_is_made_anew_from_it(sim, stopped, what, ca
         (lambda content: content[: len(content) // 2 // 1900 * 1900], "damaged"),
     ],
 )
-def test_a_sealed_segment_that_is_not_whole_is_named(sim, stopped, harm, words, caplog) -> None:
+def test_a_sealed_segment_that_is_damaged_is_reported(sim, stopped, harm, words, caplog) -> None:
     path = f"{FIRST}.log"
     sim.overwrite(path, harm(sim.contents(path)))
     with caplog.at_level(logging.ERROR):
@@ -207,23 +207,23 @@ def test_a_sealed_segment_that_is_not_whole_is_named(sim, stopped, harm, words, 
     assert any(words in record.getMessage() and path in record.getMessage() for record in caplog.records)
 
 
-def test_a_first_segment_that_is_gone_is_named(sim, stopped, caplog) -> None:
+def test_a_missing_first_segment_is_reported(sim, stopped, caplog) -> None:
     for kind in ("log", "index", "timeindex", "txnindex"):
         sim.remove(f"{FIRST}.{kind}")
     with caplog.at_level(logging.ERROR):
         assert stopped.again().log.start_offset == 10
-    assert "t-0: records below offset 10 are not there" in caplog.text
+    assert "t-0: records below offset 10 are missing" in caplog.text
 
 
 @pytest.mark.parametrize("start", [3, 12, 18])
-def test_a_log_start_that_nobody_has_set_is_not_believed(sim, stopped, start, caplog) -> None:
+def test_a_damaged_log_start_is_corrected(sim, stopped, start, caplog) -> None:
     sim.overwrite("log-start-offset-checkpoint", f"0\n1\nt 0 {start}\n".encode())
     with caplog.at_level(logging.ERROR):
         assert stopped.again().log.start_offset == 0
-    assert f"t-0: its log start is {start}, its leader epochs begin at 0" in caplog.text
+    assert f"t-0: log start offset {start} is wrong, using the first leader epoch's 0" in caplog.text
 
 
-def test_a_log_start_that_was_set_is_believed(sim, stopped, caplog) -> None:
+def test_a_valid_log_start_is_trusted(sim, stopped, caplog) -> None:
     shelf = stopped.again()
     shelf.log.high_watermark = 20
     shelf.log.set_start_offset(12)
@@ -246,7 +246,7 @@ def test_retention_is_no_damage(sim, kit, caplog) -> None:
     assert not caplog.records
 
 
-def test_an_end_that_is_not_where_the_last_stop_was_is_named(sim, kit, caplog) -> None:
+def test_an_end_other_than_at_the_last_stop_is_reported(sim, kit, caplog) -> None:
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(kit.batch(1))
     assert shelf.stop() is None
@@ -255,13 +255,13 @@ def test_an_end_that_is_not_where_the_last_stop_was_is_named(sim, kit, caplog) -
     sim.overwrite(f"{FIRST}.log", bytes(content))
     with caplog.at_level(logging.ERROR):
         shelf.again()
-    assert "its last stop was at 1" in caplog.text
+    assert "but ended at 1" in caplog.text
 
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("more", [0, 1])
-def test_a_clean_start_keeps_the_snapshot_behind_a_transaction_of_version_2(sim, kit, caplog, commit, more) -> None:
-    """Its marker has the next epoch: the snapshot says nothing of the producer's batches, which have the old one."""
+def test_a_clean_start_keeps_the_snapshot_after_a_transaction_of_version_2(sim, kit, caplog, commit, more) -> None:
+    """Its marker has the next epoch: the snapshot lacks the producer's batches, which have the old one."""
     shelf = kit.Shelf(sim)
     batch = {"producer_id": 7, "transactional": True}
     shelf.put(kit.batch(2, producer_epoch=0, base_sequence=0, **batch), kit.marker(7, 1, commit))

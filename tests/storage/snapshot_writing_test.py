@@ -1,4 +1,4 @@
-"""Snapshots of many producers are made in slices while the log goes on; what is to expire is not looked for.
+"""Snapshots of many producers are written in slices while the log takes appends; expiry does not visit all producers.
 
 Zone: real. Steps are counted, not time.
 """
@@ -25,7 +25,7 @@ DAY_MS = 86_400_000
 
 
 def note(log, producer_id: int, now, sequence: int = 0) -> None:
-    """What an append does for a producer."""
+    """Note a batch of a producer, as an append does."""
     header = (log.end_offset, 100, 0, 2, 0, 0, 0, 5, 5, producer_id, 0, sequence, 1)
     log.producers.update(header, log.end_offset - 1, now.wall_ms)
 
@@ -39,7 +39,7 @@ def with_many(world, kit, count: int = MANY):
 
 
 def write_on(world, shelf, between=lambda: None) -> list[int]:
-    """Let the snapshot be made; the instructions of each turn."""
+    """Let the snapshot be written; returns the instructions of each turn."""
     turns = []
     while shelf.log.producers.frozen is not None:
         world.advance(2)
@@ -70,7 +70,7 @@ def test_a_roll_packs_no_more_than_some_producers_in_a_turn(sim, kit) -> None:
     assert len(shelf.log.producers) > MANY
 
 
-def test_a_log_that_is_cut_gets_no_snapshot_of_what_it_was(sim, kit) -> None:
+def test_a_log_that_is_cut_gets_no_snapshot_of_its_old_state(sim, kit) -> None:
     shelf = with_many(sim, kit)
     shelf.put(kit.batch(1))
     shelf.log.roll()
@@ -84,7 +84,7 @@ def test_a_log_that_is_cut_gets_no_snapshot_of_what_it_was(sim, kit) -> None:
 def test_a_log_that_is_deleted_meanwhile_gets_none(sim, kit) -> None:
     shelf = with_many(sim, kit)
     shelf.log.roll()
-    shelf.manager.delete(kit.TP)
+    shelf.manager.delete_log(kit.TP)
     for _ in range(10):
         sim.advance(2)
         shelf.manager.on_time()
@@ -100,7 +100,7 @@ def test_a_clean_stop_does_not_wait_for_slices(sim, kit) -> None:
     assert stored(sim, 1) == before
 
 
-def test_producers_that_rest_are_not_looked_at(sim, kit) -> None:
+def test_idle_producers_are_not_visited(sim, kit) -> None:
     shelf = with_many(sim, kit, 10)
     manager, now_ms = shelf.manager, sim.clock.now().wall_ms
 
@@ -118,15 +118,15 @@ def test_producers_that_rest_are_not_looked_at(sim, kit) -> None:
     assert max(turns) < TURN_STEPS
 
 
-def test_the_calendar_expires_the_producers_of_all_logs(sim, kit) -> None:
+def test_the_expiry_covers_the_producers_of_all_logs(sim, kit) -> None:
     broker = BrokerConfig(producer_id_expiration_ms=1_000, producer_id_expiration_check_interval_ms=500)
     shelf = kit.Shelf(sim, broker=broker)
-    other = shelf.manager.create(kit.TP._replace(partition=1), kit.TOPIC_ID, TopicConfig())
+    other = shelf.manager.create_log(kit.TP._replace(partition=1), kit.TOPIC_ID, TopicConfig())
     for log in (shelf.log, other):
         note(log, 1, sim.clock.now())
-    gone = shelf.manager.create(kit.TP._replace(partition=2), kit.TOPIC_ID, TopicConfig())
+    gone = shelf.manager.create_log(kit.TP._replace(partition=2), kit.TOPIC_ID, TopicConfig())
     note(gone, 1, sim.clock.now())
-    shelf.manager.delete(gone.tp)
+    shelf.manager.delete_log(gone.tp)
     del gone
     for _ in range(10):
         sim.advance(200)
@@ -146,7 +146,7 @@ STEP = st.sampled_from(["write"] * 6 + ["slice"] * 4 + ["roll"] * 2 + ["begin", 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(STEP, st.integers(0, 7)), min_size=40, max_size=100))
 def test_a_snapshot_is_of_its_offset_whatever_happens_meanwhile(kit, steps) -> None:
-    """And after a kill in the midst of it a start finds the very same state."""
+    """And after a kill during it a start finds the very same state."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (log_files, snapshot_writing):
             patch.setattr(module, "AT_ONCE", 2)
@@ -183,12 +183,12 @@ def test_a_snapshot_is_of_its_offset_whatever_happens_meanwhile(kit, steps) -> N
         world.kill()
         again = shelf.again().log.producers.snapshot()
         known = {entry.producer_id: entry for entry in again}
-        for entry in present:  # one that was forgotten for a time has no coordinator's epoch, which the log still tells
+        for entry in present:  # one that was forgotten for a time has no coordinator's epoch, which the log still has
             found = known[entry.producer_id]._replace(coordinator_epoch=entry.coordinator_epoch)
             assert found == entry
 
 
-def test_what_is_frozen_is_whole_in_any_order() -> None:
+def test_frozen_entries_are_complete_in_any_order() -> None:
     state = ProducerState()
     for producer_id in range(5):
         state.update((0, 100, 0, 2, 0, TRANSACTIONAL, 0, 5, 5, producer_id, 0, 0, 1), producer_id, 0)

@@ -1,4 +1,4 @@
-"""What a stop and a start do for each log: nothing is written or read for what has not changed.
+"""The work of a stop and a start for each log: nothing is written or read for logs that have not changed.
 
 Zone: real. Operations on the disk are counted, not time.
 """
@@ -29,7 +29,7 @@ MANY = SYNCED_ALONE + 10
 
 
 class Counted(DriveFaults):
-    """Faultless, and counts what is done to which path."""
+    """Injects no faults, and counts the operations per path."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Counted(DriveFaults):
 
 
 class NoRoomForEpochs(DriveFaults):
-    """The drive is full when leader epochs are to be written."""
+    """The drive is full when leader epochs are written."""
 
     def check(self, operation: DiskOperation, path: str) -> None:
         if operation is DiskOperation.REPLACE and path.endswith(EPOCHS[4:]):
@@ -51,7 +51,7 @@ class NoRoomForEpochs(DriveFaults):
 
 @pytest.fixture
 def counted(sim):
-    """Counts from the moment it is asked for."""
+    """Counts from the call on."""
 
     def begin() -> Counter:
         sim.disk.faults = Counted()
@@ -100,7 +100,7 @@ def test_a_flush_brings_the_leader_epoch_of_its_records_to_the_file(sim, kit, co
     assert sim.contents(EPOCHS) == format_epochs([EpochEntry(1, 0), EpochEntry(2, 1)])
 
 
-def test_what_a_follower_copies_brings_the_leader_epochs_up_to_date_first(sim, kit) -> None:
+def test_a_followers_append_writes_stale_leader_epochs_first(sim, kit) -> None:
     shelf = kit.Shelf(sim)
     shelf.put(kit.batch(1), epoch=1)
     shelf.log.epochs.assign(4, 1)
@@ -111,7 +111,7 @@ def test_what_a_follower_copies_brings_the_leader_epochs_up_to_date_first(sim, k
     assert sim.contents(EPOCHS) == format_epochs([EpochEntry(1, 0)])
 
 
-def test_an_epoch_that_contradicts_records_comes_to_the_file_at_once(sim, kit) -> None:
+def test_an_epoch_that_contradicts_records_is_written_at_once(sim, kit) -> None:
     shelf = kit.Shelf(sim)
     shelf.put(kit.batch(1), epoch=1)
     shelf.put(kit.batch(1), epoch=4)
@@ -133,7 +133,7 @@ def test_a_stop_without_producers_leaves_no_snapshot_and_the_start_does_not_read
     assert 0 < seen[DiskOperation.READ, LOG] < 30
 
 
-def test_producers_that_a_start_found_without_their_snapshot_have_one_at_the_next_stop(world, kit, shelf) -> None:
+def test_producers_recovered_without_a_snapshot_get_one_at_the_next_stop(world, kit, shelf) -> None:
     shelf.put(idempotent(kit, 0), idempotent(kit, 1))
     assert shelf.stop() is None
     world.overwrite("t-0/00000000000000000002.snapshot", b"torn")
@@ -147,7 +147,7 @@ def test_after_a_kill_one_sync_makes_all_logs_durable_and_none_of_them_is_synced
     shelf = kit.Shelf(sim)
     for partition in range(20):
         tp = TopicPartition("t", partition)
-        log = shelf.manager.create(tp, kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.create_log(tp, kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 1, sim.clock.now())
     sim.settle()
     sim.kill()
@@ -163,7 +163,7 @@ def test_after_a_kill_one_sync_makes_all_logs_durable_and_none_of_them_is_synced
     assert not touched
 
 
-def test_what_was_found_after_a_kill_and_answered_survives_a_power_cut(sim, kit) -> None:
+def test_acknowledged_records_found_after_a_kill_survive_a_power_cut(sim, kit) -> None:
     shelf = kit.Shelf(sim)
     shelf.put(kit.batch(3))
     sim.restart()
@@ -177,7 +177,7 @@ def lead_and_write(sim, kit, epoch: int = 1):
     """Logs in which a leader of an epoch has written one batch."""
     shelf = kit.Shelf(sim)
     for partition in range(MANY):
-        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
         log.lead(epoch)
         kit.append(log, kit.batch(1), epoch, sim.clock.now())
     return shelf
@@ -226,7 +226,7 @@ def test_a_flush_whose_epochs_cannot_be_written_moves_no_recovery_point(sim, kit
 
 
 @pytest.mark.parametrize("death", [Death.KILL, Death.POWER_LOSS])
-def test_epochs_that_had_not_come_to_their_files_are_found_in_the_batches(sim, kit, death) -> None:
+def test_epochs_that_were_not_written_are_found_in_the_batches(sim, kit, death) -> None:
     shelf = lead_and_write(sim, kit)
     sim.settle()
     sim.restart(death)
@@ -257,7 +257,7 @@ def test_a_stop_with_many_due_epochs_writes_them_without_a_sync_each(sim, kit, c
 def test_a_stop_makes_many_logs_durable_by_one_sync_where_the_system_has_one(sim, kit, counted, is_one_call) -> None:
     shelf = kit.Shelf(sim)
     for partition in range(MANY):
-        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 1, sim.clock.now())
     sim.settle()
     seen = counted()
@@ -275,7 +275,7 @@ def test_a_stop_makes_many_logs_durable_by_one_sync_where_the_system_has_one(sim
 def test_a_sync_of_the_directory_that_fails_leaves_no_mark_of_a_clean_stop(sim, kit) -> None:
     shelf = kit.Shelf(sim)
     for partition in range(MANY):
-        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 1, sim.clock.now())
     sim.settle()
     sim.disk.faults.arm(DiskOperation.SYNC)
@@ -295,16 +295,16 @@ def test_a_log_at_rest_has_one_descriptor(real, kit) -> None:
 
 
 @pytest.mark.slow
-def test_a_stop_and_a_start_of_many_logs_say_how_far_they_are(sim, kit, caplog) -> None:
+def test_a_stop_and_a_start_of_many_logs_log_their_progress(sim, kit, caplog) -> None:
     caplog.set_level(logging.INFO, "ottla.storage")
     shelf = kit.Shelf(sim)
     for partition in range(LOGS_PER_LINE + 1):
-        shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
     assert shelf.stop() is None
     shelf.again()
     said = [record.getMessage() for record in caplog.records]
     assert "data0: stopping, 2000 of 2001 logs are written" in said
-    assert "data0: 2001 of 2001 logs are loaded, recovery has read 0 bytes" in said
+    assert "data0: loaded 2001 of 2001 logs, recovery has read 0 bytes" in said
 
 
 def test_after_a_kill_the_file_names_no_epoch_of_records_that_were_cut_off(sim, kit) -> None:

@@ -1,4 +1,4 @@
-"""A deep check of directories, what it finds, and what repair makes of them."""
+"""The deep check of directories, its findings, and their repair."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(*arguments: object):
 
 
 @pytest.mark.parametrize("archive", GOLDEN, ids=lambda path: path.name)
-def test_what_kafka_wrote_is_whole(archive, tmp_path) -> None:
+def test_directories_of_kafka_have_no_findings(archive, tmp_path) -> None:
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path, filter="data")
     report = check(tmp_path)
@@ -67,7 +67,7 @@ def test_what_kafka_wrote_is_whole(archive, tmp_path) -> None:
         assert report.batches > 0
 
 
-def test_a_directory_that_was_stopped_in_order_is_whole(directory) -> None:
+def test_a_cleanly_stopped_directory_has_no_findings(directory) -> None:
     report = check(directory)
     assert report.findings == []
     assert (report.logs, report.segments, report.batches) == (1, 2, 10)
@@ -84,7 +84,7 @@ def flip(path: Path, at: int) -> None:
 
 
 DAMAGES = {
-    # what happens to the directory: what is found in which file, and whether repair puts it right
+    # damage to the directory: what is found in which file, and whether repair corrects it
     "a flip in the last batch": (lambda d: flip(d / f"{SECOND}.log", -3), "torn tail", f"{SECOND}.log", True),
     "half a batch": (
         lambda d: (d / f"{SECOND}.log").write_bytes((d / f"{SECOND}.log").read_bytes()[:-20]),
@@ -92,7 +92,7 @@ DAMAGES = {
         f"{SECOND}.log",
         True,
     ),
-    "a flip in the midst": (lambda d: flip(d / f"{FIRST}.log", 300), "damaged batch", f"{FIRST}.log", False),
+    "a flip in the middle": (lambda d: flip(d / f"{FIRST}.log", 300), "damaged batch", f"{FIRST}.log", False),
     "the first segment gone": (lambda d: (d / f"{FIRST}.log").unlink(), "orphan", f"{FIRST}.index", True),
     "zeros in an index": (
         lambda d: (d / f"{FIRST}.timeindex").write_bytes(bytes(24)),
@@ -212,7 +212,7 @@ def test_a_directory_in_use_is_not_repaired(directory) -> None:
         lock.release()
 
 
-def test_a_directory_that_is_not_there(tmp_path) -> None:
+def test_a_missing_directory_is_an_error(tmp_path) -> None:
     result = run("verify", tmp_path / "nowhere")
     assert result.exit_code == 2
     assert "No such file" in result.output

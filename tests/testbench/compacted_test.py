@@ -104,7 +104,7 @@ def test_what_nobody_wrote_is_found(log: Log) -> None:
     other = Log()
     other.put("data", {"a": "9"})
     content = other.state.batches[0].data + b"".join(batch.data for batch in log.state.batches[1:])
-    assert "nobody wrote" in compacted.unlike(content, 0, 3, log.state, 0)
+    assert "no producer wrote" in compacted.unlike(content, 0, 3, log.state, 0)
 
 
 def test_a_key_has_one_record_below_what_is_clean(log: Log) -> None:

@@ -73,7 +73,7 @@ def test_listing_by_pattern(hand: Hand) -> None:
     assert names("") == names(None) == ["orders-1", "orders-2", "payments-1", X]
 
 
-def test_patterns_that_are_none_or_cost_too_much(hand: Hand) -> None:
+def test_patterns_that_are_malformed_or_cost_too_much(hand: Hand) -> None:
     for pattern in ("(", "a{2,1}", "x" * 32_767, r"\1", "((a{99}){99}){99}"):
         answer = hand.list(2, transactional_id_pattern=pattern)
         assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION, pattern

@@ -1,4 +1,4 @@
-"""A transaction machine over a journal in memory: commits, refusals, failovers and time are played by hand.
+"""A transaction state machine over a journal in memory. The test plays commits, refusals, failovers and time.
 
 Zone: real.
 """
@@ -33,7 +33,7 @@ MS = 1_000_000
 
 
 class Ticket(list):
-    """Keeps its answer; answered twice is an error."""
+    """Keeps its answer; a second answer is an error."""
 
     def __call__(self, value: object) -> None:
         assert not self, f"answered twice: {self[0]}, {value}"
@@ -46,7 +46,7 @@ class Ticket(list):
 
 
 class Bench:
-    """One partition of `__transaction_state`; the runtime's one rule, without logs and brokers."""
+    """One partition of `__transaction_state`: the one rule of the runtime, without logs and brokers."""
 
     def __init__(self, policy: Policy | None = None, first_id: int = 1000) -> None:
         self.policy = policy or Policy()
@@ -64,7 +64,7 @@ class Bench:
         self._later: deque[Callable[[], None]] = deque()
         self.lead()
 
-    # -- the outside of the machine ------------------------------------------------------------------------------------
+    # -- effects -------------------------------------------------------------------------------------------------------
 
     def take_id(self, command: InitProducerId | EndTransaction) -> None:
         if self.ids_gone:
@@ -122,7 +122,7 @@ class Bench:
         return True
 
     def settle(self) -> None:
-        """Commit what may be, perform what waited for it, and whatever follows from that."""
+        """Commit all records, perform the effects that waited for them, and all that follows."""
         while True:
             if not self.held:
                 self.high_watermark = len(self.records)
@@ -141,13 +141,13 @@ class Bench:
         return self._carry_out(self.machine.on_time(self.now))
 
     def lose_patience(self) -> None:
-        """What waits for a commit has waited too long."""
+        """Effects that wait for a commit time out."""
         while self._parked:
             for effect in self._parked.popleft()[1]:
                 effect.drop(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         self.settle()
 
-    # -- what is asked -------------------------------------------------------------------------------------------------
+    # -- commands ------------------------------------------------------------------------------------------------------
 
     def ask(self, command: TransactionCommand) -> Ticket:
         self._submit(command)
@@ -171,7 +171,7 @@ class Bench:
         return self.ask(MarkersWritten(name, identity, partitions, Ticket()))
 
     def write_all(self) -> None:
-        """Every marker that was sent is written."""
+        """All markers that were sent are written."""
         while self.sent:
             markers = self.sent.pop(0)
             self.written(markers.transactional_id, markers.identity, *markers.partitions)
@@ -187,7 +187,7 @@ class Bench:
         self.settle()
 
     def age(self, name: str, epoch: int) -> None:
-        """As if the producer had been through many transactions."""
+        """Set the epoch of a producer, as after many transactions."""
         self._carry_out(Decision(records=(Entry(name, self.state(name)._replace(epoch=epoch)),)))
         self.settle()
 

@@ -33,13 +33,13 @@ class Three:
         self.until(lambda: self.hand.init().error_code)
 
     def at(self, topic: str, index: int = 0, other_than: int = 0) -> Member:
-        """The leader, whom the producer turns to."""
+        """The leader of a partition, to which the producer sends its requests."""
         member = self.cluster.leader(topic, index, other_than)
         self.hand.node = member
         return member
 
     def until(self, code: Callable[[], int]) -> None:
-        """Ask again until there is no error that passes."""
+        """Repeat a request until it has no retriable error."""
         passing = (
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -93,7 +93,7 @@ def test_the_next_coordinator_writes_the_markers(commit: bool) -> None:
     assert three.hand.offset(stable=True) == (5 if commit else -1, 0)
 
 
-def test_an_open_transaction_outlives_its_coordinator() -> None:
+def test_an_open_transaction_survives_its_coordinator() -> None:
     three = Three()
     three.write()
     first = three.at(STATE)

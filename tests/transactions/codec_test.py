@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`: Kafka's read and written to the byte, ours read by Kafka's declarations."""
+"""Records of `__transaction_state`: Kafka's are read and written byte by byte, ours are read with Kafka's schemas."""
 
 from __future__ import annotations
 
@@ -82,17 +82,17 @@ def test_ours_there_and_back(name: str, txn: Transaction) -> None:
     )
 
 
-def test_what_is_forgotten() -> None:
+def test_a_removed_id_is_a_tombstone() -> None:
     key, value = CODEC.encode(Entry("a", None))
     assert value is None
     assert CODEC.decode(key, value) == Entry("a", None)
 
 
-def test_kinds_that_are_not_known_are_passed_over() -> None:
+def test_unknown_record_types_are_skipped() -> None:
     assert CODEC.decode(struct.pack(">h", 9) + b"\0\1a", b"\0\0") is None
 
 
-def test_damage_is_named() -> None:
+def test_the_error_names_the_damage() -> None:
     key, value = CODEC.encode(Entry("a", Transaction(1, 0, 1, TransactionStatus.COMPLETE_ABORT)))
     for broken in (value[:5], b"\0\7" + value[2:], b"", value.replace(b"\0\0\0\1\5", b"\0\0\0\1\x09")):
         with pytest.raises(CorruptRecord):

@@ -1,4 +1,4 @@
-"""Who coordinates a transactional id: finding it, and what is said by those who do not, not yet, or just now not."""
+"""The coordinator of a transactional id: finding it, and the errors of brokers that are not or not yet it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_kafkas_number_of_partitions() -> None:
     assert len(hand.node.broker.cluster.image.topics["__transaction_state"].partitions) == 50
 
 
-# -- who is in charge --------------------------------------------------------------------------------------------------
+# -- not the coordinator -----------------------------------------------------------------------------------------------
 
 
 def test_a_broker_that_coordinates_nothing() -> None:
@@ -74,12 +74,12 @@ def test_a_coordinator_that_is_loading(hand: Hand) -> None:
     assert (listed.error_code, list(listed.transaction_states)) == (loading, [])
 
 
-def test_a_coordinator_whose_log_takes_nothing(hand: Hand) -> None:
+def test_a_coordinator_whose_log_refuses_appends(hand: Hand) -> None:
     topic = "__transaction_state"
     config = hand.node.broker.cluster.topic_config(topic)
     for index in range(4):
         partition = hand.node.broker.hosted.find(topic, index)
-        partition.replicas = (1, 2)  # and one of them is in sync
+        partition.replicas = (1, 2)  # of which one is in sync
         partition.configure(config.with_overrides({"min.insync.replicas": "2"}))
     away = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert hand.init().error_code == away

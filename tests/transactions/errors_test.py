@@ -1,6 +1,6 @@
-"""Every error that groups and transactions may answer with has a test that provokes it; the table says which.
+"""Every error that groups and transactions may answer with has a test that provokes it; the table names it.
 
-Zone: real. A row is checked: the test is there, and speaks of the error.
+Zone: real. Each row is checked: the test exists, and its text contains the error.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ PRODUCE = "replication/produce_test.py"
 VERIFICATION = "replication/verification_test.py"
 MARKERS = "replication/marker_requests_test.py"
 REPLICATED = "groups/replicated_test.py"
-BY_CLIENTS = f"{MARKERS}::test_clients_end_only_what_is_open_and_only_as_its_coordinator_would"
+BY_CLIENTS = f"{MARKERS}::test_clients_may_only_abort_open_transactions"
 
 COORDINATOR = {
-    # Whoever is asked about a transactional id that is not, not yet, or just now not in its charge.
+    # A broker that is not the coordinator, is loading, or cannot append to its log.
     "NOT_COORDINATOR": f"{COORDINATORS}::test_a_broker_that_coordinates_nothing",
     "COORDINATOR_LOAD_IN_PROGRESS": f"{COORDINATORS}::test_a_coordinator_that_is_loading",
-    "COORDINATOR_NOT_AVAILABLE": f"{COORDINATORS}::test_a_coordinator_whose_log_takes_nothing",
+    "COORDINATOR_NOT_AVAILABLE": f"{COORDINATORS}::test_a_coordinator_whose_log_refuses_appends",
 }
 ADDING = COORDINATOR | {
-    "CONCURRENT_TRANSACTIONS": f"{REQUESTS}::test_what_comes_while_a_transaction_ends",
+    "CONCURRENT_TRANSACTIONS": f"{REQUESTS}::test_requests_while_a_transaction_ends",
     "PRODUCER_FENCED": f"{REQUESTS}::test_producers_that_may_not_add",
     "INVALID_PRODUCER_EPOCH": f"{REQUESTS}::test_producers_that_may_not_add",
     "INVALID_PRODUCER_ID_MAPPING": f"{REQUESTS}::test_producers_that_may_not_add",
 }
 GROUP_COORDINATOR = {
-    "NOT_COORDINATOR": f"{GROUPS}::test_nobody_coordinates_before_the_topic_is_there",
-    "COORDINATOR_LOAD_IN_PROGRESS": f"{REPLICATED}::test_groups_that_are_being_loaded_are_announced",
-    "COORDINATOR_NOT_AVAILABLE": f"{REPLICATED}::test_a_commit_that_no_replica_takes_is_given_up",
-    "INVALID_GROUP_ID": f"{GROUPS}::test_groups_need_no_name_only_where_kafka_says_so",
+    "NOT_COORDINATOR": f"{GROUPS}::test_no_broker_coordinates_before_the_topic_exists",
+    "COORDINATOR_LOAD_IN_PROGRESS": f"{REPLICATED}::test_a_loading_shard_answers_coordinator_load_in_progress",
+    "COORDINATOR_NOT_AVAILABLE": f"{REPLICATED}::test_a_commit_that_no_replica_fetches_times_out",
+    "INVALID_GROUP_ID": f"{GROUPS}::test_an_empty_group_id_is_accepted_only_where_kafka_accepts_it",
 }
 PROVOKED: dict[str, dict[str, str]] = {
     "InitProducerId": COORDINATOR | {
         "CONCURRENT_TRANSACTIONS": f"{REQUESTS}::test_an_open_transaction_is_aborted_first",
-        "INVALID_TRANSACTION_TIMEOUT": f"{REQUESTS}::test_a_timeout_that_is_none",
+        "INVALID_TRANSACTION_TIMEOUT": f"{REQUESTS}::test_invalid_timeouts",
         "PRODUCER_FENCED": f"{REQUESTS}::test_a_producer_that_was_replaced",
     },
     "AddPartitionsToTxn": ADDING | {
-        "OPERATION_NOT_ATTEMPTED": f"{REQUESTS}::test_one_wrong_partition_and_nothing_is_done",
-        "UNKNOWN_TOPIC_OR_PARTITION": f"{REQUESTS}::test_one_wrong_partition_and_nothing_is_done",
+        "OPERATION_NOT_ATTEMPTED": f"{REQUESTS}::test_one_wrong_partition_adds_none",
+        "UNKNOWN_TOPIC_OR_PARTITION": f"{REQUESTS}::test_one_wrong_partition_adds_none",
         "TRANSACTION_ABORTABLE": f"{REQUESTS}::test_brokers_ask_for_several_transactions",
-        "CLUSTER_AUTHORIZATION_FAILED": f"{REQUESTS}::test_clients_do_not_speak_as_brokers",
+        "CLUSTER_AUTHORIZATION_FAILED": f"{REQUESTS}::test_clients_cannot_send_the_requests_of_brokers",
     },
     "AddOffsetsToTxn": ADDING | {
         "PRODUCER_FENCED": f"{REQUESTS}::test_adding_offsets_in_every_version",
@@ -68,7 +68,7 @@ PROVOKED: dict[str, dict[str, str]] = {
     },
     "EndTxn": COORDINATOR | {
         "INVALID_TXN_STATE": f"{REQUESTS}::test_nothing_to_end",
-        "CONCURRENT_TRANSACTIONS": f"{REQUESTS}::test_what_comes_while_a_transaction_ends",
+        "CONCURRENT_TRANSACTIONS": f"{REQUESTS}::test_requests_while_a_transaction_ends",
         "PRODUCER_FENCED": f"{REQUESTS}::test_ending_in_every_version",
         "INVALID_PRODUCER_EPOCH": f"{REQUESTS}::test_ending_in_every_version",
         "INVALID_PRODUCER_ID_MAPPING": f"{REQUESTS}::test_ending_in_every_version",
@@ -77,13 +77,13 @@ PROVOKED: dict[str, dict[str, str]] = {
         "INVALID_GROUP_ID": f"{REQUESTS}::test_offsets_that_are_refused",
         "INVALID_PRODUCER_EPOCH": f"{REQUESTS}::test_an_epoch_that_is_over_commits_no_offsets",
         "INVALID_PRODUCER_ID_MAPPING": f"{REQUESTS}::test_offsets_that_are_refused",
-        "INVALID_TXN_STATE": f"{PARTITIONS}::test_offsets_of_a_group_that_did_not_join_are_not_taken",
-        "TRANSACTION_ABORTABLE": f"{PARTITIONS}::test_offsets_of_a_group_that_did_not_join_are_not_taken",
+        "INVALID_TXN_STATE": f"{PARTITIONS}::test_offsets_of_a_group_that_was_not_added_are_refused",
+        "TRANSACTION_ABORTABLE": f"{PARTITIONS}::test_offsets_of_a_group_that_was_not_added_are_refused",
         "COORDINATOR_LOAD_IN_PROGRESS": f"{PARTITIONS}::test_offsets_while_the_last_transaction_ends_are_tried_again",
         "UNKNOWN_MEMBER_ID": f"{REQUESTS}::test_members_that_lost_their_partitions_commit_nothing",
         "ILLEGAL_GENERATION": f"{REQUESTS}::test_members_that_lost_their_partitions_commit_nothing",
         "FENCED_INSTANCE_ID": f"{REQUESTS}::test_members_that_lost_their_partitions_commit_nothing",
-        "GROUP_ID_NOT_FOUND": f"{REQUESTS}::test_a_member_of_a_group_that_there_is_not",
+        "GROUP_ID_NOT_FOUND": f"{REQUESTS}::test_a_member_of_an_unknown_group",
         "OFFSET_METADATA_TOO_LARGE": f"{REQUESTS}::test_offsets_that_are_refused",
         "UNKNOWN_TOPIC_OR_PARTITION": f"{REQUESTS}::test_offsets_that_are_refused",
         "UNKNOWN_TOPIC_ID": f"{REQUESTS}::test_committing_offsets_by_topic_id",
@@ -92,11 +92,11 @@ PROVOKED: dict[str, dict[str, str]] = {
         "DUPLICATE_SEQUENCE_NUMBER": f"{PRODUCE}::test_a_gap_an_old_epoch_and_a_long_gone_batch_have_their_errors",
         "OUT_OF_ORDER_SEQUENCE_NUMBER": f"{PRODUCE}::test_a_gap_an_old_epoch_and_a_long_gone_batch_have_their_errors",
         "INVALID_PRODUCER_EPOCH": f"{PRODUCE}::test_a_gap_an_old_epoch_and_a_long_gone_batch_have_their_errors",
-        "INVALID_RECORD": f"{PRODUCE}::test_what_cannot_be_appended_has_its_error_and_its_reason",
-        "INVALID_TOPIC_EXCEPTION": f"{PRODUCE}::test_nobody_writes_to_an_internal_topic",
-        "TRANSACTION_ABORTABLE": f"{VERIFICATION}::test_what_the_coordinator_says_is_told_as_producers_know_it",
-        "INVALID_TXN_STATE": f"{VERIFICATION}::test_what_the_coordinator_says_is_told_as_producers_know_it",
-        "INVALID_PRODUCER_ID_MAPPING": f"{VERIFICATION}::test_what_the_coordinator_says_is_told_as_producers_know_it",
+        "INVALID_RECORD": f"{PRODUCE}::test_batches_that_cannot_be_appended_get_an_error_and_a_text",
+        "INVALID_TOPIC_EXCEPTION": f"{PRODUCE}::test_clients_may_not_write_to_an_internal_topic",
+        "TRANSACTION_ABORTABLE": f"{VERIFICATION}::test_the_coordinators_code_is_mapped_for_the_produce_version",
+        "INVALID_TXN_STATE": f"{VERIFICATION}::test_the_coordinators_code_is_mapped_for_the_produce_version",
+        "INVALID_PRODUCER_ID_MAPPING": f"{VERIFICATION}::test_the_coordinators_code_is_mapped_for_the_produce_version",
         "CONCURRENT_TRANSACTIONS": f"{VERIFICATION}::test_a_transaction_that_is_about_to_be_complete_is_given_a_moment",
     },
     "WriteTxnMarkers": {
@@ -110,29 +110,29 @@ PROVOKED: dict[str, dict[str, str]] = {
     "DescribeTransactions": COORDINATOR | {"TRANSACTIONAL_ID_NOT_FOUND": f"{ADMIN}::test_describing"},
     "ListTransactions": {
         "COORDINATOR_LOAD_IN_PROGRESS": f"{COORDINATORS}::test_a_coordinator_that_is_loading",
-        "INVALID_REGULAR_EXPRESSION": f"{ADMIN}::test_patterns_that_are_none_or_cost_too_much",
+        "INVALID_REGULAR_EXPRESSION": f"{ADMIN}::test_patterns_that_are_malformed_or_cost_too_much",
     },
     "JoinGroup": GROUP_COORDINATOR | {
         "INVALID_SESSION_TIMEOUT": "groups/sizes_test.py::test_session_timeouts_of_every_size",
-        "INCONSISTENT_GROUP_PROTOCOL": f"{MEMBERS}::test_a_join_that_does_not_fit_the_group",
-        "UNKNOWN_MEMBER_ID": f"{MEMBERS}::test_a_join_that_does_not_fit_the_group",
+        "INCONSISTENT_GROUP_PROTOCOL": f"{MEMBERS}::test_joins_that_the_group_refuses",
+        "UNKNOWN_MEMBER_ID": f"{MEMBERS}::test_joins_that_the_group_refuses",
         "MEMBER_ID_REQUIRED": f"{GROUPS}::test_join_in_every_version",
-        "GROUP_MAX_SIZE_REACHED": f"{GROUPS}::test_limits_are_those_in_force",
-        "FENCED_INSTANCE_ID": f"{STATIC}::test_the_predecessor_that_waits_is_fenced",
-        "REBALANCE_IN_PROGRESS": f"{MEMBERS}::test_a_second_request_of_a_member_gives_up_the_first",
+        "GROUP_MAX_SIZE_REACHED": f"{GROUPS}::test_limits_are_those_of_the_config",
+        "FENCED_INSTANCE_ID": f"{STATIC}::test_the_waiting_request_of_a_replaced_static_member_is_fenced",
+        "REBALANCE_IN_PROGRESS": f"{MEMBERS}::test_a_second_request_of_a_member_refuses_the_first",
     },
     "SyncGroup": {
-        "UNKNOWN_MEMBER_ID": f"{MEMBERS}::test_a_sync_that_does_not_fit",
-        "ILLEGAL_GENERATION": f"{MEMBERS}::test_a_sync_that_does_not_fit",
-        "INCONSISTENT_GROUP_PROTOCOL": f"{MEMBERS}::test_a_sync_that_does_not_fit",
-        "REBALANCE_IN_PROGRESS": f"{MEMBERS}::test_members_that_wait_for_an_assignment_hear_of_the_next_rebalance",
-        "UNKNOWN_SERVER_ERROR": f"{GROUPS}::test_an_assignment_that_is_no_batch",
+        "UNKNOWN_MEMBER_ID": f"{MEMBERS}::test_syncs_that_the_group_refuses",
+        "ILLEGAL_GENERATION": f"{MEMBERS}::test_syncs_that_the_group_refuses",
+        "INCONSISTENT_GROUP_PROTOCOL": f"{MEMBERS}::test_syncs_that_the_group_refuses",
+        "REBALANCE_IN_PROGRESS": f"{MEMBERS}::test_a_new_rebalance_refuses_waiting_syncs",
+        "UNKNOWN_SERVER_ERROR": f"{GROUPS}::test_an_assignment_too_large_for_a_batch",
     },
     "Heartbeat": {
-        "NOT_COORDINATOR": f"{GROUPS}::test_nobody_coordinates_before_the_topic_is_there",
-        "INVALID_GROUP_ID": f"{MEMBERS}::test_heartbeats_that_do_not_fit",
-        "UNKNOWN_MEMBER_ID": f"{MEMBERS}::test_heartbeats_that_do_not_fit",
-        "ILLEGAL_GENERATION": f"{MEMBERS}::test_heartbeats_that_do_not_fit",
+        "NOT_COORDINATOR": f"{GROUPS}::test_no_broker_coordinates_before_the_topic_exists",
+        "INVALID_GROUP_ID": f"{MEMBERS}::test_heartbeats_that_the_group_refuses",
+        "UNKNOWN_MEMBER_ID": f"{MEMBERS}::test_heartbeats_that_the_group_refuses",
+        "ILLEGAL_GENERATION": f"{MEMBERS}::test_heartbeats_that_the_group_refuses",
         "REBALANCE_IN_PROGRESS": f"{GROUPS}::test_a_waiting_join_holds_up_its_own_connection_only",
         "FENCED_INSTANCE_ID": f"{STATIC}::test_a_static_member_that_restarts_keeps_its_assignment_without_a_rebalance",
     },
@@ -142,38 +142,38 @@ PROVOKED: dict[str, dict[str, str]] = {
     },
     "OffsetCommit": {
         "UNKNOWN_MEMBER_ID": f"{OFFSETS}::test_a_group_with_members_takes_commits_of_members_only",
-        "ILLEGAL_GENERATION": f"{GROUPS}::test_a_group_that_there_is_not_is_said_to_who_knows_that_error",
-        "GROUP_ID_NOT_FOUND": f"{GROUPS}::test_a_group_that_there_is_not_is_said_to_who_knows_that_error",
+        "ILLEGAL_GENERATION": f"{GROUPS}::test_an_unknown_group_is_an_error_that_the_version_knows",
+        "GROUP_ID_NOT_FOUND": f"{GROUPS}::test_an_unknown_group_is_an_error_that_the_version_knows",
         "REBALANCE_IN_PROGRESS": f"{OFFSETS}::test_during_a_rebalance_the_old_generation_may_finish_its_work",
-        "OFFSET_METADATA_TOO_LARGE": f"{GROUPS}::test_commits_for_what_is_not_there",
-        "INVALID_COMMIT_OFFSET_SIZE": f"{GROUPS}::test_a_commit_that_is_no_batch",
-        "UNKNOWN_TOPIC_OR_PARTITION": f"{GROUPS}::test_commits_for_what_is_not_there",
-        "UNKNOWN_TOPIC_ID": f"{GROUPS}::test_topics_that_are_named_by_id",
+        "OFFSET_METADATA_TOO_LARGE": f"{GROUPS}::test_commits_for_partitions_that_do_not_exist",
+        "INVALID_COMMIT_OFFSET_SIZE": f"{GROUPS}::test_a_commit_too_large_for_a_batch",
+        "UNKNOWN_TOPIC_OR_PARTITION": f"{GROUPS}::test_commits_for_partitions_that_do_not_exist",
+        "UNKNOWN_TOPIC_ID": f"{GROUPS}::test_topics_named_by_id",
         "COORDINATOR_NOT_AVAILABLE": f"{REPLICATED}::test_too_few_replicas_refuse_a_commit_before_it_is_written",
     },
     "OffsetFetch": {
-        "NOT_COORDINATOR": f"{GROUPS}::test_nobody_coordinates_before_the_topic_is_there",
+        "NOT_COORDINATOR": f"{GROUPS}::test_no_broker_coordinates_before_the_topic_exists",
         "UNSTABLE_OFFSET_COMMIT": f"{REQUESTS}::test_offsets_stay_unstable_until_the_marker_is_there",
-        "UNKNOWN_TOPIC_ID": f"{GROUPS}::test_topics_that_are_named_by_id",
+        "UNKNOWN_TOPIC_ID": f"{GROUPS}::test_topics_named_by_id",
     },
     "OffsetDelete": {
-        "GROUP_ID_NOT_FOUND": "groups/sizes_test.py::test_what_is_refused_leaves_nothing_behind",
-        "GROUP_SUBSCRIBED_TO_TOPIC": f"{OFFSETS}::test_positions_that_members_consume_cannot",
-        "NON_EMPTY_GROUP": f"{OFFSETS}::test_nobody_knows_what_members_of_other_kinds_need",
+        "GROUP_ID_NOT_FOUND": "groups/sizes_test.py::test_refused_requests_leave_no_state",
+        "GROUP_SUBSCRIBED_TO_TOPIC": f"{OFFSETS}::test_offsets_that_members_consume_cannot_be_dropped",
+        "NON_EMPTY_GROUP": f"{OFFSETS}::test_offsets_of_other_protocol_types_cannot_be_dropped",
         "UNKNOWN_TOPIC_OR_PARTITION": f"{GROUPS}::test_deleting_offsets",
     },
     "DeleteGroups": {
         "NON_EMPTY_GROUP": f"{FAILOVER}::test_a_deleted_group_stays_deleted",
-        "GROUP_ID_NOT_FOUND": "groups/sizes_test.py::test_what_is_refused_leaves_nothing_behind",
+        "GROUP_ID_NOT_FOUND": "groups/sizes_test.py::test_refused_requests_leave_no_state",
     },
 }  # fmt: skip
 NOT_PROVOKED = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "there is no authorizer yet",
     "GROUP_AUTHORIZATION_FAILED": "there is no authorizer yet",
     "TOPIC_AUTHORIZATION_FAILED": "there is no authorizer yet",
-    "UNKNOWN_PRODUCER_ID": "as in Apache Kafka today: a producer that nobody knows any more may begin anywhere",
+    "UNKNOWN_PRODUCER_ID": "as in Apache Kafka today: a producer without state in the log may begin at any sequence",
 }
-"""What no broker of ours answers, and why."""
+"""Errors that no broker of ours answers, and why."""
 NOT_BY = {
     (
         "AddPartitionsToTxn",
@@ -181,7 +181,7 @@ NOT_BY = {
     ): "a transaction that ends is CONCURRENT_TRANSACTIONS, one that has ended begins",
     ("AddOffsetsToTxn", "INVALID_TXN_STATE"): "as AddPartitionsToTxn",
 }
-"""What single requests are not answered with, and why."""
+"""Errors that single requests are not answered with, and why."""
 _ADDED = (
     "NOT_COORDINATOR COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE CONCURRENT_TRANSACTIONS PRODUCER_FENCED "
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED INVALID_PRODUCER_ID_MAPPING INVALID_PRODUCER_EPOCH INVALID_TXN_STATE"
@@ -198,7 +198,7 @@ KAFKAS = {
     "TRANSACTION_ABORTABLE INVALID_RECORD",
     "WriteTxnMarkers": "CLUSTER_AUTHORIZATION_FAILED TRANSACTION_COORDINATOR_FENCED",
 }
-"""What clients are told to expect of each request of a transaction."""
+"""The errors that Kafka's documentation lists for each request of a transaction."""
 ROWS = [(api, error, test) for api, rows in PROVOKED.items() for error, test in rows.items()]
 
 
@@ -224,7 +224,7 @@ def test_every_error_has_a_test_that_provokes_it(api: str, error: str, test: str
     assert error in functions(file)[name], f"{test} does not speak of {error}"
 
 
-def test_what_is_never_answered_is_said_nowhere() -> None:
+def test_errors_that_no_broker_answers_are_not_in_the_source() -> None:
     answered = {error for _, error, _ in ROWS}
     assert not answered & set(NOT_PROVOKED)
     source = TESTS.parent / "src" / "ottla"
@@ -234,7 +234,7 @@ def test_what_is_never_answered_is_said_nowhere() -> None:
                 assert f"ErrorCode.{error}" not in path.read_text(), f"{path.name} answers {error}: it needs a test"
 
 
-def test_what_clients_expect_is_provoked_or_explained() -> None:
+def test_errors_that_clients_expect_are_provoked_or_explained() -> None:
     missing = [
         (api, error)
         for api, errors in KAFKAS.items()

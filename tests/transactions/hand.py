@@ -38,13 +38,13 @@ G = "g"
 
 
 class Markers:
-    """Markers on their way from a broker, where brokers ask each other; to itself as to the others, to be seen here."""
+    """The requests with markers that a broker sends, also those to itself, so that tests see them."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.asked: list[WriteTxnMarkersRequest.WritableTxnMarker] = []
         self.held = False
-        """Whether markers are lost on their way."""
+        """Whether markers are lost."""
         self._network: HandNetwork = node.network
         self._call = node.network.call
         node.network.call = self.call  # type: ignore[method-assign]
@@ -53,7 +53,7 @@ class Markers:
         node.broker._coordinators.transactions.here = None
 
     def leave_out(self) -> None:
-        """No messages of a broker to itself, as it is outside of tests."""
+        """No requests of a broker to itself, as outside of tests."""
         self.node.broker._coordinators.transactions.here = self._here
 
     def call(self, target: int, frame: bytes, deadline_ns: int, done: Any, lane: str = "") -> None:
@@ -84,13 +84,13 @@ class Hand:
         return self.node.ask(request, version)
 
     def restart(self) -> None:
-        """The broker dies and comes back."""
+        """The broker dies and restarts."""
         self.node.restart_without_waiting()
         self.marks = Markers(self.node)
         self.node.pass_ms(3000)
         assert self.node.broker.ready
 
-    # -- a producer --------------------------------------------------------------------------------------------------
+    # -- a producer ----------------------------------------------------------------------------------------------------
 
     def find(self, name: str = X, kind: int = 1) -> Any:
         return self.ask(FindCoordinatorRequest(coordinator_keys=[name], key_type=kind), 4).coordinators[0]
@@ -157,10 +157,10 @@ class Hand:
             self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
         return answer
 
-    # -- others ------------------------------------------------------------------------------------------------------
+    # -- others --------------------------------------------------------------------------------------------------------
 
     def offset(self, stable: bool = False, place: tuple[str, int] = ("t", 0)) -> tuple[int, int]:
-        """What the group has committed, and the code."""
+        """The committed offset of the group, and the error code."""
         topic = OffsetFetchRequest.OffsetFetchRequestTopics(name=place[0], partition_indexes=[place[1]])
         group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=G, topics=[topic])
         row = self.ask(OffsetFetchRequest(groups=[group], require_stable=stable), 8).groups[0].topics[0].partitions[0]

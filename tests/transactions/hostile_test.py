@@ -1,4 +1,4 @@
-"""Requests about transactions with bytes turned over: answered, or the connection is closed, and no shard breaks."""
+"""Requests about transactions with flipped bytes: answered or the connection is closed, and no shard is fenced."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CASES = 3000
 
 
 def requests(hand: Hand) -> list[object]:
-    """One of each kind, with something in every field; the versions that brokers send are among them."""
+    """One request of each API, with a value in every field; also the versions that brokers send."""
     topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0, 1])
     offsets = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
         topic_id=hand.node.topic_id("t"),

@@ -66,7 +66,7 @@ def test_many_partitions_of_few_topics() -> None:
 
 
 def steps_of(bench: Bench, ms: int) -> list[int]:
-    """Time passes; how many records each step has journaled."""
+    """Let time pass. Returns the number of records that each step has journaled."""
     steps: list[int] = []
     carry_out = bench._carry_out
 
@@ -98,12 +98,12 @@ def test_large_ones_time_out_one_by_one() -> None:
     assert steps_of(bench, 80_000) == [1, 1, 1]
 
 
-def test_short_transactions_do_not_ask_for_a_look_each() -> None:
+def test_short_transactions_share_a_search_for_time_outs() -> None:
     bench = Bench()
     bench.init("a")
     bench.pass_ms(60_000)
     looks = 0
-    for epoch in range(3):  # each is over before the alarm that it set off
+    for epoch in range(3):  # each ends before the alarm that it has set
         bench._submit(AddPartitions("a", ProducerIdentity(1000, epoch), (T0,), 2, Ticket()))
         looks += bench.machine.deadline() <= bench.now.mono_ns
         bench._submit(EndTransaction("a", ProducerIdentity(1000, epoch), True, 2, Ticket()))
@@ -143,7 +143,7 @@ def test_a_decision_without_partitions_that_another_broker_left_is_completed() -
     assert bench.sent == []
 
 
-def test_markers_of_before_are_not_of_now() -> None:
+def test_an_answer_to_older_markers_does_not_count_for_newer_ones() -> None:
     bench = Bench()
     bench.init("a")
     bench.add("a", WHO, T0)

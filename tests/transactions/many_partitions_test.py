@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn with hundreds of partitions, over the wire: all of them or none, some in a turn."""
+"""AddPartitionsToTxn with hundreds of partitions, over the wire: all of them or none, checked in slices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.wire.messages import AddPartitionsToTxnRequest, DescribeTransactionsR
 
 COUNT = 3 * SLICE
 GOOD = [("t", number % 2) for number in range(COUNT)]
-"""Two partitions, again and again: creating many would take long."""
+"""Two partitions, repeated: creating many would take long."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_all_are_added_at_once(hand: Hand) -> None:
 
 
 @pytest.mark.parametrize("at", [0, SLICE + 1, COUNT])
-def test_one_that_is_unknown_keeps_all_others_out(hand: Hand, at: int) -> None:
+def test_one_unknown_partition_prevents_all_others(hand: Hand, at: int) -> None:
     places = [*GOOD[:at], ("nope", 0), *GOOD[at:]]
     codes = answered(hand, asked(hand, places))
     assert [place for place, _ in codes] == places
@@ -71,13 +71,13 @@ def test_an_error_of_the_transaction_is_that_of_every_partition(hand: Hand) -> N
     assert added(hand) == 0
 
 
-def test_a_turn_looks_at_some_partitions_only(hand: Hand) -> None:
+def test_a_turn_checks_a_bounded_number_of_partitions(hand: Hand) -> None:
     handlers = hand.node.broker._dispatch.cold[AddPartitionsToTxnRequest.API_KEY].handler.__self__
     topics = handlers._topics
     seen: list[TopicPartition] = []
 
     class Noted:
-        """The topics, with a note of each partition that is looked at."""
+        """The topics; records each partition that is checked."""
 
         def refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
             seen.append(tp)

@@ -1,4 +1,4 @@
-"""Markers on their way: gathered by broker, written again until every partition has them."""
+"""The queue of markers: grouped by broker, sent again until every partition has them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T0, T1, T2, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition(
 
 
 class Leaders(dict):
-    """Who leads what; a partition that is not in it is gone."""
+    """The leaders of partitions; a partition that is missing is deleted."""
 
     def __call__(self, tp: TopicPartition) -> int | None:
         return self[tp]
@@ -27,7 +27,7 @@ def markers(name: str, producer_id: int, *partitions: TopicPartition, epoch: int
 
 
 def answer(batch: MarkerBatch, **codes: ErrorCode) -> WriteTxnMarkersResponse:
-    """NONE for all partitions but those named, as `t_1=…`."""
+    """NONE for all partitions except those named as `t_1=…`."""
     response = WriteTxnMarkersResponse()
     for marker in batch.request.markers:
         result = WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=marker.producer_id)
@@ -121,9 +121,7 @@ def test_a_refused_marker_is_written_again_wherever_its_partition_is_led_then(
     "code",
     [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION],
 )
-def test_a_partition_that_is_past_a_marker_does_not_hold_up_its_transaction(
-    queue: MarkerQueue, code: ErrorCode
-) -> None:
+def test_a_partition_with_a_later_epoch_does_not_hold_up_its_transaction(queue: MarkerQueue, code: ErrorCode) -> None:
     """KAFKA-19999: otherwise the transaction would be ending for ever."""
     mine = markers("a", 1000, T0)
     queue.add(mine)
@@ -131,7 +129,7 @@ def test_a_partition_that_is_past_a_marker_does_not_hold_up_its_transaction(
     assert queue.on_marker_response(batch, answer(batch, t_0=code), 0) == [PartitionsMarked(mine, (T0,))]
 
 
-def test_no_answer_and_half_an_answer(queue: MarkerQueue) -> None:
+def test_a_missing_response_and_an_incomplete_one(queue: MarkerQueue) -> None:
     mine = markers("a", 1000, T0, T2)
     queue.add(mine)
     (batch,), _ = queue.drain_due_markers(0)
@@ -154,7 +152,7 @@ def test_waits_grow_up_to_a_second(queue: MarkerQueue) -> None:
     assert waits == [20, 40, 80, 160, 320, 640] + [1000] * 6
 
 
-def test_nobody_leads(queue: MarkerQueue, leaders: Leaders) -> None:
+def test_a_partition_without_a_leader_is_retried(queue: MarkerQueue, leaders: Leaders) -> None:
     leaders[T0] = None
     queue.add(markers("a", 1000, T0, T1))
     (batch,), _ = queue.drain_due_markers(0)
@@ -165,7 +163,7 @@ def test_nobody_leads(queue: MarkerQueue, leaders: Leaders) -> None:
     assert (sent(batch), queue.deadline()) == ([(1000, "t", [0])], None)
 
 
-def test_a_partition_that_is_gone_needs_no_marker(queue: MarkerQueue, leaders: Leaders) -> None:
+def test_a_deleted_partition_needs_no_marker(queue: MarkerQueue, leaders: Leaders) -> None:
     del leaders[T0]
     mine = markers("a", 1000, T0, T1)
     queue.add(mine)
@@ -187,7 +185,7 @@ def test_a_broker_gets_few_requests_at_a_time(queue: MarkerQueue) -> None:
     assert len(batch.request.markers) == 3, "what has gathered goes together"
 
 
-def test_what_waits_for_a_busy_broker_is_not_looked_at_for_every_new_marker(leaders: Leaders) -> None:
+def test_markers_for_a_busy_broker_are_not_walked_for_every_new_marker(leaders: Leaders) -> None:
     asked: list[TopicPartition] = []
     queue = MarkerQueue(lambda tp: asked.append(tp) or leaders(tp))
     for number in range(IN_FLIGHT + 100):
@@ -196,7 +194,7 @@ def test_what_waits_for_a_busy_broker_is_not_looked_at_for_every_new_marker(lead
     assert len(asked) == IN_FLIGHT + 100
 
 
-def test_what_waits_for_a_busy_broker_goes_to_the_next_leader(queue: MarkerQueue, leaders: Leaders) -> None:
+def test_markers_for_a_busy_broker_move_to_the_next_leader(queue: MarkerQueue, leaders: Leaders) -> None:
     for number in range(IN_FLIGHT + 1):
         queue.add(markers(f"x{number}", 1000 + number, T0))
         queue.drain_due_markers(0)
@@ -214,7 +212,7 @@ def test_a_request_has_a_bounded_size(queue: MarkerQueue, leaders: Leaders) -> N
     assert [len(batch.request.markers) for batch in batches] == [2, 2]
 
 
-def test_what_the_machine_could_not_take_note_of_is_said_again(queue: MarkerQueue) -> None:
+def test_written_markers_that_were_not_recorded_are_reported_again(queue: MarkerQueue) -> None:
     mine = markers("a", 1000, T0)
     queue.add(mine)
     (batch,), _ = queue.drain_due_markers(0)
@@ -224,7 +222,7 @@ def test_what_the_machine_could_not_take_note_of_is_said_again(queue: MarkerQueu
     assert queue.on_marker_response(batch, answer(batch), 20 * MS) == [written]
 
 
-def test_answers_to_markers_of_before_mean_nothing(queue: MarkerQueue) -> None:
+def test_responses_to_older_markers_are_ignored(queue: MarkerQueue) -> None:
     """Of version 0 both transactions have the same producer and epoch."""
     old = markers("a", 1000, T0)
     queue.add(old)
@@ -239,7 +237,7 @@ def test_answers_to_markers_of_before_mean_nothing(queue: MarkerQueue) -> None:
     assert queue.on_marker_response(batch, answer(batch), 0) == [PartitionsMarked(new, (T0,))]
 
 
-def test_a_newer_coordinator_writes_all_again(queue: MarkerQueue) -> None:
+def test_a_newer_coordinator_epoch_writes_all_markers_again(queue: MarkerQueue) -> None:
     old = markers("a", 1000, T0)
     queue.add(old)
     queue.drain_due_markers(0)
@@ -248,7 +246,7 @@ def test_a_newer_coordinator_writes_all_again(queue: MarkerQueue) -> None:
     assert batch.request.markers[0].coordinator_epoch == 8
 
 
-def test_the_next_transaction_takes_the_place_of_the_last(queue: MarkerQueue) -> None:
+def test_markers_of_the_next_transaction_replace_those_of_the_last(queue: MarkerQueue) -> None:
     queue.add(markers("a", 1000, T0))
     queue.drain_due_markers(0)
     queue.add(markers("a", 1000, T1, epoch=2))

@@ -1,4 +1,4 @@
-"""Requests and responses of every version, and what administrators see."""
+"""Requests and responses of every version, and the views of administrators."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_init_producer_id(version: int) -> None:
     assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (known, -1, -1)
 
 
-def test_a_producer_says_who_it_was_in_whole_or_not_at_all() -> None:
+def test_half_a_producer_identity_is_refused() -> None:
     whole = InitProducerIdRequest(transactional_id="a", producer_id=3, producer_epoch=0)
     assert messages.init_command(whole, Ticket()).expected == ProducerIdentity(3, 0)
     for half in ({"producer_id": 3}, {"producer_epoch": 0}):
@@ -124,7 +124,7 @@ def test_brokers_ask_for_several_transactions_at_once(version: int) -> None:
     assert bench.state("a").version == 2
 
 
-def test_one_wrong_partition_keeps_the_others_out() -> None:
+def test_one_wrong_partition_prevents_the_others() -> None:
     wanted = messages.RequestedPartitions("a", ProducerIdentity(1000, 0), False, [T0, T1])
     assert wanted.not_attempted({T1: ErrorCode.TOPIC_AUTHORIZATION_FAILED}) == {
         T0: ErrorCode.OPERATION_NOT_ATTEMPTED,

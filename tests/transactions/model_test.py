@@ -1,7 +1,7 @@
-"""Any history of two producers, a slow network, commits, refusals and failovers, against a model that knows no rules.
+"""Any history of two producers, a slow network, commits, refusals and failovers, against a model without the rules.
 
-The model is what transactions are for: partitions that hold values until a marker says what becomes of them, and
-producers that remember what they were told. It is told nothing of the machine's states.
+The model is the purpose of transactions: partitions that hold values until a marker commits or aborts them, and
+producers that remember the answers they got. It does not see the states of the state machine.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ DEAD = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorC
 
 
 class Value(NamedTuple):
-    """What a producer wrote, and in which of its transactions."""
+    """The values that a producer wrote, and their transaction."""
 
     transaction: int
     number: int
 
 
 class Partition:
-    """Holds values; a leader as KIP-890 wants it."""
+    """A partition that holds values; its leader verifies as in KIP-890."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
@@ -66,7 +66,7 @@ class Partition:
 
 
 class Client:
-    """A producer of version 2 that repeats what it was not answered, and gives up when it is fenced."""
+    """A producer of version 2 that repeats requests without an answer, and gives up when it is fenced."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -74,7 +74,7 @@ class Client:
         self.transaction = -1
         self.values = 0
         self.commit: bool | None = None
-        """How it ends, once it has said so; None: it has not."""
+        """The end that it has requested; None: none yet."""
         self.waiting: tuple[object, Ticket] | None = None
 
     def step(self, choice: int) -> None:
@@ -97,7 +97,7 @@ class Client:
         if self.world.write(self.identity, tp, value):
             self.world.written.setdefault(self.transaction, []).append((tp, value))
         else:
-            self._forget(None)  # an error that cannot be repeated: it begins anew under the same name
+            self._forget(None)  # a fatal error: it starts again under the same transactional id
 
     def _end(self, commit: bool) -> None:
         self.commit = commit
@@ -106,7 +106,7 @@ class Client:
             self.waiting = self.world.send(EndTransaction(NAME, self.identity, commit, 2, Ticket()))
 
     def _look(self, command: object, ticket: Ticket) -> bool:
-        """Take an answer; False while there is none, or it was one to ask again."""
+        """Process an answer. Returns False while there is none, or when the request must be repeated."""
         if not ticket:
             return False
         self.waiting = None
@@ -165,7 +165,7 @@ class World:
         verdict = self.bench.ask(VerifyPartitions(NAME, identity, (tp,), Ticket()))
         return bool(verdict) and verdict[0] == {tp: ErrorCode.NONE}
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
     def play(self, what: str, number: int) -> None:
         getattr(self, f"_{what}")(number)
@@ -179,7 +179,7 @@ class World:
         self.clients[1].step(number)
 
     def _mark(self, number: int) -> None:
-        """A marker arrives, perhaps late, perhaps again; its answer arrives or is lost."""
+        """A marker arrives, possibly late or repeated; its answer arrives or is lost."""
         if self.network:
             markers = self.network[number // 6 % len(self.network)]
             tp = markers.partitions[number % len(markers.partitions)]
@@ -187,7 +187,7 @@ class World:
                 self.bench.written(markers.transactional_id, markers.identity, tp)
 
     def _again(self, number: int) -> None:
-        """A request arrives once more, much later; its answer goes to nobody."""
+        """A request arrives once more, much later; its answer is lost."""
         if self.sent:
             before = len(self.bench.records)
             command = self.sent[number % len(self.sent)]
@@ -220,7 +220,7 @@ class World:
     def _pass(self, number: int) -> None:
         self.bench.pass_ms(number * 10_000)
 
-    # -- the end -----------------------------------------------------------------------------------------------------
+    # -- the end -------------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
         self.bench.held = self.bench.refused = False
@@ -256,7 +256,7 @@ HISTORIES = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), max_
 
 @pytest.mark.slow
 def test_long_histories() -> None:
-    """Longer ones than those that can be made smaller when they fail."""
+    """Longer histories than Hypothesis could shrink."""
     told = 0
     for seed in range(150):
         draw, world = random.Random(seed), World()
@@ -266,7 +266,7 @@ def test_long_histories() -> None:
         world.heal()
         world.check()
         told += len(world.told)
-    assert told > 50, "something is committed, or aborted, and its producer has heard of it"
+    assert told > 50, "some transactions end, and their producers get the answer"
 
 
 @pytest.mark.slow
@@ -283,7 +283,7 @@ def test_transactions_are_whole(history: list[tuple[str, int]]) -> None:
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(HISTORIES)
-def test_any_prefix_of_the_records_gives_the_state_of_then(history: list[tuple[str, int]]) -> None:
+def test_any_prefix_of_the_records_loads_to_its_state(history: list[tuple[str, int]]) -> None:
     world = World()
     seen: dict[int, dict[str, Transaction]] = {0: {}}
     for what, number in history:

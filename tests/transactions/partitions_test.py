@@ -1,4 +1,4 @@
-"""Coordinator and partitions together: what readers see, what comes late, and transaction version 2."""
+"""Coordinator and partitions together: reads, late requests, and transaction version 2."""
 
 from __future__ import annotations
 
@@ -55,21 +55,21 @@ def test_aborted_records_are_named(hand: Hand) -> None:
     assert (stable_end(hand), committed(hand)) == (2, ([b"a"], [(0, 0)]))
 
 
-def test_what_was_not_added_is_not_taken(hand: Hand) -> None:
+def test_records_without_an_added_partition_are_refused(hand: Hand) -> None:
     hand.add(("t", 1))
     assert hand.produce(b"a") == ErrorCode.INVALID_TXN_STATE
     assert stable_end(hand) == 0
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, "INVALID_TXN_STATE"), (4, "TRANSACTION_ABORTABLE")])
-def test_offsets_of_a_group_that_did_not_join_are_not_taken(hand: Hand, version: int, code: str) -> None:
+def test_offsets_of_a_group_that_was_not_added_are_refused(hand: Hand, version: int, code: str) -> None:
     hand.find("g", 0)
     hand.add()
     assert hand.commit_offset(5, version) == ErrorCode[code]
     assert hand.offset(stable=True) == (-1, 0)
 
 
-def test_offsets_that_come_late_open_nothing(hand: Hand) -> None:
+def test_late_offsets_open_no_transaction(hand: Hand) -> None:
     hand.add_offsets()
     hand.commit_offset(5)
     hand.end()
@@ -95,7 +95,7 @@ def test_offsets_of_a_producer_that_was_replaced(hand: Hand) -> None:
     assert hand.commit_offset(5, producer_id=77) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_without_verification_nobody_is_asked() -> None:
+def test_without_verification_no_coordinator_is_asked() -> None:
     hand = Hand(transaction_partition_verification_enable="false").started()
     hand.find("g", 0)
     assert hand.commit_offset(5) == 0
@@ -103,7 +103,7 @@ def test_without_verification_nobody_is_asked() -> None:
 
 
 def test_transactions_of_version_2(hand: Hand) -> None:
-    """The group joins by itself, and every end gives the producer its next epoch."""
+    """The broker adds the group to the transaction, and every end gives the producer its next epoch."""
     hand.find("g", 0)
     for round_number in range(3):
         assert hand.epoch == round_number
@@ -131,8 +131,8 @@ def test_a_coordinator_on_this_broker_is_asked_without_a_message(hand: Hand) -> 
     assert ApiKey.ADD_PARTITIONS_TO_TXN not in asked
 
 
-def test_an_end_right_behind_an_end(hand: Hand) -> None:
-    """Version 2: a producer goes on while markers are on their way; the broker waits a moment for them."""
+def test_an_end_right_after_an_end(hand: Hand) -> None:
+    """Version 2: a producer continues while markers are being written; the broker waits briefly for them."""
     hand.find("g", 0)
     for offset in range(5):
         assert hand.commit_offset(offset, 5) == 0
@@ -141,7 +141,7 @@ def test_an_end_right_behind_an_end(hand: Hand) -> None:
     assert hand.offset(stable=True) == (4, 0)
 
 
-def test_records_right_behind_an_end(hand: Hand) -> None:
+def test_records_right_after_an_end(hand: Hand) -> None:
     for number in range(5):
         assert hand.produce(b"%d" % number, version=12) == 0
         assert hand.end(version=5).error_code == 0
@@ -158,8 +158,8 @@ def test_the_producer_of_a_timed_out_transaction_is_fenced_in_its_partitions(han
 
 
 @pytest.mark.parametrize("bumped", [False, True])
-def test_whatever_comes_again_after_the_end_changes_nothing(hand: Hand, bumped: bool) -> None:
-    """Each request of a transaction that is over, held up on its way (KIP-890)."""
+def test_delayed_requests_after_the_end_change_nothing(hand: Hand, bumped: bool) -> None:
+    """Each request of a complete transaction, delayed by the network (KIP-890)."""
     hand.add()
     hand.produce(b"a")
     hand.add_offsets()
@@ -176,7 +176,7 @@ def test_whatever_comes_again_after_the_end_changes_nothing(hand: Hand, bumped: 
         assert hand.add(producer_epoch=old) == {("t", 0): ErrorCode.PRODUCER_FENCED}
         assert hand.add_offsets(producer_epoch=old) == ErrorCode.PRODUCER_FENCED
     again = hand.ask(EndTxnRequest(**(hand.who | {"producer_epoch": old}), committed=True), 5 if bumped else 4)
-    assert again.error_code == 0, "said again"
+    assert again.error_code == 0, "repeated"
     hand.sequence = sequence
     say_again(hand, markers)
     assert hand.state == "CompleteCommit"

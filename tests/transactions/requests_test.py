@@ -1,4 +1,4 @@
-"""Transactions over the wire, on one broker by hand: the whole way, every version, and what is refused."""
+"""Transactions over the wire, on one simulated broker: the whole course, every version, and refused requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def hand() -> Hand:
     return Hand().started()
 
 
-# -- the whole way -----------------------------------------------------------------------------------------------------
+# -- the whole course --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -64,7 +64,7 @@ def test_a_broker_writes_its_own_markers_without_messages(hand: Hand, commit: bo
     assert hand.node.broker._coordinators.transactions.pending == 0
 
 
-def test_internal_topics_do_not_make_producers_batches_be_looked_at(hand: Hand) -> None:
+def test_internal_topics_do_not_enable_the_check_of_producers_batches(hand: Hand) -> None:
     topic = hand.node.broker.hosted.by_name["__transaction_state"]
     assert topic.partitions[0].codec_and_level[0] >= 0, "it has a compression.type of its own"
     assert not hand.node.broker.hosted.preparing
@@ -87,7 +87,7 @@ def test_offsets_stay_unstable_until_the_marker_is_there(hand: Hand) -> None:
     assert hand.add() == {("t", 0): 0}
 
 
-def test_what_comes_while_a_transaction_ends(hand: Hand) -> None:
+def test_requests_while_a_transaction_ends(hand: Hand) -> None:
     busy = ErrorCode.CONCURRENT_TRANSACTIONS
     hand.add()
     hand.marks.held = True
@@ -98,12 +98,12 @@ def test_what_comes_while_a_transaction_ends(hand: Hand) -> None:
     assert hand.end().error_code == busy
     hand.marks.held = False
     hand.node.pass_ms(2000)
-    assert hand.end().error_code == 0, "said again"
+    assert hand.end().error_code == 0, "repeated"
     assert hand.add_offsets() == 0
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_coordinator_that_comes_back_goes_on(hand: Hand, commit: bool) -> None:
+def test_a_restarted_coordinator_continues(hand: Hand, commit: bool) -> None:
     hand.add()
     hand.produce(b"a")
     hand.add_offsets()
@@ -127,7 +127,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(hand: Hand) -> None:
     assert (again.error_code, again.producer_epoch) == (0, 2), "its producer goes on (KIP-588)"
 
 
-def test_an_id_that_nobody_uses_is_forgotten() -> None:
+def test_an_unused_transactional_id_expires() -> None:
     hand = Hand(
         transactional_id_expiration_ms="1000", transaction_remove_expired_transaction_cleanup_interval_ms="500"
     ).started()
@@ -146,8 +146,8 @@ def test_a_topic_deleted_in_a_transaction_does_not_hold_its_end_up(hand: Hand) -
     assert hand.state == "CompleteCommit"
 
 
-def test_a_young_coordinator_does_not_believe_that_a_topic_is_gone(hand: Hand) -> None:
-    """Its image may lack what its predecessor's had: a marker that is not written would be missing for ever."""
+def test_a_new_coordinator_waits_before_it_treats_a_topic_as_deleted(hand: Hand) -> None:
+    """Its metadata may be older than its predecessor's: a marker that it skips would be missing for ever."""
     hand.node.create("gone")
     hand.add(("gone", 0))
     hand.marks.held = True
@@ -180,7 +180,7 @@ def test_a_producer_that_was_replaced(hand: Hand, version: int) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001, 2**31 - 1])
-def test_a_timeout_that_is_none(hand: Hand, timeout_ms: int) -> None:
+def test_invalid_timeouts(hand: Hand, timeout_ms: int) -> None:
     answer = hand.init(transaction_timeout_ms=timeout_ms)
     assert (answer.error_code, answer.producer_epoch) == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1)
 
@@ -214,7 +214,7 @@ def test_adding_in_every_version(hand: Hand, version: int) -> None:
     assert [(topic.topic, list(topic.partitions)) for topic in hand.describe()[0].topics] == [("t", [1])]
 
 
-def test_one_wrong_partition_and_nothing_is_done(hand: Hand) -> None:
+def test_one_wrong_partition_adds_none(hand: Hand) -> None:
     assert hand.add(("t", 0), ("t", 9), ("nobody", 0)) == {
         ("t", 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
         ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -264,7 +264,7 @@ def test_brokers_ask_for_several_transactions(hand: Hand, version: int) -> None:
     assert found == {("t", 1): ErrorCode.TRANSACTION_ABORTABLE}, "it was not added"
 
 
-def test_clients_do_not_speak_as_brokers(hand: Hand) -> None:
+def test_clients_cannot_send_the_requests_of_brokers(hand: Hand) -> None:
     answer = hand.ask(batched(hand, X), 4)
     assert (answer.error_code, list(answer.results_by_transaction)) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
     assert hand.state == "Empty"
@@ -302,7 +302,7 @@ def test_ending_in_every_version(hand: Hand, version: int) -> None:
     hand.node.pass_ms(50)
     assert hand.state == "CompleteCommit"
     if not bumped:
-        assert hand.end(version=version).error_code == 0, "said again"
+        assert hand.end(version=version).error_code == 0, "repeated"
         assert hand.end(False, version=version).error_code == ErrorCode.INVALID_TXN_STATE
     fenced = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
     assert hand.end(version=version, producer_epoch=9).error_code == fenced
@@ -314,7 +314,7 @@ def test_nothing_to_end(hand: Hand) -> None:
     assert hand.end(version=5).error_code == ErrorCode.INVALID_TXN_STATE
 
 
-def test_an_end_that_comes_late_ends_no_later_transaction(hand: Hand) -> None:
+def test_a_late_end_does_not_end_a_later_transaction(hand: Hand) -> None:
     """KIP-890: the epoch of the first transaction is over when the second one is open."""
     hand.add()
     late = EndTxnRequest(**hand.who, committed=False)
@@ -353,7 +353,7 @@ def test_committing_offsets_by_topic_id(hand: Hand) -> None:
     assert hand.offset() == (7, 0)
 
 
-def test_a_member_of_a_group_that_there_is_not(hand: Hand) -> None:
+def test_a_member_of_an_unknown_group(hand: Hand) -> None:
     hand.add_offsets(group_id="nobody's")
     me: dict[str, Any] = {"group_id": "nobody's", "member_id": "m", "generation_id_or_member_epoch": 1}
     assert hand.commit_offset(1, 4, **me) == ErrorCode.ILLEGAL_GENERATION
@@ -424,7 +424,7 @@ def join(hand: Hand) -> tuple[str, int]:
     return joined.member_id, joined.generation_id
 
 
-# -- what is told ------------------------------------------------------------------------------------------------------
+# -- reports -----------------------------------------------------------------------------------------------------------
 
 
 def test_metrics(hand: Hand) -> None:
@@ -444,7 +444,7 @@ def test_metrics(hand: Hand) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_clients_are_told_of_transaction_version_2(version: int) -> None:
+def test_clients_see_the_feature_transaction_version_2(version: int) -> None:
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     answer = Hand().ask(request, version)
     level = ("transaction.version", 2)

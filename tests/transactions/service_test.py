@@ -1,4 +1,4 @@
-"""The machine behind the runtime: a real log on a simulated disk, markers over a wire that is played by hand."""
+"""The state machine in its runtime: a real log on a simulated disk; the test plays the network of markers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TP = TopicPartition(TOPIC, 0)
 
 
 class Wire:
-    """Brokers that write every marker, or say what they are told to say."""
+    """Brokers that write every marker, or answer with the errors that the test sets."""
 
     def __init__(self, process: object) -> None:
         self.process = process
@@ -81,7 +81,7 @@ class Wire:
         )
 
     def shown(self) -> list[tuple[int, int, int, bool, int, list[int]]]:
-        """(node, producer, epoch, commit, coordinator epoch, partitions) of what was asked since the last time."""
+        """(node, producer, epoch, commit, coordinator epoch, partitions) of the requests since the last call."""
         rows = [
             (
                 node,
@@ -118,7 +118,7 @@ class Service(runtime.Bench):
         self.coordinator: Coordinator[TransactionMachine] = self.service.coordinator  # type: ignore[assignment]
         self.shared.on_role = self.service.on_role
 
-    # -- what is around the service ----------------------------------------------------------------------------------
+    # -- the environment -----------------------------------------------------------------------------------------------
 
     def take_producer_id(self, done: Callable[[int | Failure], None]) -> None:
         self.next_id += 1
@@ -137,7 +137,7 @@ class Service(runtime.Bench):
     def leader_of(self, tp: TopicPartition) -> int | None:
         return self.leaders[tp]
 
-    # -- clients -----------------------------------------------------------------------------------------------------
+    # -- clients -------------------------------------------------------------------------------------------------------
 
     def send(self, command: TransactionCommand) -> Ticket:
         self.turn(lambda: self.service.submit(command))  # type: ignore[arg-type]
@@ -184,7 +184,7 @@ def test_no_marker_before_the_decision_is_committed() -> None:
     service = Service((1, 2))
     service.lead()
     started = service.init()
-    assert not started, "who it is, is told when that is committed"
+    assert not started, "the identity is answered when its record is committed"
     service.replicate()
     added = service.add(0, T0)
     verified = service.send(VerifyPartitions("a", ProducerIdentity(1000, 0), (T0,), Ticket()))
@@ -199,7 +199,7 @@ def test_no_marker_before_the_decision_is_committed() -> None:
     assert service.wire.shown() == [(1, 1000, 1, True, 1, [0])]
 
 
-def test_a_commit_that_takes_long_is_marked_all_the_same() -> None:
+def test_a_slow_commit_gets_its_markers() -> None:
     service = Service((1, 2))
     service.lead()
     service.init()
@@ -228,7 +228,7 @@ def test_markers_are_written_again_until_they_are_there(service: Service, lost: 
     assert service.status() is TransactionStatus.COMPLETE_ABORT
 
 
-def test_a_partition_without_a_leader_and_one_that_is_gone(service: Service) -> None:
+def test_a_partition_without_a_leader_and_a_deleted_one(service: Service) -> None:
     service.init()
     service.add(0, T0, T1)
     service.leaders[T0] = None
@@ -253,7 +253,7 @@ def test_transactions_that_end_together_share_requests(service: Service) -> None
     assert all(service.status(f"x{number}") is TransactionStatus.COMPLETE_COMMIT for number in range(10))
 
 
-def test_partitions_of_this_broker_are_told_without_a_message(service: Service) -> None:
+def test_partitions_of_this_broker_get_markers_without_a_request(service: Service) -> None:
     written: list[tuple[TransactionEnd, TopicPartition]] = []
     answers = [[ErrorCode.NOT_LEADER_OR_FOLLOWER], [ErrorCode.NONE]]
 
@@ -272,13 +272,13 @@ def test_partitions_of_this_broker_are_told_without_a_message(service: Service) 
     assert written == [first]
     assert service.status() is TransactionStatus.PREPARE_COMMIT
     service.pass_ms(100)
-    assert written == [first, first], "it was refused, and is said again"
+    assert written == [first, first], "it was refused, and is written again"
     assert service.status() is TransactionStatus.COMPLETE_COMMIT
     assert service.service.pending == 0
 
 
 class Here:
-    """The partitions of this broker, which answer when a test wants it."""
+    """The partitions of this broker, which answer when the test decides."""
 
     def __init__(self, service: Service) -> None:
         self.calls: list[list[TopicPartition]] = []
@@ -307,14 +307,14 @@ def test_markers_of_this_broker_alone_need_no_request(service: Service, codes: S
     assert here.calls == [[T0, T1]]
     if refused:
         service.pass_ms(100)
-        assert here.calls == [[T0, T1]] * 2, "after a while both are said again"
+        assert here.calls == [[T0, T1]] * 2, "after a while both are written again"
         service.turn(lambda: here.answers[1]([ErrorCode.NONE, ErrorCode.NONE]))
         assert service.status() is TransactionStatus.COMPLETE_COMMIT
     assert service.service.pending == 0
     assert service.wire.shown() == []
 
 
-def test_a_late_answer_to_a_coordinator_that_is_none_any_more_changes_nothing(service: Service) -> None:
+def test_a_late_answer_to_a_former_coordinator_changes_nothing(service: Service) -> None:
     here = Here(service)
     service.init()
     service.add(0, T0, T1)
@@ -326,7 +326,7 @@ def test_a_late_answer_to_a_coordinator_that_is_none_any_more_changes_nothing(se
     assert service.service.pending == 0
 
 
-def test_a_loaded_coordinator_writes_few_markers_on_the_short_way(service: Service) -> None:
+def test_a_coordinator_that_loads_writes_few_markers_without_the_queue(service: Service) -> None:
     here = Here(service)
     count = FEW_ENDS + 20
     for number in range(count):
@@ -344,7 +344,7 @@ def test_a_loaded_coordinator_writes_few_markers_on_the_short_way(service: Servi
 
 
 @pytest.mark.parametrize("crash", [True, False])
-def test_the_next_coordinator_goes_on(service: Service, crash: bool) -> None:
+def test_the_next_coordinator_continues(service: Service, crash: bool) -> None:
     service.init()
     service.add(0, T0, T1)
     service.wire.silent = True
@@ -361,7 +361,7 @@ def test_the_next_coordinator_goes_on(service: Service, crash: bool) -> None:
     assert service.end(0).value == ProducerIdentity(1000, 1), "the end is still known"
 
 
-def test_a_coordinator_that_is_none_any_more_writes_no_markers(service: Service) -> None:
+def test_a_former_coordinator_writes_no_markers(service: Service) -> None:
     service.init()
     service.add(0, T0)
     service.wire.silent = True
@@ -392,15 +392,15 @@ def test_a_coordinator_that_is_about_to_be_one() -> None:
     assert service.init().value is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "others would send its clients here again"
 
 
-def test_a_journal_that_takes_nothing(service: Service) -> None:
+def test_a_journal_that_refuses_appends(service: Service) -> None:
     service.init()
-    service.partition.replicas = (1, 2)  # and one of them is in sync
+    service.partition.replicas = (1, 2)  # of which one is in sync
     service.partition.configure(TopicConfig(min_insync_replicas=2))
     assert service.add(0, T0).value is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert service.status() is TransactionStatus.EMPTY
 
 
-def test_no_producer_id_to_be_had(service: Service) -> None:
+def test_no_producer_id_is_available(service: Service) -> None:
     service.broken = Failure(Kind.TIMEOUT, "the store is away")
     ticket = service.init()
     assert ticket.value is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -431,11 +431,11 @@ def test_stopped(service: Service) -> None:
     assert service.end(0).value is ErrorCode.NOT_COORDINATOR
 
 
-def test_markers_that_cannot_be_noted_are_noted_later(service: Service) -> None:
+def test_written_markers_that_cannot_be_recorded_are_recorded_later(service: Service) -> None:
     service.init()
     service.add(0, T0)
     service.end(0)
-    service.partition.replicas = (1, 2)  # and one of them is in sync
+    service.partition.replicas = (1, 2)  # of which one is in sync
     service.partition.configure(TopicConfig(min_insync_replicas=2))
     service.pass_ms(300)
     assert service.status() is TransactionStatus.PREPARE_COMMIT

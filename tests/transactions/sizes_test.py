@@ -1,4 +1,4 @@
-"""Names, numbers and lists of every size over the wire: each request has its error, and leaves nothing behind."""
+"""Names, numbers and lists of every size over the wire: each request gets its error, and leaves no state."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def kept(hand: Hand) -> set[str]:
 
 @pytest.mark.parametrize("raw", [b"\xff\xfe\xfd\xfc", b"\xc3\x28ab", b"\xed\xa0\x80\x80"])
 @pytest.mark.parametrize(("request_", "version"), NAMED, ids=[type(each).__name__ for each, _ in NAMED])
-def test_names_that_are_no_text_are_names(hand: Hand, request_: object, version: int, raw: bytes) -> None:
+def test_names_that_are_not_utf8_are_accepted(hand: Hand, request_: object, version: int, raw: bytes) -> None:
     key = next(key for key, api in API_TABLE.items() if api.request is type(request_))
     frame = encode_request_header(key, version, 7, "hand") + encode_bytes(request_, version)
     assert frame.count(b"abcd") == 1
@@ -94,7 +94,7 @@ def test_offsets_larger_than_a_batch_go_in_parts(hand: Hand) -> None:
     assert hand.offset(stable=True)[1] == ErrorCode.UNSTABLE_OFFSET_COMMIT, "pending, as each part of it"
 
 
-def test_a_hundred_thousand_partitions_that_are_not_there(hand: Hand) -> None:
+def test_a_hundred_thousand_unknown_partitions(hand: Hand) -> None:
     topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=list(range(100_000)))
     old = {f"v3_and_below_{key}": value for key, value in hand.who.items()}
     answer = hand.ask(AddPartitionsToTxnRequest(**old, v3_and_below_topics=[topic]), 3)
@@ -125,7 +125,7 @@ def test_a_thousand_markers_of_a_client(hand: Hand) -> None:
     assert hand.end().error_code == 0
 
 
-def test_what_is_refused_leaves_nothing_behind(hand: Hand) -> None:
+def test_refused_requests_leave_no_state(hand: Hand) -> None:
     mapping = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     for at in range(200):
         name = f"nobody{at}"

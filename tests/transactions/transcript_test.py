@@ -1,16 +1,16 @@
-"""Transcripts: what is asked of the machine, line by line, and what it says.
+"""Transcripts: the commands of the state machine, line by line, and its answers.
 
 > init NAME [PRODUCER/EPOCH] [ms]      InitProducerId
 > add|add1 NAME ID/EPOCH PARTITION…    AddPartitionsToTxn of a producer of transaction version 2, or 0
 > verify NAME ID/EPOCH PARTITION…      the same, verification only
 > commit|abort|commit1|abort1 NAME ID/EPOCH
 > written NAME ID/EPOCH PARTITION…     partitions have their marker
-> show NAME | list | records           what an administrator sees; what was journaled since the last time
-> hold | release                       nothing is committed meanwhile
-> refuse | accept                      the journal takes nothing
-> lead | lose                          another leader, which has what was not committed, or has not
+> show NAME | list | records           the view of an administrator; the records since the last call
+> hold | release                       nothing is committed in between
+> refuse | accept                      the journal refuses appends in between
+> lead | lose                          another leader, which has the uncommitted records, or lacks them
 > pass MS | impatient | no-ids | ids
-> age NAME EPOCH                       the journal says that the producer is in that epoch
+> age NAME EPOCH                       the journal gets a record with that epoch of the producer
 """
 
 from __future__ import annotations

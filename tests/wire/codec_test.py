@@ -81,7 +81,7 @@ def test_mutated_bytes_decode_or_are_malformed(grammar: ModuleType, rng: random.
     except MalformedMessage:
         return
     assert end <= len(data)
-    again = encode_bytes(message, version)  # what was believed can be said again, and means the same
+    again = encode_bytes(message, version)  # what was decoded can be encoded again, to the same meaning
     assert decode(cls, version, again)[0] == message
 
 
@@ -107,7 +107,7 @@ def test_string_lengths() -> None:
             decode(FindCoordinatorRequest, 0, wrong)
 
 
-def test_compact_string_may_not_be_longer_than_an_int16_says() -> None:
+def test_compact_string_may_not_be_longer_than_an_int16_allows() -> None:
     for length, fine in ((0x7FFF, True), (0x8000, False)):
         body = uvarint(length + 1) + b"a" * length + b"\0" + b"\0"
         if fine:
@@ -293,7 +293,7 @@ def test_unknown_versions_are_not_guessed() -> None:
         decode(FetchRequest, -1, b"")
 
 
-def test_a_request_does_not_lose_what_it_must_not() -> None:
+def test_a_request_does_not_drop_fields_that_are_not_ignorable() -> None:
     """validate_only would create topics in earnest if v0 dropped it."""
     with pytest.raises(FieldNotInVersion, match=r"CreateTopicsRequest\.validate_only"):
         encode(CreateTopicsRequest(validate_only=True), 0)

@@ -132,7 +132,7 @@ def test_versions_reach_from_the_oldest_to_the_newest() -> None:
 
 @pytest.mark.kafka
 @pytest.mark.slow
-def test_what_is_left_out_is_raft_streams_and_registration() -> None:
+def test_only_raft_streams_and_registration_are_left_out() -> None:
     keys = {t["apiKey"] for t in tables(NEWEST).values() if "apiKey" in t}
     assert sorted(keys - set(API_TABLE)) == [52, 53, 54, 58, 59, 62, 63, 70, 73, 80, 81, 82, 88, 89, 93, 94]
 

@@ -92,7 +92,7 @@ def test_wrong_client_ids_and_tags(tail: bytes) -> None:
         decode_request_header(struct.pack(">hhi", ApiKey.PRODUCE, 9, 7) + tail)
 
 
-def test_client_id_with_nul_and_reused_correlation_ids_are_nobodys_business_here() -> None:
+def test_client_ids_with_nul_and_reused_correlation_ids_are_accepted() -> None:
     frame = encode_request_header(ApiKey.METADATA, 1, -1, "a\0b")
     assert decode_request_header(frame)[2:4] == (-1, "a\0b")
 

@@ -1,4 +1,4 @@
-"""A follower's Fetch by hand says and reads exactly what the compiled codec does."""
+"""The hand-written codec of a follower's Fetch agrees with the compiled codec."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_records_are_not_copied() -> None:
     assert records.obj is frame
 
 
-def test_what_is_in_a_request_beyond_the_usual_is_nothing() -> None:
+def test_a_request_has_no_fields_beyond_the_usual() -> None:
     body = encode_replica_fetch(17, LIMITS)(9, 4, 2, [(b"i" * 16, 1, 2, 3, 4, 5, 6)], [(b"o" * 16, 7)])
     request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=10 << 20, session_id=4, session_epoch=2)
     request.replica_state = FetchRequest.ReplicaState(replica_id=3, replica_epoch=9)

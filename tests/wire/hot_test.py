@@ -1,4 +1,4 @@
-"""Produce and Fetch by hand say exactly what the compiled codec says, and refuse what it refuses."""
+"""The hand-written codecs of Produce and Fetch agree with the compiled codec, and refuse the same input."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_fetch_requests_are_read_alike(grammar: ModuleType, version: int, rng: r
     assert hot.decode_fetch(version)(memoryview(data), 0) == flattened_fetch(request, version)
 
 
-def test_a_follower_says_who_it_is_in_a_tag() -> None:
+def test_a_follower_names_itself_in_a_tag() -> None:
     request = fetch_request(1, 2)
     request.replica_state = FetchRequest.ReplicaState(replica_id=5, replica_epoch=77)
     for version in range(15, 19):

@@ -112,7 +112,7 @@ def test_partitions_without_tags_are_read_many_at_a_time() -> None:
     assert [[each[1] for each in run] for run in runs] == [[], [0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_what_is_empty_counts_and_is_left_out() -> None:
+def test_empty_items_count_and_are_left_out() -> None:
     assert list(read_chunks([None, 1, None, None, 2, 3], 2)) == [[1], [], [2, 3]]
 
 

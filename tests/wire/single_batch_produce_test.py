@@ -108,7 +108,7 @@ def test_any_other_answer_is_left_to_the_compiled_codec(version):
 
 @given(versions, st.binary(max_size=120))
 @example(9, b"")
-def test_junk_is_no_answer(version, junk):
+def test_junk_is_not_a_response(version, junk):
     layout = lone(version)
     assert layout.read(memoryview(junk)) is None
     part = ProduceResponse.PartitionProduceResponse(index=3, base_offset=5)

@@ -1,4 +1,4 @@
-"""Where everything meets: the broker object, dispatch, remaining handlers.
+"""The broker: its wiring, the dispatch of requests, and handlers without another home.
 
 Zone: deterministic.
 """

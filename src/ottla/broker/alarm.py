@@ -1,6 +1,6 @@
-"""One alarm for two rooms: the purgatory's deadlines and the logs'.
+"""One alarm of the clock for two users: the purgatory and the logs.
 
-Zone: deterministic. Only which deadline is the earlier one is decided here.
+Zone: deterministic. Sets the clock's alarm to the earlier deadline of the two.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from ottla.seams import Clock, Instant
 
 
 class SharedAlarm:
-    """The clock as the purgatory sees it; the logs' next deadline is told beside it."""
+    """The clock for the purgatory, which shares its alarm with the logs."""
 
     __slots__ = ("_armed", "_clock", "_purgatory_ns", "logs_ns", "now")
 
@@ -21,23 +21,23 @@ class SharedAlarm:
         self._armed: int | None = None
 
     def alarm(self, mono_ns: int | None) -> None:
-        """The purgatory's wish."""
+        """Set the purgatory's next deadline."""
         self._purgatory_ns = mono_ns
         self._arm()
 
     def for_logs(self, mono_ns: int | None) -> None:
-        """The logs' wish."""
+        """Set the logs' next deadline."""
         self.logs_ns = mono_ns
         self._arm()
 
     def fired(self) -> Instant:
-        """The alarm has rung: it is not set any more, and the purgatory says anew what it wants. Returns the time."""
+        """Note that the alarm has fired, so it is not set any more. Returns the time."""
         self._armed = None
-        self._purgatory_ns = None  # an empty purgatory wants nothing: its old wish would ring for ever
+        self._purgatory_ns = None  # the purgatory sets its next deadline again, or none if it is empty
         return self._clock.now()
 
     def settle(self) -> None:
-        """After an alarm: set the next one."""
+        """Set the next alarm after one has been handled."""
         self._arm()
 
     def _arm(self) -> None:

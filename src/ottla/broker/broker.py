@@ -1,12 +1,12 @@
-"""The broker: one synchronous object that sees the world through its seams, and where all rooms meet.
+"""The broker: one synchronous object that reaches the world through its seams only.
 
-Zone: deterministic. Wiring, start, stop, and the inputs of the shell (each one turn); whatever decides something has a
-room of its own.
+Zone: deterministic. Contains the wiring, start, stop, and the inputs of the shell (each one turn); decisions are made
+in other packages.
 
-Start: settings are read from the metadata store, the logs are recovered, the broker registers (from then on it is
-`listening`: other brokers write to it), the controller says what it leads and follows, and only then is it `ready`.
-Stop: leaderships are handed over while everything still answers; then what waits is dropped with its connection, logs
-are flushed and checkpointed, and the marker of a clean shutdown comes last.
+Start: the broker reads settings from the metadata store, recovers its logs, and registers (it is `listening`: other
+brokers may write to it); the controller sends what it leads and follows, and then it is `ready`.
+Stop: it hands leaderships over while it still serves requests, drops waiting requests with their connections, flushes
+and checkpoints its logs, and writes the marker of a clean shutdown last.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ from ottla.wire.apis import ApiKey
 
 _log = logging.getLogger(__name__)
 _WARM_NS: Final = 500_000
-"""What compiling one pair of codecs costs."""
+"""Cost of compiling one pair of codecs."""
 SLICE_PAUSE_MS: Final = 1
-"""Between two slices of large requests, the turns of others have their time."""
+"""Pause between two slices of large requests, for other turns."""
 READY_MS: Final = 2000
-"""After the controller's first word a broker that has heard nothing for so long is ready; what is missing then may be
+"""A broker that knows its controller is ready when nothing new has arrived for this time: missing partitions may stay
 missing for long."""
 READY_AT_MOST_MS: Final = 60_000
-"""Whatever it hears: then it serves what it has."""
+"""After this time the broker is ready in any case, and serves what it has."""
 
 
 class Broker:
@@ -84,21 +84,21 @@ class Broker:
     def __init__(self, config: BrokerConfig, world: World, safeguards: BrokerSafeguards | None = None) -> None:
         self.config = config
         self.listening = False
-        """Whether other brokers may write: the doors have to be open."""
+        """Whether other brokers may write to it, so the listeners have to be open."""
         self.on_listening: Callable[[], None] = _nothing
-        """Called once, when that is so."""
+        """Called once, when `listening` becomes true."""
         self.ready = False
-        """Whether it does what the controller wants of it, and every request can be answered."""
+        """Whether it has applied the controller's orders and serves all requests."""
         self.on_ready: Callable[[], None] = _nothing
-        """Called once, when that is so."""
+        """Called once, when `ready` becomes true."""
         self.on_config: Callable[[BrokerConfig], None] = _unheard
-        """Called with the settings in force whenever dynamic ones have changed."""
+        """Called with the effective settings after a change of dynamic ones."""
         self.failed: Failure | None = None
-        """Why it will never be ready."""
+        """Why it cannot become ready."""
         self.on_unheard: Callable[[], None] = _nothing
-        """Called when it does harm by staying (KIP-858): it is to be stopped, in order."""
+        """Called when no controller took the report of a failed log directory (KIP-858): the broker has to stop."""
         self.is_wanted: Callable[[], bool] = _always
-        """Whether it is to start at all: asked between logs that have to be recovered, which may take long."""
+        """Polled during log recovery, which may take long; False aborts start-up."""
         self._world = world
         self._safeguards = safeguards = safeguards or BrokerSafeguards()
         self._effects = Effects()
@@ -109,7 +109,7 @@ class Broker:
         self.logs = LogManager(world.disks, world.clock, world.entropy, config, safeguards.storage, world.workers)
         self._log_timers = self.logs.timers
         self.cluster = Cluster(config, self._purgatory)
-        """What it knows of the cluster."""
+        """Its view of the cluster."""
         self.cluster.on_change = self._on_change
         self._fence = ControlFence(config.node_id, safeguards.replication)
         self._peers = BrokerClient(world.network, world.clock, config.node_id)
@@ -126,7 +126,7 @@ class Broker:
         self.metrics = self._measures().registry
         self._readiness = Readiness(config.node_id)
         self._is_told = False
-        """Whether the controller has spoken."""
+        """Whether the controller has sent the cluster's state."""
         self._left = False
 
     def _new_dispatch(self) -> Dispatch:
@@ -179,7 +179,7 @@ class Broker:
     def _serve_hot_requests(self) -> None:
         world = self._world
         self.verifier = self._new_verifier()
-        """Asks transaction coordinators in the name of this broker's leaders."""
+        """Asks transaction coordinators for this broker's leaders."""
         contain, run_steps = self._containment.contain, self._dispatch.sliced.run_steps
         slots = self.config.max_incremental_fetch_session_cache_slots
         self._fetch = FetchHandler(
@@ -209,8 +209,8 @@ class Broker:
     def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Join the cluster once there is a session with the metadata store; `on_ready` follows in a later turn.
 
-        `endpoints` is what clients and other brokers are told. Raises Failure or CorruptStore when the first log
-        directory, which holds the broker's own metadata store, cannot be read.
+        `endpoints` are the addresses for clients and other brokers. Raises Failure or CorruptStore when the first log
+        directory, which contains the embedded metadata store, cannot be read.
         """
         steps = MembershipSteps(
             self._remembered,
@@ -287,7 +287,7 @@ class Broker:
         except WrongDirectory as wrong:
             raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, str(wrong)) from None
         except Failure:
-            return None  # that directory goes offline when it is claimed
+            return None  # claiming that directory takes it offline later
 
     def _adopt(self, new_id: Callable[[], bytes]) -> Workflow[None] | None:
         return self._adoption(new_id) if self.config.ottla_adopt_logs and self._stores.is_own else None
@@ -309,7 +309,7 @@ class Broker:
             raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, str(wrong)) from None
 
     def _on_found(self, cluster_id: str) -> None:
-        """The cluster and its settings are known: recover the logs. Other brokers may write from now on."""
+        """Recover the logs when the cluster and its settings are known. Other brokers may write from now on."""
         self._check_owner(cluster_id)
         if not self.logs.load(self.cluster.topic_config, is_wanted=self.is_wanted):
             self._control.membership.leave()
@@ -324,13 +324,14 @@ class Broker:
 
     @changes_state
     def _look_whether_ready(self, at_last: bool = False) -> None:
-        """In each turn after the controller's first word, until it is so."""
+        """Become ready if nothing is missing. Called in each turn after the controller's first message."""
         if self.ready or self._left:
             return
         if not self._has_all():
             if not at_last:
                 return
-            _log.warning("broker %d answers, but has heard nothing of %s", self.config.node_id, self._readiness.missing)
+            node_id, missing = self.config.node_id, self._readiness.missing
+            _log.warning("broker %d is ready, but the controller has not assigned %s yet", node_id, missing)
         self._tell_strays()
         self._warming = self._dispatch.warm_up()
         self.ready = True
@@ -339,16 +340,16 @@ class Broker:
         self.on_ready()
 
     def _has_all(self) -> bool:
-        """Whether it leads and follows whatever it is to lead and follow, as far as it knows."""
+        """Whether all orders of the controller that the broker can expect have been applied."""
         return self._control.seat.is_settled and self._readiness.is_complete(self.cluster.image, self.cluster.expected)
 
     @property
     def _heard(self) -> int:
-        """Grows with every word of the controller."""
+        """A number that grows with each message of the controller."""
         return self.cluster.image.epoch + self._readiness.told
 
     def _look_at_last(self, heard: int, waited_ms: int) -> None:
-        """What is missing is waited for while news comes, or while this broker's own controller begins."""
+        """Wait on while messages arrive, or while this broker's own controller starts; then become ready."""
         news = self._heard
         if (news > heard or not self._control.seat.is_settled) and waited_ms < READY_AT_MOST_MS:
             self._purgatory.look_after(READY_MS, lambda: self._look_at_last(news, waited_ms + READY_MS))
@@ -356,8 +357,8 @@ class Broker:
             self._look_whether_ready(at_last=True)
 
     def _claim_blank_dirs(self) -> None:
-        """New log directories become this broker's when the controller has drawn its conclusions: not before, because
-        a broker that dies until then has to say again that they are new.
+        """Mark new log directories as this broker's once the controller knows that they are new. If the broker dies
+        before that, its next start has to report them as new again.
         """
         image = self.cluster.image
         if not self._readiness.is_complete(image, self.cluster.expected):
@@ -368,17 +369,16 @@ class Broker:
             self.logs.claim(image.cluster_id, self.config.node_id)
 
     def _tell_strays(self) -> None:
-        """Logs that the cluster does not know of are left where they are: nothing stored is lost."""
+        """Report logs that the cluster does not know; they stay on disk, so that no data is lost."""
         for log in self.logs.logs():
             if self.hosted.find(*log.tp) is None:
-                _log.warning("%s/%s belongs to no replica of this broker and is left alone", log.disk.name, log.tp)
+                _log.warning("%s/%s is not a replica of this broker; keeping its log on disk", log.disk.name, log.tp)
 
     # -- stop --------------------------------------------------------------------------------------------------------
 
     def leave(self, done: Callable[[], None], hand_over: bool = True) -> None:
-        """Hand leaderships over while everything still answers (controlled shutdown); `done` follows in any case.
-
-        Not hand_over: all brokers stop, so nobody stays to take them."""
+        """Hand leaderships over while the broker still serves (controlled shutdown); `done` follows in any case.
+        Not hand_over: all brokers stop, so there is no broker to take them."""
         if self._left:
             self._effects.later(done)
         else:
@@ -387,7 +387,7 @@ class Broker:
         self.end_turn()
 
     def stop(self, done: Done[None]) -> None:
-        """Leave, flush, checkpoint, leave the marker of a clean shutdown; then close the metadata store."""
+        """Leave, flush, checkpoint, write the marker of a clean shutdown; then close the metadata store."""
 
         def left() -> None:
             self.ready = False
@@ -406,7 +406,7 @@ class Broker:
         else:
             self.cluster.fell_silent(leader)
 
-    # -- what the cluster decides ------------------------------------------------------------------------------------
+    # -- changes of the cluster --------------------------------------------------------------------------------------
 
     def _on_change(self, delta: Delta) -> None:
         if not self._is_told and self.cluster.image.brokers:
@@ -429,14 +429,14 @@ class Broker:
     # -- inputs: each one turn ---------------------------------------------------------------------------------------
 
     def on_frame(self, slot: Slot, frame: memoryview) -> Gate:
-        """One request."""
+        """Handle one request."""
         gate = self._on_frame(slot, frame)
         if self._effects.queue or self._log_timers.next_ns != self._alarm.logs_ns:
             self.end_turn()
         return gate
 
     def on_gone(self, peer: Peer) -> None:
-        """A connection is over."""
+        """Drop the requests of a connection that has ended."""
         self._fetch.on_gone(peer)
         self._dispatch.on_gone(peer)
         if self._login is not None:
@@ -444,7 +444,7 @@ class Broker:
         self.end_turn()
 
     def on_alarm(self) -> None:
-        """Time has come for somebody who waits."""
+        """Expire what is due in the purgatory and the logs."""
         now = self._alarm.fired()
         self._purgatory.on_alarm()
         deadline = self._log_timers.next_ns
@@ -454,22 +454,22 @@ class Broker:
         self._alarm.settle()
 
     def on_session(self, state: Session, session_id: int) -> None:
-        """The session with the metadata store is another one, or in another state."""
+        """React to a new session with the metadata store, or to another state of it."""
         self._control.on_session(state, session_id)
         self.end_turn()
 
     def on_standstill(self) -> None:
-        """Others may lead by now what is led here: nothing more is acknowledged before the controller has spoken."""
+        """Give up leadership after a pause longer than the session: other brokers may lead by now."""
         self._replicas.step_back()
         self.end_turn()
 
     def on_node(self, path: str) -> None:
-        """A watched node of the metadata store has changed."""
+        """React to the change of a watched node of the metadata store."""
         self._control.on_node(path)
         self.end_turn()
 
     def end_turn(self) -> None:
-        """An input is through: drain the effects, and see when the logs want to be called."""
+        """End a turn: drain the effects, and set the alarm for the logs' next deadline."""
         if self._effects.queue:
             self._effects.drain()
         if self._is_told and not self.ready:
@@ -480,7 +480,7 @@ class Broker:
             self._alarm.for_logs(deadline)
 
     def background(self, budget_ns: int) -> bool:
-        """Retention, flushing, checkpoints, warming; whatever may wait for an idle moment."""
+        """Do idle work: retention, flushing, checkpoints, warming of codecs."""
         more = self.logs.background(budget_ns)
         self.end_turn()
         warmed = list(islice(self._warming, 1 + budget_ns // _WARM_NS))
@@ -488,13 +488,13 @@ class Broker:
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Ignore the event: the default of a callback."""
 
 
 def _always() -> bool:
-    """Nobody stops it."""
+    """The default of `is_wanted`: start-up is not aborted."""
     return True
 
 
 def _unheard(_: BrokerConfig) -> None:
-    """The shell has no settings."""
+    """Ignore the settings: the default of a callback."""

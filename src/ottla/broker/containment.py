@@ -1,12 +1,12 @@
-"""What a defect costs that shows while one request is decoded, answered or encoded, or when an alarm has come.
+"""Limits the effect of a defect in a request or in an alarm's callback to that request or callback.
 
-Zone: deterministic. The one place that decides it. A request is answered UNKNOWN_SERVER_ERROR: as a whole where its
-response has a place for that, else in each of its elements. Where there is no place at all its connection is closed,
-and so is that of an order of the controller: it sends its orders again until they are answered, whatever the answer
-says. What an alarm calls, and may call again (`Purgatory.look_after`), costs that call. HalfChanged passes: the broker
-stops (`ottla.changes`).
+Zone: deterministic. The one place that decides it. A failed request gets UNKNOWN_SERVER_ERROR: for the whole request if
+its response has a field for that, else in each of its elements. Without any such field its connection is closed. So is
+that of an order of the controller, which repeats orders until they get a response, whatever error that contains. A
+callback of an alarm that can be repeated (`Purgatory.look_after`) fails alone. HalfChanged passes: the broker stops
+(`ottla.changes`).
 
-Memory: a MemoryError comes with the stack that held the memory. Its traceback is dropped before anything is made here.
+Memory: a MemoryError refers to the stack that held the memory. Its traceback is dropped before anything is allocated.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from ottla.wire.header import response_header
 
 _logger = logging.getLogger(__name__)
 LINES_PER_S: Final = 10
-"""Lines about contained defects; the counter has them all."""
+"""Most log lines about contained defects per second; the counter counts all."""
 ORDERS: Final = (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)
 _NS_PER_S: Final = 1_000_000_000
 _TEXT_MAX: Final = 200
-"""Characters of an exception's own text in a line."""
+"""Most characters of an exception's own text in a log line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainmentSafeguards:
-    """Switches, each of which can be taken away to see that something would notice."""
+    """Switches that the simulator turns off to prove that its checks notice."""
 
     contains: bool = True
-    """A defect costs its request; without it, the broker."""
+    """A defect fails its request only. Off: it stops the broker."""
     stops_when_half_changed: bool = True
-    """A defect inside a change stops the broker; without it, it costs its request as any other."""
+    """A defect inside a change stops the broker. Off: it fails its request, as any other."""
 
 
 class Containment:
-    """Answers in the place of what failed, counts by API, and writes lines."""
+    """Responds in place of a failed handler, counts defects by API, and writes log lines."""
 
     def __init__(
         self, network: Network, clock: Clock | None = None, safeguards: ContainmentSafeguards | None = None
     ) -> None:
-        """`clock`: lines are limited by its time; None: each is written."""
+        """`clock`: for the limit of log lines; None: no limit."""
         self.safeguards = safeguards or ContainmentSafeguards()
         self._network = network
         self._clock = clock
         self.counts: dict[int, int] = {}
         """Contained defects by API key."""
         self.callbacks = 0
-        """Contained defects in what alarms called."""
+        """Contained defects in callbacks of alarms."""
         self._lines = 0
         self._lines_ns = 0
 
@@ -73,14 +73,14 @@ class Containment:
     ) -> None:
         """Answer UNKNOWN_SERVER_ERROR, or close the connection. Raises HalfChanged when `error` is one.
 
-        `decoded` gives the request where it is at hand: its elements are answered if the whole cannot be.
+        `decoded` returns the request if it is available: then its elements can get the error if the whole cannot.
         """
         if not self.safeguards.contains:
             raise error
-        where = release_stack(error)
+        where = release_stack(error)  # first, so that the memory of a MemoryError is free for the response
         try:
             parts = None if api_key in ORDERS else _refusal(api_key, version, correlation_id, decoded)
-        except Exception as second:  # noqa: BLE001  # what cannot even be refused costs the connection
+        except Exception as second:  # noqa: BLE001  # the error response fails as well: close the connection
             release_stack(second)
             parts = None
         self._send_error(error, where, slot, api_key, version, closes=parts is None)
@@ -88,9 +88,9 @@ class Containment:
             return
         try:
             self._network.reply(slot, parts)
-        except Exception as second:  # noqa: BLE001  # the answer was half given
+        except Exception as second:  # noqa: BLE001  # a part of the response may have been sent
             self._network.close(
-                slot.peer, f"an answer could not be given: {describe(second)} at {release_stack(second)}"
+                slot.peer, f"an error response could not be sent: {describe(second)} at {release_stack(second)}"
             )
 
     def refuse_elements(self, error: Exception, slot: Slot, api_key: int, version: int, request: Any) -> Any:
@@ -107,7 +107,7 @@ class Containment:
         return response
 
     def contain_callback(self, error: Exception, action: Callable[[], None]) -> None:
-        """What an alarm called has failed, and will be called again. Raises HalfChanged when `error` is one."""
+        """Contain a defect in a callback of an alarm, which is repeated. Raises HalfChanged when `error` is one."""
         if not self.safeguards.contains:
             raise error
         if isinstance(error, HalfChanged) and not self.safeguards.stops_when_half_changed:
@@ -115,11 +115,11 @@ class Containment:
         where = release_stack(error)
         self.callbacks += 1
         if self._may_write():
-            text = "%s failed with %s at %s; it is called again in %d ms, nothing else is affected; please report this"
+            text = "%s failed with %s at %s; retrying in %d ms, nothing else is affected; please report this"
             _logger.error(text, name_of_action(action), describe(error), where, AGAIN_MS)
 
     def close(self, error: Exception, slot: Slot, api_key: int, version: int) -> None:
-        """Close the connection: the answer is half given. Raises HalfChanged when `error` is one."""
+        """Close the connection after a response was sent in part. Raises HalfChanged when `error` is one."""
         self._send_error(error, release_stack(error), slot, api_key, version, closes=True)
 
     def _send_error(
@@ -144,7 +144,7 @@ class Containment:
 
 
 def release_stack(error: Exception) -> str:
-    """The place where an exception was raised; its stack, and the memory that it holds, is let go.
+    """The place where an exception was raised. Drops its stack, and with it the memory that the stack holds.
 
     Raises HalfChanged when `error` is one.
     """
@@ -168,7 +168,7 @@ def _place_trace(trace: TracebackType | None) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Kind and text of an exception, bounded."""
+    """Type and text of an exception, bounded."""
     text = str(error)[:_TEXT_MAX]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -176,11 +176,11 @@ def describe(error: BaseException) -> str:
 def name_of(api_key: int) -> str:
     """An API's name."""
     api = API_TABLE.get(api_key)
-    return "no API of Kafka" if api is None else api.name
+    return "unknown API" if api is None else api.name
 
 
 def error_response(api_key: int, error: ApiError) -> Any | None:
-    """The response of an API that failed as a whole; None if its response has no place for that."""
+    """The response of an API that failed as a whole; None if its response has no field for that."""
     response = API_TABLE[api_key].response()
     if not hasattr(response, "error_code"):
         return None
@@ -191,13 +191,14 @@ def error_response(api_key: int, error: ApiError) -> Any | None:
 
 
 def _defect() -> ApiError:
-    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed at this request; see its log")
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a defect of the broker failed this request; see the broker's log")
 
 
 def _refusal(api_key: int, version: int, correlation_id: int, decoded: Callable[[], Any] | None) -> list[Any] | None:
     api = API_TABLE.get(api_key)
     if api is None:
         return None
+    # 1. One field for the whole. 2. One per element, which needs the decoded request. 3. Neither: close the connection.
     if any(field.name == "error_code" and field.exists(version) for field in api.response.FIELDS):
         response = error_response(api_key, _defect())
     else:

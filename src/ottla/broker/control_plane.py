@@ -1,6 +1,6 @@
-"""The broker's side of the cluster, put together: what it knows, what it may ask, whose orders it takes.
+"""The wiring of the broker's cluster side: membership, metadata, controller, and requests to them.
 
-Zone: deterministic. Wiring only; whatever decides something has a room of its own (`ottla.cluster`).
+Zone: deterministic. Wiring only; `ottla.cluster` makes the decisions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ottla.seams import Session, World
 
 
 class ControlPlane:
-    """One broker in its cluster."""
+    """The cluster side of one broker."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ControlPlane:
         steps: MembershipSteps,
         safeguards: ControllerSafeguards | None,
     ) -> None:
-        """Opens the store. Raises Failure or CorruptStore when it is the broker's own and cannot be read."""
+        """Opens the metadata store. Raises Failure or CorruptStore when the embedded one cannot be read."""
         store = stores.open(self.on_node, self.on_session)
         clock, entropy = world.clock, world.entropy
         self._store = store
@@ -72,19 +72,19 @@ class ControlPlane:
         self._room = HandlerContext(cluster, self.changes, alterations, topics, fence, world.network)
 
     def handlers(self, ranges: Ranges) -> list[object]:
-        """Who answers for the cluster."""
+        """The objects whose methods are declared as handlers."""
         return cluster_handlers(self._room, ranges)
 
     def on_session(self, state: Session, session_id: int) -> None:
-        """The session with the store is another one, or in another state."""
+        """React to a new session with the metadata store, or to another state of it."""
         self.membership.on_session(state, session_id)
 
     def on_node(self, path: str) -> None:
-        """A watched node has changed."""
+        """React to the change of a watched node."""
         self._store.on_node(path)
 
     def settings_changed(self, delta: Delta) -> None:
-        """The office, if it is here, may elect where it could not before."""
+        """Inform the controller, if it is on this broker: other settings may allow an election (unclean elections)."""
         office = self.seat.controller
         if office is None:
             return
@@ -94,7 +94,7 @@ class ControlPlane:
             office.settings_changed(None)
 
     def leave(self, done: Callable[[], None], hand_over: bool) -> None:
-        """Have the leaderships moved away, if there is anybody to take them; then give the seat up."""
+        """Hand leaderships over if another broker can take them; then leave the cluster."""
 
         def left() -> None:
             self.membership.leave()

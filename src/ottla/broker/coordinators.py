@@ -1,6 +1,6 @@
-"""The coordinators of this broker, put together: who leads a partition of their topics coordinates its names.
+"""The wiring of this broker's coordinators: the leader of a partition of an internal topic coordinates its names.
 
-Zone: deterministic. Wiring only; what they decide stands in `ottla.groups` and `ottla.transactions`.
+Zone: deterministic. Wiring only; `ottla.groups` and `ottla.transactions` have the coordinators.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from ottla.transactions.safeguards import TransactionSafeguards
 from ottla.transactions.service import Transactions
 from ottla.transactions.state import ProducerIdentity
 
-_new = tuple.__new__  # a third of the time of the classes' own, and this runs twice per transaction
+_new = tuple.__new__  # takes a third of the time of the class's own constructor; called twice per transaction
 
 
 class BrokerCoordinators:
-    """Groups and transactions; each on its own internal topic."""
+    """The coordinators of groups and of transactions, each with its own internal topic."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class BrokerCoordinators:
         openings: GroupTxnVerification,
         safeguards: BrokerSafeguards,
     ) -> None:
-        """Takes notice of the roles of this broker's partitions."""
+        """Registers for role changes and markers of this broker's partitions."""
         config = cluster.config
         self._cluster = cluster
         self._world = world
@@ -90,7 +90,7 @@ class BrokerCoordinators:
         shared.on_marker = self._on_marker
 
     def handlers(self) -> list[object]:
-        """Objects whose methods declare what they handle."""
+        """The objects whose methods are declared as handlers."""
         clock = self._world.clock
         return [
             MemberHandlers(self.groups),
@@ -102,8 +102,8 @@ class BrokerCoordinators:
         ]
 
     def verify_here(self, question: VerificationRequest, done: Callable[[VerificationCodes], None]) -> bool:
-        """Implements `ottla.replication.produce.verifier.LocalCoordinator`: what this broker would ask itself needs no
-        message."""
+        """Implements `ottla.replication.produce.verifier.LocalCoordinator`: a question to this broker itself needs no
+        request."""
         shard = self.transactions.shard_of(question.transactional_id)
         if shard is None:
             return False
@@ -113,7 +113,7 @@ class BrokerCoordinators:
         return True
 
     def declare_metrics(self, registry: Registry, hosted: PartitionRegistry) -> None:
-        """Register what is measured of groups and transactions."""
+        """Register the metrics of groups and transactions."""
 
         def end_of(topic: str, partition: int) -> int | None:
             found = hosted.find(topic, partition)
@@ -123,7 +123,7 @@ class BrokerCoordinators:
         TransactionMetrics(registry, self.transactions)
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0: there is no such topic."""
+        """The number of partitions of a topic; 0: there is no such topic."""
         found = self._cluster.image.topics.get(topic)
         return 0 if found is None else len(found.partitions)
 
@@ -147,7 +147,7 @@ class BrokerCoordinators:
         text = self._world.entropy.octets("member ids", 16).hex()
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
-    # -- what happens around them ------------------------------------------------------------------------------------
+    # -- events of partitions ----------------------------------------------------------------------------------------
 
     def _on_role(self, partition: object) -> None:
         assert isinstance(partition, Partition)
@@ -157,18 +157,18 @@ class BrokerCoordinators:
         self.transactions.on_role(partition)
 
     def _on_marker(self, partition: object, producer_id: int, epoch: int, commit: bool, offset: int) -> None:
-        """A transaction has ended in a partition that is led here: its marker was appended at `offset`."""
+        """Forward a marker that was appended at `offset` to a partition of `__consumer_offsets` that is led here."""
         assert isinstance(partition, Partition)
         if partition.tp.topic == CONSUMER_OFFSETS:
             end = TransactionEnd(producer_id, epoch, commit)
             self.groups.coordinator.end_transaction(partition, end, offset)
 
     def topics_deleted(self, names: tuple[str, ...]) -> None:
-        """Topics are gone."""
+        """Forget topics that were deleted."""
         self.groups.topics_deleted(frozenset(names))
 
     def stop(self) -> None:
-        """Turn everybody away: the logs are about to be closed."""
+        """Refuse all requests because the logs are about to be closed."""
         self.groups.coordinator.stop()
         self.transactions.stop()
 

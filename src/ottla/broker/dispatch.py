@@ -1,12 +1,12 @@
-"""From a frame to its handler: versions, errors, and the shape of every answer.
+"""Dispatches frames to handlers: checks versions, decodes requests, encodes responses, and turns errors into responses.
 
-Zone: deterministic. Produce and Fetch go straight to their hand-written handlers; everything else is decoded by its
-declared message, handled by a declared handler, and encoded. What a handler raises as ApiError becomes the error of its
-own response; a frame that cannot be read closes the connection with one log line. Any other exception costs its request
-or its connection (`containment`), unless it left a change (`ottla.changes`).
+Zone: deterministic. Produce and Fetch go straight to their hand-written handlers; all other requests are decoded by
+their declared message, handled by a declared handler, and encoded. An ApiError of a handler becomes the error of its
+response; a malformed frame closes the connection with one log line. Any other exception fails its request or its
+connection (`containment`), unless it is raised inside a change (`ottla.changes`).
 
-Until the broker is ready only other brokers are served: clients' requests wait, one per connection, so that nobody is
-told of a cluster that this broker does not know yet.
+Until the broker is ready it serves other brokers only. Clients' requests wait, one per connection, so that no client
+gets metadata of a cluster that this broker does not know yet.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _FIRST: Final = Struct(">hhih")
 """Key, version, correlation id, length of the client id."""
 _HEADER_MIN: Final = 10
 AGAIN_MAX: Final = 128 * 1024
-"""Bytes of a request of a hand-written handler that are decoded again to refuse its elements; a larger one costs its
-connection."""
+"""Most bytes of a request of a hand-written handler that is decoded again to refuse its elements; the connection of a
+larger one is closed."""
 _JOINED: Final = 4096
-"""Up to here a response and its header go as one part, which has a shorter way out."""
+"""Up to this size a response and its header are sent as one part, which is cheaper."""
 
 
 class HotApi:
-    """An API whose handler decodes and answers by itself."""
+    """An API whose handler decodes requests and encodes responses by itself."""
 
     __slots__ = ("count", "declaration", "flexible_from", "handler", "max_version", "min_version")
 
@@ -69,14 +69,14 @@ class ColdApi:
         self.max_version = declaration.max_version
         versions = range(self.min_version, self.max_version + 1)
         self.brokers_from = next(filter(declaration.is_for_brokers, versions), versions.stop)
-        """The version from which on only brokers may ask."""
+        """The version from which on only brokers may send requests."""
         self.request = API_TABLE[declaration.api_key].request
         self.count = 0
         self.errors = 0
 
 
 class Dispatch:
-    """The table of APIs, and the way through it."""
+    """The table of APIs, and the dispatch of requests to them."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class Dispatch:
         brokers_log_in: bool = False,
         containment: Containment | None = None,
     ) -> None:
-        """later: call something in a turn of its own, soon.
+        """later: calls a function in a turn of its own, soon.
 
-        inter_broker_listener: where requests that only brokers send have to come in; None: anywhere.
-        is_alone: there can be no other broker, so they come from this one or are forged.
-        brokers_log_in: only connections with BROKER_PRINCIPAL are brokers'.
+        inter_broker_listener: the listener for requests that only brokers may send; None: any.
+        is_alone: there can be no other broker, so such requests come from this one or are forged.
+        brokers_log_in: only connections with BROKER_PRINCIPAL belong to brokers.
         """
         self.sliced = SlicedRequests(
             network, later, self._handle_cold_api, self._answer, self._on_failed, self._refuse_elements, error_response
@@ -102,40 +102,41 @@ class Dispatch:
         self._is_alone = is_alone
         self._brokers_log_in = brokers_log_in
         self._early: dict[Peer, tuple[Slot, memoryview]] | None = None
-        """Requests of clients that came while only brokers are served; None when everybody is."""
+        """Requests of clients that wait while only brokers are served; None when all are served."""
         self.hot: dict[int, HotApi] = {}
         self.cold: dict[int, ColdApi] = {}
 
     def add_hot(self, declaration: Declaration, handler: HotHandler) -> None:
-        """Serve an API by hand-written code."""
+        """Register a hand-written handler for an API."""
         self.hot[int(declaration.api_key)] = HotApi(declaration, handler)
 
     def add(self, owners: Iterable[object]) -> None:
-        """Serve the APIs whose handlers these objects declare."""
+        """Register the handlers that these objects declare."""
         for owner in owners:
             for declaration, handler in handlers_of(owner):
                 assert declaration.api_key not in self.cold, f"API {declaration.api_key} is declared twice"
                 self.cold[declaration.api_key] = ColdApi(declaration, handler)
 
     def declarations(self) -> Iterator[Declaration]:
-        """What is served, by key."""
+        """The declarations of all registered APIs, by key."""
         apis: dict[int, HotApi | ColdApi] = {**self.hot, **self.cold}
         return (api.declaration for _, api in sorted(apis.items(), key=itemgetter(0)))
 
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """What ApiVersions offers: key → (lowest, highest version)."""
+        """The versions for ApiVersions: key → (lowest, highest version)."""
         return {each.api_key: (each.min_version, each.max_version) for each in self.declarations()}
 
     def warm_up(self) -> Iterator[ApiKey]:
-        """Compile the codecs that will be used, one pair a step, so that no request pays for it."""
+        """Compile the codecs of all registered APIs, one pair per step, so that no request has to wait for it."""
         return warm_up((key, *versions) for key, versions in self.ranges().items())
 
     # -- one request -----------------------------------------------------------------------------------------------
 
     def on_frame(self, slot: Slot, frame: memoryview) -> Gate:
-        """Handle one request; answer now, or later through the slot. Raises HalfChanged."""
+        """Handle one request; respond now, or later through the slot. Raises HalfChanged."""
         key = version = correlation_id = -1
         try:
+            # The hot path reads the header inline; flexible versions with tags or a bad length take the full decoder.
             if len(frame) >= _HEADER_MIN:
                 key, version, correlation_id, length = _FIRST.unpack_from(frame)
                 hot = self.hot.get(key)
@@ -150,20 +151,20 @@ class Dispatch:
                     return hot.handler(slot, frame, version, correlation_id, pos)
             return self._on_cold_frame(slot, frame)
         except MalformedMessage as error:
-            self._network.close(slot.peer, f"sent a request that cannot be read: {error}")
+            self._network.close(slot.peer, f"sent a request that cannot be decoded: {error}")
             return Gate.WAIT
         except HalfChanged as error:
             if self.containment.safeguards.stops_when_half_changed:
                 raise
             self._network.close(slot.peer, str(error))
             return Gate.WAIT
-        except Exception as error:  # noqa: BLE001  # it costs this request, or this connection
+        except Exception as error:  # noqa: BLE001  # it fails this request or this connection, not the broker
             decoded = partial(self._decode_again, key, version, frame)
             self.containment.contain(error, slot, key, version, correlation_id, decoded)
             return Gate.NEXT
 
     def _decode_again(self, key: int, version: int, frame: memoryview) -> Any | None:
-        """What a hand-written handler decoded by itself; None where the connection is to be closed."""
+        """The request of a hand-written handler as a message; None if the connection has to be closed."""
         if key not in self.hot or len(frame) > AGAIN_MAX:
             return None
         request, _ = decode(API_TABLE[key].request, version, frame, decode_request_header(frame).body_pos)
@@ -174,6 +175,7 @@ class Dispatch:
         cold = self.cold.get(key)
         if cold is None or not cold.min_version <= version <= cold.max_version:
             return self._refuse_version(slot, key, version, correlation_id)
+        # Not ready: hold a client's request, which may need the cluster's view.
         if self._early is not None and self._may_wait(cold.declaration, key, version):
             self._early[slot.peer] = slot, self._network.hold(slot, frame)
             return Gate.WAIT
@@ -200,7 +202,7 @@ class Dispatch:
         return Gate.NEXT if context.answered else Gate.WAIT
 
     def _on_failed(self, context: Context, error: Exception, request: Any = None) -> None:
-        """A handler has a defect: what it may still bring later is not the answer any more."""
+        """Answer a request whose handler has failed, and ignore a response that it may still send later."""
         context.failed = True
         if not context.answered:
             context.answered = True
@@ -208,7 +210,7 @@ class Dispatch:
             self.containment.contain(error, context.slot, key, version, context.correlation_id, lambda: request)
 
     def _refuse_elements(self, context: Context, error: Exception, request: Any) -> Any:
-        """The response to a part of a request whose handler has a defect. Raises the error where there is none."""
+        """The response that refuses a part of a request whose handler has failed. Raises the error if there is none."""
         context.failed = True
         return self.containment.refuse_elements(error, context.slot, context.api_key, context.api_version, request)
 
@@ -218,17 +220,17 @@ class Dispatch:
         return api_key != ApiKey.API_VERSIONS and not is_early
 
     def close(self) -> None:
-        """Serve only other brokers for now."""
+        """Hold clients' requests back until `open`."""
         self._early = {}
 
     def open(self) -> None:
-        """Serve clients, those that have been waiting first."""
+        """Serve clients, beginning with the requests that wait."""
         early, self._early = self._early, None
         for slot, frame in (early or {}).values():
             self.on_frame(slot, frame)
 
     def on_gone(self, peer: Peer) -> None:
-        """A connection is over: what it waits for is not done."""
+        """Drop the waiting and sliced requests of a connection that has ended."""
         self.sliced.on_gone(peer)
         if self._early:
             self._early.pop(peer, None)
@@ -237,19 +239,20 @@ class Dispatch:
         try:
             if context.api_version >= cold.brokers_from and not self.is_broker(context.peer):
                 raise ApiError(
-                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"only brokers ask for {name_of(context.api_key)}"
+                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"only brokers may send {name_of(context.api_key)}"
                 )
             return cold.handler(context, request)
         except ApiError as error:
             cold.errors += 1
+            # Without an error field for the whole response each element gets the error; else `_answer` fills the field.
             return element_errors(context.api_key, context.api_version, request, error.as_value()) or error.as_value()
         except Failure as failure:
             cold.errors += 1
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
 
     def is_broker(self, peer: Peer) -> bool:
-        """Whether a broker asks. One's call to itself comes through no listener."""
-        if not peer.listener:
+        """Whether the connection belongs to a broker of this cluster."""
+        if not peer.listener:  # a broker's request to itself does not pass a listener
             return True
         if self._is_alone or self._broker_listener not in (None, peer.listener):
             return False
@@ -275,7 +278,7 @@ class Dispatch:
         self._send(context.slot, context.api_key, context.api_version, context.correlation_id, response)
 
     def _send(self, slot: Slot, api_key: int, version: int, correlation_id: int, response: Any) -> None:
-        """Encode and send. A response that cannot be encoded costs its request, in whatever turn it is made."""
+        """Encode and send a response. One that cannot be encoded fails its request only."""
         try:
             head = response_header(api_key, version, correlation_id)
             parts = response.parts if type(response) is Encoded else encode(response, version)
@@ -288,16 +291,16 @@ class Dispatch:
                 self._network.reply(slot, [head + only])
             else:
                 self._network.reply(slot, [head, *parts])
-        except MemoryError as error:  # the shell may have begun with it
+        except MemoryError as error:  # the shell may have sent the beginning
             self.containment.close(error, slot, api_key, version)
 
     def _refuse_version(self, slot: Slot, api_key: int, version: int, correlation_id: int) -> Gate:
-        """ApiVersions is answered in version 0, whatever was asked (KIP-511); everything else cannot be answered."""
+        """Answer ApiVersions in version 0 (KIP-511); for other APIs the response format is unknown: close."""
         if api_key == ApiKey.API_VERSIONS:
             self._send(slot, api_key, 0, correlation_id, self._versions_refusal())
             return Gate.NEXT
         what = f"API {api_key} ({name_of(api_key)}) in version {version}"
-        self._network.close(slot.peer, f"asked for {what}, which is not offered")
+        self._network.close(slot.peer, f"sent {what}, which is not supported")
         return Gate.WAIT
 
     def _versions_refusal(self) -> ApiVersionsResponse:

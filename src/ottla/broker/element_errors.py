@@ -1,7 +1,7 @@
-"""The answer to a request that fails as a whole, where the response has a place for errors in its elements only.
+"""The response to a request that fails as a whole, if its response has error fields in its elements only.
 
-Zone: pure. A request about too many topics, groups or resources is answered with the error for each of them, as Apache
-Kafka answers, rather than by closing the connection. Request and response are paired by their declarations.
+Zone: pure. A request about too many topics, groups or resources gets the error for each of them, as in Apache Kafka;
+its connection is not closed. Elements of request and response are matched by their declarations.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ottla.wire.apis import API_TABLE, ApiKey
 from ottla.wire.schema import NUMBERS, Field, StructType, struct_class
 
 ELEMENTS_MAX: Final = 100_000
-"""Elements that are answered. A request about more of them has no answer: it would take the loop's time."""
+"""Most elements of such a response; for more of them there is none, because it would block the loop."""
 ELEMENT_COST: Final = 256
-"""Bytes of memory that the answer for one element takes …"""
+"""Bytes of memory that the response for one element takes …"""
 AMPLIFICATION: Final = 16
-"""… of which a request may cause so many per byte of its own …"""
+"""… and bytes of memory that a request may cause per byte of its own …"""
 ALLOWANCE: Final = 1 << 20
-"""… beyond this many. A request that would cause more has no answer either."""
+"""… beyond this number. A request that would cause more gets no such response either."""
 _ERROR: Final = "error_code"
 _PLACES: Final = (_ERROR, "partition_error_code")
 _MESSAGE: Final = "error_message"
@@ -36,9 +36,9 @@ _IDENTITY: Final = {
     "resource_name": ("resource_name",),
     "group_id": ("group_id",),
 }
-"""What tells one element from another: its name in the response, and its possible names in the request."""
+"""The fields that identify an element: the name in the response, and possible names in the request."""
 _POSITIONS: Final = ("base_offset", "high_watermark", "committed_offset", "low_watermark")
-"""Positions, which are -1 beside an error; as far as their declarations do not say so."""
+"""Fields with offsets, which are -1 beside an error although their declared default is another."""
 _UNPAIRED: Final = frozenset(
     (
         ApiKey.ALTER_REPLICA_LOG_DIRS,
@@ -47,15 +47,16 @@ _UNPAIRED: Final = frozenset(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     )
 )
-"""The elements of these responses are other ones than those of their requests."""
+"""APIs whose responses have other elements than their requests."""
 
 
 def element_errors(api_key: int, version: int, request: Any, error: ApiError) -> object | None:
-    """The response with the error in each element; None where it has a place for the whole, or none at all."""
+    """The response with the error in each element; None if it has one error field for the whole, or none at all."""
     kind = API_TABLE[api_key].response
     if api_key in _UNPAIRED or any(field.name == _ERROR and field.exists(version) for field in kind.FIELDS):
         return None
     response = kind()
+    # A short request may name many elements (by ids), and each one costs far more memory in the response.
     elements, size = _extent(request, version)
     if not 0 < elements <= ELEMENTS_MAX or elements * ELEMENT_COST > size * AMPLIFICATION + ALLOWANCE:
         return None
@@ -71,7 +72,7 @@ def _asked(request: Any, version: int) -> list[Any]:
 
 
 def _extent(request: Any, version: int) -> tuple[int, int]:
-    """How many elements a request names, and about how many bytes it took to name them."""
+    """The number of elements that a request names, and about how many bytes of the request name them."""
     elements = size = 0
     for asked in _asked(request, version):
         below, named = _extent(asked, version)
@@ -89,7 +90,7 @@ def _size(asked: Any, version: int) -> int:
 
 
 def _fill_response(response: Any, request: Any, version: int, error: ApiError) -> bool:
-    """Answer each element of the request; False where the response has no place for that."""
+    """Add an error for each element of the request; False if the response has no field for that."""
     for field in response.FIELDS:
         if field.type == "array" and field.of == "struct" and field.exists(version):
             kind = struct_class(cast("StructType", type(response)), field)
@@ -141,6 +142,6 @@ def _identify(element: Any, asked: Any, names: dict[str, Field], version: int) -
 
 
 def _key(kind: StructType, asked: str | int) -> str:
-    """The first field that can hold what was asked for."""
+    """The first field with the type of an element that is a plain text or number."""
     wanted = "string" if isinstance(asked, str) else "int32"
     return next(field.name for field in kind.FIELDS if field.type == wanted and field.name != _MESSAGE)

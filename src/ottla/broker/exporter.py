@@ -1,8 +1,7 @@
-"""Metrics under the names of the usual lag exporter, so that dashboards and alerts made for it need none.
+"""Metrics under the names of the usual lag exporter, so that its dashboards and alerts work without it.
 
-Zone: deterministic. Offsets and replicas of a partition are told by the broker that leads it, what is said of the whole
-cluster by the controller: so each row comes from one broker, and sums over brokers are right. Groups and their lag
-stand in `ottla.groups.metrics`.
+Zone: deterministic. The leader reports a partition's offsets and replicas, the controller what concerns the whole
+cluster: so each row comes from one broker, and sums over brokers are right. `ottla.groups.metrics` has groups and lags.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Rows = Iterator[tuple[Labels, float]]
 
 
 class ExporterMetrics:
-    """Registers the rows of one broker."""
+    """Registers the metrics of one broker."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Transactions that are about to be opened in partitions of groups: first their coordinators are asked (KIP-890).
+"""Verifies transactions before TxnOffsetCommit opens them in a partition of `__consumer_offsets` (KIP-890).
 
-Zone: deterministic. Between the handler of TxnOffsetCommit and the verifier of this broker; Produce has `verification`.
+Zone: deterministic. Connects the handler of TxnOffsetCommit with this broker's verifier; Produce has `verification`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class GroupTxnVerification:
     def open(
         self, transactional_id: str, producer: JournalProducer, partition: int, adds: bool, run: RunEffects
     ) -> None:
-        """Ask, unless it is open here, or the partition is not led here: then whoever runs is turned away anyway."""
+        """Ask the coordinator, then call `run` with its code; at once with NONE if there is nothing to ask.
+
+        That is so if the transaction is open here, or if the partition is not led here: then `run` fails anyway.
+        """
         found = self._hosted.find(CONSUMER_OFFSETS, partition)
         if found is None or not found.is_leader or not _is_to_ask(found, producer, adds):
             run(ErrorCode.NONE)
@@ -55,11 +58,11 @@ def _is_to_ask(partition: Partition, producer: JournalProducer, adds: bool) -> b
 
 def _on_verified(partition: Partition, guard: VerificationGuard, codes: VerificationCodes, run: RunEffects) -> None:
     if partition.log.closed:
-        return  # this broker has stopped, and nobody waits any more
+        return  # the broker has stopped: no client waits any more
     code = codes[partition.tp]
     guard.passed = code is ErrorCode.NONE
     if guard.passed and not partition.guards.passes(guard.producer_id, guard.epoch):
-        code = ErrorCode.CONCURRENT_TRANSACTIONS  # the answer was about a transaction that has ended since: ask again
+        code = ErrorCode.CONCURRENT_TRANSACTIONS  # the transaction has ended since the answer: the client retries
     try:
         run(code)
     finally:

@@ -1,7 +1,7 @@
-"""A request with many elements: what counts for the whole of it is found first, then it is walked some at a time.
+"""A request with many elements: it is surveyed as a whole first, then handled in slices.
 
-Zone: deterministic. A part is handled without the others being there, so what depends on all of them (how many they
-are, what is named twice) is looked for beforehand, in steps.
+Zone: deterministic. A part is handled without the others, so facts that depend on all elements (their number, names
+that occur twice) are found beforehand, in steps.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from ottla.wire.slices import Elements, Path, weigh, with_array
 DECODE_US: Final = 2_000
 """Cost of decoding a slice, in microseconds."""
 _NAMES_PER_US: Final = 3
-"""Names of a request that are hashed, or compared, in a microsecond."""
+"""Names that are hashed, or compared, per microsecond."""
 
 
 class SomeElements:
-    """A request with an array to cut, as objects."""
+    """A decoded request with an array to divide."""
 
     cost_us = 0
-    """Of walking over a slice."""
+    """Cost of iterating over a slice."""
 
     def __init__(self, request: Any, path: Path, parts: Parts) -> None:
         self.request = request
-        """The request; its array is empty where `slices` brings the elements."""
+        """The request; its array is empty if `slices` returns the elements."""
         self.path = path
         self.parts = parts
         self.weight = 0
         self.repeated: AbstractSet[int] = frozenset()
 
     def survey(self) -> Iterator[int]:
-        """Find what counts for the whole request, in steps; yields their costs in microseconds."""
+        """Count elements and find repeated names, in steps; yields their costs in microseconds."""
         once, names = self.parts.once, self.parts.names
         repeats = DuplicateNames()
         for elements in self._read_elements():
@@ -62,9 +62,9 @@ class SomeElements:
         return len(elements) + (sum(weigh(element, rest) for element in elements) if rest else 0)
 
     def slices(self) -> Iterator[Any]:
-        """The request with some of its elements at a time, those that count once without their repetitions.
+        """The request with some of its elements at a time, without repetitions if `Parts.once` is set.
 
-        None where more of it was read, and no whole element.
+        None: a step that has not completed an element.
         """
         seen: set[int] = set()
         for elements in self._read_elements():
@@ -85,14 +85,14 @@ class SomeElements:
         return kept
 
     def as_one(self) -> Any:
-        """The whole request, where it is small enough."""
+        """The whole request, if it is small enough."""
         request = self.request
         elements = [element for some in self.slices() if some for element in getattr(some, self.path[0])]
         return with_array(request, self.path[0], elements) if elements else request
 
 
 class ManyElements(SomeElements):
-    """One whose elements are decoded slice by slice, each time that they are walked."""
+    """A request whose elements are decoded slice by slice, each time they are iterated over."""
 
     cost_us = DECODE_US
 

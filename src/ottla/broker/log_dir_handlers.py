@@ -1,6 +1,6 @@
-"""DescribeLogDirs and AlterReplicaLogDirs: which replica is in which log directory, and moving it to another (KIP-113).
+"""DescribeLogDirs and AlterReplicaLogDirs: the log directories of replicas, and moves between them (KIP-113).
 
-Zone: deterministic. Each directory and each partition is answered for itself.
+Zone: deterministic. Each directory and each partition has its own result.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _Moved = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Answer = DescribeLogDirsResponse | InPieces
 _PIECE: Final = 250
-"""Partitions that are described in one go."""
+"""Partitions described per piece of a response."""
 _LOOK: Final = 1_000
-"""Partitions of a request that are looked for in one go."""
+"""Partitions of a request looked up per step."""
 _Described = DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
 class LogDirHandlers:
-    """Questions about the log directories of this broker, and moves between them."""
+    """Describes the log directories of this broker, and begins moves between them."""
 
     def __init__(self, logs: LogManager, moves: ReplicaMoves) -> None:
         self._logs = logs
@@ -53,7 +53,7 @@ class LogDirHandlers:
     def alter_replica_log_dirs(
         self, _context: Context, request: AlterReplicaLogDirsRequest
     ) -> AlterReplicaLogDirsResponse:
-        """Begin to move replicas; who asked sees in DescribeLogDirs how far they are."""
+        """Begin to move replicas; DescribeLogDirs shows the progress."""
         results = [
             (topic.name, _Moved(partition_index=index, error_code=self._alter_topic(topic.name, index, each.path)))
             for each in request.dirs
@@ -81,7 +81,7 @@ class LogDirHandlers:
         walked=("topics", "partitions"),
     )
     def describe_log_dirs(self, _context: Context, request: DescribeLogDirsRequest) -> _Answer:
-        """Log directories with the size of every partition in them, or of those that are asked for."""
+        """Log directories with the sizes of all partitions in them, or of the requested ones."""
         pieces = self._pieces(request)
         replicas = sum(len(each.logs) + len(each.moves.futures) for each in self._logs.dirs)
         if replicas > _PIECE or isinstance(request.topics, Elements):
@@ -89,7 +89,7 @@ class LogDirHandlers:
         return DescribeLogDirsResponse(results=[result for piece in pieces for result in piece.results])
 
     def _pieces(self, request: DescribeLogDirsRequest) -> Generator[DescribeLogDirsResponse, None, None]:
-        """Of each directory at least one, which has all of it where there is little."""
+        """Pieces of the response: at least one per directory."""
         wanted = None
         if request.topics is not None:
             wanted = yield from self._wanted(request.topics)
@@ -107,7 +107,7 @@ class LogDirHandlers:
     def _wanted(
         self, topics: Iterable[DescribeLogDirsRequest.DescribableLogDirTopic]
     ) -> Generator[DescribeLogDirsResponse, None, set[TopicPartition]]:
-        """Those of the partitions that are here; with responses that say nothing, so that it takes several turns."""
+        """The requested partitions that are here. Yields empty responses, so that the search takes several turns."""
         wanted: set[TopicPartition] = set()
         looked = 0
         for topic in topics:
@@ -125,7 +125,7 @@ class LogDirHandlers:
         return any(tp in each.logs or tp in each.moves.futures for each in self._logs.dirs)
 
     def _described(self, each: LogDir, tp: TopicPartition) -> _Described | None:
-        """None: it is gone meanwhile."""
+        """The description of a partition; None if it was deleted meanwhile."""
         log = each.logs.get(tp)
         if log is not None:
             return _present(log)
@@ -133,7 +133,7 @@ class LogDirHandlers:
         return None if copy is None else self._copied(copy)
 
     def _copied(self, copy: Log) -> _Described:
-        """A replica on its way here: how far it is behind the one that is served."""
+        """The description of a future replica, with its lag behind the present one."""
         log = self._logs.get(copy.tp)
         lag = 0 if log is None else max(0, log.end_offset - copy.end_offset)
         return _Described(

@@ -1,6 +1,6 @@
-"""ListOffsets, DeleteRecords, DescribeProducers: questions to the logs.
+"""ListOffsets, DeleteRecords and DescribeProducers.
 
-Zone: deterministic. Each partition is answered for itself, with Kafka's code for what is wrong with it.
+Zone: deterministic. Each partition has its own result, with Kafka's error codes.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING: Final = -6
 _SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
-"""Version of ListOffsets that brought each special timestamp."""
+"""The first version of ListOffsets with each special timestamp."""
 _READ_COMMITTED: Final = 1
 _NOT_AVAILABLE_VERSION: Final = 5
 _MAX_OLD_OFFSETS: Final = 1000
-"""Segment starts answered to version 0."""
+"""Most segment starts in a response of version 0."""
 
 _Offset = ListOffsetsResponse.ListOffsetsPartitionResponse
 _Trimmed = DeleteRecordsResponse.DeleteRecordsPartitionResult
@@ -58,11 +58,11 @@ class _Asked(NamedTuple):
     timestamp: int
     max_offsets: int
     as_replica: bool
-    """A follower asks: up to the log end."""
+    """Whether a follower asks, which may read up to the log end."""
 
 
 class LogHandlers:
-    """Answers out of the logs of this broker."""
+    """Answers from the logs of this broker."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class LogHandlers:
         leaders: Leaders | None = None,
         is_broker: Callable[[Peer], bool] | None = None,
     ) -> None:
-        """`leaders`: the cluster's view, for requests that came to the wrong broker.
+        """`leaders`: the cluster's view, for requests that reached the wrong broker.
 
-        `is_broker`: whose replica ids count; None: no one's.
+        `is_broker`: whether a connection may act as a replica; None: none may.
         """
         self._is_broker = is_broker
         self._hosted = hosted
@@ -83,7 +83,7 @@ class LogHandlers:
         self._leaders: Leaders = leaders or NoLeaders()
 
     def _find_topic(self, topic: str, partition: int) -> Partition:
-        """Raises ApiError when the partition does not live here."""
+        """The partition of that name. Raises ApiError when it is not on this broker."""
         found = self._hosted.find(topic, partition)
         if found is None:
             raise missing(self._leaders, topic, partition)
@@ -100,10 +100,10 @@ class LogHandlers:
         parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
     )
     def list_offsets(self, context: Context, request: ListOffsetsRequest) -> None:
-        """The offset that belongs to a time, or to a special one, per partition."""
+        """The offset for a time, or for a special timestamp, per partition."""
         if request.isolation_level not in (0, _READ_COMMITTED):
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
-        # A client that names a replica is a client all the same: it reads up to the high watermark.
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown isolation level {request.isolation_level}")
+        # A client that sets a replica id still reads up to the high watermark only.
         as_replica = request.replica_id >= 0 and self._is_broker is not None and self._is_broker(context.peer)
         counts = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
         gather: FanIn[tuple[str, _Offset]] = FanIn(
@@ -138,14 +138,18 @@ class LogHandlers:
     def _list(
         self, context: Context, isolation_level: int, asked: _Asked, slot: Callable[[tuple[str, _Offset]], None]
     ) -> None:
-        """Answer one partition, now or later. Raises ApiError before it has passed `slot` on."""
+        """Answer one partition, now or later. Raises ApiError before it has used `slot`."""
         version = context.api_version
         partition = self._find_topic(asked.topic, asked.partition)
         partition.check_leader(asked.leader_epoch)
         if asked.timestamp < 0 and _SINCE.get(asked.timestamp, version + 1) > version:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} means nothing in this version")
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} is not supported in this version"
+            )
         log = partition.log
         limit = log.end_offset
+        # A new leader's high watermark may be below an end that consumers have seen already: they retry until it has
+        # caught up (KIP-207). The log start does not depend on it.
         if not asked.as_replica:
             limit = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
             if not partition.knows_latest and asked.timestamp not in (EARLIEST, EARLIEST_LOCAL):
@@ -155,6 +159,7 @@ class LogHandlers:
                     else ErrorCode.OFFSET_NOT_AVAILABLE
                 )
                 raise ApiError(code, f"{partition.tp} has a new leader that does not know the high watermark yet")
+        # Tiered storage does not exist here: its special timestamps get -1. Only a real time has to be looked up.
         if version == 0:
             offsets = _old_offsets(partition, asked, limit, self._clock.now().wall_ms)
             slot((asked.topic, _Offset(partition_index=asked.partition, old_style_offsets=offsets)))
@@ -202,7 +207,7 @@ class LogHandlers:
         parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
     )
     def delete_records(self, context: Context, request: DeleteRecordsRequest) -> None:
-        """Move log starts up; the answer is the new low watermark per partition."""
+        """Raise log starts; the response has the new low watermark per partition."""
         gather: FanIn[tuple[str, _Trimmed]] = FanIn(
             lambda results: context.reply(
                 DeleteRecordsResponse(
@@ -236,7 +241,7 @@ class LogHandlers:
 
         try:
             if topic in INTERNAL_TOPICS:
-                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "records of internal topics are not deleted by hand")
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not delete records of internal topics")
             delete_records(
                 self._find_topic(topic, index), offset, timeout_ms, self._leaders, self._purgatory, send_response
             )
@@ -254,7 +259,7 @@ class LogHandlers:
         parts=Parts(cost_us=10, request=(("topics", "partition_indexes"),), response=(("topics", "partitions"),)),
     )
     def describe_producers(self, _context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
-        """Producers whose state partitions keep (KIP-664)."""
+        """The producers whose state the partitions keep (KIP-664)."""
         result = DescribeProducersResponse.TopicResponse
         return DescribeProducersResponse(
             topics=[
@@ -295,10 +300,11 @@ def _offset(asked: _Asked, timestamp: int, offset: int, epoch: int) -> _Offset:
 
 
 def _old_offsets(partition: Partition, asked: _Asked, limit: int, now_ms: int) -> list[int]:
-    """What version 0 answers: starts of segments and the log end, newest first, `max_offsets` of them at most.
+    """The offsets for version 0: starts of segments and the log end, newest first, at most `max_offsets`.
 
-    EARLIEST: the first alone. A time: the newest place that is as old as it, and all before that; a segment is as old
-    as its latest record, the log end is of now. Where committed records end stands for what lies behind (`limit`).
+    EARLIEST: the first one only. A time: the newest one that is not later, and all before it; a segment has the time of
+    its latest record, the log end has the present time. `limit` (the end of committed records) replaces all offsets
+    above it.
     """
     log = partition.log
     places = [(max(segment.base_offset, log.start_offset), segment.largest_timestamp) for segment in log.segments]
@@ -309,6 +315,7 @@ def _old_offsets(partition: Partition, asked: _Asked, limit: int, now_ms: int) -
     elif asked.timestamp != LATEST:
         while places and places[-1][1] > asked.timestamp:
             places.pop()
+    # Offsets above the limit are not committed: the limit takes their place, as the newest offset.
     count = max(0, min(asked.max_offsets, _MAX_OLD_OFFSETS))
     offsets = [offset for offset, _ in reversed(places)][:count]
     committed = [offset for offset in offsets if offset <= limit]
@@ -316,7 +323,7 @@ def _old_offsets(partition: Partition, asked: _Asked, limit: int, now_ms: int) -
 
 
 def by_topic(results: Iterable[tuple[str, _One]]) -> list[tuple[str, list[_One]]]:
-    """Partition results under their topics, topics in the order in which they came first."""
+    """Group partition results by topic, topics in the order of their first result."""
     topics: dict[str, list[_One]] = {}
     for topic, one in results:
         topics.setdefault(topic, []).append(one)

@@ -1,7 +1,7 @@
-"""The metrics of a broker: one row each, read when somebody looks.
+"""The metrics of a broker, read at each scrape.
 
-Zone: deterministic. Names are those of the JMX exporter's usual rules, which dashboards for Kafka expect; numbers are
-plain attributes that the hot path adds to, and nothing is computed before a scrape.
+Zone: deterministic. Names follow the JMX exporter's usual rules, which dashboards for Kafka expect. The hot path adds
+to plain attributes; nothing is computed before a scrape.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ottla.storage.log_manager import LogManager
 from ottla.wire.apis import API_TABLE
 
 CALLBACK: Final = "callback"
-"""In the place of an API's name: what an alarm called."""
+"""Label in place of an API's name for defects in callbacks of alarms."""
 LATE_BUFFER_MS: Final = 5 * 60 * 1000
-"""So much longer than transaction.max.timeout.ms a transaction may be open until it counts as late, as in Kafka."""
+"""A transaction counts as late when it is open for transaction.max.timeout.ms and this time, as in Kafka."""
 _Reader = Callable[[Partition], float]
 _TOPIC = "kafka_server_brokertopicmetrics_"
 
 
 class BrokerMetrics:
-    """Registers the rows over what the broker is made of."""
+    """Registers the metrics of a broker and its parts."""
 
     def __init__(
         self, hosted: PartitionRegistry, dispatch: Dispatch, logs: LogManager, shared: PartitionContext
@@ -113,7 +113,7 @@ class BrokerMetrics:
         )
 
     def transactions(self, now_ms: Callable[[], int], max_timeout_ms: Callable[[], int]) -> None:
-        """The rows of producers and their transactions. `now_ms` is wall time, the other transaction.max.timeout.ms."""
+        """Register producers and transactions. `now_ms` is wall time, the other transaction.max.timeout.ms."""
         add, prefix = self.registry.gauge, "kafka_server_replicamanager_"
         add(f"{prefix}produceridcount", "Producers whose state partitions here keep.", self._producer_ids)
         add(
@@ -123,12 +123,12 @@ class BrokerMetrics:
         )
         add(
             "kafka_cluster_partition_laststableoffset",
-            "Where the records end that read_committed may see.",
+            "The end of the records that read_committed may read.",
             lambda: self._per_log(lambda each: each.last_stable_offset),
         )
         add(
             "kafka_cluster_partition_laststableoffsetlag",
-            "Committed records behind the last stable offset.",
+            "Committed records after the last stable offset.",
             lambda: self._per_log(lambda each: each.high_watermark - each.last_stable_offset),
         )
 
@@ -142,20 +142,20 @@ class BrokerMetrics:
         return float(sum(map(wanted, self._hosted)))
 
     def follow(self, fetchers: ReplicaFetcherManager) -> None:
-        """The rows of this broker's fetchers."""
+        """Register the metrics of this broker's fetchers."""
         add, prefix = self.registry.gauge, "kafka_server_replicafetchermanager_"
-        add(f"{prefix}maxlag", "Records that the follower furthest behind lacks.", lambda: fetchers.max_lag)
+        add(f"{prefix}maxlag", "The largest lag of a follower here, in records.", lambda: fetchers.max_lag)
         add(
             f"{prefix}failedpartitionscount",
-            "Partitions fetched no more because of an error.",
+            "Partitions that are not fetched any more because of an error.",
             lambda: fetchers.failed_partitions,
         )
 
     def moves(self, moves: ReplicaMoves) -> None:
-        """The row of replicas that move between this broker's log directories."""
+        """Register the metric of replicas that move between this broker's log directories."""
         self.registry.gauge(
             "kafka_server_replicaalterlogdirsmanager_maxlag",
-            "Records that the copy furthest behind lacks, of replicas that move to another log directory.",
+            "The largest lag of a replica that moves to another log directory, in records.",
             lambda: moves.max_lag,
         )
 
@@ -176,7 +176,7 @@ class BrokerMetrics:
 
         self.registry.counter(
             "ottla_contained_defects_total",
-            "Requests that failed by a defect of the broker, by API, and callbacks of alarms; each cost only itself.",
+            "Requests that failed because of a defect of the broker, by API, and failed callbacks of alarms.",
             self._contained_counts,
         )
 

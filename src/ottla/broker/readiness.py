@@ -1,6 +1,6 @@
-"""When a broker that has just joined is ready: the controller has told it of everything that it has to do with.
+"""Decides when a broker that has joined is ready: it has applied orders for all its partitions in the cluster image.
 
-Zone: deterministic. A comparison of what the image says with what was ordered, which remembers how far it has come.
+Zone: deterministic. Compares the image with the applied orders, and remembers the first difference.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from ottla.types import TopicPartition
 
 
 class Readiness:
-    """Looks for what is still missing."""
+    """Finds partitions whose image or order is still missing."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
         self._told: dict[str, dict[int, None]] = {}
-        """Partitions, by topic, whose orders (LeaderAndIsr) have been carried out, or could not be."""
+        """Partitions, by topic, whose orders (LeaderAndIsr) were applied, or failed."""
         self._unseen: dict[str, dict[int, None]] = {}
-        """Those of them that the image has not shown yet."""
+        """Those of them that the image does not contain yet."""
         self.told = 0
-        """How many orders have been carried out."""
+        """The number of applied orders."""
         self.missing: str | None = None
-        """A topic or partition that was missing when it was last looked at."""
+        """A topic or partition that was missing at the last check."""
         self._missing: TopicPartition | None = None
 
     def mark_applied(self, partitions: Iterable[TopicPartition]) -> None:
-        """These orders have been carried out."""
+        """Note partitions whose orders were applied."""
         for topic, number in partitions:
             told = self._told.setdefault(topic, {})
             self.told += number not in told
@@ -35,13 +35,13 @@ class Readiness:
             self._unseen.setdefault(topic, {})[number] = None
 
     def forget_topics(self, topics: Iterable[str]) -> None:
-        """These topics are gone."""
+        """Forget topics that were deleted."""
         for topic in topics:
             self._told.pop(topic, None)
             self._unseen.pop(topic, None)
 
     def is_complete(self, image: ClusterImage, expected: Sequence[str]) -> bool:
-        """Whether nothing is missing. `expected`: the topics that were there when the broker joined."""
+        """Whether nothing is missing. `expected`: the topics that existed when the broker joined."""
         if self._node_id not in image.brokers or self._still_missing(image):
             return False
         self.missing = self._not_shown(image) or next((name for name in expected if name not in image.topics), None)
@@ -51,7 +51,7 @@ class Readiness:
         return self.missing is None
 
     def _not_shown(self, image: ClusterImage) -> str | None:
-        """A partition that was ordered and is not in the image: of a large topic that is told a piece at a time."""
+        """A partition that was ordered and is not in the image yet: large topics arrive in pieces."""
         while self._unseen:
             topic, numbers = next(iter(self._unseen.items()))
             for number in list(numbers):
@@ -62,7 +62,7 @@ class Readiness:
         return None
 
     def _still_missing(self, image: ClusterImage) -> bool:
-        """Whether the partition that was missing before still is: looking at one is cheaper than looking at all."""
+        """Whether the partition of the last check is still missing, which is cheaper than to check all."""
         if self._missing is None:
             return False
         partition = image.partition(*self._missing)
@@ -77,12 +77,13 @@ class Readiness:
         return None
 
     def _lacks(self, tp: TopicPartition, partition: PartitionImage) -> bool:
-        """Nobody has told of it yet, or its order has not come, or an election in which this broker is a candidate is
-        not over; of one whose log directory is out of service nothing is to be waited for.
-        """
+        """Whether something about a partition is still to come."""
+        # 1. A partition of other brokers, unless its replicas have not arrived yet.
         if self._node_id not in partition.replicas:
             return not partition.replicas
+        # 2. Its order has not arrived.
         if tp.partition not in self._told.get(tp.topic, ()):
             return True
+        # 3. Its election is not over, and this broker may win it; it cannot if its log directory is out of service.
         is_candidate = self._node_id in partition.isr and self._node_id not in partition.offline
         return partition.leader == NO_LEADER and is_candidate

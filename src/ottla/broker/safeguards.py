@@ -1,6 +1,6 @@
-"""The safeguards of all rooms of a broker, each of which can be taken away to see that something would notice.
+"""The safeguards of all packages of a broker. The simulator switches single ones off to prove that its checks notice.
 
-Zone: pure. What each switch guards stands where it is asked, in its own room. A broker in service has all of them on.
+Zone: pure. Only switches; the guarded code checks them. A broker in service has all of them on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.transactions.safeguards import TransactionSafeguards
 
 @dataclass(frozen=True, slots=True)
 class BrokerSafeguards:
-    """The switches of a broker."""
+    """The switches of a broker, by package."""
 
     storage: StorageSafeguards = field(default_factory=StorageSafeguards)
     replication: ReplicationSafeguards = field(default_factory=ReplicationSafeguards)

@@ -1,9 +1,9 @@
 """Large requests: decoded, handled and encoded in slices over several turns, so that no turn is long.
 
-Zone: deterministic. A request of more than a few elements is cut as its handler's declaration says (`requests.Parts`);
-each part goes to the ordinary handler, and the answers are joined as bytes. Slices are measured in the microseconds
-that the declarations estimate, never with a clock. All large requests share one queue, and a turn serves one of them.
-The gate of the connection stays closed until the answer, so requests keep their order.
+Zone: deterministic. A request of more than a few elements is divided as its handler's declaration states
+(`requests.Parts`); the ordinary handler handles each part, and the responses are joined as bytes. The cost of slices is
+estimated in microseconds from the declarations, never measured by a clock. All large requests share one queue, and a
+turn serves one of them. The gate of the connection stays closed until the response, so requests keep their order.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ottla.wire.errors import MalformedMessage
 from ottla.wire.slices import Elements, Joined, path_in, split, weigh
 
 SMALL: Final = 512
-"""Bytes of a request that is handled as a whole without a look at its elements."""
+"""Requests up to this number of bytes are handled as a whole; their elements are not counted."""
 INLINE: Final = 8 * 1024
-"""Bytes of a request up to which it is decoded in one go."""
+"""Requests up to this number of bytes are decoded in one step."""
 TURN_US: Final = 5_000
 """Estimated cost of the slices of one turn."""
 PART_US: Final = 2_500
@@ -34,14 +34,14 @@ _ENCODE_BYTES_PER_US: Final = 50
 
 
 class Api(Protocol):
-    """What is served under a key."""
+    """An API with its declaration."""
 
     declaration: Declaration
     request: Any
 
 
 class _Large:
-    """One large request on its way."""
+    """One large request in progress."""
 
     __slots__ = ("answer", "context", "is_gone", "is_queued", "is_waiting", "request", "steps")
 
@@ -49,14 +49,14 @@ class _Large:
         self.context = context
         self.steps: Steps
         self.answer: object = None
-        """Of the part that is being handled."""
+        """The response to the present part, once it is known."""
         self.request: object = None
-        """That part."""
+        """The present part."""
         self.is_waiting = self.is_gone = self.is_queued = False
 
 
 class _Defect(NamedTuple):
-    """In the place of the answer to a part: why there is none."""
+    """Takes the place of the response to a part that failed."""
 
     error: Exception
 
@@ -74,11 +74,11 @@ class SlicedRequests:
         refuse: Callable[[Context, Exception, Any], Any],
         as_response: Callable[[int, ApiError], object | None],
     ) -> None:
-        """later: call something in a turn of its own, soon.
+        """later: calls a function in a turn of its own, soon.
 
-        handle: (api, context, request) → response, error, or None where the answer comes later.
-        failed: contains what a slice in a later turn raises. refuse: (context, exception, part of a request) → the
-        response that refuses its elements; raises the exception where there is none.
+        handle: (api, context, request) → response, error, or None if the response follows later.
+        failed: contains an exception of a slice in a later turn. refuse: (context, exception, part of a request) → the
+        response that refuses its elements; raises the exception if there is none.
         """
         self._network = network
         self._later = later
@@ -89,14 +89,14 @@ class SlicedRequests:
         self._as_response = as_response
         self._queue: deque[_Large] = deque()
         self._large: dict[Peer, set[_Large]] = {}
-        """What runs, by connection: one that ends looks at its own requests only."""
+        """Requests in progress, by connection."""
         self._is_planned = False
 
     def __len__(self) -> int:
         return sum(map(len, self._large.values()))
 
     def start(self, api: Api, context: Context, frame: memoryview, body_pos: int) -> None:
-        """Handle a request of more than SMALL bytes: at once as far as one turn goes, the rest later.
+        """Handle a request of more than SMALL bytes: within this turn as far as its cost allows, the rest later.
 
         Raises MalformedMessage.
         """
@@ -108,9 +108,9 @@ class SlicedRequests:
         self._run_large_request(large)
 
     def run_steps(self, slot: Slot, key: int, version: int, correlation_id: int, steps: MakeSteps) -> None:
-        """Run the steps of a handler that decodes by itself, from a later turn on, under the costs of all others.
+        """Run the steps of a handler that decodes by itself in later turns, in the common queue.
 
-        What they return is the response; None: the handler answers by itself.
+        The steps return the response; None: the handler sends it by itself.
         """
         large = _Large(Context(key, version, correlation_id, None, slot, self._answer))
         large.steps = steps(lambda: self._resume_large_request(large))
@@ -118,7 +118,7 @@ class SlicedRequests:
         self._put_back(large)
 
     def join_pieces(self, context: Context, response: InPieces) -> None:
-        """Make and encode a response in later turns, then send it."""
+        """Build and encode a response in later turns, then send it."""
         large = _Large(context)
         large.steps = _joining(context, response)
         next(large.steps)
@@ -126,14 +126,14 @@ class SlicedRequests:
         self._put_back(large)
 
     def handle_parts(self, api: Api, context: Context, response: InParts) -> None:
-        """Handle these requests in later turns in place of one, then send their answers as one."""
+        """Handle several requests in place of one in later turns, then send their responses as one."""
         large = _Large(context)
         large.steps = self._all_parts(api, large, response)
         self._keep_large_request(large)
         self._put_back(large)
 
     def on_gone(self, peer: Peer) -> None:
-        """A connection is over: its request is not handled any further."""
+        """Drop the requests of a connection that has ended."""
         for large in self._large.pop(peer, ()):
             large.is_gone = True
             large.steps.close()
@@ -154,7 +154,7 @@ class SlicedRequests:
                 try:
                     self._run_large_request(large)
                 except MalformedMessage as error:
-                    self._network.close(large.context.peer, f"sent a request that cannot be read: {error}")
+                    self._network.close(large.context.peer, f"sent a request that cannot be decoded: {error}")
                 except HalfChanged:
                     raise
                 except Exception as error:  # noqa: BLE001  # it has changed nothing, or whole changes only
@@ -178,6 +178,7 @@ class SlicedRequests:
                     large.is_waiting = True
                     return
                 left -= cost
+        # 1. Complete. 2. A defect: the request leaves the queue, its caller answers. 3. More to do: queue it again.
         except StopIteration as stop:
             self._end_large_request(large)
             if stop.value is not None:
@@ -206,19 +207,22 @@ class SlicedRequests:
         parts = api.declaration.parts
         path = None if parts is None else path_in(api.request, version, parts.request)
         walked = api.declaration.walked if path is None else path
+        # 1. Small enough to be decoded in one step.
         if len(frame) <= INLINE:
             request, _ = decode(api.request, version, frame, body_pos)
             if parts is None or path is None or not getattr(request, path[0]):
                 return (yield from self._dispatch_part(api, large, request))
             return (yield from self._in_parts(api, large, SomeElements(request, path, parts)))
+        # 2. Without an array to walk: decode in slices, handle as a whole.
         if walked is None:
             decoding = decode_sliced(api.request, version, frame, body_pos)
             request = yield from _costing(decoding)
             del frame
             return (yield from self._dispatch_part(api, large, request))
         if parts is not None and parts.once is not None:
-            walked = walked[:1]  # equal elements are found as a whole
+            walked = walked[:1]  # to compare elements, they must not be cut into pieces
         elements = Elements(api.request, version, frame, body_pos, walked)
+        # 3. The handler walks the array by itself. 4. The array is handled in parts.
         if parts is None or path is None:
             request = yield from _costing(elements.slices())
             if getattr(request, walked[0]) is not None:
@@ -237,13 +241,13 @@ class SlicedRequests:
         return (yield from self._join(api, large, response.requests, 0, Whole(is_all=True)))
 
     def _join(self, api: Api, large: _Large, requests: Iterator[Any], cost_us: int, whole: Whole) -> Steps:
-        """Handle the parts of these requests one after the other, and join the answers; cost_us: of making each."""
+        """Handle the parts of these requests in order, and join the responses. cost_us: to create each request."""
         context, parts = large.context, api.declaration.parts
         assert parts is not None, f"API {context.api_key} is not declared to have parts"
         path = path_in(api.request, context.api_version, parts.request)
         response_type = API_TABLE[context.api_key].response
         response_path = path_in(response_type, context.api_version, parts.response)
-        assert path is not None, f"{api.request.__name__} has no array to cut"
+        assert path is not None, f"{api.request.__name__} has no array to divide"
         assert response_path is not None, f"{response_type.__name__} has no array to join"
         joined = Joined(response_type, context.api_version, response_path)
         size = max(1, PART_US // parts.cost_us)
@@ -260,7 +264,7 @@ class SlicedRequests:
                 if type(response) is InPieces:
                     yield from _add_pieces(joined, response)
                 else:
-                    joined.add(response)  # type: ignore[arg-type]  # a part is never answered with an Encoded response
+                    joined.add(response)  # type: ignore[arg-type]  # the response to a part is never Encoded
                 yield max(weigh(part, path) * parts.cost_us, (joined.size - before) // _ENCODE_BYTES_PER_US)
         return Encoded(joined.parts())
 
@@ -287,10 +291,11 @@ class SlicedRequests:
                 response = yield from response
         except (HalfChanged, MalformedMessage):
             raise
-        except Exception as error:  # noqa: BLE001  # raised again where the elements have no place for it
+        except Exception as error:  # noqa: BLE001  # `_refuse` raises it again if elements cannot carry an error
             return self._refuse(context, error, request)
         if response is not None:
             return response
+        # The handler responds later, unless `_on_answer` was called within the handler already.
         if large.answer is None:
             yield WAITING
         answer: object = large.answer
@@ -299,7 +304,7 @@ class SlicedRequests:
         return answer
 
     def _on_defect(self, large: _Large, context: Context, error: Exception) -> None:
-        """A step of a part, or of the whole, has failed in a turn that is not its own."""
+        """Handle a defect in a step of a part, raised in another request's turn."""
         if context.failed:
             return
         was_answered, context.answered = context.answered, True
@@ -307,7 +312,7 @@ class SlicedRequests:
             answer = self._refuse(context, error, large.request)
         except HalfChanged:
             raise
-        except Exception as second:  # noqa: BLE001  # raised in the turn of the request
+        except Exception as second:  # noqa: BLE001  # the request's own turn raises it again
             context.failed = True
             answer = _Defect(second)
         if not was_answered:
@@ -331,7 +336,7 @@ class SlicedRequests:
 def _joining(context: Context, response: InPieces) -> Steps:
     is_kept = response.keep is None
     try:
-        yield 0  # up to here it runs at once, so that what follows has its end in any case
+        yield 0  # the first step runs at once, so that the `finally` below runs in any case
         joined = Joined(API_TABLE[context.api_key].response, context.api_version, response.path)
         for piece in response.pieces:
             joined.add(piece)
@@ -348,7 +353,7 @@ def _joining(context: Context, response: InPieces) -> Steps:
 
 
 def _add_pieces(joined: Joined, response: InPieces) -> Generator[int, None, None]:
-    """Take the answer of one part, where it is made in pieces."""
+    """Add the response to a part that is built in pieces."""
     try:
         for piece in response.pieces:
             joined.add(piece)
@@ -358,7 +363,7 @@ def _add_pieces(joined: Joined, response: InPieces) -> Generator[int, None, None
 
 
 def _costing(steps: Generator[Any, None, Any]) -> Generator[int, None, Any]:
-    """Decode to the end; returns what the steps return."""
+    """Run decoding steps to their end, with their costs. Returns their result."""
     while True:
         try:
             next(steps)

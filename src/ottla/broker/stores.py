@@ -1,6 +1,6 @@
-"""The broker's metadata store: one outside, or its own in its first log directory.
+"""The broker's metadata store: ZooKeeper or another one outside, or the embedded one in its first log directory.
 
-Zone: deterministic. Which of the two, and how it is opened and closed; nobody else knows the difference.
+Zone: deterministic. Chooses, opens and closes the store; no other module depends on which of the two it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.znodes.store import EmbeddedStore
 
 
 class Stores:
-    """Opens the store that the world has, or the embedded one."""
+    """Opens the store of the shell, or the embedded one."""
 
     def __init__(self, world: World, effects: Effects) -> None:
         self._outside = world.store
@@ -25,11 +25,11 @@ class Stores:
 
     @property
     def is_own(self) -> bool:
-        """Whether the store is this broker's alone, so that there can be no other broker."""
+        """Whether the store is embedded, so that there can be no other broker."""
         return self._embedded is not None
 
     def open(self, on_node: Callable[[str], None], on_session: Callable[[Session, int], None]) -> WatchedStore:
-        """The store to work with. The embedded one tells its session here; of one outside, the shell tells the broker.
+        """Open the store. The embedded one reports its session to `on_session`; for one outside, the shell does.
 
         Raises Failure or CorruptStore when the embedded store cannot be read.
         """
@@ -40,7 +40,7 @@ class Stores:
         return WatchedStore(LocalSession(self._embedded, on_node, on_session).begin_session())
 
     def close(self, done: Done[None], now: Callable[[Callable[[], None]], None]) -> None:
-        """End the embedded store; the session with one outside is the shell's to end. `now` queues an effect."""
+        """Close the embedded store; the shell ends the session with one outside. `now` queues an effect."""
         if self._embedded is None:
             now(lambda: done(None))
         else:

@@ -1,6 +1,6 @@
-"""The cluster as transactions see it: which partition is in charge of an id, who leads what, where offsets are.
+"""The transaction coordinator's view of the cluster: coordinator partitions, leaders, and offsets topics.
 
-Zone: deterministic. Looks things up in the image of the cluster; what follows from it stands in `ottla.transactions`.
+Zone: deterministic. Looks up the cluster image; `ottla.transactions` decides what follows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.seams import Clock
 from ottla.types import TopicPartition
 
 SETTLED_MS: Final = 5000
-"""A coordinator younger than this may not have been told yet of topics that its predecessor knew."""
+"""A coordinator younger than this may not know yet all topics that its predecessor knew."""
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -34,13 +34,13 @@ class TransactionClusterView:
         self._partition_of = PartitionOf()
 
     def took_over(self) -> None:
-        """This broker leads a partition of `__transaction_state` that another led before."""
+        """Note the time at which this broker became a coordinator in place of another one."""
         self._settled_ns = self._clock.now().mono_ns + SETTLED_MS * _NS_PER_MS
 
     # -- for the coordinator -----------------------------------------------------------------------------------------
 
     def index_of(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that is in charge; -1 without the topic."""
+        """The partition of `__transaction_state` that coordinates an id; -1 without the topic."""
         topic = self._cluster.image.topics.get(TRANSACTION_STATE)
         return -1 if topic is None else self._partition_of(transactional_id, len(topic.partitions))
 
@@ -56,10 +56,10 @@ class TransactionClusterView:
         return partition.leader_epoch
 
     def leader_of(self, tp: TopicPartition) -> int | None:
-        """The broker that leads a partition; None while nobody does. Raises KeyError for a partition that is gone.
+        """The broker that leads a partition; None while there is no leader. Raises KeyError for a deleted partition.
 
-        What is believed gone gets no marker. So what this broker does not know is only believed gone when it has been
-        the coordinator for a while: until then it may be news that has not come yet.
+        A partition that counts as deleted gets no marker. So an unknown partition counts as deleted only when this
+        broker has been the coordinator for SETTLED_MS: before that, the image may still lack it.
         """
         found = self._cluster.image.partition(*tp)
         if found is not None:
@@ -71,14 +71,14 @@ class TransactionClusterView:
     # -- for the handlers --------------------------------------------------------------------------------------------
 
     def refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
-        """Why a partition cannot be part of a transaction; NONE when it can. Clients name no internal topics."""
+        """Why a partition cannot be part of a transaction; NONE if it can. Clients may not name internal topics."""
         if by_client and tp.topic in INTERNAL_TOPICS:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         known = self._cluster.image.partition(*tp) is not None
         return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def offsets_of(self, group_id: str, done: Callable[[TopicPartition | ApiError], None]) -> None:
-        """The partition of `__consumer_offsets` that holds a group's offsets; the topic is made on first need."""
+        """The partition of `__consumer_offsets` that has a group's offsets; creates the topic when it is missing."""
 
         def found(outcome: TopicImage | ApiError) -> None:
             if isinstance(outcome, ApiError):

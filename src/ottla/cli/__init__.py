@@ -1,4 +1,4 @@
-"""The command line: prints and shows only, works against any Kafka cluster.
+"""The command line. It works against any Kafka cluster; the work itself is done by the packages that it calls.
 
 Zone: real.
 """

@@ -1,6 +1,6 @@
-"""What the commands that run a broker have in common: options, and where its configuration comes from.
+"""Options shared by the commands that run a broker, and where the broker's configuration comes from.
 
-Zone: real. Nothing here starts anything.
+Zone: real. Starts nothing.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ def broker_options(command: F) -> F:
     for option in reversed(
         [
             click.option(
-                "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A broker key, by Kafka's name."
+                "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a broker key, by Kafka's name."
             ),
             click.option(
                 "--ignore-dynamic-configs",
                 is_flag=True,
                 expose_value=False,
                 callback=_ignoring,
-                help="Start without the stored dynamic settings of brokers, so that a wrong one can be altered.",
+                help="Ignore the stored dynamic broker settings at start, so that a wrong one can be altered.",
             ),
             click.option(
                 "--ready-file",
                 type=click.Path(dir_okay=False),
-                help="Gets host:port when requests are answered; removed at the end.",
+                help="Write host:port to this file when requests are answered; removed at exit.",
             ),
             click.option(
                 "--log-level",
@@ -51,7 +51,7 @@ def broker_options(command: F) -> F:
 
 
 def _ignoring(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    """The flag is short for a key."""
+    """Remember the flag: it is short for a broker key, which `overrides` adds."""
     context.meta[_IGNORING] = wanted
 
 
@@ -85,7 +85,7 @@ def read(path: str) -> dict[str, str]:
 
 
 def configured(properties: Mapping[str, str]) -> BrokerConfig:
-    """The configuration; keys that need a word get a warning. Raises click.UsageError naming a bad value."""
+    """The configuration; logs the warnings about its keys. Raises click.UsageError naming a bad value."""
     import logging
 
     from ottla.config.broker import BrokerConfig

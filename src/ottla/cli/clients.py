@@ -1,6 +1,6 @@
-"""The producer and the consumer that the options of a command name.
+"""Makes the producer or the consumer that a command's options describe.
 
-Zone: real. Settings only: what is written and read is each command's own business.
+Zone: real. Settings only: each command decides what it writes and reads.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def make_producer(
 
 
 def _request_timeout_ms(settings: ClientSettings) -> int:
-    """Kafka's, or what `delivery.timeout.ms` leaves room for."""
+    """Kafka's default, or less where `delivery.timeout.ms` is shorter."""
     try:
         room = int(settings["delivery.timeout.ms"]) - int(settings.get("linger.ms", _LINGER_MS))
-    except ValueError:  # the producer says what is wrong with them
+    except ValueError:  # the producer reports what is wrong with them
         return _REQUEST_TIMEOUT_MS
     return max(1, min(_REQUEST_TIMEOUT_MS, room))
 

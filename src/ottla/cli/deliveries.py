@@ -1,4 +1,4 @@
-"""What became of the lines of an import: which are written, which are not, and how to continue.
+"""The outcome of an import, line by line: which lines are written, which are not, and how to continue.
 
 Zone: real. The producer's thread calls `Deliveries` for every record; the command reads it when nothing is in flight.
 """
@@ -42,7 +42,7 @@ class _Run:
 
 
 class Deliveries:
-    """The outcome of each line. With `printing`, offsets are written to stdout, a document per run of records."""
+    """The outcome of each line. With `printing`, offsets are written to stdout: one document per run of records."""
 
     def __init__(self, *, printing: bool) -> None:
         self._printing = printing
@@ -55,7 +55,7 @@ class Deliveries:
         self._committed = 0
 
     def send_line(self, producer: Producer, number: int, line: RecordLine) -> None:
-        """Hand a record over. Raises ClientError: this record's refusal, or the failure of an earlier one."""
+        """Give a record to the producer. Raises ClientError: this record's failure, or that of an earlier one."""
         from ottla.client import ClientError
 
         assert line.topic is not None
@@ -83,25 +83,29 @@ class Deliveries:
             raise self._error[1]
 
     def settle(self) -> None:
-        """Nothing is in flight: print the runs that are left. Raises the first error there was."""
+        """Print the runs that are left; call it when nothing is in flight. Raises the first error there was."""
         self._print_runs(keep=0)
         self.raise_failure()
 
     def mark_committed(self) -> None:
-        """All lines that were read are in committed transactions."""
+        """Note that all lines that were read are in committed transactions."""
         self._committed = self._read
 
     def as_failure(self, error: Exception, *, transactional: bool) -> CommandFailed:
-        """The error that ends the import. Nothing is in flight any more."""
+        """The error that ends the import; call it when nothing is in flight."""
         from ottla.cli.explain import exit_code, explain
 
         self._print_runs(keep=0)
         number, cause = self._read, explain(error)
+        # Which line is to blame. 1. A bad line: it carries its own number, and was never sent. 2. A delivery that
+        # failed: the lowest such line, which may lie far before the last one read. 3. Otherwise the last line read.
         if isinstance(error, BadLine):
             number = error.number
         elif self._error is not None:
             number = self._error[0]
             cause = f"line {number} of the input was not written: {explain(self._error[1])}"
+        # A transaction is written or it is not, so only its first line matters. Without transactions, lines after a
+        # failed one may have been acknowledged: the user needs the exact ranges that were not.
         missing = [] if transactional else self._missing(number)
         first = self._committed + 1 if transactional else (missing[0][0] if missing else number)
         written = self._committed if transactional else self._acknowledged
@@ -145,7 +149,7 @@ class Deliveries:
             self._failed.append([number, number])
 
     def _print_runs(self, keep: int) -> None:
-        """The last run may still grow while records are in flight."""
+        """Print all but the last `keep` runs: the last one may still grow while records are in flight."""
         while len(self._runs) > keep:
             run = self._runs.popleft()
             base = None if run.base_offset < 0 else run.base_offset

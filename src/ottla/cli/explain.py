@@ -1,6 +1,6 @@
-"""Errors: a line with cause and next step for people, a document for programs, and an exit code that scripts rely on.
+"""Errors: a line with cause and next step for people, a document for programs, an exit code for scripts.
 
-Zone: real. Exiting is in `main`.
+Zone: real. `main` exits with the code.
 """
 
 from __future__ import annotations
@@ -55,29 +55,33 @@ _EXTRAS = {
     "pyspark": "spark",
     "redis": "redis",
 }
-"""Packages that are not installed with the command line, and the extra that brings each."""
+"""Optional packages, and the extra that installs each."""
 
 
 def exit_code(error: Exception) -> int | None:
-    """1 error, 2 usage, 3 not found, 4 not allowed, 5 out of time; None for what no user can cause (a bug)."""
+    """1 error, 2 usage, 3 not found, 4 not allowed, 5 out of time; None for an error that only a bug can cause."""
     if isinstance(error, click.ClickException):
         return error.exit_code
+    # 1. A deadline that ended retries of a refusal: the refusal says more, if it is one that scripts look for.
     if isinstance(error, DeadlineError) and isinstance(error.last, RefusedError):
         inner = exit_code(error.last)
         return inner if inner in (3, 4) else 5
+    # 2. A broker's refusal, by its error code.
     if isinstance(error, RefusedError):
         return 3 if error.code in _NOT_FOUND else 4 if error.code in _NOT_ALLOWED else 1
+    # 3. Errors of the client. The order matters: these classes are all ClientErrors, which case 4 catches.
     if isinstance(error, ConfigError | UsageError):
         return 2
     if isinstance(error, DeadlineError | RequestTimeoutError):
         return 5
     if missing_package(error) is not None:
         return 1
+    # 4. The rest of what users and their machines can cause.
     return 1 if isinstance(error, ClientError | OSError | BadLine) else None
 
 
 def missing_package(error: Exception) -> str | None:
-    """The optional package whose import failed, if that is the error."""
+    """The optional package whose import failed; None for another error."""
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     return package if package in _EXTRAS else None
 
@@ -108,7 +112,7 @@ def print_error(error: Exception) -> None:
 
 
 def document(error: Exception) -> dict[str, Json]:
-    """The error for programs: `exit_code`, `message`, `code` (Kafka's name, of a broker's refusal), and details."""
+    """The error as a document: `exit_code`, `message`, `code` (Kafka's name, if a broker refused), and details."""
     fields: dict[str, Json] = {"exit_code": exit_code(error) or 1, "message": explain(error)}
     refused = error.last if isinstance(error, DeadlineError) else error
     if isinstance(refused, RefusedError):

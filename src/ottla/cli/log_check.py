@@ -1,6 +1,6 @@
-"""`ottla log verify` and `ottla log repair`: is a data directory whole, and what can be put right.
+"""`ottla log verify` and `ottla log repair`: check a data directory, and repair what can be repaired.
 
-Zone: real. Options and printing; what is checked stands in `ottla.storage.verify`, and for the metadata store's
+Zone: real. Options and printing; the checks are in `ottla.storage.verify`, and for the metadata store's
 journal in `ottla.znodes`.
 """
 
@@ -31,10 +31,10 @@ class _Unreadable(click.ClickException):
 @click.argument("directories", nargs=-1, required=True, metavar="DIR…", type=click.Path())
 @output_option("text", "json")
 def verify(directories: tuple[str, ...], output: str) -> None:
-    """Check log directories, or single partitions, that no broker uses: every checksum, offset, epoch, index,
+    """Check log directories, or single partitions, of a stopped broker: every checksum, offset, epoch, index,
     producer snapshot and checkpoint.
 
-    Nothing is written. The exit code is 0 when all is well, 1 when something is damaged, 2 when a directory cannot be
+    Writes nothing. The exit code is 0 when all is well, 1 when something is damaged, 2 when a directory cannot be
     read.
     """
     reports = {directory: _check_directory(directory) for directory in directories}
@@ -49,15 +49,14 @@ def verify(directories: tuple[str, ...], output: str) -> None:
 
 @click.command()
 @click.argument("directories", nargs=-1, required=True, metavar="DIR…", type=click.Path())
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Show the repairs; change nothing.")
 @output_option("text", "json")
 def repair(directories: tuple[str, ...], dry_run: bool, output: str) -> None:
-    """Put right what a log tells by itself: cut torn tails, build indexes, producer snapshots and leader epochs anew,
-    drop checkpoints that cannot be read.
+    """Repair what can be repaired from the log itself: cut torn tails, rebuild indexes, producer snapshots and leader
+    epochs, remove unreadable checkpoints.
 
-    Records that are lost are named. What lies behind damage in the midst of a log is left alone: remove the
-    partition's directory where another replica has it. The broker must be stopped. The exit code is 1 when damage
-    is left.
+    Lost records are listed. Damage in the middle of a log is not repaired: if another replica has the partition,
+    remove its directory here. The broker must be stopped. The exit code is 1 when damage is left.
     """
     from ottla.storage.verify.repair import repair as carry_out
 
@@ -103,7 +102,7 @@ def _as_json(directory: str, report: Report) -> dict[str, Json]:
 
 
 def _journal(directory: str) -> list[Finding]:
-    """The embedded metadata store's files."""
+    """Findings in the files of the embedded metadata store."""
     from ottla.storage.verify.findings import Finding
     from ottla.znodes.journal import DIRECTORY, check_files
 

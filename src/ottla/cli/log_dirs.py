@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from ottla.client import Admin, ClientError, LogDir, Replica
 
 _LOOK_S: Final = 0.5
-"""Between two looks at how far moves are."""
+"""Between two checks of the moves' progress."""
 Found = Mapping[int, "list[LogDir | ClientError]"]
 
 
 @click.command("log-dirs")
 @click.argument("ids", nargs=-1, type=int, metavar="[ID]...")
 @click.option("-t", "--topic", "topics", multiple=True, metavar="NAME", help="Replicas of these topics only.")
-@click.option("--replicas", is_flag=True, help="Every replica, with its size and how far it is behind.")
+@click.option("--replicas", is_flag=True, help="Show every replica, with its size and lag.")
 @output_option("table", "json", "jsonl")
 @common_options
 def log_dirs(ids: tuple[int, ...], topics: tuple[str, ...], replicas: bool, output: str) -> None:
-    """Show the log directories of brokers (all, or those named): room, replicas, and copies that are being made."""
+    """Show the log directories of brokers (all, or those named): space, replicas, and replicas being moved in."""
     from ottla.client import Admin
 
     with connect() as client:
@@ -50,7 +50,7 @@ def log_dirs(ids: tuple[int, ...], topics: tuple[str, ...], replicas: bool, outp
 
 
 def _only(dirs: list[LogDir | ClientError] | ClientError, topics: Sequence[str]) -> list[LogDir | ClientError]:
-    """The directories with their replicas of these topics, of all topics when none is named."""
+    """The directories with their replicas of these topics; of all topics when none is named."""
     from ottla.client import LogDir
 
     return [
@@ -62,7 +62,7 @@ def _only(dirs: list[LogDir | ClientError] | ClientError, topics: Sequence[str])
 
 
 def documents(found: Found) -> list[Json]:
-    """One per directory; a directory that failed, or a broker that did not answer, has one with its error."""
+    """One document per directory; a failed directory, or a broker that did not answer, has one with its error."""
     return [{"broker": node, **_document(each)} for node, dirs in found.items() for each in dirs]
 
 
@@ -121,11 +121,11 @@ def _replica_rows(found: Found) -> list[Sequence[object]]:
 @click.argument("node", type=int, metavar="ID")
 @click.argument("directory")
 @click.argument("partitions", nargs=-1, required=True, metavar="TOPIC:PARTITION...")
-@click.option("--wait", is_flag=True, help="Return when all are there, or --timeout has passed.")
+@click.option("--wait", is_flag=True, help="Return when all are moved, or when --timeout has passed.")
 @output_option("table", "json", "jsonl")
 @common_options
 def move(node: int, directory: str, partitions: tuple[str, ...], wait: bool, output: str) -> None:
-    """Move replicas of broker ID to another of its log directories. Back to where they are: give the move up."""
+    """Move replicas of broker ID to another of its log directories. Naming their present one cancels the move."""
     from ottla.client import Admin, Replica
 
     targets = {Replica(parse_partition(word), node): directory for word in dict.fromkeys(partitions)}
@@ -150,11 +150,14 @@ def move(node: int, directory: str, partitions: tuple[str, ...], wait: bool, out
 
 
 def _wait(admin: Admin, replicas: Sequence[Replica], directory: str) -> None:
-    """Until they are there. Raises click.ClickException when the time is over."""
+    """Block until the replicas are moved. Raises click.ClickException when the time is over."""
     end = time.monotonic() + given("timeout_s", 3600.0)
     while left := _elsewhere(admin, replicas, directory):
         if time.monotonic() > end:
-            raise click.ClickException(f"{len(left)} of {len(replicas)} replicas are not in {directory} yet")
+            raise click.ClickException(
+                f"{len(left)} of {len(replicas)} replicas are not in {directory} yet, and are still being moved: "
+                "`ottla broker log-dirs --replicas` shows how far"
+            )
         print_note(f"{len(left)} replicas on their way")
         time.sleep(_LOOK_S)
 

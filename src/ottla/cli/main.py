@@ -1,6 +1,6 @@
 """The entry point `ottla`: the tree of commands, and how errors become exit codes.
 
-Zone: real. Commands are imported when they are used, so that help stays quick; what they do is in their own modules,
+Zone: real. Commands are imported when they are used, so that help is quick; they are in modules of their own,
 `ottla.cli.commands.<command>`, each of which holds a click command of the same name.
 
 Exit codes: 0 ok · 1 error · 2 usage · 3 not found · 4 not allowed · 5 out of time · 130 interrupted · 141 broken pipe.
@@ -64,7 +64,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([*self.lazy.items(), *own])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; click itself would make an exit code 1 of a broken pipe."""
+        """Run the command; click itself would turn a broken pipe into exit code 1."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -75,7 +75,7 @@ class LazyGroup(click.Group):
             raise click.exceptions.Exit(_explain(error, debug=given("debug", False))) from error
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
-        """Run a command line, and exit with the code that its outcome stands for."""
+        """Run a command line, and exit with the code of its outcome."""
         words = list(sys.argv[1:] if args is None else args)
         options["standalone_mode"] = False
         code = OK
@@ -86,14 +86,14 @@ class LazyGroup(click.Group):
             code = error.exit_code
         except (click.Abort, KeyboardInterrupt):
             code = INTERRUPTED
-        except click.ClickException as error:  # the words before the command are wrong
+        except click.ClickException as error:  # a wrong option before the name of the command
             error.show(sys.stderr)
             code = error.exit_code
         sys.exit(code if _flush_output() else BROKEN_PIPE)
 
 
 def _explain(error: Exception, *, debug: bool) -> int:
-    """Print what went wrong, to stderr, and give the exit code."""
+    """Print the error to stderr, and return the exit code."""
     from ottla.cli.explain import exit_code, print_error
 
     if debug and not isinstance(error, click.ClickException):
@@ -101,14 +101,14 @@ def _explain(error: Exception, *, debug: bool) -> int:
 
         traceback.print_exc()
     elif isinstance(error, click.ClickException) and given("output") not in ("json", "jsonl"):
-        error.show(sys.stderr)  # with the usage of the command where that is wrong
+        error.show(sys.stderr)  # which prints the command's usage with a usage error
     else:
         print_error(error)
     return exit_code(error) or ERROR
 
 
 def _flush_output() -> bool:
-    """Write out what is buffered; False when nobody reads it any more."""
+    """Write buffered output; False when the reader has closed the pipe."""
     with contextlib.suppress(ValueError):  # a closed stream has nothing left
         try:
             sys.stdout.flush()
@@ -123,25 +123,25 @@ _COMMANDS = {
     "up": "Start a broker with sensible defaults, in this terminal.",
     "server": "Run a broker from a server.properties file.",
     "topic": "List, describe, create, alter and delete topics.",
-    "group": "Look at consumer groups, their lag, and change their offsets.",
-    "txn": "Look at transactions, and end those that hang.",
+    "group": "Show consumer groups and their lag, and change their offsets.",
+    "txn": "Show transactions, and end those that hang.",
     "cluster": "Show the state of a cluster.",
-    "broker": "Look at the brokers of a cluster, and move replicas on them.",
+    "broker": "Show brokers, and move replicas between their disks.",
     "reassign": "Move partitions between brokers.",
-    "leader": "Elect leaders of partitions anew.",
+    "leader": "Elect leaders of partitions.",
     "produce": "Write lines from standard input, or JSON, to a topic.",
     "consume": "Read records from a topic.",
-    "retry": "Bring records back that failed, when it is time.",
-    "dlq": "Look at dead letters, send them back, throw them away.",
+    "retry": "Re-deliver failed records when their retry is due.",
+    "dlq": "Show dead letters, send them back, or delete them.",
     "offsets": "Show offsets of partitions, by position or by time.",
     "perf": "Measure throughput and latency.",
-    "verify": "Write and read numbers, an event per line.",
-    "log": "Look into the files of a broker's log.",
+    "verify": "Write and read numbers, as Kafka's verifiable clients.",
+    "log": "Show, check and repair the log files of a broker.",
     "sim": "Run the broker in a simulated world, with faults.",
-    "reorder": "Simulate every late arrival of transactions' requests.",
-    "pipeline": "Run pipelines of PySpark, and see how far they are.",
+    "reorder": "Simulate all late arrivals of requests of transactions.",
+    "pipeline": "Run PySpark pipelines, and show their progress.",
     "demo": "Stream real events through a broker with PySpark.",
-    "context": "Keep settings of clusters under names.",
+    "context": "Save the settings of clusters under names.",
     "completion": "Print the completion script for a shell.",
 }
 

@@ -1,6 +1,6 @@
-"""Names of topics and groups as words of the command line: the options that take them, and their completion.
+"""Options that take names of topics and groups, and the completion of these names in a shell.
 
-Zone: real. Completion asks the cluster that the words before name; when nobody answers soon, it offers nothing.
+Zone: real. Completion asks the cluster that the words before name; without an answer in time, it offers nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PATIENCE_MS = 1_500
-"""Nobody waits longer for a shell to complete a word."""
+"""A user who presses Tab does not wait longer."""
 
 
 def topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -48,7 +48,7 @@ def _offered(
     ctx: click.Context, param: click.Parameter, incomplete: str, ask: Callable[[Cluster], Iterable[str]]
 ) -> list[str]:
     found: list[str] = []
-    # Whatever goes wrong, a shell that completes a word has no place to say so.
+    # An error is not shown: a shell that completes a word has no place for a message.
     with _silence(), suppress(Exception), ctx.scope(cleanup=False), connect(overrides=_quick()) as cluster:
         found = sorted(name for name in ask(cluster) if name.startswith(incomplete))
     given_already = ctx.params.get(param.name or "") or ()

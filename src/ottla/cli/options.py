@@ -1,6 +1,6 @@
-"""Options that every command about a cluster has, before the command or behind it, and the client made of them.
+"""Options of every command about a cluster, given before or after its name, and the client made from them.
 
-Zone: real. Command-line words become a `ClientConfig` here; nothing is printed but warnings about unknown settings.
+Zone: real. Turns options into a `ClientConfig`; prints only warnings about unknown settings.
 
 Which broker: `-b`, then `-X bootstrap.servers=…`, then the file of `--command-config`, then `--context`, then the
 environment variable OTTLA_BROKERS, then the context in use, then localhost:9092.
@@ -22,11 +22,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 _META = "ottla.cli."
 DEFAULT_TIMEOUT_S = 30.0
 _LOGIN = ("sasl.", "ssl.", "security.")
-"""Beginnings of the keys that say who the client is."""
+"""Prefixes of the keys with which a client logs in."""
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
-    """Keep a value that was given; `meta` is shared by a command and the groups above it, and the inner one wins."""
+    """Keep a given value in `meta`, which a command shares with the groups above it; the innermost value wins."""
     if value not in (None, (), False):
         assert param.name is not None
         ctx.meta[_META + param.name] = value
@@ -46,13 +46,13 @@ def common_options(command: F) -> F:
     for option in reversed(
         [
             _common("-b", "--brokers", "--bootstrap-server", "brokers", metavar="HOST:PORT,…", help=_BROKERS_HELP),
-            _common("-X", "settings", multiple=True, metavar="KEY=VALUE", help="A client setting, by Kafka's name."),
+            _common("-X", "settings", multiple=True, metavar="KEY=VALUE", help="Set a client key, by Kafka's name."),
             _common(
                 "--command-config",
                 type=click.Path(exists=True, dir_okay=False),
-                help="A properties file with client settings.",
+                help="Read client settings from this properties file.",
             ),
-            _common("--context", metavar="NAME", help="The context with the settings; see ottla context."),
+            _common("--context", metavar="NAME", help="Use the settings of this context; see ottla context."),
             _common(
                 "--timeout",
                 "timeout_s",
@@ -60,8 +60,8 @@ def common_options(command: F) -> F:
                 metavar="SECONDS",
                 help=f"Give up after this time; {DEFAULT_TIMEOUT_S:g} by default.",
             ),
-            _common("-q", "--quiet", is_flag=True, help="No progress and no summaries."),
-            _common("-y", "--yes", is_flag=True, help="Do not ask before something is lost."),
+            _common("-q", "--quiet", is_flag=True, help="Print no progress and no summaries."),
+            _common("-y", "--yes", is_flag=True, help="Skip confirmation prompts for destructive actions."),
             _common("--debug", is_flag=True, help="Show tracebacks."),
         ]
     ):
@@ -69,11 +69,11 @@ def common_options(command: F) -> F:
     return command
 
 
-_BROKERS_HELP = "Brokers to ask first; OTTLA_BROKERS or localhost:9092 by default."
+_BROKERS_HELP = "Brokers to connect to first; OTTLA_BROKERS or localhost:9092 by default."
 
 
 def output_option(*choices: str) -> Callable[[F], F]:
-    """`-o` with the formats that a command knows; the first one is the default."""
+    """`-o` with the formats that a command has; the first one is the default."""
     return click.option(
         "-o",
         "--output",
@@ -81,7 +81,7 @@ def output_option(*choices: str) -> Callable[[F], F]:
         default=choices[0],
         show_default=True,
         callback=remember_output,
-        help="How results are printed.",
+        help="The format of the results.",
     )
 
 
@@ -97,11 +97,12 @@ ClientSettings = dict[str, str | int | bool]
 def client_settings(
     defaults: ClientSettings | None = None, overrides: ClientSettings | None = None, more: Collection[str] = ()
 ) -> ClientSettings:
-    """What the common options say, by Kafka's keys.
+    """The client settings of the common options, by Kafka's keys.
 
-    defaults: what the command prefers to Kafka's defaults. overrides: what other options of the command said.
+    defaults: what the command prefers to Kafka's defaults. overrides: settings from other options of the command.
     more: keys that the command's client has besides those that all share.
     """
+    # Weakest first: our defaults, the command's, the context's, then what the command line names itself.
     timeout_ms = int(given("timeout_s", DEFAULT_TIMEOUT_S) * 1000)
     settings: ClientSettings = {
         "bootstrap.servers": "localhost:9092",
@@ -116,7 +117,7 @@ def client_settings(
 
 
 def given_settings(more: Collection[str] | None = None) -> ClientSettings:
-    """What `--command-config`, `-X` and `-b` say; of the file only known keys, unless `more` is None."""
+    """The settings of `--command-config`, `-X` and `-b`; of the file only known keys, unless `more` is None."""
     settings: ClientSettings = dict(_from_file(more))
     settings |= parse_assignments(given("settings", ()))
     if brokers := given("brokers"):
@@ -125,7 +126,7 @@ def given_settings(more: Collection[str] | None = None) -> ClientSettings:
 
 
 def _from_context(more: Collection[str]) -> ClientSettings:
-    """What the context that is named says, or else the one in use, whose brokers OTTLA_BROKERS overrules."""
+    """The settings of the named context, or else of the one in use, whose brokers OTTLA_BROKERS overrides."""
     from ottla.cli import saved_contexts
 
     brokers = os.environ.get("OTTLA_BROKERS")
@@ -133,17 +134,18 @@ def _from_context(more: Collection[str]) -> ClientSettings:
     name = named or saved_contexts.current()
     settings: ClientSettings = {} if name is None else _known(saved_contexts.read(name), more, f"context {name}")
     own = settings.get("bootstrap.servers")
+    # A context that the command names beats the environment; the one that merely is in use does not.
     if brokers and (named is None or own is None):
         settings["bootstrap.servers"] = brokers
     asked = given_settings().get("bootstrap.servers") or settings.get("bootstrap.servers")
     if own is None or _addresses(asked) <= _addresses(own) or not any(key.startswith(_LOGIN) for key in settings):
         return settings
-    # Other brokers than those that the context names must not get its passwords.
+    # Brokers that the context does not list must not get its passwords.
     if named is not None:
         raise click.UsageError(
-            f"context {name} has a login for {own}, which {asked} must not get: leave out --context, or the brokers"
+            f"context {name} has a login for {own}, and {asked} must not get it: leave out --context, or the brokers"
         )
-    print_note(f"context {name} has a login for {own}: nothing of it is used for {asked}")
+    print_note(f"context {name} has a login for {own}: its settings are not used for {asked}")
     return {"bootstrap.servers": brokers} if brokers else {}
 
 
@@ -152,9 +154,9 @@ def _addresses(brokers: object) -> set[str]:
 
 
 def connect(defaults: ClientSettings | None = None, overrides: ClientSettings | None = None) -> Cluster:
-    """The cluster that the options name; close it. Arguments as of `client_settings`.
+    """A client of the cluster that the options name; close it. Arguments as of `client_settings`.
 
-    Raises ConfigError. Nothing is connected yet.
+    Raises ConfigError. It connects on its first request, not here.
     """
     from ottla.client.cluster import Cluster
     from ottla.client.settings import ClientConfig
@@ -177,7 +179,7 @@ def _from_file(more: Collection[str] | None) -> ClientSettings:
 
 
 def _known(settings: dict[str, str], more: Collection[str], where: str) -> ClientSettings:
-    """The settings that this client has; a warning for each of the others."""
+    """The settings that this client has; prints a warning for each of the others."""
     from ottla.client.settings import split_unknown
 
     known, warnings = split_unknown(settings, more)
@@ -198,6 +200,6 @@ def parse_assignments(words: tuple[str, ...]) -> dict[str, str]:
 
 
 def print_note(text: str) -> None:
-    """Tell the user something that is not data, unless `--quiet`."""
+    """Print a message that is not data to stderr, unless `--quiet`."""
     if not given("quiet", False):
         click.echo(f"ottla: {text}", err=True)

@@ -1,4 +1,4 @@
-"""Words that name partitions, and results per partition: what `leader` and `reassign` share.
+"""Shared by `leader` and `reassign`: parsing TOPIC:PARTITION and plan files, printing results per partition.
 
 Zone: real.
 """
@@ -53,7 +53,7 @@ def read_assignment(path: str) -> dict[TopicPartition, tuple[int, ...]]:
 
 
 def assignment_text(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
-    """The same file, one partition a line."""
+    """The text of such a file, one partition per line."""
     rows = [
         json.dumps({"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)})
         for tp, replicas in assignment.items()
@@ -62,7 +62,7 @@ def assignment_text(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
 
 
 def write_results(output: str, results: Mapping[TopicPartition, ClientError | None], done: str) -> None:
-    """Say what was done, per partition; then the errors, and the exit code of the first one."""
+    """Print the result of each partition, then the errors, and exit with the code of the first one."""
     from ottla.cli.explain import exit_code, explain
 
     documents: list[Json] = [

@@ -1,6 +1,6 @@
-"""The runs of `ottla perf`: send, read, or pass records on, and count.
+"""The measurements of `ottla perf`: send records, read them, or time each one from end to end.
 
-Zone: real. Nothing is printed here but progress in a terminal.
+Zone: real. Prints only progress, in a terminal.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ottla.cli.options import ClientSettings
 from ottla.cli.perf_stats import Latencies, due_in_s
 from ottla.cli.views.output import Json
 from ottla.cli.views.progress import Progress
+from ottla.utf8 import encode_text
 
 if TYPE_CHECKING:
     from ottla.client import ClientError, Consumer, Producer, TopicPartition
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 _DRAWN_BYTES = 16 * _MIB
 _SLEEP_FROM_S = 0.001
-"""Shorter pauses are made up for by the next ones."""
+"""Pauses shorter than this are not slept: the next one is longer by them."""
 _POLL_S = 0.2
 
 
@@ -42,9 +43,9 @@ class Load(NamedTuple):
     per_second: float
     """At most; ≤ 0: no limit."""
     warmup: int
-    """First records that are sent and not counted."""
+    """How many first records are sent without being counted."""
     transaction_s: float | None
-    """How long a transaction lasts; None: there are none."""
+    """How long a transaction lasts; None: no transactions."""
 
 
 @dataclass
@@ -102,14 +103,14 @@ def _count() -> Iterator[int]:
 def _unescaped(text: str) -> bytes:
     if not text:
         raise click.UsageError("the delimiter is empty")
-    return text.replace("\\n", "\n").replace("\\t", "\t").encode()
+    return encode_text(text.replace("\\n", "\n").replace("\\t", "\t"))
 
 
 # -- produce -----------------------------------------------------------------------------------------------------------
 
 
 def send_all(load: Load, settings: ClientSettings, transactional_id: str | None) -> Sent:
-    """Send them, and wait for every answer. Raises ClientError when sending itself fails."""
+    """Send the records, and wait for every response. Raises ClientError when sending itself fails."""
     if load.transaction_s is not None:
         settings = {**settings, "transactional.id": transactional_id or f"performance-producer-{uuid.uuid4()}"}
     sent = Sent()
@@ -144,10 +145,11 @@ def _send_in_transactions(producer: Producer, load: Load, sent: Sent, progress: 
 
 
 def _paced(load: Load, sent: Sent, producer: Producer) -> Iterator[int]:
-    """The numbers of the records, each when it is due; the clock is started behind the warm-up."""
+    """The numbers of the records, each when it is due; the clock starts after the warm-up."""
     began = time.monotonic()
     _start_clock(sent)
     for number in range(load.records):
+        # Wait for the warm-up's acknowledgements: later ones would count into the measured latencies.
         if number and number == load.warmup:
             producer.flush()
             sent.latencies, sent.size = Latencies(), 0
@@ -198,7 +200,7 @@ class Consumed:
     seconds: float = 0.0
     cpu_s: float = 0.0
     joining_s: float = 0.0
-    """Until the group gave out partitions, and every time that it had taken them away."""
+    """Time without assigned partitions: before the first assignment, and during each rebalance."""
 
     def document(self) -> dict[str, Json]:
         """As JSON."""
@@ -218,7 +220,7 @@ class Consumed:
 
 
 def read_all(topic: str, count: int, settings: ClientSettings, patience_s: float, *, table: bool) -> Consumed:
-    """Read until there are `count` records, or the group has given out partitions and none came for `patience_s`.
+    """Read `count` records; or stop when, with partitions assigned, none came for `patience_s`.
 
     Raises ClientError.
     """
@@ -250,7 +252,7 @@ def read_all(topic: str, count: int, settings: ClientSettings, patience_s: float
 
 
 def _read(consumer: Consumer) -> tuple[int, int]:
-    """(records, bytes) of one poll."""
+    """The number of records, and their bytes, of one poll."""
     records = consumer.poll(_POLL_S)
     return len(records), sum(len(each.key or b"") + len(each.value or b"") for each in records)
 
@@ -269,12 +271,13 @@ def _read_table(consumer: Consumer) -> tuple[int, int]:
 def pass_all(
     topic: str, records: int, size: int, acks: str, per_second: float, warmup: int, patience_s: float
 ) -> Latencies:
-    """One record after the other, from `send` until it is read. Raises ClientError, click.ClickException."""
+    """Time each record from `send` until it is read, one after the other. Raises ClientError, click.ClickException."""
     latencies = Latencies()
     values = payloads(size, None, "\\n", monotonic=False)
     with make_producer({"linger.ms": 0, "acks": acks}) as producer, make_consumer() as consumer:
         consumer.assign(consumer.partitions_for_topic(topic))
         consumer.seek_to_end()
+        # Resolve the end offsets now: the first record must not be sent before the consumer knows where it begins.
         for tp in consumer.assignment():
             consumer.position(tp)
         began = time.monotonic()
@@ -287,17 +290,19 @@ def pass_all(
 
 
 def _pass(producer: Producer, consumer: Consumer, topic: str, value: bytes, patience_s: float) -> int:
-    """Microseconds from `send` to the record in hand."""
+    """Microseconds from `send` until the record was read."""
     began = time.perf_counter_ns()
     sent = producer.send(topic, value)
     sent.result()
     until = time.monotonic() + patience_s
     while not (records := consumer.poll(_POLL_S)):
         if time.monotonic() > until:
-            raise click.ClickException(f"the record that was written did not come back for {patience_s:g} s")
+            raise click.ClickException(f"the record was written, but not read within {patience_s:g} s")
     us = (time.perf_counter_ns() - began) // 1_000
     where = sent.result()
     read = [(each.partition, each.offset, each.value) for each in records]
     if read != [(where.partition, where.offset, value)]:
-        raise click.ClickException(f"what came back is not what was written: does somebody else write to {topic}?")
+        raise click.ClickException(
+            f"the record that was read is not the one written: use another topic than {topic}, without other producers"
+        )
     return us

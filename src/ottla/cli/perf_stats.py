@@ -1,4 +1,4 @@
-"""What a performance test counts: durations, rates, and when the next record is due.
+"""Statistics of a performance test: durations, rates, and when the next record is due.
 
 Zone: pure. Times come in as numbers.
 """
@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Mapping
 
 _FINE = 8
-"""Bits of a duration that are kept: a percentile is less than 1 % above the truth."""
+"""Significant bits that are kept of a duration: a percentile is less than 1 % above the true one."""
 QUANTILES: Mapping[str, float] = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 
 
 class Latencies:
-    """Durations, in buckets that grow with them: memory does not grow with their number."""
+    """Durations in buckets whose width grows with the duration, so that memory does not grow with their number."""
 
     __slots__ = ("_buckets", "count", "largest_us", "total_us")
 
@@ -34,7 +34,7 @@ class Latencies:
         self.largest_us = max(self.largest_us, us)
 
     def quantile_ms(self, share: float) -> float:
-        """The duration, in ms, that this share of all did not exceed; 0 without any."""
+        """The duration, in ms, that this share of all does not exceed; 0 when there are none."""
         left = max(1, -int(-share * self.count // 1))
         for low in sorted(self._buckets):
             left -= self._buckets[low]
@@ -47,7 +47,7 @@ class Latencies:
         return self.total_us / self.count / 1_000 if self.count else 0.0
 
     def histogram(self) -> list[tuple[float, int]]:
-        """(upper bound in ms, how many) by powers of two, without empty ends."""
+        """Pairs of an upper bound in ms and a count, by powers of two, without empty ends."""
         coarse: Counter[int] = Counter()
         for low, count in self._buckets.items():
             coarse[low.bit_length()] += count

@@ -1,7 +1,7 @@
-"""Where replicas should go: a plan that moves as little as it can.
+"""Plans where replicas should be, moving as little as possible.
 
-Zone: pure. Brokers, racks and assignments in, an assignment out. Kafka's own tool places everything anew; here replicas
-that may stay do stay, so that the least data crosses the network.
+Zone: pure. Brokers, racks and assignments in, an assignment out. Kafka's own tool places every replica again; here a
+replica that may stay does stay, so that the least data crosses the network.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ def plan(present: Assignment, racks: Mapping[int, str | None], factor: int | Non
     """New replicas per partition, the preferred leader first; only brokers in `racks` are used.
 
     factor: replicas per partition; None keeps each partition's number (at most as many as there are brokers). No broker
-    holds many more than its share, racks are taken twice only when all are taken, and preferred leaders are spread.
-    Raises ValueError when there are fewer brokers than replicas wanted.
+    holds many more than its share, a rack gets a second replica only when all racks have one, and preferred leaders are
+    spread. Raises ValueError when there are fewer brokers than replicas wanted.
     """
+    # 1. Keep the replicas that may stay. 2. Take some from brokers above their share. 3. Fill up with the brokers that
+    # have the fewest. 4. Spread the preferred leaders, which moves no data.
     wanted = {tp: factor or min(len(replicas), len(racks)) for tp, replicas in present.items()}
     if any(count > len(racks) for count in wanted.values()):
-        raise ValueError(f"{max(wanted.values())} replicas need as many brokers, {len(racks)} may be used")
+        raise ValueError(f"{max(wanted.values())} replicas need as many brokers, and only {len(racks)} may be used")
     kept = {tp: [n for n in replicas if n in racks][: wanted[tp]] for tp, replicas in present.items()}
     held = Counter(node for replicas in kept.values() for node in replicas)
     _relieve(kept, held, share=-(-sum(wanted.values()) // max(1, len(racks))))
@@ -50,7 +52,7 @@ def _relieve(kept: Mapping[TopicPartition, list[int]], held: Counter[int], share
 
 
 def _next(chosen: Sequence[int], racks: Mapping[int, str | None], held: Counter[int]) -> int:
-    """The broker for one more replica: in a rack of its own if one is left, with the fewest replicas, lowest id."""
+    """The broker for one more replica: in an unused rack if possible, then with the fewest replicas, then by id."""
     used = {racks[node] for node in chosen}
 
     def rank(node: int) -> tuple[bool, int, int]:
@@ -60,12 +62,12 @@ def _next(chosen: Sequence[int], racks: Mapping[int, str | None], held: Counter[
 
 
 def _led(replicas: list[int], leads: Counter[int]) -> list[int]:
-    """The same replicas, with the one in front that leads the fewest so far."""
+    """The same replicas, first the one that is preferred leader of the fewest partitions so far."""
     first = min(replicas, key=lambda node: (leads[node], replicas.index(node)))
     leads[first] += 1
     return [first, *(node for node in replicas if node != first)]
 
 
 def moved(present: Assignment, planned: Assignment) -> dict[TopicPartition, Sequence[int]]:
-    """The part of a plan that differs from what is there."""
+    """The part of a plan that differs from the present assignment."""
     return {tp: list(replicas) for tp, replicas in planned.items() if list(replicas) != list(present[tp])}

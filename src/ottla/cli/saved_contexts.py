@@ -1,7 +1,7 @@
-"""Contexts: settings of clients under a name, so that a cluster need not be spelled out in every command.
+"""Contexts: client settings saved under a name, so that commands need not repeat them.
 
 Zone: real. A context is a properties file in OTTLA_CONFIG_DIR, else in `ottla` under XDG_CONFIG_HOME or ~/.config:
-`contexts/NAME.properties`; the file `context` beside it names the one in use. Nothing is printed here.
+`contexts/NAME.properties`; the file `context` beside it names the one in use. Prints nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 
 def directory() -> Path:
-    """Where contexts are kept; it may not exist yet."""
+    """Where contexts are saved; it may not exist yet."""
     own = os.environ.get("OTTLA_CONFIG_DIR")
     return Path(own) if own else Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "ottla"
 
 
 def _file(name: str) -> Path:
     if not _NAME.fullmatch(name):
-        raise click.UsageError(f"{name!r} is no name of a context: use letters, digits, '.', '_' and '-'")
+        raise click.UsageError(f"{name!r} is not a valid name of a context: use letters, digits, '.', '_' and '-'")
     return directory() / "contexts" / f"{name}.properties"
 
 
@@ -34,7 +34,7 @@ def names() -> list[str]:
 
 
 def current() -> str | None:
-    """The context in use. One that is gone counts as none."""
+    """The context in use; None without one, or when its file was removed."""
     try:
         name = (directory() / "context").read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -43,28 +43,28 @@ def current() -> str | None:
 
 
 def read(name: str) -> dict[str, str]:
-    """The settings of a context. Raises click.UsageError for one that does not exist or is no properties file."""
+    """The settings of a context. Raises click.UsageError if it does not exist or is not a properties file."""
     from ottla.client import ConfigError, parse_properties
 
     file = _file(name)
     try:
         return parse_properties(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        known = ", ".join(names()) or "none is there yet: ottla context add"
+        known = ", ".join(names()) or "there are none yet: ottla context add"
         raise click.UsageError(f"there is no context {name!r} ({known})") from None
     except (UnicodeDecodeError, ConfigError) as error:
         raise click.UsageError(f"{file}: {error}") from error
 
 
 def write(name: str, settings: Mapping[str, object]) -> None:
-    """Make a context, or replace it. Nobody else may read it: there may be passwords in it."""
+    """Make a context, or replace it. Only the user may read the file: it may contain passwords."""
     file = _file(name)
     text = "".join(f"{key}={value}\n" for key, value in settings.items())
     _replace(file, text)
 
 
 def use(name: str | None) -> None:
-    """From now on commands that say nothing else use this one; None: no context. Raises click.UsageError."""
+    """Make this the context of commands that name no other; None: no context. Raises click.UsageError."""
     if name is None:
         (directory() / "context").unlink(missing_ok=True)
         return
@@ -73,13 +73,13 @@ def use(name: str | None) -> None:
 
 
 def remove(name: str) -> None:
-    """Forget a context. Raises click.UsageError for one that does not exist."""
+    """Delete a context. Raises click.UsageError for one that does not exist."""
     read(name)
     _file(name).unlink()
 
 
 def _replace(file: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write the file atomically: a reader finds the old text or the new one."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:

@@ -1,6 +1,6 @@
 """Ordinary Kafka clients; never used by the broker.
 
-Zone: real. This page names what other rooms and users may lean on; the modules behind it may move.
+Zone: real. The names exported here are stable for other packages and users; the modules that define them may move.
 
     with Producer({"bootstrap.servers": "localhost:9092"}) as producer:
         producer.send("orders", b"value", key=b"key")
@@ -10,7 +10,7 @@ Zone: real. This page names what other rooms and users may lean on; the modules 
     with Cluster(ClientConfig(bootstrap_servers="localhost:9092")) as cluster:
         Admin(cluster).create_topics([NewTopic("orders", 3)])
 
-Objects belong to one thread each; a process that forks makes its own after the fork.
+Each object belongs to one thread; a child process creates its own objects after a fork.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ _HOMES: Final = {
     "ottla.record.batch": "Record",
     "ottla.types": "TopicPartition",
 }
-"""Where a name lives: it is imported when it is asked for, so that who reads does not pay for who administers."""
+"""Maps modules to the names they define. Names are imported on first use, so a reader does not load the admin code."""
 
 __all__ = [
     "ANY_NODE",

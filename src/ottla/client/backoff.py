@@ -1,12 +1,12 @@
 """How long to wait before trying again.
 
-Zone: pure. The random number comes in as an argument; who waits is `retry`, or whoever keeps time.
+Zone: pure. The random number comes in as an argument; `retry` and other callers do the waiting.
 """
 
 from __future__ import annotations
 
 _JITTER = 0.2
-"""Kafka's: each wait is drawn within ±20 % of its nominal length, so that clients do not come back in step."""
+"""Kafka's: each wait is drawn within ±20 % of its nominal length, so that clients do not retry at the same time."""
 
 
 def backoff_ms(first: float, maximum: float, attempt: int, draw: float) -> float:

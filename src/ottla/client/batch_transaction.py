@@ -1,7 +1,8 @@
-"""Transactions over encoded record batches: for tasks that write a lot at once and hold no producer between them.
+"""Transactions over encoded record batches: for tasks that write many records at once and keep no producer.
 
-Zone: real. The requests are `producer.txn_calls` and `produce`; here are their order and what is kept between tasks.
-Both versions of the protocol (KIP-98; KIP-890, where partitions add themselves). One thread per object.
+Zone: real. `producer.txn_calls` and `produce` send the requests; this module decides their order and what is kept
+between tasks. Both versions of the protocol (KIP-98; KIP-890, where a produce request adds its partition). One thread
+per object.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
 
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-"""Somebody newer has the transactional id; which of the two is said depends on request and version."""
+"""A newer producer has the transactional id; the code depends on the request and its version."""
 _FIRST_BACKOFF_MS: Final = 1
-"""Right after a commit its markers are still being written, for a millisecond or a few: CONCURRENT_TRANSACTIONS."""
+"""Markers are written within milliseconds after a commit; until then requests get CONCURRENT_TRANSACTIONS."""
 
 
 class ConnectionCache:
-    """Connections, metadata and coordinators, for one transaction after the other."""
+    """Connections, metadata and coordinators, reused by one transaction after the other."""
 
     def __init__(self, config: ClientConfig) -> None:
         """Connects to nothing yet. Raises ConfigError."""
@@ -38,7 +39,7 @@ class ConnectionCache:
 
     @property
     def is_open(self) -> bool:
-        """Whether they can be used: they are connected when they are needed."""
+        """Whether it was not closed; connections are opened when they are needed."""
         return self.cluster.is_open
 
     def close(self) -> None:
@@ -47,7 +48,7 @@ class ConnectionCache:
 
 
 class Prepared(NamedTuple):
-    """A transaction with everything in it, which only waits for its end; anybody may say that (`end`)."""
+    """A complete transaction that has to be committed or aborted; any process may do so (`end`)."""
 
     transactional_id: str
     producer_id: int
@@ -59,7 +60,7 @@ class BatchTransaction:
     """At most one transaction of one transactional id: `fence`, then batches and positions, then `end`."""
 
     def __init__(self, links: ConnectionCache, transactional_id: str, timeout_ms: int) -> None:
-        """timeout_ms: after so long the coordinator aborts an open transaction."""
+        """timeout_ms: the coordinator aborts an open transaction after this time."""
         self._id = transactional_id
         self._links = links
         self._calls = TxnCalls(links.coordinators, transactional_id, timeout_ms)
@@ -68,18 +69,19 @@ class BatchTransaction:
         self._identity: Identity | None = None
         self._partitions: set[TopicPartition] = set()
         self.is_open = False
-        """Whether anything was sent, so that the transaction has to be ended."""
+        """Whether anything was sent, so that the transaction must be ended."""
 
     @property
     def identity(self) -> Identity:
-        """Who writes, for the headers of batches. Raises UsageError before `fence`."""
+        """Producer id and epoch, for the headers of batches. Raises UsageError before `fence`."""
         if self._identity is None:
-            raise UsageError("the transactional id is not taken yet", "Call fence first")
+            raise UsageError("this transaction has no producer id yet", "Call fence first")
         return self._identity
 
     def fence(self) -> None:
-        """Take the transactional id: whoever had it can do nothing any more, its open transaction is aborted, one that
-        is being committed is committed when this returns. Raises ClientError."""
+        """Take the transactional id: fences its earlier producer and aborts its open transaction. A commit in progress
+        is completed when this returns. Raises ClientError.
+        """
         deadline = self._links.cluster.deadline()
         who = self._calls.init(None, deadline)
         self._version = self._calls.version(deadline)
@@ -89,8 +91,10 @@ class BatchTransaction:
         self.is_open = False
 
     def position(self, group: str, tp: TopicPartition) -> OffsetAndMetadata | None:
-        """What the group has committed for a partition, transactions that are still open waited for. Raises
-        ClientError."""
+        """The position that the group has committed for a partition; waits for open transactions that change it.
+
+        Raises ClientError.
+        """
         return stable_positions(self._links.coordinators.groups, group, [tp]).get(tp)
 
     def send(self, batches: Mapping[TopicPartition, Batch]) -> None:
@@ -101,6 +105,8 @@ class BatchTransaction:
         sender, who = self._sender, self._who()
         assert sender is not None
         self.is_open = True
+        # Version 1 adds partitions with AddPartitionsToTxn before the first batch; in version 2 the produce request
+        # does it.
         if self._version == 1 and (new := batches.keys() - self._partitions):
             self._calls.add_partitions(who, sorted(new), self._links.cluster.deadline())
             self._partitions |= new
@@ -109,7 +115,7 @@ class BatchTransaction:
     def send_positions(
         self, group: str, positions: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline | None = None
     ) -> None:
-        """Positions of a group that count when the transaction is committed, and only then. Raises ClientError."""
+        """Add positions of a group, which take effect if the transaction is committed. Raises ClientError."""
         deadline = deadline or self._links.cluster.deadline()
         who = self._who()
         self.is_open = True
@@ -118,7 +124,7 @@ class BatchTransaction:
         self._calls.commit_offsets(who, positions, GroupMetadata(group), self._version, deadline)
 
     def prepared(self) -> Prepared:
-        """What `end` needs, for whoever decides."""
+        """The arguments of `end`, for the process that decides about the transaction."""
         who = self._who()
         return Prepared(self._id, who.producer_id, who.epoch, self._version)
 
@@ -127,9 +133,9 @@ class BatchTransaction:
 
 
 def end(links: ConnectionCache, what: Prepared, *, commit: bool, deadline: Deadline | None = None) -> None:
-    """Commit or abort: the moment at which everything counts, or nothing does. Raises ClientError.
+    """Commit or abort the whole transaction. Raises ClientError.
 
-    Asked again when no answer comes; after an error other than a refusal it may have been done or not.
+    Retried if no response comes; after an error other than RefusedError the outcome is unknown.
     """
     calls = TxnCalls(links.coordinators, what.transactional_id, 0)
     who = ProducerId(what.producer_id, what.epoch)
@@ -137,13 +143,13 @@ def end(links: ConnectionCache, what: Prepared, *, commit: bool, deadline: Deadl
 
 
 def is_fenced(error: BaseException) -> bool:
-    """Whether an error says that somebody newer has the transactional id."""
+    """Whether the error means that a newer producer has the transactional id."""
     return isinstance(error, RefusedError) and error.code in FENCED
 
 
 def abort_quietly(links: ConnectionCache, what: Prepared, within_ms: float = 2_000) -> None:
-    """Abort as far as that is possible at once: it frees readers of committed records sooner than the timeout does."""
+    """Try to abort once: readers of committed records wait shorter than until the timeout of the transaction."""
     try:
         end(links, what, commit=False, deadline=Deadline.after_ms(within_ms))
     except ClientError:
-        return  # whoever takes the id next aborts it, or the coordinator does when its time is over
+        return  # the next producer of this id aborts it, or the coordinator does after the transaction's timeout

@@ -1,7 +1,7 @@
-"""A client's picture of the cluster: which brokers there are, who leads what, and how to ask them.
+"""A client's view of the cluster: its brokers, the leaders of partitions, and how to send them requests.
 
-Zone: real. Bootstrap, the metadata cache and the retry loop of single requests live here; what the requests mean is
-for `admin`, `fetch` and `produce`, which stand on this. A Cluster belongs to one thread.
+Zone: real. Has the bootstrap, the metadata cache and the retry loop of single requests; `admin`, `fetch` and `produce`
+build on it and give the requests their meaning. A Cluster belongs to one thread.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from ottla.wire.schema import Message
 R = TypeVar("R", bound=Message)
 
 ANY_NODE: Final = -1
-"""Any broker will do."""
+"""Any broker."""
 CONTROLLER: Final = -2
 """The broker that the metadata names as controller."""
 NEW_TOPIC_MS: Final = 5_000
-"""A topic that is being created shows up within this time; one that does not was never going to."""
+"""How long to wait for a topic that is being created; if it does not appear by then, its creation failed."""
 
 
 class Cluster:
     """The connections and the metadata of one client. Close it, or use it in a `with` statement.
 
-    A broker that cannot be reached is retried until the deadline of a call, except before the cluster was reached for
-    the first time: then the addresses are probably wrong, and UnreachableError comes at once.
+    An unreachable broker is retried until the deadline of a call, except before the first contact with the cluster:
+    then the addresses are probably wrong, and UnreachableError is raised at once.
     """
 
     __slots__ = ("_asked_at", "_bootstrap", "_closed", "_new_topic_ms", "_pool", "config", "view")
 
     def __init__(self, config: ClientConfig, new_topic_ms: float = NEW_TOPIC_MS) -> None:
-        """Raises ConfigError for addresses that are none; connects to nothing yet.
+        """Does not connect yet. Raises ConfigError for invalid addresses.
 
         new_topic_ms: how long `topic` waits for one that it creates.
         """
         self.config = config
         self._new_topic_ms = new_topic_ms
         self.view: ClusterView = EMPTY
-        """The last known metadata; topics are in it once somebody asked for them."""
+        """The last known metadata; it contains the topics that were requested so far."""
         self._bootstrap = parse_addresses(config.bootstrap_servers)
         self._pool = Pool(config)
         self._asked_at: dict[str, float] = {}
@@ -67,7 +67,7 @@ class Cluster:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was not closed yet."""
+        """Whether `close` was not called yet."""
         return not self._closed
 
     def close(self) -> None:
@@ -84,9 +84,9 @@ class Cluster:
         return Retries(what, deadline, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
 
     def connection(self, node: int, deadline: Deadline) -> Connection:
-        """An open connection to a node, by id, or ANY_NODE or CONTROLLER. Does not retry.
+        """An open connection to a node: its id, ANY_NODE or CONTROLLER. Does not retry.
 
-        Raises UnreachableError; MalformedReplyError and others for a first answer that is not Kafka's.
+        Raises UnreachableError; MalformedReplyError and others if the first answer is not Kafka's.
         """
         if self._closed:
             raise UsageError("this client is closed", "Make a new one")
@@ -95,11 +95,13 @@ class Cluster:
                 self.refresh((), deadline)
             node = self.view.controller_id if self.view.controller_id in self.view.nodes else ANY_NODE
         if node == ANY_NODE:
-            # All known brokers being gone, the bootstrap addresses may lead to new ones.
+            # If all known brokers are gone, the bootstrap addresses may lead to new ones.
             known = [view.address for view in self.view.nodes.values()]
             return self._pool.get_any([*known, *self._bootstrap], deadline)
         if node not in self.view.nodes:
-            raise UnreachableError(f"broker {node} is not in the cluster any more", "Wait for it to come back")
+            raise UnreachableError(
+                f"broker {node} is not in the cluster any more", "Wait until it has registered again"
+            )
         return self._pool.get(self.view.nodes[node].address, deadline)
 
     def send_request(
@@ -113,11 +115,11 @@ class Cluster:
         refused: Callable[[R], RefusedError | None] | None = None,
         at_most: int = 32_767,
     ) -> R:
-        """Send one request and return its answer, retrying what may succeed later.
+        """Send one request and return its answer; retries errors that may pass.
 
-        build: makes the request for the version agreed on, which is `at_most` at most.
+        build: makes the request in the negotiated version, which is at most `at_most`.
         refused: finds the error in an answer; a retriable one is retried after a metadata refresh.
-        Raises DeadlineError and every other ClientError that is not retriable.
+        Raises DeadlineError, and any ClientError that is not retriable.
         """
         deadline = deadline or self.deadline()
         retries = self.retries(f"{API_TABLE[key].name} request", deadline)
@@ -128,6 +130,8 @@ class Cluster:
                     raise error
                 return answer
             except ClientError as error:
+                # 1. Not retriable: the caller decides. 2. Retriable: wait. 3. If the request was for one node, it may
+                # have moved or lost its role: refresh the metadata before the next attempt.
                 if not self._may_retry(error):
                     raise
                 retries.wait(error)
@@ -153,14 +157,14 @@ class Cluster:
     def refresh(
         self, topics: Collection[str] | None = (), deadline: Deadline | None = None, *, create: bool = False
     ) -> ClusterView:
-        """Ask for the brokers and for `topics` (None: all of them). Returns the merged view.
+        """Request metadata of the brokers and of `topics` (None: all of them). Returns the merged view.
 
         create: let the broker create missing topics, where its `auto.create.topics.enable` allows that.
-        A topic that is refused stands in `view.topics` as its RefusedError.
+        For a refused topic, `view.topics` has its RefusedError.
         """
 
         def build(version: int) -> MetadataRequest:
-            # In version 0 an empty list means all topics, and there is no way to ask for none.
+            # In version 0 an empty list means all topics, and no request can ask for none.
             everything: list[MetadataRequest.MetadataRequestTopic] | None = [] if version == 0 else None
             named = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics or ()]
             asked = everything if topics is None else named
@@ -175,14 +179,14 @@ class Cluster:
         return self.view
 
     def forget_topics(self, topics: Iterable[str]) -> None:
-        """Drop what is known of `topics`: a broker said that it is out of date."""
+        """Mark the metadata of `topics` as out of date: the next use requests it again."""
         for topic in topics:
             self._asked_at.pop(topic, None)
 
     def topic(self, name: str, deadline: Deadline | None = None, *, create: bool = False) -> TopicView:
         """The topic's metadata, at most `metadata.max.age.ms` old.
 
-        create: as in `refresh`; a missing topic is waited for, for 5 s at most.
+        create: as in `refresh`; waits up to `new_topic_ms` for a missing topic.
         Raises RefusedError (UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED …).
         """
         if (known := self._fresh(name)) is not None:
@@ -195,6 +199,8 @@ class Cluster:
             if isinstance(found, TopicView):
                 return found
             error = found or RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+            # 1. Not retriable (no permission, invalid name): raise. 2. Unknown topic: raise, unless it is being
+            # created. 3. Else wait; when the time is over, raise the broker's error, not DeadlineError.
             if not error.retriable or (error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create):
                 raise error
             try:
@@ -221,7 +227,7 @@ class Cluster:
     def leaders(
         self, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, RefusedError]]:
-        """(partitions by leader, partitions without one and why). At most one metadata request, for all of them."""
+        """(partitions by leader, errors of partitions without one). Sends at most one metadata request."""
         wanted = list(partitions)
         missing = sorted({tp.topic for tp in wanted if self._fresh(tp.topic) is None})
         if missing:
@@ -237,7 +243,7 @@ class Cluster:
         return by_leader, without
 
     def _leader_now(self, tp: TopicPartition) -> int | RefusedError:
-        """The leader as far as is known; an answer that is no use is forgotten, so that the next look asks again."""
+        """The leader in the cached metadata. If it is unknown, forgets the topic, so that the next use refreshes it."""
         subject = f"partition {tp.partition} of topic {tp.topic}"
         topic = self.view.topics.get(tp.topic)
         if isinstance(topic, TopicView):

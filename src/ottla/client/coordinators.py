@@ -1,7 +1,6 @@
-"""Asking the broker that coordinates a group or a transactional id, whichever that is by then.
+"""Requests to the coordinator of a group or of a transactional id.
 
-Zone: real. Coordinators move: what a retriable error says is asked again, of the coordinator of that moment, until the
-deadline.
+Zone: real. Coordinators move, so a retriable error is retried at the current coordinator until the deadline.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ R = TypeVar("R", bound=Message)
 
 _REMEMBERED: Final = 1_000
 _STILL_THERE: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT})
-"""What passes at the same coordinator."""
+"""Errors that pass at the same coordinator: it need not be looked up again."""
 
 
 class CoordinatorKind(IntEnum):
-    """What is coordinated; the numbers of the wire."""
+    """What is coordinated; the numbers are the protocol's."""
 
     GROUP = 0
     TRANSACTION = 1
 
     @property
     def noun(self) -> str:
-        """For messages."""
+        """The noun for error messages."""
         return "group" if self is CoordinatorKind.GROUP else "transactional id"
 
 
 class CoordinatorCalls:
-    """Requests about names of one kind."""
+    """Requests to the coordinators of names of one kind."""
 
     __slots__ = ("_cluster", "_kind", "_known", "_remember")
 
     def __init__(self, cluster: Cluster, kind: CoordinatorKind, *, remember: bool = False) -> None:
-        """remember: ask where the coordinator is only when it is not where it was."""
+        """remember: keep the coordinators of names, and look them up only after an error."""
         self._cluster = cluster
         self._kind = kind
         self._remember = remember
@@ -78,7 +77,7 @@ class CoordinatorCalls:
         at_most: int = 32_767,
         at_least: int = 0,
     ) -> R:
-        """Ask the coordinator of a name, in a version of these. Raises ClientError."""
+        """Send a request to the coordinator of a name, in a version within the limits. Raises ClientError."""
         deadline = deadline or self._cluster.deadline()
         retries = self._cluster.retries(f"request about {self._kind.noun} {name}", deadline)
         while True:
@@ -97,6 +96,7 @@ class CoordinatorCalls:
                 self._remember_coordinator(name, node)
                 return answer
             except ClientError as error:
+                # Any other error may mean that the coordinator moved: the next attempt looks it up.
                 if not (isinstance(error, RefusedError) and error.code in _STILL_THERE):
                     self._known.pop(name, None)
                 if not error.retriable:
@@ -105,6 +105,7 @@ class CoordinatorCalls:
 
     def _remember_coordinator(self, name: str, node: int) -> None:
         if self._remember:
+            # A bound without bookkeeping: a program with that many names looks some of them up again.
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[name] = node

@@ -1,20 +1,19 @@
-"""Errors of the clients, named by who broke the rule.
+"""Errors of the clients, classified by their origin.
 
-Zone: pure. Every error a client raises lives here, with its cause, its next step and whether trying again can help;
-no error of a client is raised from anywhere else as another type.
+Zone: pure. Defines all errors that clients raise, each with its cause, its next step and whether a retry can help.
 
     ClientError
       ConfigError, UsageError (WrongTypeError,
       TransactionFailedError)                                   the caller
-      PartlyAcceptedError                                       whoever broke the rule of its `__cause__`
+      PartlyAcceptedError                                       that of its `__cause__`
       UnreachableError, ConnectionLostError,
       RequestTimeoutError, DeadlineError                        the network, or time
       MalformedReplyError (CorruptBatchError),
       UnsupportedVersionError                                   the broker, against the protocol
-      AuthenticationError                                       who is not who they should be
-      RefusedError (ProducerFencedError)                        nobody: the broker said no, with a code
+      AuthenticationError                                       the identity of the client or of the broker
+      RefusedError (ProducerFencedError)                        the broker, with an error code of Kafka
       CommitFailedError, LogTruncatedError,
-      DeserializationError, WakeupError                         nobody: what a consumer has to decide about
+      DeserializationError, WakeupError                         an event that the consumer's user must handle
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ V = TypeVar("V")
 
 
 class ClientError(Exception):
-    """Base of all errors of the clients: `cause` says what happened, `next_step` what to do about it."""
+    """Base of all errors of the clients: `cause` is what happened, `next_step` what the user can do."""
 
     retriable: bool = False
-    """Whether the same call may succeed later without anybody changing anything."""
+    """Whether the same call may succeed later without any change."""
 
     def __init__(self, cause: str, next_step: str = "") -> None:
         super().__init__(f"{cause}. {next_step}" if next_step else cause)
@@ -46,7 +45,7 @@ class ClientError(Exception):
 
 
 class ConfigError(ClientError):
-    """A setting is unknown in value, out of range, or contradicts another one."""
+    """A setting has an unknown value, is out of range, or contradicts another one."""
 
 
 class UsageError(ClientError):
@@ -54,32 +53,32 @@ class UsageError(ClientError):
 
 
 class WrongTypeError(UsageError, TypeError):
-    """An argument is of a type that is not taken; the message says which types are."""
+    """An argument has a wrong type; the message lists the accepted types."""
 
 
 class TransactionFailedError(UsageError):
-    """A call of a transaction in which something else failed before, which is the `__cause__`: abort it."""
+    """A call in a transaction in which an earlier call or record failed (`__cause__`): abort the transaction."""
 
 
 class PartlyAcceptedError(ClientError):
-    """`send_table` could not accept all rows; `__cause__` says why. `sent` is the future of those it did accept."""
+    """`send_table` could not accept all rows, for the reason in `__cause__`. `sent` is the future of accepted rows."""
 
     def __init__(self, sent: TableFuture, rows: int, cause: ClientError) -> None:
         super().__init__(
-            f"{sent.rows} of {rows} rows were accepted, which are sent: {cause.cause}",
-            "In a transaction abort it; otherwise see which partitions of `sent` have how many rows",
+            f"only {sent.rows} of {rows} rows were accepted, and are sent: {cause.cause}",
+            "Abort the transaction if there is one, else see the rows per partition in `sent`",
         )
         self.sent = sent
 
 
 class UnreachableError(ClientError):
-    """No connection could be made; nothing was sent."""
+    """No connection could be opened; nothing was sent."""
 
     retriable = True
 
 
 class ConnectionLostError(ClientError):
-    """The connection broke while an answer was awaited: the request may have been carried out."""
+    """The connection broke before the answer: the request may have been carried out."""
 
     retriable = True
 
@@ -91,7 +90,7 @@ class RequestTimeoutError(ClientError):
 
 
 class DeadlineError(ClientError):
-    """The call as a whole ran out of time (`default.api.timeout.ms`, `delivery.timeout.ms`); `last` says why."""
+    """The whole call took too long (`default.api.timeout.ms`, `delivery.timeout.ms`); `last` is the last error."""
 
     def __init__(self, cause: str, next_step: str = "", last: ClientError | None = None) -> None:
         super().__init__(cause, next_step)
@@ -99,7 +98,7 @@ class DeadlineError(ClientError):
 
 
 class MalformedReplyError(ClientError):
-    """The other end sent what no Kafka broker may send. The connection is closed."""
+    """The broker sent bytes that no Kafka broker may send. The connection is closed."""
 
 
 class CorruptBatchError(MalformedReplyError):
@@ -111,14 +110,14 @@ class UnsupportedVersionError(ClientError):
 
 
 class AuthenticationError(ClientError):
-    """No session: a certificate, a login or a token is refused, by the broker or by us, or the two ends do not agree on
-    whether and how there is one."""
+    """No session: the broker or this client refused a certificate, a login or a token, or the two have no common
+    protocol for it."""
 
 
 class RefusedError(ClientError):
     """The broker answered with an error code.
 
-    In results per item it is returned in place of the value, never raised; `code` is Kafka's error.
+    `code` is Kafka's error. In results per item it is returned in place of the value, not raised.
     """
 
     def __init__(self, code: ErrorCode, subject: str, message: str = "") -> None:
@@ -131,7 +130,7 @@ class RefusedError(ClientError):
 
 
 class ProducerFencedError(RefusedError):
-    """Another producer has taken over the transactional id, whichever code said so: close this one.
+    """Another producer has taken over the transactional id (two codes mean this): close this one.
 
     Every later call of a transaction raises it again.
     """
@@ -141,19 +140,19 @@ class ProducerFencedError(RefusedError):
 
 
 class CommitFailedError(ClientError):
-    """Positions were not committed: the consumer is not in its group, which may have given its partitions to others."""
+    """Positions were not committed: other members may have the partitions, or may get them in a rebalance."""
 
 
 class LogTruncatedError(ClientError):
-    """A new leader's log ends, or parts from what was read, before the position (KIP-320).
+    """The log of a new leader ends, or differs from the records that were read, before the position (KIP-320).
 
-    `diverged_at` is the offset up to which both agree. The position is there now.
+    `diverged_at` is the offset up to which both agree; it is the new position.
     """
 
     def __init__(self, tp: TopicPartition, position: int, diverged_at: int) -> None:
         super().__init__(
-            f"{tp} was cut: the position is {position}, and what was read agrees with the log up to {diverged_at}",
-            f"Undo what came from later records; the next poll goes on at {diverged_at}",
+            f"{tp} was truncated: records were read up to {position}, and agree with the log up to {diverged_at}",
+            f"Undo the effects of later records; the next poll continues at {diverged_at}",
         )
         self.tp = tp
         self.position = position
@@ -167,23 +166,23 @@ class LogTruncatedError(ClientError):
 
 
 class DeserializationError(ClientError):
-    """A deserializer raised; the position is at the record, so that `seek` behind it goes on."""
+    """A deserializer raised. The position stays at the record; `seek` to the next offset skips it."""
 
     def __init__(self, tp: TopicPartition, offset: int, error: Exception) -> None:
         super().__init__(
             f"{tp}: the record at offset {offset} cannot be deserialized: {error!r}",
-            f"Mend the deserializer, or seek to {offset + 1} to pass over it",
+            f"Fix the deserializer, or seek to {offset + 1} to skip the record",
         )
         self.tp = tp
         self.offset = offset
 
 
 class WakeupError(ClientError):
-    """`wakeup` was called: the call that waited ends without a result."""
+    """`wakeup` was called: the waiting call ends without a result."""
 
 
 def error_code(number: int) -> ErrorCode:
-    """The code for an int16 of the wire; a number that is not known here counts as UNKNOWN_SERVER_ERROR."""
+    """The code for an int16 of the protocol; an unknown number counts as UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -220,8 +219,8 @@ _NEXT_STEPS = {
     ErrorCode.UNKNOWN_TOPIC_ID: "The topic was deleted or recreated: look it up again",
     ErrorCode.TOPIC_ALREADY_EXISTS: "Choose another name, or use the topic as it is",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "Use 1 to 249 letters, digits, '.', '_' and '-'; not '.' or '..'",
-    ErrorCode.INVALID_PARTITIONS: "Ask for at least one partition, and only ever for more than there are",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "Ask for at most as many replicas as there are brokers",
+    ErrorCode.INVALID_PARTITIONS: "Use at least one partition; the number can only grow",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "Use at most as many replicas as there are brokers",
     ErrorCode.OFFSET_OUT_OF_RANGE: "Choose an offset between the log's start and its end",
     ErrorCode.MESSAGE_TOO_LARGE: "Send smaller batches, or raise the topic's max.message.bytes",
     ErrorCode.RECORD_LIST_TOO_LARGE: "Send smaller batches, or raise the topic's segment.bytes",
@@ -233,11 +232,11 @@ _NEXT_STEPS = {
     ErrorCode.KAFKA_STORAGE_ERROR: "Look at the broker's log: one of its log directories has failed",
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "Use record batches of format version 2",
     ErrorCode.INVALID_TIMESTAMP: "Use a timestamp within the topic's message.timestamp.before/after.max.ms",
-    ErrorCode.INVALID_TXN_STATE: "The transaction was ended meanwhile, mostly by transaction.timeout.ms: write again",
+    ErrorCode.INVALID_TXN_STATE: "The transaction has ended, probably by transaction.timeout.ms: start it again",
     ErrorCode.FENCED_INSTANCE_ID: "Another consumer has this group.instance.id: close this one, or subscribe again",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "Use a partition.assignment.strategy that all members of the group have",
     ErrorCode.INVALID_SESSION_TIMEOUT: "Use a session.timeout.ms between the broker's group.min and group.max",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "Wait until a member leaves, or raise the broker's group.max.size",
-    ErrorCode.PRODUCER_FENCED: "Close this producer; every one that runs needs a transactional.id of its own",
+    ErrorCode.PRODUCER_FENCED: "Close this producer; each running producer needs its own transactional.id",
     ErrorCode.TOPIC_DELETION_DISABLED: "Set delete.topic.enable=true on the brokers",
 }

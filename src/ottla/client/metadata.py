@@ -1,6 +1,6 @@
-"""What a client knows of a cluster: immutable views, made from Metadata answers.
+"""Immutable views of a cluster, made from Metadata answers.
 
-Zone: pure. Values and how answers become values; who asks, and when, is `cluster`.
+Zone: pure. Converts answers to values; `cluster` sends the requests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NodeView(NamedTuple):
 
     @property
     def address(self) -> Address:
-        """Where it says it can be reached."""
+        """The address that the broker advertises."""
         return Address(self.host, self.port, advertised=True)
 
 
@@ -38,12 +38,12 @@ class PartitionView(NamedTuple):
     leader: int
     """Node id, or NO_LEADER."""
     leader_epoch: int
-    """-1 when the broker does not tell."""
+    """-1 if the broker does not report it."""
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...]
     error: ErrorCode
-    """NONE, or why there is no leader."""
+    """NONE, or the reason why there is no leader."""
 
 
 class TopicView(NamedTuple):
@@ -51,22 +51,22 @@ class TopicView(NamedTuple):
 
     name: str
     topic_id: bytes
-    """ZERO_UUID when the broker does not know topic ids."""
+    """ZERO_UUID if the broker does not have topic ids."""
     internal: bool
     partitions: Mapping[int, PartitionView]
 
 
 class ClusterView(NamedTuple):
-    """The cluster as the last answers described it."""
+    """The cluster according to the last answers."""
 
     cluster_id: str | None
     controller_id: int
-    """-1 when unknown."""
+    """-1 if unknown."""
     nodes: Mapping[int, NodeView]
     topics: Mapping[str, TopicView | RefusedError]
 
     def merge(self, newer: ClusterView) -> ClusterView:
-        """`newer` over this: it knows all nodes, but only the topics that were asked for."""
+        """The view with `newer` merged in, which has all nodes, but only the requested topics."""
         return newer._replace(topics={**self.topics, **newer.topics})
 
 
@@ -74,13 +74,13 @@ EMPTY = ClusterView(None, -1, {}, {})
 
 
 def cluster_view(answer: MetadataResponse, source: str) -> ClusterView:
-    """The view in an answer. Raises MalformedReplyError, naming `source`, for impossible numbers."""
+    """The view in an answer. Raises MalformedReplyError with the name `source` for impossible numbers."""
     nodes = {
         broker.node_id: NodeView(broker.node_id, broker.host, broker.port, broker.rack) for broker in answer.brokers
     }
     for node in nodes.values():
         if not node.host or not 0 < node.port < 65_536 or node.node_id < 0:
-            raise MalformedReplyError(f"{source} named an impossible broker: {node.node_id} at {node.host}:{node.port}")
+            raise MalformedReplyError(f"{source} has an impossible broker: {node.node_id} at {node.host}:{node.port}")
     topics = {topic.name: _topic(topic, source) for topic in answer.topics if topic.name}
     return ClusterView(answer.cluster_id, answer.controller_id, nodes, topics)
 
@@ -91,7 +91,7 @@ def _topic(topic: MetadataResponse.MetadataResponseTopic, source: str) -> TopicV
         return refused
     partitions = {part.partition_index: _partition(part) for part in topic.partitions}
     if any(number < 0 for number in partitions):
-        raise MalformedReplyError(f"{source} named a negative partition of topic {topic.name}")
+        raise MalformedReplyError(f"{source} has a negative partition of topic {topic.name}")
     return TopicView(topic.name, topic.topic_id or ZERO_UUID, topic.is_internal, dict(sorted(partitions.items())))
 
 

@@ -1,6 +1,6 @@
-"""Which partition a record goes to.
+"""Chooses the partition of a record by its key.
 
-Zone: pure. Kafka's murmur2 for keyed records; who has no key is the producer's to place (`producer.book`).
+Zone: pure. Kafka's murmur2; for records without a key the producer chooses (`producer.topic_metadata`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ def murmur2(data: bytes) -> int:
     """The 32-bit hash that Kafka's Java client uses, as an unsigned number.
 
     Java's result is the same 32 bits read as a signed number. Source: Kafka's `Utils.murmur2`; Austin Appleby's
-    MurmurHash2 with a seed of its own.
+    MurmurHash2 with Kafka's own seed.
     """
     size = len(data)
     h = _SEED ^ size

@@ -1,4 +1,4 @@
-"""Asking the leaders: one request per broker, all at once, and again for the partitions that moved meanwhile.
+"""Requests to partition leaders: one per broker, in parallel, retried for partitions whose leader moved.
 
 Zone: real. The retry loop per partition that produce, list offsets and delete records share. One thread.
 """
@@ -20,14 +20,14 @@ R = TypeVar("R", bound=Message)
 V = TypeVar("V")
 
 SentRequest = tuple[Call[R], Sequence[TopicPartition]]
-"""A request on its way, and the partitions in it."""
+"""An unanswered request, and the partitions in it."""
 
 
 class LeaderRequest(NamedTuple, Generic[R, V]):
-    """What to ask the leaders."""
+    """How to build the requests to leaders, and how to read the answers."""
 
     what: str
-    """A phrase for the message of a timeout."""
+    """A phrase for the message of a DeadlineError."""
     send: Callable[[Connection, Sequence[TopicPartition]], Iterable[SentRequest[R]]]
     """Sends the requests for these partitions of one leader; each partition in exactly one of them."""
     read: Callable[[R], Iterable[tuple[TopicPartition, V | RefusedError]]]
@@ -37,10 +37,10 @@ class LeaderRequest(NamedTuple, Generic[R, V]):
 def ask_leaders(
     cluster: Cluster, partitions: Iterable[TopicPartition], question: LeaderRequest[R, V], deadline: Deadline
 ) -> dict[TopicPartition, V | ClientError]:
-    """The result of each partition. What may succeed later is retried until `deadline`; then its last error stands.
+    """The result of each partition. Retriable errors are retried until `deadline`; then the last error is the result.
 
-    A topic or partition that the metadata does not know is final. Raises errors that no retry can help
-    (MalformedReplyError, UnsupportedVersionError), and UnreachableError or DeadlineError before anybody could be asked.
+    An unknown topic or partition is not retried. Raises errors that are not retriable (MalformedReplyError,
+    UnsupportedVersionError), and UnreachableError or DeadlineError if no leader was asked before the deadline.
     """
     results: dict[TopicPartition, V | ClientError] = {}
     pending = list(dict.fromkeys(partitions))
@@ -56,7 +56,7 @@ def ask_leaders(
                 retries.wait(failed[pending[0]])
         except DeadlineError:
             if not failed:
-                raise  # nobody could be asked yet
+                raise  # no leader was asked yet
             results.update((tp, failed[tp]) for tp in pending)
             break
     return {tp: results[tp] for tp in order}
@@ -69,13 +69,15 @@ def _ask_once(
     deadline: Deadline,
     results: dict[TopicPartition, V | ClientError],
 ) -> dict[TopicPartition, ClientError]:
-    """Put final results into `results`; returns the partitions to ask again, and why."""
+    """Add final results to `results`; returns the partitions to retry, with their errors."""
     by_leader, without = cluster.leaders(pending, deadline)
     failed: dict[TopicPartition, ClientError] = {}
     for tp, error in without.items():
+        # UNKNOWN_TOPIC_OR_PARTITION is retriable for Kafka; here that would only delay the error for a wrong name.
         final = not error.retriable or error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         (results if final else failed)[tp] = error
     on_the_way = list(_send_all(cluster, by_leader, question, deadline, failed))
+    # All requests are sent before the first answer is awaited, so that the brokers work in parallel.
     for connection, call, asked in on_the_way:
         try:
             answer = connection.result(call, deadline)
@@ -120,11 +122,11 @@ def _sort(
     missing = set(asked)
     for tp, value in found:
         if tp not in missing:
-            raise MalformedReplyError(f"{source} answered for {tp}, which was not asked, or twice")
+            raise MalformedReplyError(f"{source} answered for {tp}, which was not requested, or answered twice")
         missing.discard(tp)
         if isinstance(value, RefusedError) and value.retriable:
             failed[tp] = value
         else:
             results[tp] = value
     if missing:
-        raise MalformedReplyError(f"{source} did not answer for {min(missing)}")
+        raise MalformedReplyError(f"the response of {source} has no result for {min(missing)}")

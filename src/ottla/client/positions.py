@@ -1,4 +1,4 @@
-"""Positions of groups, and who commits them: the words that consumers and transactional producers share.
+"""Positions of groups and identities of group members: types that consumers and transactional producers share.
 
 Zone: pure.
 """
@@ -15,21 +15,21 @@ class OffsetAndMetadata(NamedTuple):
     """A position of a group."""
 
     offset: int
-    """The next one to read."""
+    """The next offset to read."""
     leader_epoch: int = -1
-    """Of the last record read; -1 unknown (KIP-320)."""
+    """Leader epoch of the last record read; -1: unknown (KIP-320)."""
     metadata: str = ""
 
 
 def checked_position(where: object, place: SupportsIndex | OffsetAndMetadata) -> OffsetAndMetadata:
-    """A position that a caller gave, as a whole number of any type or as it is.
+    """The position for an argument: an integer of any type, or an OffsetAndMetadata.
 
-    Raises WrongTypeError, UsageError for a negative one.
+    Raises WrongTypeError; UsageError for a negative one.
     """
     found = place
     if not isinstance(found, OffsetAndMetadata):
         try:
-            found = OffsetAndMetadata(operator.index(place))  # type: ignore[arg-type]  # what has none raises
+            found = OffsetAndMetadata(operator.index(place))  # type: ignore[arg-type]  # TypeError: not an integer
         except TypeError:
             raise WrongTypeError(
                 f"the position of {where} is {type(place).__name__}", "Give an int, or an OffsetAndMetadata"
@@ -40,7 +40,7 @@ def checked_position(where: object, place: SupportsIndex | OffsetAndMetadata) ->
 
 
 class GroupMetadata(NamedTuple):
-    """Who consumes, so that members that have been replaced commit nothing (KIP-447). The defaults fence nobody."""
+    """Identity of a consumer: commits of replaced members are refused (KIP-447). The defaults skip that check."""
 
     group_id: str
     generation_id: int = -1

@@ -1,7 +1,7 @@
-"""Sending record batches to the leaders.
+"""Sends record batches to partition leaders.
 
-Zone: real. Produce requests and their retries, producer ids and sequence numbers, for who makes whole batches and waits
-for each; for everybody else there is `producer`. One thread per object.
+Zone: real. Produce requests and their retries, producer ids and sequence numbers, for callers that make whole batches
+and wait for each; `producer` is for all others. One thread per object.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ Batch = bytes | bytearray | memoryview
 _FIRST_VERSION_WITH_V2_BATCHES = 3
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
-"""To the transaction, by itself (KIP-890)."""
+"""From this version on a produce request adds its partitions to the transaction (KIP-890)."""
 _SEQUENCES = 2**31
 
 
 class Appended(NamedTuple):
-    """A batch is in the log, as durable as `acks` asked for."""
+    """A batch is in the log, with the durability that `acks` requests."""
 
     base_offset: int
-    """Offset of the first record; NO_OFFSET with acks=0, and for a repeated batch that only its broker remembers."""
+    """Offset of the first record; NO_OFFSET with acks=0, and for a duplicate whose offset the broker has forgotten."""
     log_append_time_ms: int
-    """NO_TIMESTAMP unless the topic stamps records when it appends them."""
+    """NO_TIMESTAMP unless the topic has `message.timestamp.type=LogAppendTime`."""
     log_start_offset: int
 
 
 class Identity:
     """A producer id with its epoch, and the next sequence number of each partition.
 
-    After a batch failed for good its sequence numbers are missing, so the identity must not be used any further.
+    After a batch has failed its sequence numbers are missing, so the identity must not be used any more.
     """
 
     __slots__ = ("_next", "producer_epoch", "producer_id")
@@ -65,7 +65,7 @@ class Identity:
 
 
 def new_identity(cluster: Cluster, deadline: Deadline | None = None) -> Identity:
-    """A fresh producer id (InitProducerId without a transactional id). Raises RefusedError, DeadlineError …"""
+    """A new producer id (InitProducerId without a transactional id). Raises RefusedError, DeadlineError …"""
     answer = cluster.send_request(
         ApiKey.INIT_PRODUCER_ID,
         lambda _: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),
@@ -82,7 +82,7 @@ class Sender:
     __slots__ = ("_acks", "_at_least", "_at_most", "_cluster", "_config", "_transactional_id")
 
     def __init__(self, cluster: Cluster, transactional_id: str | None = None, protocol: int = 1) -> None:
-        """transactional_id: whose transaction the batches belong to, in this version of the protocol, with acks=all."""
+        """transactional_id: the batches are part of its transaction, in this version of the protocol, with acks=all."""
         self._cluster = cluster
         self._config = cluster.config
         self._acks = ACKS[cluster.config.acks]
@@ -100,14 +100,14 @@ class Sender:
         """Send one encoded batch (format v2) per partition, to all leaders at once, and wait for the answers.
 
         Retries until `deadline` (`delivery.timeout.ms`); then the last error is the partition's result. After an error
-        the batch may still be in the log. With acks=0 nothing is known after sending, and nothing is retried.
+        the batch may be in the log. With acks=0 the broker does not answer, so nothing is retried.
         Raises UsageError for a batch above `max.request.size`, and errors that concern the whole cluster.
         """
         for tp, batch in batches.items():
             if len(batch) > self._config.max_request_size:
                 raise UsageError(
                     f"a batch of {len(batch)} bytes for {tp} is larger than max.request.size",
-                    f"Send smaller records, or raise it ({self._config.max_request_size} now)",
+                    f"Send smaller records, or raise max.request.size (now {self._config.max_request_size})",
                 )
         deadline = deadline or Deadline.after_ms(self._config.delivery_timeout_ms)
         if self._acks == 0:
@@ -149,10 +149,11 @@ class Sender:
     def _groups(
         self, asked: Sequence[TopicPartition], batches: Mapping[TopicPartition, Batch]
     ) -> Iterator[list[TopicPartition]]:
-        """`asked` in requests of at most `max.request.size` bytes of batches."""
+        """Divide `asked` into requests with at most `max.request.size` bytes of batches."""
         group: list[TopicPartition] = []
         size = 0
         for tp in asked:
+            # A group has at least one batch: `send` has checked that each one fits.
             if group and size + len(batches[tp]) > self._config.max_request_size:
                 yield group
                 group, size = [], 0
@@ -187,14 +188,14 @@ class Sender:
         return view.topic_id if isinstance(view, TopicView) else ZERO_UUID
 
     def _topic_name(self, topic_id: bytes) -> str:
-        """The name for an id; an unknown one is reported by whoever compares answers with questions."""
+        """The name for an id; `ask_leaders` reports an unknown one, which no request contained."""
         views = self._cluster.view.topics.values()
         return next((v.name for v in views if isinstance(v, TopicView) and v.topic_id == topic_id), topic_id.hex())
 
 
 def _result(topic: str, part: ProduceResponse.PartitionProduceResponse) -> Appended | RefusedError:
     if part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-        # Our own earlier attempt is in the log; the broker no longer remembers where.
+        # An earlier attempt is in the log; the broker has forgotten at which offset.
         return Appended(NO_OFFSET, NO_TIMESTAMP, part.log_start_offset)
     detail = [part.error_message, *(error.batch_index_error_message for error in part.record_errors)]
     message = "; ".join(text for text in detail if text)

@@ -1,6 +1,6 @@
-"""Fetched batches as single records.
+"""Decodes fetched batches to single records.
 
-Zone: pure. For tools, tests and everything that is not in a hurry; the column face reads batches as a whole.
+Zone: pure. For tools, tests and other code that need not be fast; `columns` decodes whole batches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.record.batch import Record, records_of
 from ottla.record.errors import CorruptRecord
 
 MAX_BATCH_BYTES = 256 * 2**20
-"""Default bound of one batch after decompression: far above what a sane producer packs into a megabyte."""
+"""Default limit for one decompressed batch: far more than a sane producer compresses to a megabyte."""
 
 
 def records_in(
@@ -21,7 +21,7 @@ def records_in(
 ) -> Iterator[Record]:
     """The application's records from `fetch_offset` on, in offset order.
 
-    Leaves out control records, aborted transactions, and what lies before `fetch_offset` in the first batch.
+    Leaves out control records, aborted transactions, and records before `fetch_offset` in the first batch.
     Raises CorruptBatchError for a batch that breaks the format, or is larger than `max_batch_bytes` decompressed.
     """
     for pos, header in visible_batches(fetched.records, fetched.tp, fetched.aborted, check_crcs=check_crcs):

@@ -1,6 +1,6 @@
-"""Deadlines and backoff: how long a client goes on, and how long it waits in between.
+"""Deadlines and backoff of calls.
 
-Zone: real. The only place of the clients that reads the clock, sleeps or draws random numbers.
+Zone: real. Reads the clock, sleeps and draws random numbers for the blocking calls.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ottla.client.backoff import backoff_ms
 from ottla.client.errors import ClientError, DeadlineError
 
 FOREVER_S = 1e9
-"""What infinite timeouts are, and all that are longer: some thirty years, which every clock and lock can add up."""
+"""The longest timeout, also used for infinite ones: some 30 years, which clocks and locks can add without overflow."""
 
 
 def bounded_s(timeout_s: float) -> float:
@@ -21,7 +21,7 @@ def bounded_s(timeout_s: float) -> float:
 
 
 class Deadline:
-    """A point in monotonic time."""
+    """A time of the monotonic clock."""
 
     __slots__ = ("at",)
 
@@ -42,17 +42,17 @@ class Deadline:
         return max(0.0, self.at - time.monotonic())
 
     def remaining_ms(self) -> int:
-        """Milliseconds left, rounded up, so that a rest of time is not sent as 0."""
+        """Milliseconds left, rounded up, so that a fraction of a millisecond does not become 0."""
         return -int(-self.remaining_s() * 1000 // 1)
 
     @property
     def expired(self) -> bool:
-        """Whether the time has come."""
+        """Whether the time is over."""
         return time.monotonic() >= self.at
 
 
 class Retries:
-    """The attempts of one call: waits longer each time, gives up at the deadline."""
+    """The attempts of one call: each wait is longer, until the deadline."""
 
     __slots__ = ("attempt", "deadline", "first_ms", "max_ms", "what")
 
@@ -64,12 +64,13 @@ class Retries:
         self.attempt = 0
 
     def wait(self, cause: ClientError) -> None:
-        """Sleep before the next attempt. Raises DeadlineError, from `cause`, when that would be too late."""
+        """Sleep before the next attempt. Raises DeadlineError from `cause` if that would be after the deadline."""
         pause = backoff_ms(self.first_ms, self.max_ms, self.attempt, random.random()) / 1000
         self.attempt += 1
+        # Give up now instead of sleeping until the deadline: the attempt after it would not be made.
         if pause >= self.deadline.remaining_s():
             raise DeadlineError(
-                f"gave up: {self.what}, after {self.attempt} attempts; the last one: {cause.cause}",
+                f"gave up: {self.what}, after {self.attempt} attempts; the last error: {cause.cause}",
                 cause.next_step,
                 cause,
             ) from cause
@@ -82,5 +83,5 @@ def wall_ms() -> int:
 
 
 def timeout_ms(deadline: Deadline) -> int:
-    """What is left of a deadline, as a request's field holds it."""
+    """The milliseconds until a deadline, for an int32 field of a request."""
     return min(deadline.remaining_ms(), 2**31 - 1)

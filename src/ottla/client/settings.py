@@ -1,7 +1,6 @@
 """The settings of the clients: Kafka's keys, types and defaults.
 
-Zone: pure. One field per key (`bootstrap.servers` is `bootstrap_servers`), its range, and the checks between keys;
-no file is read here.
+Zone: pure. One field per key (`bootstrap.servers` is `bootstrap_servers`), its range, and the checks between keys.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class ClientConfig:
     client_id: str = "ottla"
     client_dns_lookup: str = "use_all_dns_ips"
     security: SecurityConfig = field(default_factory=SecurityConfig)
-    """`security.protocol`, and all that begins with `ssl.` or `sasl.`."""
+    """`security.protocol`, and all keys that begin with `ssl.` or `sasl.`."""
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 60_000
     socket_connection_setup_timeout_ms: int = 10_000
@@ -45,9 +44,9 @@ class ClientConfig:
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
     send_buffer_bytes: int = -1
-    """The system tunes it: with Kafka's 128 KiB, writing large batches costs a sixth more CPU."""
+    """-1: the system tunes it. With Kafka's 128 KiB, writing large batches takes a sixth more CPU."""
     receive_buffer_bytes: int = -1
-    """The system tunes it: with a window of Kafka's 64 KiB, reading costs a third more CPU."""
+    """-1: the system tunes it. With Kafka's 64 KiB, reading takes a third more CPU."""
     receive_message_max_bytes: int = 100_000_000
     allow_auto_create_topics: bool = True
     fetch_min_bytes: int = 1
@@ -76,17 +75,17 @@ class ClientConfig:
             if len(encode_text(self.client_id)) > 32_767:
                 raise ConfigError("client.id is longer than 32767 bytes", "Use a short name")
         except UnicodeEncodeError:
-            raise ConfigError(f"client.id={self.client_id!r} holds half of a surrogate pair", "Use text") from None
+            raise ConfigError(f"client.id={self.client_id!r} has half of a surrogate pair", "Use valid text") from None
         if self.enable_idempotence and ACKS[self.acks] != -1:
             raise ConfigError(f"enable.idempotence=true contradicts acks={self.acks}", "Leave one of them unset")
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> ClientConfig:
-        """Settings by Kafka's keys, values as text or as their type.
+        """The configuration for settings by Kafka's keys, values as text or in their type.
 
-        None is as if the key were left out. Unset keys adjust to explicit ones (`acks=1` alone turns idempotence off).
-        Raises ConfigError for an unknown key, naming the nearest one, and for a value that does not fit; see
-        `split_unknown` to be lenient.
+        None counts as unset. Unset keys adjust to explicit ones (`acks=1` alone turns idempotence off). Raises
+        ConfigError for an unknown key (it suggests the nearest one) and for an invalid value; `split_unknown` helps
+        callers that accept unknown keys.
         """
         values: dict[str, Any] = {}
         secured = {key: raw for key, raw in settings.items() if key in SECURITY_KEYS}
@@ -100,6 +99,7 @@ class ClientConfig:
                 raise ConfigError(f"{key} is not a setting of this client", nearest(key))
             if raw is not None:
                 values[name] = parse_setting(key, _TYPES[name], raw)
+        # As in Kafka, acks other than all turn idempotence off, unless that is set explicitly (then it is an error).
         if ACKS.get(str(values.get("acks", "all"))) != -1:
             values.setdefault("enable_idempotence", False)
         return cls(**values)
@@ -111,9 +111,9 @@ def is_shared(key: str) -> bool:
 
 
 def split_unknown(settings: Mapping[str, str], more: Collection[str] = ()) -> tuple[dict[str, str], list[str]]:
-    """(known settings, one warning per unknown key): for files that other clients read too.
+    """(known settings, one warning per unknown key), for files that other clients also read.
 
-    more: keys that this client has beyond those that all share.
+    more: keys that this client has in addition to the shared ones.
     """
     known = {key: value for key, value in settings.items() if is_shared(key) or key in more}
     unknown = [key for key in settings if key not in known]
@@ -121,7 +121,7 @@ def split_unknown(settings: Mapping[str, str], more: Collection[str] = ()) -> tu
 
 
 def nearest(key: str, more: Iterable[str] = ()) -> str:
-    """A sentence with the key that was probably meant, of these or `more`, or where to find them all."""
+    """A sentence that suggests the nearest key, of the shared ones and `more`, or the page with all keys."""
     from ottla.config.names import RETIRED_CLIENT_NAMES  # noqa: PLC0415 - only for a wrong key
 
     if key in RETIRED_CLIENT_NAMES:
@@ -131,7 +131,8 @@ def nearest(key: str, more: Iterable[str] = ()) -> str:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Java's properties format as far as client configurations use it: `key=value` or `key: value`, # and ! comments.
+    """Parse the part of Java's properties format that client configurations use: `key=value`, `key: value`, # or !
+    comments.
 
     A backslash at the end of a line continues it. Raises ConfigError for a line without a separator.
     """
@@ -140,6 +141,7 @@ def parse_properties(text: str) -> dict[str, str]:
         stripped = line.strip()
         if not stripped or stripped[0] in "#!":
             continue
+        # The first separator counts: values may contain the other one (URLs, JAAS lines).
         at = min((i for i in (stripped.find("="), stripped.find(":")) if i > 0), default=0)
         if not at:
             raise ConfigError(f"line {number} of the properties, {stripped!r}, has no '='", "Write key=value")
@@ -148,10 +150,10 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def parse_setting(key: str, kind: str, raw: object) -> str | int | bool:
-    """A setting's value as its field has it, of text or of its own type; kind: "str", "int" or "bool".
+    """The value of a setting in the type of its field, from text or from that type; kind: "str", "int" or "bool".
 
-    Numbers and booleans of other libraries are taken, and text of subclasses of str, and for keys that are lists in
-    Kafka a list of texts. Raises ConfigError, which names the key.
+    Also accepts numbers and booleans of other libraries, subclasses of str, and a list of strings for keys that are
+    lists in Kafka. Raises ConfigError, which names the key.
     """
     if key in _LISTS and isinstance(raw, list | tuple):
         raw = ",".join(_text(key, each) for each in raw)
@@ -171,7 +173,7 @@ def parse_setting(key: str, kind: str, raw: object) -> str | int | bool:
 
 
 def plain_text(raw: object) -> str:
-    """A value as text; the content of a subclass of str, whatever it shows itself as (an enum shows its name)."""
+    """A value as text; for a subclass of str its content, not its `str()` (which is the name for an enum)."""
     return str.__str__(raw) if isinstance(raw, str) else str(raw)
 
 
@@ -180,9 +182,9 @@ def _text(key: str, raw: object) -> str:
         return str.__str__(raw).strip()
     if not isinstance(raw, bool):
         with suppress(TypeError):
-            return str(operator.index(raw))  # type: ignore[arg-type]  # what has none raises
-    more = ", or a list of texts" if key in _LISTS else ""
-    raise ConfigError(f"{key}={raw!r} is {type(raw).__name__}, not text", f"Give text{more}")
+            return str(operator.index(raw))  # type: ignore[arg-type]  # TypeError: not an integer
+    more = ", or a list of strings" if key in _LISTS else ""
+    raise ConfigError(f"{key}={raw!r} is {type(raw).__name__}, not text", f"Give a string{more}")
 
 
 def _key(name: str) -> str:
@@ -211,7 +213,7 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "delivery_timeout_ms": (1, _INT_MAX),
 }
 _LISTS = frozenset({"bootstrap.servers"})
-"""Keys whose value is a list in Kafka; here its elements with commas between them."""
+"""Keys whose value is a list in Kafka; here the elements are joined with commas."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "client_dns_lookup": ("use_all_dns_ips",),
     "isolation_level": tuple(ISOLATION),

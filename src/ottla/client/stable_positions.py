@@ -1,6 +1,6 @@
-"""The committed positions of a group, none of which an open transaction is about to change (KIP-447).
+"""Committed positions of a group that no open transaction will change (KIP-447).
 
-Zone: real. One question to the group's coordinator; who may need the answer to be stable is not known here.
+Zone: real. One request to the group's coordinator.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BY_NAME: Final = 9
 def stable_positions(
     groups: CoordinatorCalls, group: str, partitions: list[TopicPartition], deadline: Deadline | None = None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The committed positions among these, behind open transactions about them (KIP-447). Raises ClientError."""
+    """The committed positions of `partitions`; waits for open transactions (KIP-447). Raises ClientError."""
     by_topic: dict[str, list[int]] = {}
     for tp in partitions:
         by_topic.setdefault(tp.topic, []).append(tp.partition)

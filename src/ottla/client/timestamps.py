@@ -1,4 +1,4 @@
-"""Timestamps that callers give, as milliseconds since 1970.
+"""Converts timestamps of callers to milliseconds since 1970.
 
 Zone: pure.
 """
@@ -12,16 +12,16 @@ from typing import Final
 from ottla.client.errors import UsageError, WrongTypeError
 
 Timestamp = int | datetime
-"""Milliseconds since 1970 as a whole number of any type (numpy's, too), or a datetime; a naive one is local time."""
+"""Milliseconds since 1970 as an integer of any type (also numpy's), or a datetime; a naive one is local time."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 _LAST: Final = 2**63 - 1
 
 
 def timestamp_ms(value: object) -> int:
-    """The milliseconds; digits below are cut off. Raises WrongTypeError, UsageError for what is out of range.
+    """The milliseconds; smaller digits are cut off. Raises WrongTypeError; UsageError if it is out of range.
 
-    A float is refused: seconds, which time.time() gives, would be taken for milliseconds in 1970.
+    A float is refused: the seconds of time.time() would be taken for milliseconds in 1970.
     """
     found = (value.astimezone(UTC) - _EPOCH) // _MS if isinstance(value, datetime) else _whole(value)
     if not 0 <= found <= _LAST:
@@ -31,8 +31,9 @@ def timestamp_ms(value: object) -> int:
 
 def _whole(value: object) -> int:
     try:
+        # bool is an int in Python, but True is not a timestamp.
         if not isinstance(value, bool):
-            return operator.index(value)  # type: ignore[arg-type]  # what has none raises
+            return operator.index(value)  # type: ignore[arg-type]  # TypeError: not an integer
     except TypeError:
         pass
     raise WrongTypeError(

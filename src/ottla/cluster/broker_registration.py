@@ -1,8 +1,7 @@
-"""The first steps of a broker in the metadata store: the nodes that every broker makes sure of, the cluster's id, and
-its own registration.
+"""The first steps of a broker in the metadata store: the persistent nodes, the cluster's id, its own registration.
 
-Zone: deterministic. Scripts only, each of which can be repeated: what is there already is taken as it is, because other
-brokers start at the same time, and because an answer of the store may have been lost.
+Zone: deterministic. Workflows only, each of which can be repeated: nodes that exist are kept, because other brokers
+start at the same time, and because a response of the store may have been lost.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from ottla.types import uuid_to_text
 
 LANE: Final = "start"
 _TRIES: Final = 20
-"""Races with other brokers that may be lost: each one means that somebody else has done the work."""
+"""Attempts of a step. Each failed one is a lost race: another broker has done the same work."""
 
 
 def damaged(broken: BrokenNode) -> ApiError:
-    """Why a broker cannot start on a store with a node that means nothing."""
+    """The error for a broker that cannot start because a node of the store cannot be decoded."""
     return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store is damaged: {broken}")
 
 
@@ -41,17 +40,24 @@ def ensure_persistent() -> Workflow[None]:
         missing = [Op("create", path) for path, node in zip(PERSISTENT, present, strict=True) if node is None]
         if not missing or (yield from _won(missing)):
             return
-    raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the nodes of the metadata store come and go; give up")
+    raise ApiError(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"the persistent nodes of the metadata store are still missing after {_TRIES} tries",
+    )
 
 
 def cluster_id(
     new_id: Callable[[], bytes], remembered: str | None, adopted: Workflow[None] | None = None
 ) -> Workflow[str]:
-    """The cluster's id; made when there is none yet. `remembered`: what this broker's log directories say.
+    """The cluster's id. `remembered`: the id in this broker's log directories; `adopted`: imports their logs.
 
-    `adopted`: what makes an empty store theirs. Raises ApiError INCONSISTENT_CLUSTER_ID when that is another one, or
-    when a store that knows no cluster is asked by a broker that has been in one: its address is likely to be wrong, and
-    the broker's records would belong to nobody.
+    1. The store has an id: it must be the remembered one.
+    2. The store is empty, the broker was in a cluster, and nothing imports its logs: the address of the store is
+       likely to be wrong, and starting would abandon the records.
+    3. The store is empty: create its nodes, import the logs if that was requested, and write the remembered id or a
+       new one.
+
+    Raises ApiError INCONSISTENT_CLUSTER_ID in cases 1 and 2.
     """
     for _ in range(_TRIES):
         node = yield from get(CLUSTER_ID)
@@ -67,7 +73,10 @@ def cluster_id(
         op = Op("create", CLUSTER_ID, content) if node is None else Op("put", CLUSTER_ID, content, node.version)
         if (yield from _won([op])):
             return chosen
-    raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{CLUSTER_ID} comes and goes; give up")
+    raise ApiError(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"{CLUSTER_ID} could not be written in {_TRIES} tries: other brokers keep changing it",
+    )
 
 
 def _checked(found: str, remembered: str | None) -> str:
@@ -83,12 +92,12 @@ def _checked(found: str, remembered: str | None) -> str:
 def register(
     node_id: int, content: bytes, session: int, on_gone: OnChange, former: Container[int] = ()
 ) -> Workflow[int | None]:
-    """Create the ephemeral registration; the value is its czxid, the broker epoch.
+    """Create the ephemeral registration. Returns its czxid, which is the broker epoch.
 
-    `former`: sessions that this process had. What they registered is replaced: the store may keep it for long, for its
-    servers start to count anew when another one of them leads (KAFKA-7165).
+    `former`: earlier sessions of this process, whose registration is replaced. The store may keep it for long, because
+    its servers restart all session time-outs when their leader changes (KAFKA-7165).
 
-    None: another session holds the number; `on_gone` is called when that changes.
+    None: another session has registered this number; `on_gone` is called when that changes.
     """
     path = broker_path(node_id)
     for _ in range(_TRIES):
@@ -105,7 +114,7 @@ def register(
 
 
 def _won(ops: list[Op]) -> Workflow[bool]:
-    """Whether the multi was carried out; False when somebody else was faster. Raises other Failures."""
+    """Submit a multi. Returns False on a conflict: another broker was faster. Raises other Failures."""
     try:
         yield from submit(LANE, ops)
     except Failure as failure:

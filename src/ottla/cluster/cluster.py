@@ -1,8 +1,8 @@
-"""The cluster as this broker knows it: the image, and the settings in force.
+"""The cluster as this broker knows it: the image and the effective settings.
 
-Zone: deterministic. The image comes from the controller (UpdateMetadata), settings from the metadata store; who reads
-and writes them stands in `config_changes`, `config_writer` and `topic_requests`. Whoever waits for the image to show
-something waits here.
+Zone: deterministic. The image comes from the controller (UpdateMetadata), settings from the metadata store;
+`config_changes`, `config_writer` and `topic_requests` read and write them. Callers can wait here for a state of the
+image.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from ottla.wire.messages import UpdateMetadataRequest
 logger = logging.getLogger(__name__)
 
 DOUBT_MS: Final = 3_000
-"""How long the image is doubted where a broker has just fallen silent; if it is dead, others lead by then."""
+"""How long a broker that stopped responding is doubted. If it is dead, others lead its partitions by then."""
 LINGER_MS: Final = 3_000
-"""How long clients are still told of a broker that has gone: librdkafka (2.10 on) forgets a broker that is not told any
-more together with the partitions that it is just moving to their next leader, and notices a second later."""
+"""How long Metadata still lists a broker that is gone. librdkafka (2.10 on) removes a missing broker together with the
+partitions that it is just moving to their next leader, and recovers only a second later."""
 _IMAGE = "cluster image"
-"""Watch key of those who wait for the image."""
+"""The watch key of operations that wait for the image."""
 
 
 class Cluster:
-    """What one broker knows."""
+    """One broker's view of the cluster."""
 
     def __init__(self, config: BrokerConfig, purgatory: Purgatory) -> None:
         self.on_change: Callable[[Delta], None] = _do_nothing
-        """Told of every change of the image, before whoever waits for it."""
+        """Called after every change of the image, before the operations that wait for it."""
         self.image = ClusterImage()
         self.config = config
-        """The broker's settings in force: static ones with dynamic ones on top."""
+        """The broker's effective settings: dynamic ones override static ones."""
         self.topic_defaults = config.topic_defaults
         self.me = BrokerImage(config.node_id, (), config.broker_rack, -1)
         """This broker as it is registered; epoch -1 while it is not."""
         self.expected: tuple[str, ...] = ()
-        """Topics that were there when this broker joined."""
+        """Topics that existed when this broker joined."""
         self.kept_topics = KeptTopics()
         self._static = config
         self._purgatory = purgatory
         self._overrides: dict[str, Mapping[str, str]] = {}
         """Topics' own settings as the store has them."""
         self._gone: dict[int, BrokerImage] = {}
-        """Brokers that went a moment ago."""
+        """Brokers that are gone, for LINGER_MS."""
         self._any_doubted: tuple[ClusterImage, frozenset[int], bool] | None = None
         self._silent: dict[int, Timer] = {}
-        """Brokers that have just fallen silent, until they are not doubted any more."""
+        """Brokers that stopped responding, with the timer that ends the doubt."""
 
     @property
     def node_id(self) -> int:
@@ -71,22 +71,22 @@ class Cluster:
         own = self.image.broker_overrides.get(self.node_id, {})
         return Layers(own, self.image.broker_defaults, self._static.given)
 
-    # -- who may be dead -----------------------------------------------------------------------------------------
+    # -- silent brokers ------------------------------------------------------------------------------------------
 
     def fell_silent(self, broker: int) -> None:
-        """A broker that answered does not any more; if it is dead, others will soon lead its partitions."""
+        """Doubt a broker that stopped responding: if it is dead, others will soon lead its partitions."""
         if broker not in self._silent:
             self._silent[broker] = self._purgatory.look_after(DOUBT_MS, lambda: self.on_broker_responding(broker))
 
     def on_broker_responding(self, broker: int) -> None:
-        """It answers again, or it has been doubted long enough."""
+        """End the doubt about a broker: it responds again, or DOUBT_MS are over."""
         timer = self._silent.pop(broker, None)
         if timer is not None:
             timer.cancel()
             self._purgatory.check(_IMAGE)
 
     def is_doubtful(self, names: Iterable[str] | None) -> bool:
-        """Whether a leader of one of these topics (None: of any) has just fallen silent."""
+        """Whether a leader of one of these topics (None: of any) has just stopped responding."""
         if not self._silent:
             return False
         if names is None:
@@ -95,7 +95,7 @@ class Cluster:
         return any(self._is_doubted(topics[name]) for name in names if name in topics)
 
     def _is_any_doubted(self) -> bool:
-        """Looked up once per image and set of silent brokers: many may ask for all topics meanwhile."""
+        """Computed once per image and set of silent brokers, because many clients may ask for all topics meanwhile."""
         image, silent = self.image, frozenset(self._silent)
         if self._any_doubted is None or self._any_doubted[0] is not image or self._any_doubted[1] != silent:
             self._any_doubted = image, silent, any(map(self._is_doubted, image.topics.values()))
@@ -105,13 +105,13 @@ class Cluster:
         return any(partition.leader in self._silent for partition in topic.partitions)
 
     def without_silent_leaders(self, topic: TopicImage) -> TopicImage:
-        """A topic without the leaders that have just fallen silent; the same one if it has none."""
+        """The topic without the leaders that have just stopped responding; the same object if there is none."""
         return _without_leaders(topic, self._silent) if self._silent and self._is_doubted(topic) else topic
 
     # -- settings ----------------------------------------------------------------------------------------------
 
     def topic_config(self, name: str) -> TopicConfig:
-        """The settings of a topic, the defaults for one that has none."""
+        """The effective settings of a topic; the broker's defaults if it has none of its own."""
         topic = self.image.topics.get(name)
         if topic is not None:
             return topic.config
@@ -123,7 +123,7 @@ class Cluster:
 
     @changes_state
     def take_topic_settings(self, name: str, overrides: Mapping[str, str]) -> None:
-        """A topic's own settings, as they are now."""
+        """Replace a topic's own settings."""
         self._overrides[name] = overrides
         present = self.image.topics.get(name)
         if present is not None and present.overrides != overrides:
@@ -132,15 +132,15 @@ class Cluster:
 
     @changes_state
     def take_broker_settings(self, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
-        """The dynamic settings of all brokers and of this one, as they are now. What cannot be used is left out."""
+        """Replace the dynamic settings of all brokers and of this one. Leaves out those that cannot be used."""
         if self._static.ottla_ignore_dynamic_configs and (shared or own):
             names = sorted({*shared, *own})
-            logger.warning("stored dynamic settings are not used (ottla.ignore.dynamic.configs): %s", ", ".join(names))
+            logger.warning("ignoring stored dynamic settings (ottla.ignore.dynamic.configs): %s", ", ".join(names))
             shared, own = {}, keeping_records(names)
         layers = self.layers
         usable, lines = usable_layers(Layers(own, shared, layers.static))
         for line in lines:
-            logger.error("a stored dynamic setting of brokers is not used: %s; delete it or set it again", line)
+            logger.error("ignoring a stored dynamic setting of brokers: %s; delete it or set it again", line)
         shared, own = usable.shared, usable.own
         if layers.shared == shared and layers.own == own:
             return
@@ -152,7 +152,7 @@ class Cluster:
         self._change_image(*self._with_new_defaults())
 
     def _with_new_defaults(self) -> tuple[ClusterImage, Delta]:
-        """Topics without a setting of their own follow the broker's."""
+        """The image in which topics without settings of their own have the broker's new defaults."""
         changed = []
         for topic in self.image.topics.values():
             config = resolve(topic.overrides, self.topic_defaults)
@@ -164,18 +164,18 @@ class Cluster:
     # -- the image ---------------------------------------------------------------------------------------------
 
     def set_identity(self, cluster_id: str, endpoints: Sequence[Endpoint], topics: Sequence[str]) -> None:
-        """The name of the cluster, where this broker is reached, and the topics that there are."""
+        """Record the cluster's id, this broker's endpoints, and the topics that exist."""
         self.expected = tuple(topics)
         self.image = replace(self.image, epoch=self.image.epoch + 1, cluster_id=cluster_id)
         self.me = self.me._replace(endpoints=tuple(endpoints))
 
     def registered(self, epoch: int) -> None:
-        """This broker is registered; `epoch` is the czxid of that."""
+        """Record the epoch (czxid) of this broker's registration."""
         self.me = self.me._replace(epoch=epoch)
 
     @changes_state
     def update(self, request: UpdateMetadataRequest) -> None:
-        """Take what the controller says; settings of new topics have been read."""
+        """Apply UpdateMetadata. The settings of its new topics have been read before."""
         image, delta = updated(self.image, request, self.me, self._topic)
         for name in delta.deleted:
             self._overrides.pop(name, None)
@@ -187,7 +187,7 @@ class Cluster:
 
     @changes_state
     def retain(self, names: Collection[str]) -> None:
-        """Of the topics that are known only these are there: the others went while nobody told this broker."""
+        """Remove all topics but these: the others were deleted while this broker received no updates."""
         gone = tuple(name for name in self.image.topics if name not in names)
         for name in gone:
             self._overrides.pop(name, None)
@@ -196,7 +196,7 @@ class Cluster:
 
     @property
     def told_brokers(self) -> Mapping[int, BrokerImage]:
-        """Brokers that clients are told of: those that live, and those that went a moment ago."""
+        """The brokers that Metadata lists: live ones, and those that are gone for less than LINGER_MS."""
         return {**self._gone, **self.image.brokers}
 
     @changes_state
@@ -206,7 +206,7 @@ class Cluster:
             self.image = replace(self.image, epoch=self.image.epoch + 1)
 
     def forget_settings(self, name: str) -> None:
-        """A topic of that name is another one now: its settings have to be read."""
+        """Drop a topic's settings: there is another topic of that name now, whose settings have to be read."""
         self._overrides.pop(name, None)
 
     def _topic(self, name: str, topic_id: bytes, partitions: tuple[PartitionImage, ...]) -> TopicImage:
@@ -220,12 +220,12 @@ class Cluster:
         self._purgatory.check(_IMAGE)
 
     def when(self, holds: Callable[[ClusterImage], bool], timeout_ms: int, then: Callable[[], None]) -> None:
-        """Call `then` when the image shows something: at once, at a change, or when the time is over all the same."""
+        """Call `then` when `holds` is true for the image, now or after a change, or when the time is over."""
         self._purgatory.try_complete_else_watch(_ImageWaiter(self, holds, then), [_IMAGE], timeout_ms)
 
 
 class _ImageWaiter(DelayedOperation):
-    """Somebody who waits for the image."""
+    """An operation that waits for a state of the image."""
 
     __slots__ = ("_cluster", "_holds", "_then")
 
@@ -251,4 +251,4 @@ def _without_leaders(topic: TopicImage, silent: Collection[int]) -> TopicImage:
 
 
 def _do_nothing(_: Delta) -> None:
-    """Nobody listens yet."""
+    """The default listener."""

@@ -1,7 +1,8 @@
-"""Settings as they come from the metadata store: all of them at the start, then each change as it is told.
+"""Reads settings from the metadata store: all of them at the start, then each change that a notification names.
 
-Zone: deterministic. Whoever changes settings leaves a note under /config/changes, which every broker watches; the note
-says whose settings changed, and they are read anew. Notes older than a quarter of an hour are swept away, as in Kafka.
+Zone: deterministic. A broker that changes settings creates a notification node under /config/changes, which every
+broker watches. The node names the resource, whose settings are then read again. Notifications older than a quarter of
+an hour are removed, as in Kafka.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ logger = logging.getLogger(__name__)
 
 CONFIG_CHANGES: Final = "/config/changes"
 KEPT_NS: Final = 15 * 60 * 1_000_000_000
-"""How long a note stays: longer than any broker needs to see it."""
+"""How long a notification stays: longer than any broker needs to read it."""
 AGAIN_MS: Final = 500
-"""Before the store is asked again after it did not answer."""
+"""Delay before a request is repeated that the store did not answer."""
 _LANE: Final = "config changes"
 _PREFIX: Final = f"{CONFIG_CHANGES}/config_change_"
 
 
 def note_op(entity: str) -> Op:
-    """The note that the settings of `topics/<name>` or `brokers/<id>` have changed, for the multi that changes them."""
+    """The operation that creates the notification of a change of `topics/<name>` or `brokers/<id>`."""
     content = json.dumps({"version": 2, "entity_path": entity}, separators=(",", ":"), ensure_ascii=False)
     return Op("sequential", _PREFIX, content.encode(errors="replace"))
 
@@ -63,14 +64,14 @@ class ConfigChanges:
         self._purgatory = purgatory
         self._later = later
         self._seen: dict[str, int] = {}
-        """Notes that are there and were read, with the (monotonic) time of that."""
+        """Notifications that exist and were read, with the monotonic time of that."""
         self._reading = False
         self._again = False
 
     # -- all of them -------------------------------------------------------------------------------------------
 
     def read_all(self) -> Workflow[None]:
-        """Read every setting and begin to watch. Raises Failure; settings that mean nothing are logged and left out."""
+        """Read all settings and begin to watch. Raises Failure; invalid settings are logged and left out."""
         for name in (yield from children(CONFIG_CHANGES, self._on_note)):
             self._seen.setdefault(name, self._clock.now().mono_ns)
         yield from self._read_brokers()
@@ -100,7 +101,7 @@ class ConfigChanges:
             self._purgatory.look_after(AGAIN_MS, lambda: self.prepare_topics(topics, then))
 
     def _read_topics(self, names: Sequence[str]) -> Workflow[None]:
-        # A write first: the server that is asked may be behind the controller, and has caught up with the write.
+        # A write first: this session's server may lag behind the controller's, and has caught up after a write.
         yield from submit(_LANE, [Op("check", TOPIC_CONFIGS)])
         nodes = yield from get_all([topic_config_path(name) for name in names])
         for name, node in zip(names, nodes, strict=True):
@@ -113,13 +114,13 @@ class ConfigChanges:
             return _topic_settings(name, node)
         except BrokenNode as broken:
             logger.error(
-                "the settings of topic %s cannot be read: %s; its records are all kept until they are set again",
+                "ignoring the settings of topic %s: %s; all its records are kept until the settings are written again",
                 name, broken,
             )  # fmt: skip
             return KEEP_ALL
 
     def read_topics_anew(self) -> None:
-        """Forget topics that went while this broker was not registered: the controller does not tell of those."""
+        """Forget topics that were deleted while this broker was not registered: no UpdateMetadata reports those."""
         run(self._store, self._present(), self._took)
 
     def _present(self) -> Workflow[dict[str, None]]:
@@ -171,20 +172,20 @@ class ConfigChanges:
             elif kind == "brokers" and name in (DEFAULT_ENTITY, str(self._cluster.node_id)):
                 yield from self._read_brokers()
         except BrokenNode as broken:
-            logger.error("changed settings are not taken: %s", broken)
+            logger.error("ignoring changed settings: %s; repair or delete the node", broken)
 
     def _sweep(self, now_ns: int) -> Workflow[None]:
-        """Remove old notes; another broker may have been faster."""
+        """Remove old notifications. Another broker may have been faster."""
         for name in [name for name, seen_ns in self._seen.items() if now_ns - seen_ns > KEPT_NS]:
             try:
                 yield from submit(_LANE, [Op("delete", f"{CONFIG_CHANGES}/{name}")])
             except Failure as failure:
-                logger.debug("the note %s is not removed: %s", name, failure)
+                logger.debug("could not remove the notification %s: %s", name, failure)
             self._seen.pop(name, None)
 
 
 def _entity(name: str, node: Node | None) -> str:
-    """Whose settings a note is about, as `topics/<name>`; nobody's when it is gone or means nothing."""
+    """The resource that a notification names, as `topics/<name>`; empty if the node is gone or invalid."""
     if node is None:
         return ""
     try:
@@ -193,7 +194,7 @@ def _entity(name: str, node: Node | None) -> str:
             return str(content["entity_path"])
         return f"{content['entity_type']}/{content['entity_name']}"
     except (ValueError, TypeError, KeyError, RecursionError):
-        logger.error("%s/%s means nothing and is left alone", CONFIG_CHANGES, name)
+        logger.error("ignoring an invalid notification of changed settings: %s/%s", CONFIG_CHANGES, name)
         return ""
 
 
@@ -205,7 +206,7 @@ def _broker_settings(path: str, node: Node | None) -> dict[str, str]:
     try:
         return _settings(path, node)
     except BrokenNode as broken:
-        logger.error("dynamic settings of brokers are not used: %s; records are kept until they are set again", broken)
+        logger.error("ignoring the dynamic settings of brokers: %s; records are kept until they are set again", broken)
         return keeping_records(["log.retention.ms"])
 
 

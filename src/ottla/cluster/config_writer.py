@@ -1,7 +1,7 @@
-"""Changing the settings of topics and brokers in the metadata store; any broker may.
+"""Changes settings of topics and brokers in the metadata store. Any broker may do that.
 
-Zone: deterministic. Each change reads what is there, and writes on the condition that it still is, together with the
-note that tells all brokers (`config_changes`). This broker takes the change before it answers.
+Zone: deterministic. Each change reads the node, and writes on the condition that its version is the same, together with
+the notification for all brokers (`config_changes`). This broker applies the change before it answers.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure, Kind, MetadataStore, Node, Op
 
 MAX_WAITING_ALTERATIONS: Final = 32
-"""Alterations of one resource that wait for each other."""
+"""Limit of alterations of one resource that wait for each other."""
 _TRIES: Final = 5
-"""Lost races with other brokers before the asker is told to come again."""
+"""Attempts of a change before it fails because other brokers keep changing the same settings."""
 
 T = TypeVar("T")
 ConfigChange = Callable[[Mapping[str, str]], dict[str, str]]
-"""What becomes of the settings that are there. Raises ApiError."""
+"""Computes the new settings from the present ones. Raises ApiError."""
 
 
 class ConfigWriter:
-    """The changes that this broker is asked for."""
+    """Carries out the alterations that clients request from this broker."""
 
     def __init__(self, store: MetadataStore, cluster: Cluster) -> None:
         self._store = store
         self._cluster = cluster
         self._running: dict[str, deque[Callable[[Callable[[], None]], None]]] = {}
 
-    # -- one after the other -----------------------------------------------------------------------------------
+    # -- one at a time -----------------------------------------------------------------------------------------
 
     def one_by_one(self, resource: str, action: Callable[[Callable[[], None]], None]) -> None:
-        """Run `action(release)` when no other one of this resource runs: they would only be in each other's way.
+        """Run `action(release)` when no other action of this resource runs, because they would only cause conflicts.
 
         Raises ApiError THROTTLING_QUOTA_EXCEEDED when too many wait.
         """
@@ -151,7 +151,7 @@ def _config_op(path: str, node: Node | None, settings: Mapping[str, str]) -> Op:
 
 
 def _decoded(path: str, node: Node | None) -> dict[str, str]:
-    """What is there; of a node that means nothing, nothing: it is replaced."""
+    """The settings in a node. An invalid node has none, so that the change replaces it."""
     try:
         return {} if node is None or not node.data else decode_config(path, node.data)
     except BrokenNode:
@@ -159,7 +159,7 @@ def _decoded(path: str, node: Node | None) -> dict[str, str]:
 
 
 def _written(ops: list[Op]) -> Workflow[bool]:
-    """Whether it was written; False when somebody else wrote meanwhile, or may have: look again. Raises Failure."""
+    """Submit a multi. Returns False when another writer changed the node, or may have. Raises other Failures."""
     try:
         yield from submit(f"config {ops[-2].path}", ops)
     except Failure as failure:
@@ -174,7 +174,9 @@ def _no_topic(name: str) -> ApiError:
 
 
 def _others() -> ApiError:
-    return ApiError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store has not confirmed the change; look, and try again")
+    return ApiError(
+        ErrorCode.REQUEST_TIMED_OUT, "the metadata store has not confirmed the change; check the settings and try again"
+    )
 
 
 def _error_of(outcome: T | Failure | ApiError) -> T | ApiError:

@@ -1,4 +1,4 @@
-"""Settings that change while the cluster runs: where a value comes from, and what a change makes of it.
+"""Settings that change while the cluster runs: the source of each value, and the result of a change.
 
 Zone: pure. Text in, text out; the order of precedence is topic, this broker, all brokers, file, default.
 """
@@ -18,11 +18,11 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.utf8 import readable_text
 
 MAX_VALUE: Final = 32_767
-"""Bytes of one value: what a string of the protocol can hold, so that every value can be described."""
+"""Limit in bytes of one value, which is the longest string of the protocol, so that DescribeConfigs can return it."""
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, as DescribeConfigs numbers it (KIP-226)."""
+    """The source of a value, by its number in DescribeConfigs (KIP-226)."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -32,7 +32,7 @@ class ConfigSource(IntEnum):
 
 
 class Resource(IntEnum):
-    """What has settings, as the configuration APIs number it."""
+    """A kind of resource that has settings, by its number in the configuration APIs."""
 
     TOPIC = 2
     BROKER = 4
@@ -42,7 +42,7 @@ class Resource(IntEnum):
 
 
 class AlterOperation(IntEnum):
-    """What IncrementalAlterConfigs does with a key (KIP-339)."""
+    """An operation of IncrementalAlterConfigs (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -51,7 +51,7 @@ class AlterOperation(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A value that stands behind another one."""
+    """A value of a key or of one of its synonyms, with its source."""
 
     name: str
     value: str
@@ -59,7 +59,7 @@ class Synonym(NamedTuple):
 
 
 class DescribedConfig(NamedTuple):
-    """One key with its value, its source, and what would take its place."""
+    """One key with its value, its source, and the values that would replace it in order."""
 
     row: Row
     value: str | None
@@ -78,7 +78,7 @@ class Layers(NamedTuple):
     def behind(self, names: Sequence[str]) -> Iterator[Synonym]:
         """Every value under these names, by origin and then by name; defaults last.
 
-        A default under another name than the first is not what stands in first place, as in Kafka: its unit is another.
+        As in Kafka, the list does not begin with a default of another name than the first: it has another unit.
         """
         first = names[:1]
         for synonym in self._all_behind(names):
@@ -102,14 +102,14 @@ class Layers(NamedTuple):
                 yield Synonym(name, default, ConfigSource.DEFAULT_CONFIG)
 
     def resolved(self) -> BrokerConfig:
-        """The configuration that these layers mean. Raises ConfigError."""
+        """The configuration that these layers result in. Raises ConfigError."""
         return BrokerConfig.from_properties({**self.static, **self.shared, **self.own})[0]
 
 
 def describe_topic(
     overrides: Mapping[str, str], config: TopicConfig, layers: Layers, wanted: Sequence[str] | None
 ) -> list[DescribedConfig]:
-    """The settings of a topic; `wanted` None: all of them. Names that are no key are left out, as Kafka does."""
+    """The settings of a topic; `wanted` None: all of them. Unknown names are left out, as in Kafka."""
     found = []
     for row in _wanted(TOPIC_ROWS, wanted):
         synonyms = list(layers.behind(row.synonyms))
@@ -122,7 +122,7 @@ def describe_topic(
 
 
 def describe_broker(config: BrokerConfig, layers: Layers, wanted: Sequence[str] | None) -> list[DescribedConfig]:
-    """The settings of a broker as they are in force."""
+    """The effective settings of a broker."""
     found = []
     for row in _wanted(BROKER_ROWS, wanted):
         synonyms = [] if row.sensitive else list(layers.behind((row.name, *_chained(row))))
@@ -134,7 +134,7 @@ def describe_broker(config: BrokerConfig, layers: Layers, wanted: Sequence[str] 
 
 
 def describe_shared(shared: Mapping[str, str], wanted: Sequence[str] | None) -> list[DescribedConfig]:
-    """The settings of all brokers together: only what was set dynamically."""
+    """The dynamic settings of all brokers together; only those that were set."""
     found = []
     for row in _wanted(BROKER_ROWS, wanted):
         if row.name in shared:
@@ -158,7 +158,7 @@ _CHAINS: Final = (
 
 
 def _chained(row: Row) -> tuple[str, ...]:
-    """Keys of the broker that stand in for this one."""
+    """Keys of the broker that are used when this one is not set."""
     for chain in _CHAINS:
         if row.name == chain[0]:
             return chain[1:]
@@ -177,7 +177,7 @@ class ConfigUpdate(NamedTuple):
 
 
 def replaced(changes: Sequence[ConfigUpdate]) -> dict[str, str]:
-    """What AlterConfigs makes of a resource: exactly what it names. Raises ApiError."""
+    """The settings after AlterConfigs, which replaces all of a resource's settings. Raises ApiError."""
     return changed({}, {}, {}, changes)
 
 
@@ -189,7 +189,8 @@ def changed(
 ) -> dict[str, str]:
     """The settings after IncrementalAlterConfigs: `present` are the resource's own, `effective` those in force.
 
-    Raises ApiError INVALID_REQUEST (a key twice, no value, append to something that is no list, unknown operation).
+    Raises ApiError INVALID_REQUEST: a key twice, a missing value, an append to a key that is not a list, an unknown
+    operation.
     """
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
@@ -200,7 +201,7 @@ def changed(
             result.pop(change.name, None)
             continue
         value = _new_value(change, rows, effective)
-        if readable_text(value) != value:  # the store keeps JSON
+        if readable_text(value) != value:  # the store keeps settings as JSON
             raise ApiError(ErrorCode.INVALID_CONFIG, f"{change.name}: the value is not UTF-8")
         if len(value.encode()) > MAX_VALUE:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"{change.name}: the value would have more than {MAX_VALUE} bytes")
@@ -215,7 +216,7 @@ def _new_value(change: ConfigUpdate, rows: Mapping[str, Row], effective: Mapping
         return change.value
     row = rows.get(change.name)
     if change.operation not in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: there is no operation {change.operation}")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: unknown operation {change.operation}")
     if row is None or row.type is not Type.LIST:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} is not a list; it can only be set or deleted")
     present = [word for word in (effective.get(change.name) or "").split(",") if word]
@@ -226,9 +227,9 @@ def _new_value(change: ConfigUpdate, rows: Mapping[str, Row], effective: Mapping
 
 
 def check_topic(before: Mapping[str, str], after: Mapping[str, str], defaults: TopicConfig) -> None:
-    """Whether a topic's own settings may change so. Raises ApiError INVALID_CONFIG.
+    """Check a change of a topic's own settings. Raises ApiError INVALID_CONFIG.
 
-    What was stored before and is not changed may be unusable: it is left out, and can be deleted.
+    Settings that were stored before and do not change may be unusable. They are not checked, and can be deleted.
     """
     used, _ = usable(before)
     try:
@@ -240,9 +241,9 @@ def check_topic(before: Mapping[str, str], after: Mapping[str, str], defaults: T
 
 
 def check_broker(before: Layers, after: Layers) -> None:
-    """Whether a broker's dynamic settings may change so. Raises ApiError INVALID_REQUEST or INVALID_CONFIG.
+    """Check a change of a broker's dynamic settings. Raises ApiError INVALID_REQUEST or INVALID_CONFIG.
 
-    What was stored before and is not changed may be unusable: it is left out, and can be deleted.
+    Settings that were stored before and do not change may be unusable. They are not checked, and can be deleted.
     """
     used, _ = usable_layers(before)
     own = _checked(before.own, used.own, after.own)
@@ -254,7 +255,7 @@ def check_broker(before: Layers, after: Layers) -> None:
 
 
 def _checked(before: Mapping[str, str], used: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """What counts of the settings after a change. Raises ApiError where a key cannot be set."""
+    """The usable settings after a change. Raises ApiError for a changed key that cannot be set."""
     for name in sorted(after):
         if before.get(name) != after[name]:
             _check_dynamic(name)
@@ -291,8 +292,12 @@ def _not_a_key(name: str) -> str:
 def usable_layers(layers: Layers) -> tuple[Layers, list[str]]:
     """The layers without the dynamic settings that cannot be used, and a line about each of those.
 
-    What is stored must never keep a broker from starting: another version, or a person with a ZooKeeper shell, may have
-    written it.
+    Stored settings must never prevent a broker from starting: another version of Ottla, or an operator with a ZooKeeper
+    shell, may have written them.
+
+    1. Leave out keys that are unknown, read-only, or invalid by themselves.
+    2. Resolve the rest. While that fails, leave out the key that the error names, or, if it is a static one, all
+       dynamic settings, because any of them may conflict with it.
     """
     lines: list[str] = []
     found = layers._replace(own=_usable_alone(layers.own, lines), shared=_usable_alone(layers.shared, lines))
@@ -308,7 +313,7 @@ def usable_layers(layers: Layers) -> tuple[Layers, list[str]]:
 
 
 def keeping_records(lost: Iterable[str]) -> dict[str, str]:
-    """What stands for stored settings of these names while they are not used: defaults might delete what is to stay."""
+    """Replacements for stored settings of these names that are ignored: the defaults could delete records too early."""
     if any(name.startswith(("log.retention.", "log.cleanup.")) for name in lost):
         return dict.fromkeys(("log.retention.ms", "log.retention.bytes"), "-1")
     return {}
@@ -328,7 +333,7 @@ def _usable_alone(settings: Mapping[str, str], lines: list[str]) -> dict[str, st
 
 
 def _without(name: str, layers: Layers) -> Layers:
-    """The layers without a dynamic setting that does not fit the others; without any, where it is a static one."""
+    """The layers without this dynamic setting; without any dynamic setting if it is a static one."""
     if name in layers.own:
         return layers._replace(own={key: text for key, text in layers.own.items() if key != name})
     if name in layers.shared:
@@ -337,16 +342,16 @@ def _without(name: str, layers: Layers) -> Layers:
 
 
 KEEP_ALL: Final[Mapping[str, str]] = MappingProxyType({"cleanup.policy": ""})
-"""Settings of a topic of which nothing may be deleted, as its own cannot be read."""
+"""Settings of a topic whose own settings cannot be read: no record is deleted."""
 _LAGS: Final = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 _DELETING: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 def usable(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Topic settings as far as they can be understood, and a word about each of the others.
+    """The topic settings that are valid, and a message about each of the others.
 
-    A node that was written by hand or by another version must not keep a topic from loading. Where a setting cannot be
-    understood that says what may be deleted, nothing is.
+    A node that an operator or another version wrote must not prevent a topic from loading. If a setting is invalid that
+    decides which records may be deleted, none are.
     """
     good: dict[str, str] = {}
     words = []
@@ -362,7 +367,7 @@ def usable(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 
 def resolve(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-    """The topic's settings; where the broker's defaults contradict its own two lags, those of the broker count."""
+    """The topic's effective settings. If its compaction lags contradict the broker's defaults, the defaults win."""
     if not overrides:
         return defaults
     try:

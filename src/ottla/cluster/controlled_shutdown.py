@@ -1,6 +1,6 @@
-"""Controlled shutdown: a broker that is about to stop has its leaderships moved to others first.
+"""Controlled shutdown: before a broker stops, the controller moves its leaderships to other brokers.
 
-Zone: deterministic. Asking and asking again only; what is moved, and where to, is the controller's decision.
+Zone: deterministic. Only the request and its retries; the controller decides what moves, and where to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LANE: Final = "departure"
 
 
 class ControlledShutdown:
-    """The way out."""
+    """Requests the controlled shutdown of this broker."""
 
     def __init__(self, cluster: Cluster, fence: ControlFence, peers: BrokerClient, purgatory: Purgatory) -> None:
         self._cluster = cluster
@@ -34,14 +34,14 @@ class ControlledShutdown:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anybody to hand something over to."""
+        """Whether another broker could take over leaderships."""
         image = self._cluster.image
         return self._cluster.config.controlled_shutdown_enable and any(
             broker != self._cluster.node_id for broker in image.brokers
         )
 
     def begin_shutdown(self, done: Callable[[], None]) -> None:
-        """Ask the controller, up to controlled.shutdown.max.retries times more; `done` follows however it ends."""
+        """Send the request, with up to controlled.shutdown.max.retries retries. Calls `done` in any case."""
         self._request_shutdown(1 + self._cluster.config.controlled_shutdown_max_retries, done)
 
     def _request_shutdown(self, tries: int, done: Callable[[], None]) -> None:
@@ -51,15 +51,15 @@ class ControlledShutdown:
         def on_response(answer: ControlledShutdownResponse | Failure) -> None:
             problem = _problem(answer)
             if problem is None:
-                logger.info("leaderships are handed over")
+                logger.info("controlled shutdown: other brokers lead this broker's partitions")
                 done()
             elif tries > 1:
-                logger.warning("leaderships are not handed over yet: %s; trying again", problem)
+                logger.warning("controlled shutdown: not all leaderships are moved: %s; trying again", problem)
                 self._purgatory.look_after(
                     config.controlled_shutdown_retry_backoff_ms, lambda: self._request_shutdown(tries - 1, done)
                 )
             else:
-                logger.warning("leaderships are not handed over: %s; stopping all the same", problem)
+                logger.warning("controlled shutdown: not all leaderships are moved: %s; stopping nevertheless", problem)
                 done()
 
         self._peers.send_request(
@@ -68,12 +68,13 @@ class ControlledShutdown:
 
 
 def _problem(answer: ControlledShutdownResponse | Failure) -> str | None:
-    """Why it is not done; None when it is."""
+    """The reason why the shutdown is incomplete; None if it is complete."""
     if isinstance(answer, Failure):
         return str(answer)
     if answer.error_code != ErrorCode.NONE:
         return ErrorCode(answer.error_code).name
     if answer.remaining_partitions:
         first = answer.remaining_partitions[0]
-        return f"{len(answer.remaining_partitions)} are left, {first.topic_name}-{first.partition_index} among them"
+        count = len(answer.remaining_partitions)
+        return f"{count} partitions are left, such as {first.topic_name}-{first.partition_index}"
     return None

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic is in charge of a name.
+"""Maps a group or transactional id to its partition of an internal topic.
 
 Zone: pure.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 REMEMBERED: Final = 100_000
-"""Names whose partition is remembered: a producer's is looked up ten times for each of its transactions."""
+"""Names whose partition is cached: that of a producer is needed ten times for each of its transactions."""
 
 
 def java_hash(text: str) -> int:
@@ -21,13 +21,13 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(name: str, partitions: int) -> int:
-    """`abs(hash) % partitions`; the one number without an absolute value counts as 0, as in Kafka."""
+    """`abs(hash) % partitions`. The minimum, which has no absolute value in Java, counts as 0, as in Kafka."""
     value = java_hash(name)
     return 0 if value == -(2**31) else abs(value) % partitions
 
 
 class PartitionOf:
-    """`partition_for`, remembered."""
+    """A cache of `partition_for`."""
 
     __slots__ = ("_known", "_partitions")
 
@@ -36,7 +36,7 @@ class PartitionOf:
         self._partitions = 0
 
     def __call__(self, name: str, partitions: int) -> int:
-        """The partition in charge of a name."""
+        """The partition that coordinates a name."""
         if partitions != self._partitions or len(self._known) >= REMEMBERED:
             self._partitions = partitions
             self._known.clear()

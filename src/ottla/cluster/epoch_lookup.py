@@ -1,7 +1,7 @@
-"""Whether there is a controller with an epoch that was not heard of before: the metadata store says so.
+"""Checks an unknown controller epoch against the metadata store.
 
-Zone: deterministic. Controllers write their epoch to /controller_epoch before they send anything. A request that names
-a later epoch than that comes from no controller; if it were believed, the real one would be fenced off for good.
+Zone: deterministic. Controllers write their epoch to /controller_epoch before they send anything. A request with a
+later epoch does not come from a controller. If a broker accepted it, it would reject the real controller for good.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _LANE: Final = "controller epoch"
 
 
 class EpochLookup:
-    """Reads the newest controller epoch for the fence, once for all that wait."""
+    """Reads the newest controller epoch for the fence; waiting requests share one read."""
 
     def __init__(self, store: MetadataStore, fence: ControlFence) -> None:
         self._store = store
         self._fence = fence
         self._asked: list[Callable[[], None]] = []
-        """Called when the present look-up ends."""
+        """Callbacks of the read that is under way."""
         self._next: list[Callable[[], None]] = []
-        """Came while one was under way, which may have read too early for them."""
+        """Callbacks that came during a read, which may have been too early for them: they wait for the next one."""
 
     def look_up(self, then: Callable[[], None]) -> None:
-        """Call `then`, in a later turn, when the store has answered or failed; the fence knows what it said."""
+        """Call `then`, in a later turn, when the store has answered or failed. The fence has the epoch by then."""
         self._next.append(then)
         if not self._asked:
             self._start()
@@ -40,7 +40,7 @@ class EpochLookup:
         run(self._store, self._read(), self._finish)
 
     def _read(self) -> Workflow[int]:
-        # A write first: the server that is asked may be behind the controller, and has caught up with the write.
+        # A write first: this session's server may lag behind the controller's, and has caught up after a write.
         yield from submit(_LANE, [Op("check", CONTROLLER_EPOCH)])
         node = yield from get(CONTROLLER_EPOCH)
         try:

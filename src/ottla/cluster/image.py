@@ -1,7 +1,7 @@
-"""What a broker knows of the cluster: an immutable view of brokers, topics, partitions and their settings.
+"""The cluster image: an immutable view of brokers, topics, partitions and their settings.
 
-Zone: pure. A change makes a new image; whoever holds the old one keeps a consistent view. Where the facts come from
-stands in `cluster`, how they are kept in `layout`.
+Zone: pure. A change creates a new image; readers of the old one keep a consistent view. `cluster` maintains the image,
+`layout` has the nodes of the metadata store.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class BrokerImage(NamedTuple):
     rack: str | None
     epoch: int
     host: str | None = None
-    """The machine it runs on, where the operator named it; the controller alone knows it."""
+    """The machine that the broker runs on, if the operator named it. Only the controller knows it."""
     is_blank: bool = False
-    """Whether a log directory was new when it registered; the controller alone knows it."""
+    """Whether a log directory was new when the broker registered. Only the controller knows it."""
     incomplete: tuple[TopicPartition, ...] = ()
-    """Partitions whose logs there had lost something when it registered; the controller alone knows it."""
+    """Partitions whose logs had lost records when the broker registered. Only the controller knows them."""
 
     def has_lost(self, tp: TopicPartition) -> bool:
-        """Whether its log of a partition was not what it had been when it registered."""
+        """Whether the broker had lost records of this partition when it registered."""
         return self.is_blank or tp in self.incomplete
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Where the broker is reached by those who came through that listener."""
+        """The endpoint of the broker for clients of that listener."""
         for endpoint in self.endpoints:
             if endpoint.listener == listener:
                 return endpoint
@@ -58,7 +58,7 @@ class PartitionImage(NamedTuple):
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()
-    """Replicas that cannot serve: their broker is down, or the log directory they are in."""
+    """Replicas that cannot serve, because their broker is down or their log directory has failed."""
 
 
 class TopicImage(NamedTuple):
@@ -74,13 +74,13 @@ class TopicImage(NamedTuple):
 
     @property
     def is_internal(self) -> bool:
-        """Whether the cluster itself writes it."""
+        """Whether the brokers themselves write the topic."""
         return self.name in INTERNAL_TOPICS
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """The whole view. `epoch` grows with every change, so that answers derived from an image can be cached."""
+    """The whole view. `epoch` rises with every change, so that responses built from an image can be cached."""
 
     epoch: int = 0
     cluster_id: str | None = None
@@ -103,7 +103,7 @@ class ClusterImage:
         return None if name is None else self.topics[name]
 
     def partition(self, topic: str, partition: int) -> PartitionImage | None:
-        """One partition."""
+        """The partition, None if it does not exist."""
         found = self.topics.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return None
@@ -128,12 +128,12 @@ class ClusterImage:
 
 
 class Delta(NamedTuple):
-    """What became different from one image to the next: names of topics, in order."""
+    """The differences between one image and the next: names of topics, in order."""
 
     deleted: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     """New topics, and those with new partitions or leaders."""
     configured: tuple[str, ...] = ()
-    """Topics whose settings are others now."""
+    """Topics whose settings changed."""
     broker_config: bool = False
     """Whether this broker's own settings changed."""

@@ -1,4 +1,4 @@
-"""The cluster image, as the handlers of Produce and Fetch ask it: who leads, where a broker is.
+"""Answers the questions of the Produce and Fetch handlers from the cluster image: leaders and broker addresses.
 
 Zone: deterministic.
 """
@@ -13,21 +13,21 @@ from ottla.replication.leaders import Address, CurrentLeader
 
 
 class ImageLeaders:
-    """Implements `ottla.replication.leaders.Leaders` over the image that is current when asked."""
+    """Implements `ottla.replication.leaders.Leaders` over the current image."""
 
     def __init__(self, image: Callable[[], ClusterImage]) -> None:
         self._image = image
         self._partition_of: dict[str, PartitionOf] = {}
 
     def leader_of(self, topic: str | bytes, partition: int) -> CurrentLeader | None:
-        """The leader of a partition of the cluster, by topic name or id; None: there is no such partition."""
+        """The leader of a partition, by topic name or id; None if the partition does not exist."""
         image = self._image()
         name = image.names_by_id.get(topic, "") if isinstance(topic, bytes) else topic
         found = image.partition(name, partition)
         return None if found is None else CurrentLeader(found.leader, found.leader_epoch)
 
     def coordinator_of(self, topic: str, name: str) -> int | None:
-        """The broker that leads the partition of an internal topic which is in charge of a name; None: nobody does."""
+        """The broker that coordinates a name: the leader of its partition of an internal topic. None: no leader."""
         found = self._image().topics.get(topic)
         if found is None or not found.partitions:
             return None
@@ -38,12 +38,12 @@ class ImageLeaders:
         return None if led is None or led.leader < 0 else led.leader
 
     def knows(self, topic: str | bytes) -> bool:
-        """Whether there is a topic of that name or id."""
+        """Whether a topic of that name or id exists."""
         image = self._image()
         return topic in (image.names_by_id if isinstance(topic, bytes) else image.topics)
 
     def address(self, node_id: int, listener: str) -> Address | None:
-        """A live broker that has this listener; None otherwise."""
+        """The address of a broker for clients of this listener; None if the broker is not alive or lacks it."""
         broker = self._image().brokers.get(node_id)
         endpoint = None if broker is None else broker.endpoint(listener)
         if broker is None or endpoint is None:

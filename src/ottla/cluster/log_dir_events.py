@@ -1,4 +1,4 @@
-"""A log directory that failed is told to the controller, by a node that it watches.
+"""Reports a failed log directory to the controller by a node that the controller watches.
 
 Zone: deterministic.
 """
@@ -17,16 +17,16 @@ from ottla.seams import Failure, MetadataStore, Op
 logger = logging.getLogger(__name__)
 
 AGAIN_MS: Final = 1000
-"""Before the store is asked again that did not take it."""
+"""Delay before an event is written again that the store did not accept."""
 
 
 class LogDirEvents:
-    """Tells, until the store has it: once too often does no harm."""
+    """Writes the event until the store accepts it. A repeated event is harmless."""
 
     def __init__(self, store: MetadataStore, purgatory: Purgatory, node_id: int, timeout_ms: int) -> None:
-        """`timeout_ms`: log.dir.failure.timeout.ms, the time in which the store has to take it (KIP-858)."""
+        """`timeout_ms`: log.dir.failure.timeout.ms, the time in which the store has to accept the event (KIP-858)."""
         self.on_unheard: Callable[[], None] = _do_nothing
-        """Called when it has not: replicas are led here that nobody can write to, and no other broker will know."""
+        """Called when the time is over: this broker leads unusable replicas, and the controller does not know it."""
         self._store = store
         self._purgatory = purgatory
         self._content = encode_log_dir_event(node_id)
@@ -34,7 +34,7 @@ class LogDirEvents:
         self._deadline: Timer | None = None
 
     def report_failure(self) -> None:
-        """One of this broker's directories is out of service."""
+        """Report that one of this broker's directories has failed."""
         if self._deadline is None:
             self._deadline = self._purgatory.look_after(self._timeout_ms, self._late)
         op = Op("sequential", f"{LOG_DIR_EVENTS}/log_dir_event_", self._content)
@@ -48,9 +48,9 @@ class LogDirEvents:
             self._deadline = None
 
     def _late(self) -> None:
-        logger.error("no controller could be told in %d ms that a log directory has failed", self._timeout_ms)
+        logger.error("could not report a failed log directory to the controller within %d ms", self._timeout_ms)
         self.on_unheard()
 
 
 def _do_nothing() -> None:
-    """Nobody listens."""
+    """The default listener."""

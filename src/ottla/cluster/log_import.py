@@ -1,7 +1,7 @@
-"""Topics of another cluster, taken in by an empty metadata store: their logs lie in this broker's directories.
+"""Imports topics of another cluster, whose logs are in this broker's directories, into an empty metadata store.
 
-Zone: deterministic. One script, which can be repeated; it runs where `ottla.adopt.logs` asks for it, before the store
-knows its cluster. What the logs do not tell is chosen so that nothing is lost: nothing is deleted by age or size.
+Zone: deterministic. One workflow, which can be repeated. It runs if `ottla.adopt.logs` is set, before the store has a
+cluster id. Settings that the logs do not contain are chosen so that no record is deleted by age or size.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ottla.types import ZERO_UUID
 
 LANE: Final = "adoption"
 SPARE_PRODUCER_IDS: Final = 1_000_000
-"""So many ids after the largest one in a snapshot may have been given out since."""
+"""Ids after the largest one in a snapshot that may have been allocated since."""
 KEPT: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Settings of a topic whose own are not known: nothing goes by age or size until somebody says so."""
+"""Settings of a topic whose own are not known: no record is deleted by age or size until they are set."""
 COMPACTED: Final = {"cleanup.policy": "compact", "compression.type": "producer"}
 
 logger = logging.getLogger(__name__)
 
 
 def adopt(found: Sequence[FoundLog], config: BrokerConfig, new_id: Callable[[], bytes]) -> Workflow[None]:
-    """Write the nodes of all topics that have logs here, each with this broker as its only replica.
+    """Create the nodes of all topics that have logs here, with this broker as the only replica of each partition.
 
     Raises ApiError INCONSISTENT_TOPIC_ID when the logs of one name are of different topics.
     """
@@ -42,7 +42,7 @@ def adopt(found: Sequence[FoundLog], config: BrokerConfig, new_id: Callable[[], 
         if topic.name in present:
             continue
         logger.warning(
-            "topic %s is adopted with %d partitions and the settings %s; its own are not in its logs",
+            "importing topic %s with %d partitions and the settings %s; its logs do not contain its own settings",
             topic.name, len(topic.partitions), dict(topic.overrides),
         )  # fmt: skip
         yield from submit(LANE, creation_head(topic, has_config=False, controller_epoch=0))
@@ -52,7 +52,7 @@ def adopt(found: Sequence[FoundLog], config: BrokerConfig, new_id: Callable[[], 
 
 
 def _skip_producer_ids(largest: int, node_id: int) -> Workflow[None]:
-    """A new producer must not get an id under which the logs know another one."""
+    """Mark ids as allocated up to the largest in the logs, so that no new producer gets an id that the logs contain."""
     node = yield from get(PRODUCER_ID_BLOCK)
     if largest < 0 or (node is not None and node.data):
         return
@@ -68,10 +68,13 @@ def _topics(found: Sequence[FoundLog], config: BrokerConfig, new_id: Callable[[]
         if len(ids) > 1:
             raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"the logs of {name} are of {len(ids)} different topics")
         count = max(logs) + 1
-        if len(logs) < count:  # other brokers had the rest; of an internal topic there may be more behind the last one
+        # Other brokers had the missing partitions. An internal topic may have more of them after the last log here.
+        if len(logs) < count:
             count = max(count, _partitions_of(name, config))
         if len(logs) < count:
-            logger.warning("topic %s: %d of its partitions have no log here and begin empty", name, count - len(logs))
+            logger.warning(
+                "importing topic %s: %d of its partitions have no log here and start empty", name, count - len(logs)
+            )
         partitions = tuple(_partition(number, logs.get(number), config.node_id) for number in range(count))
         yield TopicImage(name, next(iter(ids), None) or new_id(), partitions, _settings(name), TopicConfig())
 
@@ -82,7 +85,7 @@ def _partition(number: int, log: FoundLog | None, node_id: int) -> PartitionImag
 
 
 def _partitions_of(name: str, config: BrokerConfig) -> int:
-    """How many partitions an internal topic has by configuration: the keys in it lie where that says."""
+    """The configured number of partitions of an internal topic, which decides the partition of each key in it."""
     if name == CONSUMER_OFFSETS:
         return config.offsets_topic_num_partitions
     return config.transaction_state_log_num_partitions if name == TRANSACTION_STATE else 0

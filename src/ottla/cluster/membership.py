@@ -1,7 +1,7 @@
-"""A broker's membership: its session with the metadata store, its registration, its claim to the controller's seat.
+"""A broker's membership: its session with the metadata store, its registration, its part in controller elections.
 
-Zone: deterministic. The order of things at the start and after every loss of the session is decided here. While the
-session is not OPEN nothing is written; what the broker leads it goes on leading, until others are told otherwise.
+Zone: deterministic. This module orders the steps at the start and after every loss of the session. While the session is
+not OPEN nothing is written. The broker continues to lead its partitions until the controller elects other leaders.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ from ottla.types import ZERO_UUID, Endpoint, TopicPartition
 logger = logging.getLogger(__name__)
 
 AGAIN_MS: Final = 1000
-"""Before the next try, when the store did not answer or the broker's number is taken."""
+"""Delay before the next attempt, when the store did not answer or the broker's number is taken."""
 GRACE_MS: Final = 2000
-"""A store looks for dead sessions in steps: how much later than its time-out one may end."""
+"""How much later than its time-out a session may end, because a store checks for dead sessions periodically."""
 TOPICS_AT_ONCE: Final = 250
-"""Whose ids are read together."""
+"""Topics whose ids are read together."""
 INCOMPLETE_MAX: Final = 1000
-"""Partitions that a registration names; with more of them the broker counts as one whose directories are new."""
+"""Limit of incomplete partitions in a registration. With more, the broker registers as one with new directories."""
 FORMER: Final = 16
-"""So many sessions of the past are remembered; a store has forgotten those before them."""
+"""Past sessions that are remembered. A store has removed the nodes of older ones."""
 _FINAL: Final = (Kind.IO, Kind.FULL)
-"""Failures of the store that no second try will heal."""
+"""Failures of the store that a retry cannot repair."""
 
 
 class MembershipSteps(NamedTuple):
-    """What the broker does when its membership has come so far."""
+    """The broker's part of joining: callbacks in the order of their calls."""
 
     remembered: Callable[[], str | None]
-    """The cluster's id as the log directories have it, None when they are new. Raises ApiError."""
+    """Returns the cluster's id in the log directories, None if they are new. Raises ApiError."""
     is_blank: Callable[[], bool]
-    """Whether a log directory is new, as far as the controller has been told."""
+    """Whether a log directory is new and the controller has not received that yet."""
     topics: Callable[[], Sequence[str]]
-    """Those that have logs here, or had."""
+    """Returns the topics that have or had logs here."""
     incomplete: Callable[[Mapping[str, bytes]], Sequence[TopicPartition]]
-    """With the ids of those that exist: partitions whose logs are gone, another topic's, or have lost something, as far
-    as the controller has not been told."""
+    """Receives the ids of the topics that exist. Returns the partitions whose logs are missing, belong to another topic
+    of that name, or have lost records, and that the controller has not received yet."""
     adopt: Callable[[Callable[[], bytes]], Workflow[None] | None]
-    """With a source of ids, what takes the logs of another cluster in; None: nothing does. Raises ApiError."""
+    """Returns the workflow that imports the logs of another cluster, None if there is none. Raises ApiError."""
     found: Callable[[str], None]
-    """The cluster's id is known, and the settings are: claim the log directories, recover the logs. Raises ApiError.
-    The membership may have been left when it returns: then there is nothing to register."""
+    """Called when the cluster's id and the settings are known: claims the log directories and recovers the logs.
+    Raises ApiError. If the membership was left meanwhile, the broker does not register."""
     failed: Callable[[Failure], None]
-    """This can never be: say why."""
+    """Called with the reason when the broker can never join."""
 
 
 class Membership:
@@ -95,26 +95,26 @@ class Membership:
         self._steps = steps
         self._endpoints: tuple[Endpoint, ...] = ()
         self._session = 0
-        """The session that is open, 0: none is."""
+        """The open session; 0: none."""
         self._former: deque[int] = deque(maxlen=FORMER)
-        """Sessions that are over, as far as this broker knows."""
+        """Sessions that have ended."""
         self._life = 0
-        """Grows with every change of the session: who started under another one stops."""
+        """Rises with every change of the session. Workflows that started under an older value stop."""
         self._waits_until_ns: int | None = None
         self._found = False
         self._left = False
 
     @property
     def is_registered(self) -> bool:
-        """Whether this broker is registered under the session that is open."""
+        """Whether this broker is registered in the open session."""
         return bool(self._session) and self._cluster.me.epoch != UNKNOWN_BROKER_EPOCH
 
     def start(self, endpoints: Sequence[Endpoint]) -> None:
-        """Under which addresses this broker registers."""
+        """Set the endpoints with which this broker will register."""
         self._endpoints = tuple(endpoints)
 
     def leave(self) -> None:
-        """Give the seat up and register no more. The registration itself ends with the session."""
+        """Stop competing to be the controller, and do not register again. The registration ends with the session."""
         self._left = True
         self._life += 1
         self._seat.stop()
@@ -122,11 +122,11 @@ class Membership:
     # -- the session -------------------------------------------------------------------------------------------
 
     def on_session(self, state: Session, session_id: int) -> None:
-        """The session with the store is another one, or in another state."""
+        """Handle a change of the session or of its state."""
         if state is Session.OPEN:
             self._on_opened(session_id)
         elif state is Session.SUSPENDED:
-            logger.warning("the metadata store does not answer; this broker goes on with what it knows")
+            logger.warning("the metadata store does not answer; this broker continues with the metadata that it has")
         else:
             self._on_expired(session_id)
 
@@ -134,14 +134,14 @@ class Membership:
         if session_id != self._session:
             self._drop_registration()
         self._session = session_id
-        self._waits_until_ns = None  # a store that was away may have begun to count the time of every session anew
+        self._waits_until_ns = None  # a store that was unavailable may have restarted all session time-outs
         self._store.forget_watches()
         self._life += 1
         if not self._left:
             self._join(self._life)
 
     def _on_expired(self, session_id: int) -> None:
-        logger.error("the session %x with the metadata store is over; this broker registers anew", session_id)
+        logger.error("the session %x with the metadata store has expired; this broker registers again", session_id)
         self._former.append(session_id)
         self._session = 0
         self._life += 1
@@ -159,7 +159,11 @@ class Membership:
         run(self._store, self._joining(), lambda outcome: self._on_joined(life, outcome))
 
     def _joining(self) -> Workflow[int]:
-        """All steps up to the registration; the value is the broker epoch."""
+        """All steps up to the registration. Returns the broker epoch."""
+        # 1. The cluster's id first: a broker must not write anything to the store of another cluster.
+        # 2. The persistent nodes and all settings, which the recovery of the logs needs.
+        # 3. The logs are recovered once per process, before the registration lets the controller assign leaders.
+        # 4. The registration, which is repeated in every new session.
         try:
             adopted = self._steps.adopt(self._new_uuid)
             found = yield from cluster_id(self._new_uuid, self._steps.remembered(), adopted)
@@ -194,7 +198,7 @@ class Membership:
             yield from self._pause()
 
     def _incomplete(self) -> Workflow[tuple[TopicPartition, ...]]:
-        """What this broker has not any more, though the controller may count on it."""
+        """Partitions that this broker has lost records of, while the controller may still count it as in sync."""
         names, ids = self._steps.topics(), {}
         for start in range(0, len(names), TOPICS_AT_ONCE):
             some = names[start : start + TOPICS_AT_ONCE]
@@ -204,9 +208,11 @@ class Membership:
         return tuple(self._steps.incomplete(ids))
 
     def _check_patience(self) -> None:
-        """The number is taken: by this broker's own last session, which ends soon, or by another broker.
+        """Decide whether to wait longer for the broker's number, which another session has registered.
 
-        Raises ApiError when this broker starts; one that has been a member goes on asking.
+        1. The first time: it may be this broker's own last session, which ends after its time-out.
+        2. After that time: another broker runs with this number. Raises ApiError if this broker has just started.
+        3. After that time, in a process that has been a member before: keep trying.
         """
         now_ns = self._clock.now().mono_ns
         timeout_ms = self._cluster.config.zookeeper_session_timeout_ms + GRACE_MS
@@ -217,7 +223,7 @@ class Membership:
         elif now_ns >= self._waits_until_ns and not self._former:
             raise ApiError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                f"another broker runs with node.id {self._cluster.node_id}: {path} stays",
+                f"another broker runs with node.id {self._cluster.node_id}: {path} still exists",
             )
 
     def _pause(self) -> Workflow[None]:
@@ -236,7 +242,7 @@ class Membership:
         elif outcome.kind in _FINAL:
             self._steps.failed(outcome)
         else:
-            logger.warning("the metadata store does not let this broker in: %s; trying again", outcome)
+            logger.warning("this broker could not join its cluster: %s; trying again", outcome)
             self._purgatory.after(AGAIN_MS, lambda: self._retry_join(life))
 
     def _retry_join(self, life: int) -> None:
@@ -252,7 +258,7 @@ class Membership:
 
 
 def _id_in(name: str, node: Node | None) -> bytes:
-    """The id of a topic; zero when it is gone, has none, or cannot be understood, which the controller will name."""
+    """The id of a topic; zero if it is gone, has none, or has an invalid node, which the controller will log."""
     try:
         return ZERO_UUID if node is None else decode_topic(topic_path(name), node.data).topic_id
     except BrokenNode:
@@ -260,8 +266,8 @@ def _id_in(name: str, node: Node | None) -> bytes:
 
 
 def _do_nothing() -> None:
-    """The registration is looked at again and again; no word is needed."""
+    """Ignore the watch: the registration is polled."""
 
 
 def _drop(_: object) -> None:
-    """The timer is not taken back."""
+    """Discard the timer, which is never cancelled."""

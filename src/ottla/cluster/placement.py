@@ -1,9 +1,12 @@
-"""Which brokers get the replicas of new partitions: Kafka's published algorithm, plain and rack-aware.
+"""Places the replicas of new partitions: Kafka's published algorithm, plain and rack-aware.
 
-Zone: pure. The random start comes as an argument. Plain: the first replicas go round the brokers from a start; the
-others follow at a distance that grows by one each time all brokers were used. With racks: the brokers stand in an order
-that alternates racks, and a partition's replicas take a rack twice only when every rack has one. Where several brokers
-run on one machine, they fail together: then machines come before racks, and the algorithm is our own.
+Zone: pure. The random start is an argument.
+
+1. Plain: the first replicas rotate over the brokers from the start; the others follow at a distance that increases by
+   one after every round.
+2. With racks: the brokers are in an order that alternates racks, and a partition uses a rack twice only when every rack
+   has one of its replicas.
+3. With several brokers on one machine, which fail together: machines come before racks. This algorithm is our own.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ Assignment = list[tuple[int, ...]]
 
 
 class Start(NamedTuple):
-    """Where a round begins: the broker of partition 0 and the distance of its second replica, both as indexes."""
+    """The start of a rotation: the broker of partition 0 and the distance of its second replica, both as indexes."""
 
     first: int
     shift: int
@@ -36,9 +39,8 @@ def assign(
 ) -> Assignment:
     """Replicas for partitions `first_partition` … `first_partition + partitions - 1` over the brokers in `racks`.
 
-    Racks count when every broker has one; `hosts` (the machine of every broker) when there are several and two brokers
-    share one.
-    Raises ApiError INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
+    Racks are used when every broker has one; `hosts` (the machine of every broker) when there are several machines and
+    two brokers share one. Raises ApiError INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
     """
     if partitions <= 0:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"the number of partitions must be positive, not {partitions}")
@@ -95,7 +97,7 @@ def _with_racks(
 def _spread_order(
     order: Sequence[int], racks: Mapping[int, str], rack_count: int, factor: int, first: int, shift: int
 ) -> tuple[int, ...]:
-    """Replicas of one partition: each next candidate is taken unless its rack or itself already has one."""
+    """Replicas of one partition: takes each candidate unless the broker or its rack already has a replica."""
     chosen = [order[first]]
     used = {racks[order[first]]}
     j = 0
@@ -109,7 +111,7 @@ def _spread_order(
 
 
 def alternate_racks(racks: Mapping[int, str]) -> list[int]:
-    """Brokers in an order that takes one of each rack in turn, racks and brokers in ascending order."""
+    """Brokers in an order that alternates racks; racks, and brokers in a rack, are in ascending order."""
     waiting: dict[str, list[int]] = {}
     for broker in sorted(racks):
         waiting.setdefault(racks[broker], []).append(broker)
@@ -130,7 +132,7 @@ def _with_hosts(
     start: Start,
     first_partition: int,
 ) -> Assignment:
-    """First replicas go round an order that alternates racks and, within them, machines; others: see `_apart`."""
+    """First replicas rotate over an order that alternates racks, then machines; `_apart` chooses the others."""
     order = _alternate_hosts(racks, hosts)
     assignment = []
     shift = start.shift
@@ -163,7 +165,7 @@ def _apart(
 
 
 def _alternate_hosts(racks: Mapping[int, str | None], hosts: Mapping[int, str]) -> list[int]:
-    """Brokers in an order that takes one of each rack in turn, and within a rack one of each machine in turn."""
+    """Brokers in an order that alternates racks, and within a rack alternates machines."""
     by_rack: dict[str, dict[int, str]] = {}
     for broker, rack in racks.items():
         by_rack.setdefault(rack or "", {})[broker] = hosts[broker]

@@ -1,7 +1,7 @@
-"""Producer ids, in blocks of 1000 from the metadata store: no id is ever given out twice.
+"""Allocates producer ids in blocks of 1000 from the metadata store. No id is allocated twice.
 
-Zone: deterministic. One block is held; when it is used up the next one is claimed by a conditional write, and whoever
-asks meanwhile waits.
+Zone: deterministic. The broker holds one block. When it is used up, a conditional write allocates the next one, for
+which requests wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.seams import Done, Failure, Kind, MetadataStore, Op
 
 BLOCK_SIZE: Final = 1000
 _TRIES: Final = 10
-"""Lost races for a block before the asker is told to come again."""
+"""Attempts to allocate a block before its requests fail, because other brokers are always faster."""
 
 
 class ProducerIds:
@@ -30,7 +30,7 @@ class ProducerIds:
         self._waiting: deque[Done[int]] = deque()
 
     def take_producer_id(self, done: Done[int]) -> None:
-        """Give the next id: at once from the block, or later with the next one."""
+        """Pass the next id to `done`: at once from the block, or later from the next block."""
         if not self._waiting and self._next <= self._end:
             self._next += 1
             done(self._next - 1)
@@ -40,7 +40,7 @@ class ProducerIds:
             run(self._store, self._claim(), self._claimed)
 
     def _claim(self) -> Workflow[BlockNode]:
-        """The next block, ours. Raises Failure, or ApiError when others are always faster."""
+        """Allocate the next block. Raises Failure, or ApiError when other brokers are always faster."""
         for _ in range(_TRIES):
             node = yield from get(PRODUCER_ID_BLOCK)
             block = self._block_after(None if node is None else node.data)
@@ -53,7 +53,9 @@ class ProducerIds:
                     raise
             else:
                 return block
-        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "other brokers took the producer ids; try again")
+        raise ApiError(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "other brokers allocated producer ids at the same time; try again"
+        )
 
     def _block_after(self, data: bytes | None) -> BlockNode:
         try:

@@ -1,8 +1,8 @@
-"""Topics as answers of Metadata describe them, encoded; the bytes of each topic are kept until it changes.
+"""Encoded topics for Metadata responses: the bytes of each topic are cached until the topic changes.
 
-Zone: deterministic. An answer is a join of byte strings, made a slice at a time. The bytes of a topic depend on its
-partitions, on the brokers that live, and on the form that is asked for: version, listener, and whether operations are
-told. A change of one topic drops the bytes of that topic only, a change of the brokers those of all.
+Zone: deterministic. A response is a join of byte strings, built a slice at a time. The bytes of a topic depend on its
+partitions, on the live brokers, and on the form of the request: version, listener, and whether it wants authorized
+operations. A change of one topic drops the bytes of that topic, a change of the brokers drops all.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from ottla.wire.primitives import uvarint
 from ottla.wire.schema import Encoder
 
 MAX_KEPT: Final = 16 << 20
-"""Bytes of memory that the bytes of topics may take, of all forms together."""
+"""Limit in bytes of the cache, for all forms together."""
 _ENTRY: Final = 200
-"""Bytes of memory of one entry besides the topic's bytes."""
+"""Memory in bytes of one entry besides the topic's bytes."""
 _MAX_TAILS: Final = 10_000
 SLICE: Final = 20_000
 """Cost of a slice, in tenths of a microsecond."""
 _JOINED, _MADE, _PARTITION = 3, 40, 6
-"""Cost of a topic whose bytes are kept, of one that is encoded, and of each of its partitions."""
+"""Cost of a topic whose bytes are cached, of one that is encoded, and of each of its partitions."""
 _AT_ONCE: Final = 1_000
-"""Partitions that are encoded without a look at the cost."""
+"""Partitions that are encoded before the cost is checked."""
 _FLEXIBLE_SINCE, _EPOCHS_SINCE, _OFFLINE_SINCE, _LISTENER_ERROR_SINCE = 9, 7, 5, 6
 
 EncodedTopics = MetadataResponse.MetadataResponseTopic
 Replicas = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Replicas of a partition, those in sync, and those that are offline."""
+"""The replicas of a partition, those in sync, and those offline."""
 
 
 class KeptTopics:
-    """The bytes of topics in the forms that were asked for."""
+    """The cache of encoded topics in the forms that were requested."""
 
     def __init__(self) -> None:
         self._brokers: Mapping[int, BrokerImage] = {}
         self._forms: dict[tuple[int, str, int], TopicForm] = {}
         self.size = 0
-        """Bytes of memory, estimated."""
+        """The estimated memory of the cache in bytes."""
 
     def form(self, version: int, listener: str, operations: int, brokers: Mapping[int, BrokerImage]) -> TopicForm:
-        """Topics as that version describes them to those that came through the listener, with these operations."""
+        """The form of topics for requests of this version that came through this listener."""
         if brokers is not self._brokers:
             if brokers != self._brokers:
                 self._drop_all()
@@ -66,14 +66,14 @@ class KeptTopics:
         self.size = 0
 
     def forget_topics(self, names: Iterable[str], topics: Mapping[str, TopicImage]) -> None:
-        """Drop the bytes of topics that changed, or are not among `topics` any more."""
+        """Drop the bytes of topics that changed or are not among `topics`."""
         for name in names:
             present = topics.get(name)
             for form in self._forms.values():
                 form.forget_topic(name, present)
 
     def make_room(self, form: TopicForm) -> bool:
-        """Whether another topic may be kept in a form: the bytes of other forms go first."""
+        """Whether another topic may be cached in a form. Drops the bytes of other forms if the cache is full."""
         if self.size <= MAX_KEPT:
             return True
         for other in self._forms.values():
@@ -83,7 +83,7 @@ class KeptTopics:
 
 
 class TopicForm:
-    """How topics are encoded in one form, and the bytes of those that were encoded."""
+    """Encodes topics in one form, and caches their bytes."""
 
     def __init__(
         self, owner: KeptTopics, version: int, listener: str, operations: int, brokers: Mapping[int, BrokerImage]
@@ -98,39 +98,39 @@ class TopicForm:
             node: (0, node) if broker.endpoint(listener) is not None else (int(hidden), NO_LEADER)
             for node, broker in brokers.items()
         }
-        """Error and leader that are told, by the leader."""
+        """The error and the leader in a response, by leader."""
         self._tails: dict[Replicas, tuple[int, bytes]] = {}
-        """The end of a partition: the error of replicas that are left out, and the bytes of the lists of replicas."""
+        """The end of a partition: the error for replicas that are left out, and the encoded lists of replicas."""
         self._head, self._tail, self._whole = _encoders(version)
         self._kept: dict[str, tuple[Sequence[PartitionImage], bytes]] = {}
         self.is_current = True
-        """Whether the brokers are still those; if not, nothing more is kept."""
+        """False once the brokers have changed; nothing more is cached then."""
 
-    # -- what is kept --------------------------------------------------------------------------------------------
+    # -- cache ---------------------------------------------------------------------------------------------------
 
     def find_topic(self, topic: TopicImage) -> bytes | None:
-        """The bytes of a topic as it is now, if they are kept."""
+        """The bytes of the topic in its present state, None if they are not cached."""
         kept = self._kept.get(topic.name)
         return kept[1] if kept is not None and kept[0] is topic.partitions else None
 
     def keep_topic(self, topic: TopicImage, content: bytes) -> None:
-        """Keep the bytes of a topic while there is room."""
+        """Cache the bytes of a topic while there is room."""
         if not topic.partitions or not self.is_current:
-            return  # another topic of that name without partitions could not be told from it
+            return  # entries are compared by the identity of their partitions, and all empty tuples are identical
         self.forget_topic(topic.name, None)
         if self._owner.make_room(self):
             self._kept[topic.name] = (topic.partitions, content)
             self._owner.size += len(content) + _ENTRY
 
     def forget_topic(self, name: str, present: TopicImage | None) -> None:
-        """Drop the bytes of a topic, unless they are those of `present`."""
+        """Drop the bytes of a topic unless they are of the state `present`."""
         kept = self._kept.get(name)
         if kept is not None and (present is None or kept[0] is not present.partitions):
             del self._kept[name]
             self._owner.size -= len(kept[1]) + _ENTRY
 
     def clear(self) -> int:
-        """Drop everything; returns how many bytes of memory that were."""
+        """Drop all bytes. Returns how much memory that frees."""
         freed = sum(len(content) + _ENTRY for _, content in self._kept.values())
         self._kept.clear()
         return freed
@@ -138,7 +138,7 @@ class TopicForm:
     # -- encoding ------------------------------------------------------------------------------------------------
 
     def encode_partitions(self, partitions: Iterable[PartitionImage]) -> bytes:
-        """Partitions, one after the other."""
+        """Encode partitions, without their count."""
         tails, leaders, absent = self._tails, self._leaders, (int(ErrorCode.LEADER_NOT_AVAILABLE), NO_LEADER)
         pack = _PACK_EPOCH if self._version >= _EPOCHS_SINCE else _pack_old
         found = []
@@ -150,7 +150,7 @@ class TopicForm:
         return b"".join(found)
 
     def encode_topic(self, topic: TopicImage, partitions: bytes) -> bytes:
-        """A topic around its partitions."""
+        """Encode a topic around its encoded partitions."""
         described = EncodedTopics(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -165,7 +165,7 @@ class TopicForm:
         return b"".join(pieces)
 
     def encode_error(self, topic: EncodedTopics) -> bytes:
-        """A topic that cannot be described."""
+        """Encode a topic with an error."""
         pieces: list[bytes] = []
         self._whole(topic, [], pieces, pieces.append)
         return b"".join(pieces)
@@ -177,7 +177,8 @@ class TopicForm:
         replicas, isr, offline = key
         away = [broker for broker in replicas if broker not in self._brokers or broker in offline]
         short = 0
-        if self._version == 0:  # it has no offline replicas: what cannot be reached is left out, with an error
+        # Version 0 has no list of offline replicas: as in Kafka it leaves them out, with an error.
+        if self._version == 0:
             shown = [broker for broker in replicas if broker in self._brokers]
             in_sync = [broker for broker in isr if broker in self._brokers]
             if len(shown) < len(replicas) or len(in_sync) < len(isr):
@@ -199,24 +200,24 @@ class TopicForm:
 
 
 class TopicSlices:
-    """Encodes topics, and errors in place of topics, a slice at a time."""
+    """Encodes topics, or errors in their place, a slice at a time."""
 
     def __init__(
         self, form: TopicForm, wanted: Iterable[TopicImage | EncodedTopics], shown: Callable[[TopicImage], TopicImage]
     ) -> None:
-        """shown: a topic as clients are to see it now; where that is another one its bytes are not kept."""
+        """shown: maps a topic to the one that clients see now. If they differ, its bytes are not cached."""
         self._form = form
         self._wanted: Iterator[TopicImage | EncodedTopics] = iter(wanted)
         self._shown = shown
         self._long: tuple[TopicImage, bool] | None = None
-        """A topic that is being encoded, and whether its bytes are to be kept."""
+        """The topic that is being encoded, and whether its bytes will be cached."""
         self._done: list[bytes] = []
-        """Partitions of that, a thousand each."""
+        """The encoded partitions of that topic, a thousand in each element."""
         self.is_over = False
-        """Whether everything was taken."""
+        """Whether all topics were encoded."""
 
     def take_slice(self) -> list[bytes]:
-        """The next elements, up to the cost of a slice; maybe none, while a topic with many partitions is encoded."""
+        """The next encoded topics, up to the cost of a slice; may be empty during a topic with many partitions."""
         out: list[bytes] = []
         room = SLICE
         while room > 0 and not self.is_over:
@@ -224,7 +225,7 @@ class TopicSlices:
         return out
 
     def _begin_topic(self, out: list[bytes]) -> int:
-        """Look at the next topic: take its bytes if they are kept. Returns the cost."""
+        """Take the bytes of the next topic from the cache, or begin to encode it. Returns the cost."""
         topic = next(self._wanted, None)
         if topic is None:
             self.is_over = True
@@ -241,7 +242,7 @@ class TopicSlices:
         return _JOINED
 
     def _go_on(self, out: list[bytes]) -> int:
-        """Encode the next partitions of the topic at hand; returns the cost."""
+        """Encode the next partitions of the current topic. Returns the cost."""
         assert self._long is not None
         topic, is_kept = self._long
         begin = len(self._done) * _AT_ONCE
@@ -258,7 +259,7 @@ class TopicSlices:
 
 @cache
 def _encoders(version: int) -> tuple[Encoder, Encoder, Encoder]:
-    """What a topic has in front of its partitions, what it has behind them, and a whole topic."""
+    """Encoders of a topic's fields before its partitions, of its fields after them, and of a whole topic."""
     return (
         compile_portion(MetadataResponse, version, EncodedTopics, "partitions", "head"),
         compile_portion(MetadataResponse, version, EncodedTopics, "partitions", "tail"),

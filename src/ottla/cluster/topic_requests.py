@@ -1,7 +1,7 @@
-"""Topics made, grown and deleted: by the controller, if that is this broker, or by asking it.
+"""Creates, grows and deletes topics: on this broker's controller, or by a request to the controller.
 
-Zone: deterministic. Clients' requests for it have to go to the controller itself; what is sent on from here are topics
-that come to life because somebody asked for them: those of auto.create.topics.enable, and the internal ones.
+Zone: deterministic. Clients have to send their requests about topics to the controller itself. A broker forwards only
+creations on first use: those of auto.create.topics.enable, and internal topics.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ from ottla.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 logger = logging.getLogger(__name__)
 
 MAX_TOPICS_BEING_CREATED: Final = 1000
-"""Topics on their way; more are refused with a retriable error."""
+"""Limit of topics that callers wait for; more are refused with a retriable error."""
 MAX_BEGUN: Final = 100
-"""Topics that are being created in bulk at a time; the others are begun when they are asked for again."""
+"""Limit of topics created in bulk at a time. The creation of others begins when a client repeats its request."""
 IMAGE_MS: Final = 5000
-"""How long an answer waits for this broker's own image to show what the controller has confirmed."""
+"""How long a response waits until this broker's image shows what the controller has confirmed."""
 CREATE_MS: Final = 10_000
-"""Time for the creation of a topic that nobody named a time for."""
+"""Time-out of creations whose request has none."""
 _CREATE_VERSION: Final = 5
 _BULK_LANE: Final = "topics"
-"""A connection of its own: what else is asked of the controller does not wait behind a hundred topics."""
+"""A connection of its own, so that other requests to the controller do not wait for a hundred topics."""
 _PASSING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
-"""Errors of a creation that say nothing about the topic."""
+"""Errors of a creation that are not about the topic."""
 
 
 class TopicRequests:
-    """The way to the controller for everything about topics."""
+    """Requests about topics to the controller."""
 
     def __init__(self, cluster: Cluster, seat: ControllerElector, peers: BrokerClient, is_alone: bool) -> None:
-        """is_alone: there can be no other broker, because the metadata store is this broker's own."""
+        """is_alone: no other broker can exist, because the metadata store belongs to this one alone."""
         self._cluster = cluster
         self._seat = seat
         self._peers = peers
         self._is_alone = is_alone
         self._wanted: dict[str, list[ErrorAnswer[TopicImage]]] = {}
         self._begun: dict[str, None] = {}
-        """Topics that are being created in bulk, without anything that waits for them."""
+        """Topics that are being created in bulk, for which no caller waits."""
         self._warned_about_replicas = False
 
     @property
     def controller(self) -> Controller:
-        """The controller's office. Raises ApiError NOT_CONTROLLER where this broker does not hold it.
+        """The controller, if it is this broker; else raises ApiError NOT_CONTROLLER.
 
-        A broker that is alone always holds it, unless its metadata store is out of service: KAFKA_STORAGE_ERROR.
+        A broker that is alone is always the controller, unless its metadata store has failed: KAFKA_STORAGE_ERROR.
         """
         controller = self._seat.controller
         if controller is None and self._is_alone:
@@ -72,10 +72,10 @@ class TopicRequests:
             raise not_controller(self._seat.controller_id)
         return controller
 
-    # -- what clients ask the controller for ---------------------------------------------------------------------
+    # -- requests of clients ---------------------------------------------------------------------------------------
 
     def create(self, spec: TopicSpec, validate_only: bool, timeout_ms: int, done: ErrorAnswer[TopicImage]) -> None:
-        """Create a topic; the answer is the topic as it is (or, when only validated, as it would be)."""
+        """Create a topic. `done` receives it; with `validate_only` the topic that would be created."""
 
         def created(outcome: TopicImage | ApiError) -> None:
             if isinstance(outcome, ApiError) or validate_only:
@@ -128,7 +128,7 @@ class TopicRequests:
             ask(office)
 
     def _when_shown(self, topic: TopicImage, done: ErrorAnswer[TopicImage]) -> None:
-        """Answer once this broker's own image has the topic: its client is going to ask for it next."""
+        """Answer once this broker's image has the topic, because its client is going to request that next."""
 
         def shown(image: ClusterImage) -> bool:
             found = image.topics.get(topic.name)
@@ -141,10 +141,10 @@ class TopicRequests:
 
         self._cluster.when(shown, IMAGE_MS, lambda: done(topic))
 
-    # -- topics on first need --------------------------------------------------------------------------------------
+    # -- topics on first use ---------------------------------------------------------------------------------------
 
     def find_or_create(self, spec: TopicSpec, done: ErrorAnswer[TopicImage]) -> None:
-        """The topic, created when it is missing; several askers share one creation."""
+        """Pass the topic to `done`; creates it if it is missing. Concurrent callers share one creation."""
         present = self._cluster.image.topics.get(spec.name)
         if present is not None:
             done(present)
@@ -157,9 +157,9 @@ class TopicRequests:
             self._want(spec)
 
     def create_topics(self, names: Sequence[str]) -> Collection[str]:
-        """Begin to create missing topics through one CreateTopics request; nothing waits for the outcome.
+        """Begin to create missing topics by one CreateTopics request; no caller waits for the outcome.
 
-        Returns the names that are being created, by this or an earlier request; at most MAX_BEGUN are at once.
+        Returns the names that are being created, by this or an earlier request; at most MAX_BEGUN at a time.
         """
         node = self._cluster.image.controller_id
         if node not in self._cluster.image.brokers:
@@ -181,7 +181,7 @@ class TopicRequests:
         for name in names:
             del self._begun[name]
         if isinstance(answer, Failure):
-            logger.warning("creating %d topics that Metadata named failed: %s; clients ask again", len(names), answer)
+            logger.warning("creating %d topics for Metadata failed: %s; clients will retry", len(names), answer)
 
     def _want(self, spec: TopicSpec) -> None:
         office = self._seat.controller
@@ -209,17 +209,17 @@ class TopicRequests:
             )
 
     def _answer_waiters(self, name: str, error: ApiError) -> None:
-        """Tell everybody who waits: the topic if it is there by now, else why not."""
+        """Answer all callers that wait: with the topic if it exists by now, else with the error."""
         if error.code in _PASSING:
-            error = ApiError(ErrorCode.LEADER_NOT_AVAILABLE, error.message)  # what a client of Metadata tries again
+            error = ApiError(ErrorCode.LEADER_NOT_AVAILABLE, error.message)  # clients retry Metadata after this one
         outcome = self._cluster.image.topics.get(name, error)
         for done in self._wanted.pop(name):
             done(outcome)
 
-    # -- the internal ones -----------------------------------------------------------------------------------------
+    # -- internal topics -------------------------------------------------------------------------------------------
 
     def internal(self, name: str, done: ErrorAnswer[TopicImage]) -> None:
-        """One of the topics that the cluster writes itself, created on first need."""
+        """Pass an internal topic to `done`; creates it if it is missing."""
         self.find_or_create(self._internal_spec(name), done)
 
     def _internal_spec(self, name: str) -> TopicSpec:
@@ -255,10 +255,10 @@ class TopicRequests:
         }
 
     def _factor(self, key: str, factor: int) -> int:
-        """The configured number of replicas; a broker that can have no other makes do with one, with one warning.
+        """The configured replication factor; 1, with a warning, if this broker is the only possible one.
 
-        Where there can be others, too few of them is an error that heals: a factor taken from the brokers that happened
-        to run at the first need would stay too small for ever.
+        If other brokers may join, too few brokers are an error that ends when they do. A factor computed from the
+        brokers that happen to run at the first use would stay too small for ever.
         """
         if factor > 1 and self._is_alone:
             if not self._warned_about_replicas:
@@ -269,8 +269,8 @@ class TopicRequests:
 
 
 def not_controller(controller_id: int) -> ApiError:
-    """Says where to ask instead."""
-    where = f"broker {controller_id} is" if controller_id != NO_LEADER else "just now nobody is"
+    """The error of a broker that is not the controller; names the controller."""
+    where = f"broker {controller_id} is" if controller_id != NO_LEADER else "at the moment no broker is"
     return ApiError(ErrorCode.NOT_CONTROLLER, f"this broker is not the controller, {where}")
 
 
@@ -289,7 +289,7 @@ def _request(*specs: TopicSpec) -> CreateTopicsRequest:
 
 
 def _topic_error(answer: CreateTopicsResponse | Failure) -> ApiError | None:
-    """What the controller said about the one topic that it was asked for."""
+    """The error of a request for one topic, None if the topic was created."""
     if isinstance(answer, Failure):
         return ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"the controller does not answer: {answer}")
     topic = answer.topics[0] if answer.topics else None

@@ -1,7 +1,8 @@
-"""Creating, growing and deleting topics: what is allowed, and the multis that do it.
+"""Plans the creation, growth and deletion of topics: checks requests, and builds the multis.
 
-Zone: pure. Plans only; who submits them, and what becomes of them, stands in `controller`. A plan is a list of steps,
-each one atomic multi. Only the head of a creation or growth decides; states that it does not hold are written later.
+Zone: pure. `controller.topic_changes` submits the plans. A plan is a list of steps, each of which is an atomic
+multi. After the first step (the head) the topic or its new partitions exist; later steps write the states that the head
+has no room for.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from ottla.seams import Op
 
 MAX_NAME: Final = 249
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
-"""Most new partitions of one request, as in Kafka's own controller."""
+"""Limit of new partitions in one request, as in Kafka's controller."""
 STEP_PARTITIONS: Final = 250
-"""Partitions per multi: two nodes each, far below what a store takes at once, and a few milliseconds of work."""
+"""Partitions per multi. With two nodes each, a multi is far below a store's limit and a few milliseconds of work."""
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class TopicSpec(NamedTuple):
-    """What is asked for. partitions and replication_factor -1: the broker's default, or given by `assignments`."""
+    """A requested topic. partitions and replication_factor -1: the broker's default, or those of `assignments`."""
 
     name: str
     partitions: int = -1
@@ -50,7 +51,7 @@ class TopicSpec(NamedTuple):
 
 
 def check_name(name: str) -> None:
-    """Raise ApiError INVALID_TOPIC_EXCEPTION unless `name` can be a topic's."""
+    """Raise ApiError INVALID_TOPIC_EXCEPTION unless `name` is a valid name for a topic."""
     if not name:
         problem = "is empty"
     elif name in (".", ".."):
@@ -65,9 +66,9 @@ def check_name(name: str) -> None:
 
 
 def check_collision(name: str, others: Collection[str]) -> None:
-    """Raise ApiError when another topic differs only in '.' and '_': metric names could not tell them apart.
+    """Raise ApiError when another topic's name differs only in '.' and '_': both would have the same metric names.
 
-    With few such letters their combinations are looked up, whose number does not depend on how many topics there are.
+    For a name with few such letters all combinations are looked up: their number does not grow with that of topics.
     """
     pieces = re.split(r"[._]", name)
     if len(pieces) == 1:
@@ -97,7 +98,7 @@ def check_new(spec: TopicSpec, image: ClusterImage) -> None:
 
 
 def resolve_config(spec: TopicSpec, defaults: TopicConfig) -> TopicConfig:
-    """The topic's settings. Raises ApiError INVALID_CONFIG."""
+    """The topic's effective settings. Raises ApiError INVALID_CONFIG."""
     try:
         return defaults.with_overrides(spec.configs)
     except ConfigError as error:
@@ -107,7 +108,7 @@ def resolve_config(spec: TopicSpec, defaults: TopicConfig) -> TopicConfig:
 def place(
     spec: TopicSpec, image: ClusterImage, default_partitions: int, default_factor: int, start: Start
 ) -> Assignment:
-    """Replicas of every partition. Raises ApiError for counts, factors or manual assignments that cannot be."""
+    """The replicas of every partition. Raises ApiError for invalid counts, factors or manual assignments."""
     if spec.assignments:
         if spec.partitions != -1 or spec.replication_factor != -1:
             raise ApiError(
@@ -135,7 +136,7 @@ def racks_of(image: ClusterImage) -> dict[int, str | None]:
 
 
 def hosts_of(image: ClusterImage) -> dict[int, str]:
-    """The machines of live brokers: named by the operator, else the address that the broker advertises first."""
+    """The machines of live brokers: as the operator named them, else the first address that the broker advertises."""
     return {
         node_id: broker.host or (broker.endpoints[0].host if broker.endpoints else f"broker {node_id}")
         for node_id, broker in sorted(image.brokers.items())
@@ -145,16 +146,16 @@ def hosts_of(image: ClusterImage) -> dict[int, str]:
 def manual_assignment(
     given: Mapping[int, Sequence[int]], image: ClusterImage, first_partition: int, factor: int | None
 ) -> Assignment:
-    """An assignment by hand, checked: partitions without gaps from `first_partition`, equal and distinct replicas.
+    """Check a manual assignment: contiguous partitions from `first_partition`, each with `factor` distinct replicas.
 
-    factor: how many replicas are wanted (None: as many as the first partition has). Raises ApiError.
+    factor None: as many replicas as the first partition has. Raises ApiError.
     """
     check_partition_count(len(given))
     expected = range(first_partition, first_partition + len(given))
     if sorted(given) != list(expected):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"partitions must be numbered from {first_partition} on without a gap",
+            f"partitions must be numbered from {first_partition} without gaps",
         )
     factor = len(given[first_partition]) if factor is None else factor
     for partition in expected:
@@ -180,13 +181,13 @@ def _check_replicas(partition: int, replicas: Sequence[int], image: ClusterImage
 def grow(
     topic: TopicImage, count: int, given: Sequence[Sequence[int]] | None, image: ClusterImage, start: Start
 ) -> Assignment:
-    """Replicas of the partitions that bring the topic to `count`. Raises ApiError."""
+    """The replicas of the partitions that increase the topic's number to `count`. Raises ApiError."""
     present = len(topic.partitions)
     if count == present:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {present} partitions already")
     if count < present:
         raise ApiError(
-            ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {present} partitions; they can only become more"
+            ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {present} partitions; the number can only increase"
         )
     check_partition_count(count - present)
     factor = len(topic.partitions[0].replicas)
@@ -205,7 +206,7 @@ def grow(
 
 
 def first_states(assignment: Assignment, first_partition: int = 0) -> tuple[PartitionImage, ...]:
-    """New partitions: the first replica leads, epoch 0, everybody is in sync."""
+    """The states of new partitions: the first replica leads with epoch 0, all replicas are in sync."""
     return tuple(
         PartitionImage(first_partition + index, replicas[0], 0, replicas, replicas)
         for index, replicas in enumerate(assignment)
@@ -223,7 +224,7 @@ def topic_node(topic: TopicImage) -> TopicNode:
 
 
 def state_ops(topic: str, partitions: Iterable[PartitionImage], controller_epoch: int) -> list[Op]:
-    """Nodes of new partitions."""
+    """The operations that create the nodes of new partitions."""
     ops = []
     for partition in partitions:
         state = StateNode(partition.leader, partition.leader_epoch, partition.isr, controller_epoch)
@@ -233,7 +234,7 @@ def state_ops(topic: str, partitions: Iterable[PartitionImage], controller_epoch
 
 
 def creation_head(topic: TopicImage, has_config: bool, controller_epoch: int) -> list[Op]:
-    """The multi that decides a creation, with the states of one step."""
+    """The first multi of a creation, with the states of one step."""
     config = Op("put" if has_config else "create", topic_config_path(topic.name), encode_config(topic.overrides))
     return [
         Op("create", topic_path(topic.name), encode_topic(topic_node(topic))),
@@ -246,18 +247,18 @@ def creation_head(topic: TopicImage, has_config: bool, controller_epoch: int) ->
 def growth_head(
     topic: TopicImage, node_version: int, added: Sequence[PartitionImage], controller_epoch: int
 ) -> list[Op]:
-    """The multi that decides a growth, with the states of one step."""
+    """The first multi of a growth, with the states of one step."""
     head = Op("put", topic_path(topic.name), encode_topic(topic_node(topic)), node_version)
     return [head, *state_ops(topic.name, added[:STEP_PARTITIONS], controller_epoch)]
 
 
 def deletion_mark(topic: str) -> list[Op]:
-    """The multi that decides a deletion."""
+    """The multi that marks a topic for deletion."""
     return [Op("create", f"{DELETE_TOPICS}/{topic}")]
 
 
 def deletion(topic: str, present: Sequence[str], has_config: bool) -> list[list[Op]]:
-    """The multis that carry a deletion out. `present`: names under the topic's partitions node."""
+    """The multis that delete a topic's nodes, the mark last. `present`: names under the topic's partitions node."""
     steps = []
     for start in range(0, len(present), STEP_PARTITIONS):
         step = []

@@ -1,7 +1,7 @@
-"""What an UpdateMetadata request makes of the image.
+"""Applies UpdateMetadata requests to the image.
 
-Zone: pure. The request in, the next image out. Settings are not in the request: whoever calls this has read those of
-topics that are new.
+Zone: pure. The request in, the next image out. The request does not contain settings: callers have read those of new
+topics.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.types import Endpoint
 from ottla.wire.messages import UpdateMetadataRequest
 
 MAX_PARTITIONS: Final = 1_000_000
-"""Of one topic: ten times as many as a cluster of ZooKeeper's time ever had in all."""
+"""Limit of partitions of one topic: ten times as many as Kafka clusters with ZooKeeper had in all their topics."""
 LEADER_DURING_DELETE: Final = -2
 """The leader of a partition whose topic is being deleted."""
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -29,7 +29,7 @@ MakeTopic = Callable[[str, bytes, tuple[PartitionImage, ...]], TopicImage]
 
 
 def check_partitions(request: UpdateMetadataRequest) -> None:
-    """Raise ApiError INVALID_REQUEST for a partition number that no topic has: the image keeps a row up to it."""
+    """Raise ApiError INVALID_REQUEST for an impossible partition number: the image has an entry for each below it."""
     for topic in request.topic_states:
         for partition in topic.partition_states:
             if not 0 <= partition.partition_index < MAX_PARTITIONS:
@@ -38,14 +38,19 @@ def check_partitions(request: UpdateMetadataRequest) -> None:
 
 
 def new_topics(image: ClusterImage, request: UpdateMetadataRequest) -> list[str]:
-    """Names of topics that the image does not have, or has with another id."""
+    """The names of topics that the image lacks, or has with another id."""
     return [topic.topic_name for topic in request.topic_states if not _is_deletion(topic) and _is_new(image, topic)]
 
 
 def updated(
     image: ClusterImage, request: UpdateMetadataRequest, own: BrokerImage, make: MakeTopic
 ) -> tuple[ClusterImage, Delta]:
-    """The next image. `own`: this broker as it registered, whose epoch the request does not tell again."""
+    """The next image. `own`: this broker's registration, whose epoch the request does not contain.
+
+    1. A deletion removes the topic, unless the image already has a later topic of that name.
+    2. A topic with another id replaces the one of that name as a whole.
+    3. Else the request's partitions replace those of the same number; the others stay.
+    """
     topics = dict(image.topics)
     ids = dict(image.names_by_id)
     deleted, changed = [], []
@@ -88,13 +93,13 @@ def _merged(state: _Topic, present: TopicImage | None, make: MakeTopic) -> Topic
     partitions = tuple(_partitions(before, {one.partition_index: one for one in state.partition_states}))
     if present is not None:
         if partitions == present.partitions:
-            return present  # what was made of its partitions is still right
+            return present  # the same object, so that values cached for its partitions stay valid
         return present._replace(partitions=partitions)
     return make(state.topic_name, state.topic_id, partitions)
 
 
 def _partitions(before: tuple[PartitionImage, ...], told: Mapping[int, _Partition]) -> Iterable[PartitionImage]:
-    """In their order; one that nobody has told about yet, below one that was, has no leader."""
+    """All partitions in order. One that no request has contained yet, below a known one, has no leader."""
     for index in range(max(len(before), 1 + max(told, default=-1))):
         if index in told:
             yield _partition(told[index])

@@ -1,4 +1,4 @@
-"""The runtime under groups and transactions: journal, loading, append → apply → effects. It knows neither.
+"""The runtime under groups and transactions: journal, loading, append → apply → effects. It depends on neither.
 
 Zone: deterministic.
 """

@@ -1,8 +1,8 @@
 """A coordinator of this broker: one shard per partition of its internal topic that is led here.
 
-Zone: deterministic. Shards come and go with leadership; finding the shard of a command, and loading, shard by shard in
-turn, live here. What the shards decide is their machine's. A shard that a defect has fenced is thrown away and loaded
-from its log again.
+Zone: deterministic. A shard is created when this broker becomes leader of its partition, and dropped when it loses the
+leadership. This module finds the shard of a command and loads shards round-robin; the state machines decide.
+A shard that a defect has fenced is dropped and loaded from its log again.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ottla.purgatory.timing_wheel import Timer
 from ottla.replication.partition.partition import Partition
 from ottla.seams import Instant
 
-M = TypeVar("M", bound=Shard)  # type: ignore[type-arg]  # whatever its commands are
+M = TypeVar("M", bound=Shard)  # type: ignore[type-arg]  # of any type of command
 
 STEP_PAUSE_MS: Final = 1
-"""Between two steps of something long, which take a few milliseconds each: others come in between."""
+"""The pause between two steps of long work. A step takes a few milliseconds; in the pause other requests are served."""
 RELOAD_MS: Final = 1000
-"""From a defect in a shard until it is loaded again; twice as long after each further one …"""
+"""The delay between a defect in a shard and its reload. It doubles with each further defect …"""
 RELOAD_MAX_MS: Final = 60_000
-"""… and at most so long."""
+"""… up to this limit."""
 
 
 class Coordinator(Generic[M]):
     """The shards of one internal topic."""
 
     def __init__(self, topic: str, tools: RuntimeContext, make: Callable[[int], M]) -> None:
-        """`make` gives an empty machine for a partition."""
+        """`make` creates an empty state machine for the partition with that index."""
         self.topic = topic
         self._tools = tools
         self._make = make
@@ -42,33 +42,38 @@ class Coordinator(Generic[M]):
         self._timer: Timer | None = None
         self._stopped = False
         self._defects: dict[int, int] = {}
-        """How often a defect has fenced the shard of a partition."""
+        """The number of defects that have fenced the shard of a partition, by partition."""
 
     # -- leadership ----------------------------------------------------------------------------------------------------
 
     def on_role(self, partition: Partition) -> None:
-        """The role of a partition of any topic has changed; looked at once this turn's input is through."""
+        """The role of a partition of any topic has changed. The check runs at the end of this turn."""
         if partition.tp.topic == self.topic and not self._stopped:
+            # Deferred, because the caller may be in the middle of the change of role.
             self._tools.later(lambda: self._check_partition(partition))
 
     def _check_partition(self, partition: Partition) -> None:
         index = partition.tp.partition
         runner = self._runners.get(index)
         leads = partition.is_leader and partition.offline is None
+        # 1. A shard belongs to one leader epoch. A new epoch of this same broker ends it as well: another leader may
+        #    have written to the log in between.
         if runner is not None and (not leads or runner.epoch != partition.leader_epoch):
             runner.resign()
             del self._runners[index], self._machines[index]
             runner = None
+        # 2. A new leadership starts with an empty state machine and reads the log.
         if leads and runner is None:
             machine = self._machines[index] = self._make(index)
             fresh = ShardRuntime(partition, machine, self._tools, self._go_on, self._reload_later)
             self._runners[index] = fresh
+            # An empty log is loaded with one step, here, so that the first command finds the shard active.
             if not fresh.is_empty or fresh.load_step():
                 self._loading.append(fresh)
                 self._load_soon()
 
     def _reload_later(self, fenced: ShardRuntime) -> None:
-        """A defect left the state of a shard half changed: its log is the truth."""
+        """Plan the reload of a shard whose state a defect left half changed: only its log is trusted."""
         index = fenced.partition.tp.partition
         count = self._defects[index] = self._defects.get(index, 0) + 1
         wait_ms = min(RELOAD_MAX_MS, RELOAD_MS << min(count - 1, 16))
@@ -76,17 +81,19 @@ class Coordinator(Generic[M]):
 
     def _reload(self, fenced: ShardRuntime) -> None:
         index = fenced.partition.tp.partition
+        # The leadership may have changed since: then the shard of the new epoch is loaded already.
         if self._runners.get(index) is fenced and not self._stopped:
             del self._runners[index], self._machines[index]
             self._check_partition(fenced.partition)
 
     def _load_soon(self) -> None:
-        """Plan the next step of loading. It does not wait for an idle moment, which may never come."""
+        """Plan the next step of loading. It runs after a fixed pause, because a busy broker has no idle moment."""
         if self._loading and self._timer is None:
             self._timer = self._tools.purgatory.after(STEP_PAUSE_MS, self._load)
 
     def _load(self) -> None:
         self._timer = None
+        # Round-robin: a small shard does not wait until a large one is loaded.
         if self._loading:
             runner = self._loading.popleft()
             if runner.load_step():
@@ -94,12 +101,12 @@ class Coordinator(Generic[M]):
         self._load_soon()
 
     def _go_on(self) -> None:
-        """The disk has brought what a loader waited for."""
+        """Continue loading: the disk has delivered bytes that a loader waited for."""
         self._loading = deque(runner for runner in self._runners.values() if runner.state is ShardState.LOADING)
         self._load_soon()
 
     def stop(self) -> None:
-        """Turn everybody away: the logs are about to be closed."""
+        """Refuse all waiting requests: the logs are about to be closed."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -111,7 +118,10 @@ class Coordinator(Generic[M]):
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def submit(self, index: int, command: Command) -> None:
-        """Give a command to the shard of a partition. Its ticket gets NOT_COORDINATOR when that is not led here."""
+        """Pass a command to the shard of a partition.
+
+        Its ticket gets NOT_COORDINATOR when this broker does not lead the partition.
+        """
         runner = self._runners.get(index)
         if runner is None:
             command.ticket(ApiError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is not led here"))
@@ -119,7 +129,7 @@ class Coordinator(Generic[M]):
             runner.submit(command)
 
     def serving(self, index: int) -> tuple[ShardRuntime, M, Instant] | None:
-        """The shard of a partition, its machine, only to be read, and the time; None when it is not serving here."""
+        """The shard of a partition, its state machine (read only) and the time; None when it does not serve here."""
         runner = self._runners.get(index)
         if runner is None or not runner.serves:
             return None
@@ -128,25 +138,26 @@ class Coordinator(Generic[M]):
     def end_transaction(self, partition: Partition, end: TransactionEnd, offset: int) -> None:
         """A control batch has been appended to a partition of this topic."""
         runner = self._runners.get(partition.tp.partition)
+        # A shard of an older epoch is about to be dropped; the one of this epoch reads the control batch from the log.
         if runner is not None and runner.epoch == partition.leader_epoch:
             runner.end_transaction(end, offset)
 
     def soon(self, action: Callable[[], None]) -> None:
-        """Go on with something long in a turn of its own: others come in between."""
+        """Run the next step of long work in a later turn, so that other requests are served in between."""
         self._tools.purgatory.after(STEP_PAUSE_MS, action)
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
     def active(self) -> Iterator[tuple[int, M]]:
-        """Partitions whose shards serve, with their machines, which are only to be read."""
+        """The partitions whose shards serve, with their state machines (read only)."""
         for index, runner in self._runners.items():
             if runner.state is ShardState.ACTIVE:
                 yield index, self._machines[index]
 
     def count_shards(self, state: ShardState) -> int:
-        """Shards in that state."""
+        """The number of shards in that state."""
         return sum(runner.state is state for runner in self._runners.values())
 
     def find_shard(self, index: int) -> ShardRuntime | None:
-        """The shard of a partition, while that is led here."""
+        """The shard of a partition; None when this broker does not lead it."""
         return self._runners.get(index)

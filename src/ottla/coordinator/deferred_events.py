@@ -1,6 +1,6 @@
-"""Effects that wait for a position of the journal to be committed, in its order, and not for ever.
+"""Effects that wait until a position of the journal is committed, in the order of the journal, up to a deadline.
 
-Zone: pure. A queue; the high watermark and the time are told to it.
+Zone: pure. A queue; callers pass the high watermark and the time.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from typing import Final, NamedTuple
 from ottla.coordinator.shard import Effect
 
 MAX_PARKED: Final = 100_000
-"""Outcomes of one shard that may wait."""
+"""The most decisions of one shard that may wait at a time."""
 
 
 class DeferredEvents(NamedTuple):
-    """The effects of one outcome."""
+    """The effects of one decision, and what they wait for."""
 
     position: int
+    """The position of the journal that must be committed before the effects are performed."""
     deadline_ns: int
+    """Monotonic time after which the effects are dropped with an error."""
     effects: Sequence[Effect]
 
 
 class DeferredEventQueue:
-    """A queue by position, which is by deadline too: all wait equally long."""
+    """A queue in the order of positions. That is also the order of deadlines, because all entries wait equally long."""
 
     __slots__ = ("_queue",)
 
@@ -36,33 +38,34 @@ class DeferredEventQueue:
 
     @property
     def full(self) -> bool:
-        """Whether no more may wait."""
+        """Whether the limit of waiting decisions is reached."""
         return len(self._queue) >= MAX_PARKED
 
     @property
     def deadline_ns(self) -> int | None:
-        """When the first one has waited too long."""
+        """The deadline of the first entry; None when the queue is empty."""
         return self._queue[0].deadline_ns if self._queue else None
 
     def add(self, parked: DeferredEvents) -> None:
-        """Wait, behind all others."""
+        """Append an entry to the queue."""
         assert not self._queue or self._queue[-1].position <= parked.position, "positions only grow"
         self._queue.append(parked)
 
     def committed(self, position: int) -> Iterator[Effect]:
-        """Effects that need not wait any more, taken out one outcome at a time."""
+        """Remove and return effects whose position is committed, one decision at a time."""
+        # The queue is popped before the effects are performed: an effect may add to it, or drain it.
         queue = self._queue
         while queue and queue[0].position <= position:
             yield from queue.popleft().effects
 
     def overdue(self, now_ns: int) -> Iterator[Effect]:
-        """Effects that have waited too long, taken out."""
+        """Remove and return effects whose deadline has passed."""
         queue = self._queue
         while queue and queue[0].deadline_ns <= now_ns:
             yield from queue.popleft().effects
 
     def drain(self) -> Iterator[Effect]:
-        """All of them."""
+        """Remove and return all effects."""
         queue = self._queue
         while queue:
             yield from queue.popleft().effects

@@ -1,6 +1,6 @@
-"""The journal of a shard over the log of a partition: append → position, committed at the high watermark.
+"""The journal of a shard: appends to the log of a partition; a position is committed at the high watermark.
 
-Zone: deterministic. One journal per leader epoch: it is lost when another leads the partition, or in another epoch.
+Zone: deterministic. There is one journal per leader epoch. It is lost when the partition gets another leader or epoch.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class PartitionJournal:
     __slots__ = ("_codec", "epoch", "partition")
 
     def __init__(self, partition: Partition, codec: int = 0) -> None:
-        """`codec`: the number of the compression of batches."""
+        """`codec`: the compression of batches, as Kafka numbers it."""
         self.partition = partition
         self.epoch = partition.leader_epoch
         self._codec = codec
 
     @property
     def lost(self) -> bool:
-        """Whether this journal's time is over: what was applied from it is not to be believed any more."""
+        """Whether the leader epoch of this journal is over: state that was applied from it may not be committed."""
         return not self.partition.is_leader or self.partition.leader_epoch != self.epoch
 
     @property
     def committed(self) -> int:
-        """Positions up to this one are committed."""
+        """All positions up to and including this one are committed."""
         return self.partition.high_watermark
 
     def append(
@@ -46,13 +46,15 @@ class PartitionJournal:
         """Append one batch: (offset of its first record, its position, to be compared with `committed`).
 
         Raises ApiError, with nothing written: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE,
-        RECORD_LIST_TOO_LARGE, KAFKA_STORAGE_ERROR; INVALID_PRODUCER_EPOCH when the log knows the producer's next epoch.
+        RECORD_LIST_TOO_LARGE, KAFKA_STORAGE_ERROR; INVALID_PRODUCER_EPOCH when the log has a later epoch of the
+        producer.
         """
         partition = self.partition
         if not partition.is_leader or partition.leader_epoch != self.epoch:  # `lost`, without a call
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.tp} is not led here any more")
         if producer is not None:
             self._check_epoch(producer)
+        # Most decisions are one record without compression: that batch is packed without the general encoder.
         if len(records) == 1 and not self._codec:
             attributes, identity = (0, _NOBODY) if producer is None else (TRANSACTIONAL, producer)
             batch = encode_one(attributes, now.wall_ms, *records[0], *identity, -1 if producer is None else 0)
@@ -75,12 +77,12 @@ class PartitionJournal:
         )
 
     def _check_epoch(self, producer: JournalProducer) -> None:
-        """What comes late would open a transaction that nobody ends any more."""
+        """Raises ApiError for a late request of an older epoch: its records would open a transaction without an end."""
         known = self.partition.log.producers.get(producer.producer_id)
         if known is not None and known.epoch > producer.epoch:
             text = f"producer {producer.producer_id} is in epoch {known.epoch}; epoch {producer.epoch} is over"
             raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
 
     def watch(self, watcher: PartitionListener) -> None:
-        """Be told once when something is committed, or the journal is lost."""
+        """Call `watcher.wake` once, when the high watermark advances or the journal is lost."""
         self.partition.watchers[watcher] = None

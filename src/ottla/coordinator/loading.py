@@ -1,6 +1,7 @@
-"""Reading an internal topic's partition back into a shard: a chunk at a time, in log order.
+"""Loading a shard from the partition of its internal topic: chunk by chunk, in log order.
 
-Zone: deterministic. Finds the records and gives them on; what they mean is the machine's, when to go on the runner's.
+Zone: deterministic. The loader reads and decodes records; the state machine applies them, `shard_runtime` decides when
+the next step runs.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from ottla.seams import Failure
 from ottla.storage.errors import Cold
 
 ENTRIES_PER_STEP: Final = 1000
-"""Some milliseconds: other requests come in between."""
+"""One step applies this many entries, which takes some milliseconds; other requests are served between steps."""
 READ_MAX: Final = 1024 * 1024
-"""Bytes of one read, whatever offsets.load.buffer.size allows: more would only hold up the others."""
+"""The most bytes of one read, also when offsets.load.buffer.size is larger: a longer read delays other requests."""
 READ_NEWEST_MAX: Final = READ_MAX // 4
-"""The same where only the newest entry of each key is taken: all of a read is one step then."""
+"""The same limit for codecs with `newest_only`, where a whole read is decoded in one step."""
 EXPANDED_MAX: Final = 100 * 1024 * 1024
-"""Most bytes that one compressed batch may expand to."""
+"""The most bytes that one compressed batch may expand to."""
 _logger = logging.getLogger(__name__)
-_new = tuple.__new__  # a third of the time of Origin(…), and this runs for every record
+_new = tuple.__new__  # a third of the time of EntryOrigin(…), and this runs for every record
 
 Item = tuple[object, EntryOrigin]
 
 
 class Loader:
-    """Walks one partition from its log start to its end."""
+    """Reads one partition from its log start to its end."""
 
     __slots__ = (
         "_buffer_size",
@@ -49,7 +50,7 @@ class Loader:
     )
 
     def __init__(self, partition: Partition, codec: Codec, buffer_size: int, on_warm: Callable[[], None]) -> None:
-        """`buffer_size`: bytes per read. `on_warm` is called, in a later turn, when a step may go on."""
+        """`buffer_size`: bytes per read. `on_warm` is called, in a later turn, when loading can continue."""
         self._partition = partition
         self._codec = codec
         self._buffer_size = min(buffer_size, READ_NEWEST_MAX if codec.newest_only else READ_MAX)
@@ -57,15 +58,15 @@ class Loader:
         self._warmed = False
         self._passed_over = 0
         self.next = partition.log.start_offset
-        """The offset to go on with."""
+        """The offset at which the next read begins."""
         self.on_warm = on_warm
         self.warming = False
-        """Whether bytes are being brought into memory; no step meanwhile."""
+        """Whether the disk is bringing bytes into memory; until then a step does nothing."""
 
     def step(self, take: Callable[[object, EntryOrigin], None]) -> bool:
-        """Give the next entries to `take`; False: there are no more.
+        """Pass the next entries to `take`. Returns False at the end of the log.
 
-        Raises ApiError and Failure (the log cannot be read), CorruptRecord (what is read makes no sense).
+        Raises ApiError and Failure (the log cannot be read), CorruptRecord (a batch or record is malformed).
         """
         taken = 0
         for entry, origin in islice(self._items, ENTRIES_PER_STEP):
@@ -77,35 +78,38 @@ class Loader:
         if self.warming:
             return True
         log = self._partition.log
+        # Retention or DeleteRecords may have moved the log start since the last step.
         self.next = max(self.next, log.start_offset)
         try:
             region = log.read(self.next, self._buffer_size, log.end_offset, True, self._warmed)
         except Cold as reason:
+            # The bytes are not in the page cache: a worker reads them, so that this turn does not wait for the disk.
             self.warming = True
             log.disk.warm(reason.regions, self._on_warmed)
             return True
         self._warmed = False
         if region is None:
             if self._passed_over:
-                _logger.info("%s: %d records of unknown kinds passed over", self._partition.tp, self._passed_over)
+                _logger.info("%s: skipped %d records of unknown types", self._partition.tp, self._passed_over)
             return False
         content = bytearray(region.size)
         region.file.read_now(region.pos, memoryview(content))
-        if content[MAGIC_POS] != MAGIC_V2:  # what Kafka wrote before 0.11 comes first, if there is any
+        if content[MAGIC_POS] != MAGIC_V2:  # message sets that Kafka wrote before 0.11; they precede all v2 batches
             content = bytearray(modernized(bytes(content), EXPANDED_MAX))
         entries = self._newest if self._codec.newest_only else self._entries
         self._items = entries(memoryview(content))
         return True
 
     def _on_warmed(self, _: Failure | None) -> None:
-        """Whether it worked shows when it is read."""
+        """The worker is done. Its result is not needed: a failure shows in the next read."""
         self.warming = False
         self._warmed = True
         self.on_warm()
 
     def _batches(self, content: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-        """Those that were not read yet; each is, once the next one is asked for."""
+        """The batches from `next` on. `next` moves past a batch when the following one is requested."""
         for pos, header in batches_of(content):
+            # The log reads whole batches, so the first one may begin before `next`.
             if header.last_offset >= self.next:
                 if not crc_ok(content, pos, pos + header.size):
                     raise CorruptRecord(f"the checksum of the batch at offset {header.base_offset} is wrong")
@@ -118,18 +122,18 @@ class Loader:
             yield from _ends(records, header) if header.is_control else self._decoded(records, header)
 
     def _newest(self, content: memoryview) -> Iterator[Item]:
-        """The last entry of each key, in log order: decoding is most of the work."""
+        """The last entry of each key of this read, in log order. Others are not decoded: that is most of the work."""
         newest: dict[bytes | None, tuple[Record, BatchHeader]] = {}
         for pos, header in self._batches(content):
             if not header.is_control:
                 for record in records_of(content, pos, max_bytes=EXPANDED_MAX):
-                    newest.pop(record.key, None)
+                    newest.pop(record.key, None)  # else the key would keep its old place in the order
                     newest[record.key] = record, header
         for record, header in newest.values():
             yield from self._decoded((record,), header)
 
     def _decoded(self, records: Iterable[Record], header: BatchHeader) -> Iterator[Item]:
-        """What records of a batch say."""
+        """The entries of records of a batch. Records of unknown types are counted and skipped."""
         decode, producer_id, epoch = self._codec.decode, header.producer_id, header.producer_epoch
         for offset, timestamp, key, value, _ in records:
             try:
@@ -143,7 +147,7 @@ class Loader:
 
 
 def _ends(records: Iterator[Record], header: BatchHeader) -> Iterator[Item]:
-    """What a control batch says."""
+    """The transaction ends of a control batch."""
     producer_id, epoch = header.producer_id, header.producer_epoch
     for record in records:
         marker = parse_marker(record.key, record.value)

@@ -1,15 +1,22 @@
-"""What a coordinator's state machine is: it decides, applies, and never sees a log.
+"""The contract of a coordinator's state machine: it decides and applies, and never accesses a log.
 
-Zone: pure. The vocabulary between a machine (groups, transactions) and the runtime: outcomes, effects, where a record
-came from. Who appends and when effects are performed is `shard_runtime`'s.
+Zone: pure. The vocabulary between a state machine (groups, transactions) and the runtime: decisions, effects, origins
+of records. `shard_runtime` appends the records and performs the effects.
 
-    handle(command, now) → Outcome     decides; changes nothing
-    apply(entry, origin)               the only one that changes anything; live and when loading, in log order
-    on_loaded(now) → Outcome           everything that was in the log is applied
-    deadline() → ns | None             when on_time(now) → Outcome wants to be called
+    handle(command, now) → Decision    decides; changes nothing
+    apply(entry, origin)               the only method that changes state; called live and when loading, in log order
+    on_loaded(now) → Decision          called when everything in the log is applied
+    deadline() → ns | None             when on_time(now) → Decision is to be called
 
-The one rule: records are appended, then applied, then the volatile events are applied on top, then effects that need
-not wait are performed, and when the records are committed the others. A refused append drops the whole outcome.
+The one rule has five steps:
+
+    1. the records of a decision are appended to the journal
+    2. the records are applied
+    3. the volatile events are applied
+    4. effects that need no commit (`now`) are performed
+    5. once the records are committed, the other effects (`committed`) are performed
+
+A refused append drops the whole decision.
 """
 
 from __future__ import annotations
@@ -25,60 +32,60 @@ T = TypeVar("T")
 C_contra = TypeVar("C_contra", bound="Command", contravariant=True)
 
 Completion = Callable[["T | ApiError"], None]
-"""Whoever waits for an answer; called exactly once."""
+"""The callback of a request that waits for an answer; called exactly once."""
 Refusal = Callable[[ApiError], None]
-"""A ticket, as seen by those who only turn it away."""
+"""The same callback, where the caller only ever passes an error."""
 
 
 class Effect(Protocol):
-    """What follows from a decision, outside the machine."""
+    """An action outside the state machine that follows from a decision."""
 
     def perform(self) -> None:
-        """Do it. It must not call into the machine; whoever wants that queues a turn of its own."""
+        """Carry the action out. It must not call into the state machine; it may queue a later turn that does."""
         ...
 
     def drop(self, error: ApiError) -> None:
-        """It will not be done, because of `error`: nothing was decided, or nobody knows whether it holds."""
+        """The action is cancelled because of `error`: nothing was decided, or it is unknown whether it is committed."""
         ...
 
 
 class AnswerEffect(NamedTuple):
-    """The effect of answering somebody."""
+    """The effect that answers a request."""
 
     ticket: Callable[[object], None]
     value: object
 
     def perform(self) -> None:
-        """Give the value."""
+        """Pass the value to the ticket."""
         self.ticket(self.value)
 
     def drop(self, error: ApiError) -> None:
-        """Give the error."""
+        """Pass the error to the ticket."""
         self.ticket(error)
 
 
 class JournalProducer(NamedTuple):
-    """The transactional producer in whose name records are written; they wait for its marker."""
+    """The transactional producer of records. They take effect with the marker of its transaction."""
 
     producer_id: int
     epoch: int
 
 
 class EntryOrigin(NamedTuple):
-    """Where an entry stands in the journal; `offset` is -1 for volatile events."""
+    """The place of an entry in the journal; `offset` is -1 for volatile events."""
 
     offset: int = NO_OFFSET
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     timestamp: int = -1
-    """The record's, in ms of wall time."""
+    """The timestamp of the record, in ms of wall time."""
 
 
 VOLATILE: Final = EntryOrigin()
 
 
 class TransactionEnd(NamedTuple):
-    """An entry that the runtime makes of a control batch: what this producer wrote before is real, or void."""
+    """An entry that the runtime makes of a control batch: earlier records of this producer are committed or aborted."""
 
     producer_id: int
     producer_epoch: int
@@ -86,7 +93,10 @@ class TransactionEnd(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A decision. When its append is refused, all of it is dropped, and whoever asked is told; nobody else is."""
+    """The result of `handle`, `on_loaded` or `on_time`.
+
+    When its append is refused, all of it is dropped, and the ticket of the command gets the error.
+    """
 
     volatile: Sequence[object] = ()
     """Events that are not journaled; applied after the records."""
@@ -95,7 +105,9 @@ class Decision(NamedTuple):
     now: Sequence[Effect] = ()
     """Effects that do not wait for the commit."""
     committed: Sequence[Effect] = ()
-    """Effects that wait until the records, and all that was applied before, are committed. Without records: a read."""
+    """Effects that wait until the records, and everything applied before them, are committed.
+
+    A decision without records is a read: its answer waits for the commit of the state that it read."""
     producer: JournalProducer | None = None
 
 
@@ -103,11 +115,11 @@ NOTHING: Final = Decision()
 
 
 class Command(Protocol):
-    """Something that is asked of a machine."""
+    """A request to a state machine."""
 
     @property
     def ticket(self) -> Refusal:
-        """Who is turned away when no machine can be asked."""
+        """The callback that gets an error when no state machine can handle the command."""
         ...
 
 
@@ -115,27 +127,27 @@ class Shard(Protocol[C_contra]):
     """The state machine of one partition of an internal topic."""
 
     def handle(self, command: C_contra, now: Instant) -> Decision:
-        """Decide. Changes nothing."""
+        """Decide about a command. Changes nothing."""
         ...
 
     def apply(self, entry: object, origin: EntryOrigin) -> None:
-        """Take a record, a TransactionEnd or a volatile event. The only method that changes the state."""
+        """Apply a record, a TransactionEnd or a volatile event. The only method that changes the state."""
         ...
 
     def on_loaded(self, now: Instant) -> Decision:
-        """All records are applied; its effects wait until the end of what was loaded is committed."""
+        """All records are applied. `committed` effects wait until the last loaded record is committed."""
         ...
 
     def deadline(self) -> int | None:
-        """Monotonic ns at which `on_time` wants to be called; None: never."""
+        """Monotonic ns at which `on_time` is to be called; None: never."""
         ...
 
     def on_time(self, now: Instant) -> Decision:
-        """Do one bounded step of what is due. Changes nothing."""
+        """Decide about one bounded step of the work that is due. Changes nothing."""
         ...
 
     def waiting(self) -> Sequence[Refusal]:
-        """All tickets that are kept in the state: turned away when the shard is lost."""
+        """All tickets that the state holds. They get an error when the shard is lost."""
         ...
 
 
@@ -144,8 +156,7 @@ class Codec(Protocol):
 
     @property
     def newest_only(self) -> bool:
-        """Whether an entry says all that is to be known of its key: of those that are loaded together the last one is
-        enough."""
+        """Whether an entry holds the full state of its key, so that loading may skip older entries of the same key."""
         ...
 
     def encode(self, entry: object) -> tuple[bytes, bytes | None]:
@@ -153,5 +164,5 @@ class Codec(Protocol):
         ...
 
     def decode(self, key: bytes | None, value: bytes | None) -> object | None:
-        """The entry; None for a record of a kind that is not known here. Raises CorruptRecord."""
+        """The entry; None for a record of an unknown type. Raises CorruptRecord."""
         ...

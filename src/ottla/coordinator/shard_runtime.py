@@ -1,8 +1,10 @@
-"""One shard at work: loading, then append → apply → effects, until its partition is led by another.
+"""The runtime of one shard: it loads, then appends → applies → performs effects, until its partition has a new leader.
 
-Zone: deterministic. The only place that calls a machine. What escapes a machine is a programmer's error in it, and
-fences this shard, not the broker: it is thrown away and loaded again. A decision that fails has changed nothing, and
-costs the one that asked for it.
+Zone: deterministic. Only this module calls a state machine. An exception that escapes one is a defect of its code:
+
+- in `handle`: nothing has changed, so only the request that caused it fails;
+- in `apply` or a step of its own: the state may be half changed, so this shard (not the broker) is fenced, dropped and
+  loaded from its log again.
 """
 
 from __future__ import annotations
@@ -38,25 +40,25 @@ from ottla.seams import Clock, Failure, Instant
 from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 STEPS_PER_TURN: Final = 20
-"""Outcomes of `on_time` in one turn; the rest follows in the next one."""
+"""The most calls of `on_time` in one turn; the rest follows in the next turn."""
 RECORDS_PER_TURN: Final = 500
-"""No further step of `on_time` in a turn that has written so many."""
+"""Once a turn has written this many records, `on_time` is not called again in it."""
 RETRY_MS: Final = 500
-"""After an append that was refused to `on_time`."""
+"""The delay before `on_time` is called again after the log refused its append."""
 _NS_PER_MS: Final = 1_000_000
 _logger = logging.getLogger(__name__)
 _new = tuple.__new__  # a third of the time of the class's own, and this runs for every record
 
 
 class ShardState(Enum):
-    """What a shard is doing."""
+    """The phases of a shard's life."""
 
     LOADING = 1
     ACTIVE = 2
     FENCED = 3
-    """Its machine or its records are broken."""
+    """A defect in its state machine, or its log cannot be read."""
     GONE = 4
-    """The partition is led by another."""
+    """The partition has another leader or leader epoch."""
 
 
 _REFUSALS: Final = {
@@ -70,7 +72,7 @@ _TRY_LATER: Final = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
 
 
 def coordinator_error(error: ApiError) -> ApiError:
-    """What clients of a coordinator are told of an error of its log. One of size stays what it is."""
+    """The error that clients of a coordinator get for an error of its log. Errors of size are not mapped."""
     if error.code in _TRY_ELSEWHERE:
         return ApiError(ErrorCode.NOT_COORDINATOR, error.message)
     if error.code in _TRY_LATER:
@@ -79,7 +81,7 @@ def coordinator_error(error: ApiError) -> ApiError:
 
 
 class RuntimeContext:
-    """What all shards of one coordinator share."""
+    """The dependencies and settings that all shards of one coordinator share."""
 
     __slots__ = ("buffer_size", "clock", "codec", "commit_timeout_ms", "compression", "later", "purgatory")
 
@@ -94,7 +96,7 @@ class RuntimeContext:
         buffer_size: int = 5_242_880,
         compression: int = 0,
     ) -> None:
-        """`later` queues an effect of this turn. `commit_timeout_ms`: how long effects wait for a commit."""
+        """`later` queues a call for the end of this turn. `commit_timeout_ms`: how long effects wait for a commit."""
         self.clock = clock
         self.purgatory = purgatory
         self.later = later
@@ -105,7 +107,7 @@ class RuntimeContext:
 
 
 class ShardRuntime:
-    """Runs one machine over one leader epoch of its partition. Implements `Watcher`."""
+    """Runs one state machine during one leader epoch of its partition. Implements `PartitionListener`."""
 
     __slots__ = (
         "_alarm",
@@ -130,13 +132,13 @@ class ShardRuntime:
         wake: Callable[[], None],
         on_defect: Callable[[ShardRuntime], None],
     ) -> None:
-        """`wake` is called when loading can go on after it had to wait for the disk, `on_defect` when a defect has
-        fenced this shard."""
+        """`wake` is called when loading can continue after a wait for the disk; `on_defect` when a defect has fenced
+        this shard."""
         self._on_defect = on_defect
         self.machine = machine
         self.state = ShardState.LOADING
         self.applied = 0
-        """The position of the journal up to which all is applied."""
+        """The position of the journal up to which all records are applied."""
         self._tools = tools
         self._journal = PartitionJournal(partition, tools.compression)
         self._loader = Loader(partition, tools.codec, tools.buffer_size, wake)
@@ -144,22 +146,22 @@ class ShardRuntime:
         self._alarm: Timer | None = None
         self._alarm_ns = 0
         self._patience: Timer | None = None
-        """Set as long as somebody waits for a commit, and until it expires."""
+        """The timer of `commit_timeout_ms`. It is set when the first effect waits, and stays set until it expires."""
         self._looking = False
 
     @property
     def epoch(self) -> int:
-        """The leader epoch that it runs in."""
+        """The leader epoch of this shard."""
         return self._journal.epoch
 
     @property
     def partition(self) -> Partition:
-        """The partition whose log it runs on."""
+        """The partition whose log is the journal."""
         return self._journal.partition
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to load."""
+        """Whether the log has no records to load."""
         log = self._journal.partition.log
         return log.start_offset == log.end_offset
 
@@ -169,13 +171,13 @@ class ShardRuntime:
 
     @property
     def parked(self) -> int:
-        """Outcomes that wait for a commit."""
+        """The number of decisions whose effects wait for a commit."""
         return len(self._parking)
 
     # -- loading -------------------------------------------------------------------------------------------------------
 
     def load_step(self) -> bool:
-        """Load a little; whether more of it can be done at once."""
+        """Load one chunk. Returns True when the next chunk can be loaded without waiting for the disk."""
         if self._journal.lost or self.state is not ShardState.LOADING:
             return False
         try:
@@ -183,7 +185,7 @@ class ShardRuntime:
         except (ApiError, Failure, CorruptRecord) as error:
             self._fence(f"cannot be loaded: {error}")
             return False
-        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
+        except Exception:  # noqa: BLE001  # a defect in one state machine must not affect other shards
             self._fence("cannot be loaded", broken=True)
             return False
         if more:
@@ -196,13 +198,14 @@ class ShardRuntime:
         now = self._tools.clock.now()
         if not self.is_empty:
             _logger.info("%s: loaded up to offset %d in epoch %d", self._tp, self.applied, self.epoch)
+        # The state is ACTIVE before `on_loaded` is asked: its decision is carried out like any other.
         self.state = ShardState.ACTIVE
         self._carry_out(self._run_query(lambda: self.machine.on_loaded(now)), now)
         self._rearm(now)
 
     @property
     def serves(self) -> bool:
-        """Whether commands are taken."""
+        """Whether the shard accepts commands."""
         journal = self._journal
         partition = journal.partition  # `lost`, without a call
         return self.state is ShardState.ACTIVE and partition.is_leader and partition.leader_epoch == journal.epoch
@@ -210,7 +213,7 @@ class ShardRuntime:
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def submit(self, command: Command) -> None:
-        """Ask the machine, or turn the asker away."""
+        """Have the state machine decide about a command, or refuse it when the shard does not serve."""
         partition = self._journal.partition
         # `serves`, without a call
         if (
@@ -224,7 +227,7 @@ class ShardRuntime:
         now = self._tools.clock.now()
         try:
             outcome = self.machine.handle(command, now)
-        except Exception as error:  # noqa: BLE001  # deciding changes nothing: it costs the asker only
+        except Exception as error:  # noqa: BLE001  # deciding changes nothing, so only this request fails
             self._refuse_defect(error, command.ticket)
             return
         self._carry_out(outcome, now, command.ticket)
@@ -234,13 +237,13 @@ class ShardRuntime:
                 self._arm_deadline(deadline_ns, now)
 
     def happened(self, event: object, deadline_ns: int | None, now: Instant) -> bool:
-        """Apply one volatile event that was decided upon without `handle`: all it changes is a deadline.
+        """Apply one volatile event that was decided without `handle`, and that changes only a deadline.
 
-        False: it cannot be applied, and the shard is fenced.
+        Returns False when it cannot be applied; the shard is fenced then.
         """
         try:
             self.machine.apply(event, VOLATILE)
-        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
+        except Exception:  # noqa: BLE001  # a defect in one state machine must not affect other shards
             self._fence("an event cannot be applied", broken=True)
             return False
         if deadline_ns is not None and (self._alarm is None or deadline_ns < self._alarm_ns):
@@ -248,18 +251,18 @@ class ShardRuntime:
         return True
 
     def end_transaction(self, end: TransactionEnd, offset: int) -> None:
-        """A control batch has been appended at `offset`. While loading, the loader is going to meet it."""
+        """A control batch has been appended at `offset`. A shard that is loading reads it from the log instead."""
         if self.state is not ShardState.ACTIVE:
             return
         self.applied = offset + 1
         try:
             self.machine.apply(end, EntryOrigin(offset, end.producer_id, end.producer_epoch))
-        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
+        except Exception:  # noqa: BLE001  # a defect in one state machine must not affect other shards
             self._fence("a transaction's end cannot be applied", broken=True)
         self._rearm(self._tools.clock.now())
 
     def _refuse_defect(self, error: Exception, asker: Refusal | None) -> None:
-        """Nothing was decided because of a defect, and nothing has changed."""
+        """A defect prevented a decision. Nothing has changed; the request gets UNKNOWN_SERVER_ERROR."""
         _logger.error("%s: a decision failed, nothing has changed: %r; please report this", self._tp, error)
         if asker is not None:
             asker(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator failed at this request; see its log"))
@@ -267,16 +270,17 @@ class ShardRuntime:
     def _run_query(self, question: Callable[[], Decision]) -> Decision:
         try:
             return question()
-        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
+        except Exception:  # noqa: BLE001  # a defect in one state machine must not affect other shards
             self._fence("a step failed", broken=True)
             return NOTHING
 
     # -- the one rule --------------------------------------------------------------------------------------------------
 
     def _carry_out(self, outcome: Decision, now: Instant, asker: Refusal | None = None) -> bool:
-        """Append, apply, perform. False: refused, and nothing has happened but that the asker knows."""
+        """Append, apply, perform. Returns False when the append was refused: `asker` has the error, nothing changed."""
         volatile, records, at_once, committed, producer = outcome
         base = 0
+        # 1. Append. A read has no records, but its answer may have to wait, so it passes the limit of waiters as well.
         if records or committed:
             try:
                 base = self._append(outcome, now)
@@ -289,15 +293,17 @@ class ShardRuntime:
             except Exception as error:  # noqa: BLE001  # records that cannot be encoded: nothing is written
                 self._refuse_defect(error, asker)
                 return False
+        # 2. Apply. From here on the log has the records: an exception leaves the state half changed.
         try:
             producer_id, epoch = producer or _NO_PRODUCER
             for offset, entry in enumerate(records, base):
                 self.machine.apply(entry, _new(EntryOrigin, (offset, producer_id, epoch, now.wall_ms)))
             for event in volatile:
                 self.machine.apply(event, VOLATILE)
-        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
+        except Exception:  # noqa: BLE001  # a defect in one state machine must not affect other shards
             self._fence("what was decided cannot be applied", (*at_once, *committed), broken=True, asker=asker)
             return False
+        # 3. Perform, last: an effect may start work whose result comes back as the next command.
         for effect in at_once:
             self._perform_effect(effect)
         if committed:
@@ -305,9 +311,9 @@ class ShardRuntime:
         return True
 
     def _append(self, outcome: Decision, now: Instant) -> int:
-        """Append the records, if there are any; the offset of the first. Raises ApiError."""
+        """Append the records, if there are any. Returns the offset of the first one. Raises ApiError."""
         if self._patience is not None and outcome.committed and self._parking.full:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many wait for a commit")
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many requests wait for a commit; try again")
         if not outcome.records:
             return 0
         encode, records = self._tools.codec.encode, outcome.records
@@ -315,13 +321,14 @@ class ShardRuntime:
             encoded = [encode(records[0])] if len(records) == 1 else [encode(entry) for entry in records]
             base, position = self._journal.append(encoded, outcome.producer, now)
         except ApiError as error:
-            _logger.warning("%s takes no records: %s", self._tp, error)
+            _logger.warning("%s: the log refused an append, the decision is dropped: %s", self._tp, error)
             raise
         self.applied = position
         return base
 
     def _perform_when_committed(self, effects: Sequence[Effect], now: Instant) -> None:
         high_watermark = self._journal.partition.high_watermark
+        # Effects keep the order of the journal: also committed ones wait while earlier ones do.
         if (self._patience is None or not self._parking) and high_watermark >= self.applied:
             for effect in effects:
                 self._perform_effect(effect)
@@ -333,7 +340,7 @@ class ShardRuntime:
                 self._patience = self._tools.purgatory.after(timeout_ms, self._lose_patience)
 
     def _perform_effect(self, effect: Effect) -> None:
-        """An effect is outside of the machine: one that fails costs the one that it answers."""
+        """Perform an effect. A failed answer costs its request only; any other failed effect stops the broker."""
         try:
             if type(effect) is AnswerEffect:
                 effect.ticket(effect.value)  # `perform`, without a call
@@ -349,13 +356,13 @@ class ShardRuntime:
     # -- commits -------------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Something is committed, or the role has changed; looked at once this turn's input is through."""
+        """The high watermark or the role has changed. The check runs once, at the end of this turn."""
         if not self._looking:
             self._looking = True
             self._tools.later(self.perform_committed)
 
     def perform_committed(self) -> None:
-        """Perform what is committed now, or resign."""
+        """Perform the effects whose records are committed, or resign when the journal is lost."""
         self._looking = False
         if self._journal.lost:
             self.resign()
@@ -368,6 +375,7 @@ class ShardRuntime:
     def _lose_patience(self) -> None:
         self._patience = None
         now_ns = self._tools.clock.now().mono_ns
+        # Not an abort: the records are in the log, and may still be committed after the client has this error.
         error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not committed in time; it may be committed yet")
         for effect in self._parking.overdue(now_ns):
             effect.drop(error)
@@ -378,7 +386,7 @@ class ShardRuntime:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _rearm(self, now: Instant) -> None:
-        """See to it that the machine is called when it wants to be."""
+        """Set the timer for the state machine's deadline, unless one that expires earlier is set."""
         if self.state is not ShardState.ACTIVE:
             return
         deadline_ns = self.machine.deadline()
@@ -402,6 +410,7 @@ class ShardRuntime:
             if deadline_ns is None or deadline_ns > now.mono_ns or written >= RECORDS_PER_TURN:
                 break
             outcome = self._run_query(lambda: self.machine.on_time(now))
+            # Refused: the step is still due, so without a delay this would loop.
             if not self._carry_out(outcome, now):
                 self._arm_deadline(now.mono_ns + RETRY_MS * _NS_PER_MS, now)
                 return
@@ -411,7 +420,7 @@ class ShardRuntime:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def resign(self) -> None:
-        """The partition is led by another, or in another epoch: all who wait look for the coordinator anew."""
+        """The partition has another leader or epoch: waiting clients get NOT_COORDINATOR and find the new one."""
         self._end_shard(
             ShardState.GONE, ApiError(ErrorCode.NOT_COORDINATOR, f"{self._tp} has another leader"), (), None
         )
@@ -427,7 +436,7 @@ class ShardRuntime:
         self._end_shard(ShardState.FENCED, error, effects, asker)
 
     def _end_shard(self, state: ShardState, error: ApiError, effects: Sequence[Effect], asker: Refusal | None) -> None:
-        """Turn everybody away, each once: a step that broke off may have left a ticket in two places."""
+        """Refuse all waiting requests, each once: a step that failed halfway may have left a ticket in two places."""
         ended = self.state in (ShardState.FENCED, ShardState.GONE)
         self.state = ShardState.GONE if self.state is ShardState.GONE else state
         if ended:
@@ -435,7 +444,9 @@ class ShardRuntime:
         for timer in (self._alarm, self._patience):
             if timer is not None:
                 timer.cancel()
-        self._alarm = self._patience = None  # they hold this runner, and with it its partition's log
+        self._alarm = self._patience = None  # timers reference this runtime, and through it the partition's log
+        # 1. Requests that the state holds. 2. Requests whose effects wait for a commit, or were decided but not
+        #    performed. 3. The request of the decision that failed, unless it is among them.
         told = list(self.machine.waiting())
         for refuse in told:
             refuse(error)

@@ -1,6 +1,6 @@
-"""The demo's broker: a process of its own, so that it can be killed in the middle and come back.
+"""The demo's broker: a process of its own, so that it can be killed and started again.
 
-Zone: real. It holds a pipe to the process that started it and ends when that one is gone, however it went.
+Zone: real. It has a pipe to the process that started it, and ends when that process has ended in any way.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BrokerProcess:
 
     def __init__(self, directory: Path) -> None:
         self.bootstrap = ""
-        """host:port, known once it has started; the same after every start."""
+        """host:port, set at the first start, and the same after later ones."""
         self._data = directory
         self._log = directory.with_name("broker.log")
         self._ready = directory.with_name("broker.ready")
@@ -54,7 +54,7 @@ class BrokerProcess:
             process.communicate()
 
     def start(self) -> None:
-        """Start it, on the port of the time before, and wait until it answers. Raises BrokerFailed."""
+        """Start it on the same port as before, and wait until it is ready. Raises BrokerFailed."""
         self._ready.unlink(missing_ok=True)
         port = self.bootstrap.rpartition(":")[2] or "0"
         words = ["up", "--data", str(self._data), "--port", port, "--ready-file", str(self._ready)]
@@ -74,7 +74,7 @@ class BrokerProcess:
         self.bootstrap = self._ready.read_text().strip()
 
     def kill(self) -> None:
-        """As a machine does that loses its process: no warning, no last words."""
+        """Kill it with SIGKILL, as a crash would."""
         process, self._process = self._process, None
         assert process is not None
         process.kill()

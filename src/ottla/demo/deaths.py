@@ -1,7 +1,6 @@
-"""Who dies in the middle of the demo: a worker of Spark, then the broker.
+"""Kills a worker of Spark, and then the broker, in the middle of the demo.
 
-Zone: real. Both are killed without a warning while tasks run, as a machine would lose them; what comes of it is for the
-recount to say.
+Zone: real. Both are killed with SIGKILL while tasks run, as in a crash; the recount checks that nothing was lost.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from ottla.demo.broker import BrokerProcess
 _WORKER = "pyspark.daemon pyspark.worker"
 _NOTICED_S = 3.0
 _LAST_TRY = 3
-"""The batch from which on it is the broker's turn, whether a worker with a task was found or not."""
+"""The batch from which on the broker is killed, even if no worker with a task was found."""
 
 
 class Deaths:
-    """Asked again and again while the query runs: once its first batch is done, a death per batch, while tasks run."""
+    """Kills one process per batch after the first one, while tasks run; `kill_due` is polled while the query runs."""
 
     def __init__(self, spark: Any, java: int, broker: BrokerProcess, tell: Callable[[str], None]) -> None:
         """java: Spark's process, whose workers they are."""
@@ -38,7 +37,7 @@ class Deaths:
         self.brokers = 0
 
     def kill_due(self, batches: int) -> None:
-        """So many batches are done: kill whoever is due, if a task runs that will notice. Raises BrokerFailed."""
+        """Kill the process that is due after this many batches, if a task is running. Raises BrokerFailed."""
         if batches < self._next_batch or not self._stages():
             return
         if not self.workers and batches < _LAST_TRY:
@@ -47,7 +46,7 @@ class Deaths:
             self._kill_broker(batches)
 
     def _kill_worker(self, batches: int) -> None:
-        """A worker without a task dies unnoticed; then the next look finds another one."""
+        """Kill a worker. If it had no task, Spark does not notice it, and the next poll kills another one."""
         stages = self._stages()
         for worker in _workers(self._java)[:1]:
             with contextlib.suppress(ProcessLookupError):
@@ -74,16 +73,16 @@ class Deaths:
         self._broker.start()
         self.brokers += 1
         away = time.monotonic() - gone
-        self._tell(f"killed the broker in batch {batches}; it is back after {away:.1f} s, and the batch goes on")
+        self._tell(f"killed the broker in batch {batches}; it is back after {away:.1f} s, and the batch continues")
 
     def _stages(self) -> list[int]:
-        """Stages with tasks that run."""
+        """The stages that have running tasks."""
         return list(self._tracker.getActiveStageIds())
 
 
 def _workers(java: int) -> list[int]:
     """The Python processes that run tasks of this Spark: children of its daemon, the newest first."""
-    if shutil.which("ps") is None:  # a bare container: then only the broker dies, and the demo says so
+    if shutil.which("ps") is None:  # a bare container: only the broker is killed then, and the output says so
         return []
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
     rows = [line.split(None, 2) for line in listed.stdout.splitlines()]

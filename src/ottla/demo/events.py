@@ -1,7 +1,7 @@
-"""The events of the demo, and what any right pipeline must make of them.
+"""The events of the demo, and the counts that a correct pipeline must produce.
 
-Zone: real. Reads the packaged file; the rest is arithmetic. The recount here is plain Python over the file and
-shares nothing with the pipeline, so that it can contradict it.
+Zone: real. Reads the packaged file. The recount is plain Python over the file, and shares no code with the pipeline, so
+that it can find its errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Counts = dict[tuple[int, str], tuple[int, int]]
 
 
 class Recount(NamedTuple):
-    """What the file itself says."""
+    """The counts of the file itself."""
 
     counts: Counts
     lines: Counter[tuple[str, str]]
@@ -36,7 +36,7 @@ def load() -> list[bytes]:
 
 
 def directory_of(path: str) -> str:
-    """The top directory of a path; "." for a file that is in none."""
+    """The top directory of a path; "." for a file without one."""
     top, slash, _ = path.partition("/")
     return top if slash else "."
 
@@ -56,13 +56,13 @@ def recount(lines: Iterable[bytes]) -> Recount:
 
 
 def fingerprint(event: dict[str, object]) -> str:
-    """An event as one text, without what the pipeline added, whatever the order of its fields."""
+    """An event as one text, without fields of the pipeline, and independent of the order of its fields."""
     fields = ("ts", "commit", "ticket", "path", "added", "deleted")
     return json.dumps([event.get(field) for field in fields])
 
 
 def differences(recounted: Counts, streamed: Counts) -> list[str]:
-    """What the pipeline got wrong, one line each; empty when it agrees."""
+    """The differences, one line each; empty when the pipeline's counts are right."""
     found = []
     for start, directory in sorted(recounted.keys() | streamed.keys()):
         right, got = recounted.get((start, directory), (0, 0)), streamed.get((start, directory), (0, 0))

@@ -1,8 +1,8 @@
-"""Spark's Java process, started and ended so that nothing of it is left behind.
+"""Starts Spark's Java process, and ends it completely.
 
-Zone: real. PySpark would start Java itself, but waits for it, lets it write to the terminal, and leaves it to itself
-when interrupted; here it starts in the background, writes to a file, and is ended whatever happens. The hand-over to
-PySpark is the one that it offers to programs which start its gateway for it (PYSPARK_GATEWAY_PORT).
+Zone: real. PySpark would start Java itself, but then waits for it, lets it write to the terminal, and does not end it
+when interrupted. Here it starts in the background, writes to a file, and is always ended. PySpark connects to it with
+the variables for programs that start its gateway themselves (PYSPARK_GATEWAY_PORT).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class SparkFailed(RuntimeError):
 
 
 class SparkProcess:
-    """One Spark. `directory`: for all its files; its owner removes it.
+    """One Spark. `directory`: for all its files; the caller removes it.
 
-    settings: of Spark, over those made here; it runs on this machine unless they name a `spark.master`.
+    settings: of Spark; they override those set here. Without `spark.master`, Spark runs on this machine.
     """
 
     def __init__(self, directory: Path, cores: int, settings: Mapping[str, str] | None = None) -> None:
@@ -63,7 +63,7 @@ class SparkProcess:
         self._session: Any = None
 
     def _here(self, cores: int) -> dict[str, str]:
-        """What keeps Spark to this machine."""
+        """Settings for a Spark on this machine only."""
         return {
             "spark.master": f"local[{cores},4]",  # a task may fail four times, as on a cluster
             "spark.driver.host": "127.0.0.1",
@@ -100,7 +100,7 @@ class SparkProcess:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*words, "pyspark-shell"],
-                stdin=subprocess.PIPE,  # Java ends when this pipe does, so it cannot outlive this process
+                stdin=subprocess.PIPE,  # Java ends when this pipe is closed, so that it cannot outlive this process
                 stdout=log,
                 stderr=log,
                 env=self._environment(home),
@@ -141,7 +141,7 @@ class SparkProcess:
         return self._session
 
     def _gateway(self) -> tuple[int, str]:
-        """Port and secret, once Java has written them."""
+        """The port and secret of the gateway; waits until Java has written them. Raises SparkFailed."""
         assert self._process is not None
         until = time.monotonic() + _START_S
         while not self._handover.is_file():
@@ -160,6 +160,8 @@ class SparkProcess:
 
     def stop(self) -> None:
         """End Spark and Java, by force if need be. Idempotent."""
+        # First let it end by itself: stop the session, then close Java's standard input. Java's process group is killed
+        # in any case.
         session, self._session = self._session, None
         process, self._process = self._process, None
         if session is not None:
@@ -177,7 +179,7 @@ class SparkProcess:
 
 
 def _package_path() -> str:
-    """Where this package is imported from: Spark's workers must find it there too."""
+    """The directory that this package is imported from, for Spark's workers."""
     return str(Path(ottla.__file__).resolve().parent.parent)
 
 
@@ -199,7 +201,7 @@ def _new_session() -> Any:
 
 
 def _end_session(session: Any) -> None:
-    """Stop it and forget its gateway, so that another one can start. What was interrupted may be half gone already."""
+    """Stop a session and drop its gateway, so that another one can start. After an interrupt, parts may have ended."""
     from pyspark import SparkContext  # noqa: PLC0415
 
     with contextlib.suppress(Exception):

@@ -1,6 +1,6 @@
 """The demo's two streaming queries, written as a user would write them.
 
-Zone: real. Spark work only; brokers, files and what is printed belong to `run`.
+Zone: real. Only Spark; `run` has the brokers, the files and the output.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _EVENT: Final = "ts bigint, commit string, ticket string, path string, added int
 _PER_TRIGGER: Final = 4_000
 
 Progress = Callable[[int, int], None]
-"""Told how many events and how many batches are done."""
+"""Called with the number of finished events and batches."""
 
 
 def enrich(spark: Any, bootstrap: str, directory: Path, progress: Progress) -> None:
     """From topic to topic, exactly once: every event gets its directory, file extension, year and changed lines."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - everybody calls it F; slow to import
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the usual name; slow to import
 
     path = F.col("path")
     events = _events(spark, bootstrap, RAW, _EVENT)
@@ -90,7 +90,7 @@ def _events(spark: Any, bootstrap: str, topic: str, schema: str) -> Any:
 
 
 def _follow_query(query: Any, progress: Progress) -> None:
-    """Wait for the end of a query. Raises what it failed with."""
+    """Wait for the end of a query. Raises its error."""
     done: dict[int, int] = {}
     try:
         while query.isActive:

@@ -26,18 +26,18 @@ class Progress:
         self._shown = 0
 
     def begin_step(self, step: str) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._step = step
         self._since = time.monotonic()
         self.update("")
 
     def update(self, state: str) -> None:
-        """How far the step is."""
+        """Show the progress of the step."""
         if self._terminal:
             self._rewrite_line(f"{self._step} {state}".rstrip() + " …")
 
     def end(self, result: str = "") -> None:
-        """The step is done."""
+        """End the step, and show its result and time."""
         seconds = time.monotonic() - self._since
         line = f"{self._step} {result}".rstrip() + f" ({seconds:.1f} s)"
         if self._terminal:
@@ -47,7 +47,7 @@ class Progress:
         self._newline()
 
     def add_note(self, text: str) -> None:
-        """Something happened in the middle of the step: a line of its own."""
+        """Print an event in the middle of a step, on a line of its own."""
         if self._terminal:
             self._rewrite_line(f"  {text}")
         elif not self._quiet:
@@ -56,7 +56,7 @@ class Progress:
 
     @contextlib.contextmanager
     def left_alone_on_failure(self) -> Iterator[None]:
-        """What comes out of this block as an exception begins on a line of its own."""
+        """Begin a new line when an exception leaves this block, so that its text is not appended to the progress."""
         try:
             yield
         except BaseException:

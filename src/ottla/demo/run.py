@@ -1,7 +1,7 @@
 """The demo from beginning to end: broker, events, pipeline, recount.
 
-Zone: real. Every process and file it makes is gone when it returns or raises, Ctrl-C included; what is printed on
-stdout belongs to the command line.
+Zone: real. All processes and files are removed when it returns or raises, also after Ctrl-C. The command line prints
+the result to stdout.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _ROWS = 2_000
 
 
 class Outcome(NamedTuple):
-    """What the demo found."""
+    """The result of the demo."""
 
     counts: Counts
-    """As the pipeline counted."""
+    """The pipeline's counts."""
     problems: list[str]
-    """Where the recount disagrees; empty when everything is right."""
+    """Differences from the recount; empty when everything is right."""
     facts: Mapping[str, Fact]
 
 
@@ -62,7 +62,7 @@ def run(progress: Progress, cores: int = 2) -> Outcome:
         broker = stack.enter_context(BrokerProcess(directory / "broker"))
         spark = SparkProcess(directory, cores)
         stack.callback(spark.stop)
-        spark.start()  # Java takes seconds, so it starts beside what follows
+        spark.start()  # Java takes seconds to start: the next steps run meanwhile
         _create_topics(broker.bootstrap)
         progress.end(f"ready at {broker.bootstrap}, topics {pipeline.RAW} and {pipeline.ENRICHED}")
         lines = events.load()
@@ -73,7 +73,7 @@ def run(progress: Progress, cores: int = 2) -> Outcome:
         problems = [*_check_enriched(broker.bootstrap, recounted), *events.differences(recounted.counts, counts)]
         progress.end("agrees" if not problems else f"disagrees in {len(problems)} places")
         progress.begin_step("clean up")
-    progress.end("done, nothing is left behind")
+    progress.end("done, all processes and files are removed")
     return Outcome(counts, problems, _facts(lines, counts, problems, deaths, time.monotonic() - began))
 
 
@@ -92,21 +92,21 @@ def _facts(lines: list[bytes], counts: Counts, problems: list[str], deaths: Deat
 
 @contextlib.contextmanager
 def _directory() -> Iterator[Path]:
-    """One directory for everything; Spark's workers may still write while it is removed."""
+    """One directory for everything; Spark's workers may still be writing while it is removed."""
     with tempfile.TemporaryDirectory(prefix="ottla-demo-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
 @contextlib.contextmanager
 def _ended_politely() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo as Ctrl-C does; while it cleans up, none of them interrupts it."""
+    """Make SIGTERM and SIGHUP end the demo as Ctrl-C does; none of them interrupts the clean-up."""
     ours = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in ours}
 
     def interrupt(*_: object) -> None:
         for one in ours:
             signal.signal(one, signal.SIG_IGN)
-        logging.disable()  # whatever was interrupted (a call into Java, say) would tell so at length
+        logging.disable()  # an interrupted call into Java would log long stack traces
         raise KeyboardInterrupt
 
     for number in ours:
@@ -128,7 +128,7 @@ def _create_topics(bootstrap: str) -> None:
 
 
 def _produce(bootstrap: str, lines: list[bytes], progress: Progress) -> None:
-    """The events into the first topic, keyed by commit, so that one commit's files stay together and in order."""
+    """Write the events to the first topic, keyed by commit, so that the files of a commit stay in order."""
     progress.begin_step("produce")
     options = sink_options({"kafka.bootstrap.servers": bootstrap, "topic": pipeline.RAW})
     keys = [json.loads(line)["commit"] for line in lines]
@@ -172,7 +172,7 @@ def _stream(
 
 
 def _check_enriched(bootstrap: str, recounted: Recount) -> list[str]:
-    """Read the enriched topic without Spark: every event of the file must be there once, with its directory."""
+    """Read the enriched topic without Spark: it must have every event of the file once, with its directory."""
     found: Counter[tuple[str, str]] = Counter()
     options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": pipeline.ENRICHED}, streaming=False)
     with Lookup(options) as lookup:

@@ -1,6 +1,6 @@
 """The demo's result as text: a table with bars, and as JSON.
 
-Zone: pure. Numbers to lines; nothing is printed here. Without colours, and in ASCII where the terminal has no more.
+Zone: pure. Turns numbers into lines, without colours, and in ASCII if the terminal has only that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BLOCKS_ASCII: Final = ".:-=+*%#"
 
 
 class Row(NamedTuple):
-    """A directory over all windows."""
+    """The counts of a directory in all windows."""
 
     directory: str
     events: int
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 def rows_of(counts: Counts) -> list[Row]:
-    """One row per directory, the busiest first."""
+    """One row per directory, that with the most events first."""
     windows = window_starts(counts)
     directories = sorted({directory for _, directory in counts})
     rows = []
@@ -46,7 +46,7 @@ def window_starts(counts: Counts) -> list[int]:
 
 
 def table(counts: Counts, width: int, *, ascii_only: bool) -> list[str]:
-    """A line per directory: name, events, lines changed, a bar for the events, a small picture over the windows."""
+    """A line per directory: name, events, changed lines, a bar of the events, and a small chart of the windows."""
     rows = rows_of(counts)
     shown = [*rows[:TOP], *_others(rows[TOP:])]
     names = max([9, *(len(row.directory) for row in shown)])
@@ -72,13 +72,13 @@ def _others(rows: list[Row]) -> list[Row]:
 
 
 def _picture(numbers: tuple[int, ...], blocks: str) -> str:
-    """One character per number, as tall as its share of the largest; a space for nothing."""
+    """One character per number, whose height is its share of the largest; a space for 0."""
     most = max([1, *numbers])
     return "".join(blocks[-(-number * len(blocks) // most) - 1] if number else " " for number in numbers)
 
 
 def document(counts: Counts, facts: Mapping[str, Fact]) -> dict[str, Fact | list[dict[str, Fact]]]:
-    """The result for programs: the facts, and a list of all counts."""
+    """The result as JSON: the facts, and a list of all counts."""
     listed: list[dict[str, Fact]] = [
         {"window_start_ms": start, "directory": directory, "events": events, "lines": changed}
         for (start, directory), (events, changed) in sorted(counts.items())

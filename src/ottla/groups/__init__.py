@@ -1,10 +1,12 @@
-"""Consumer groups: who is a member, what is committed, and what the coordinator of a group answers.
+"""Consumer groups: members, committed offsets, and the responses of a group's coordinator.
 
 Zone: deterministic.
 
-    group, calendar, offsets   the state, and questions about it (pure)
-    joining, rebalancing, commits, upkeep   decisions about it (pure)
-    commands, records          what is asked, what is journaled
-    shard                      all of it as a machine of the coordinator runtime
-    handlers                   requests to commands, results to responses
+    group, deadlines, offsets          the state, and queries of it (pure)
+    joining, membership, rebalancing   decisions about members (pure)
+    commits, expiration                decisions about offsets (pure)
+    commands, records                  requests to a shard; entries of the journal
+    shard                              the state machine of one partition of `__consumer_offsets`
+    groups                             the shards of this broker
+    handlers, heartbeats               requests to commands, results to responses
 """

@@ -1,6 +1,6 @@
-"""What is asked of a group's coordinator, and what it answers.
+"""The commands of a group's coordinator, and their results.
 
-Zone: pure. Values only. Each command carries the ticket of whoever asks, which gets a result or an ApiError.
+Zone: pure. Values only. Each command carries a ticket: the callback that gets the result or an ApiError.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Join(NamedTuple):
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
     new_id: str
-    """What makes a member id unique, if one is to be made."""
+    """The unique part of the member id, if one is created."""
     require_known: bool = False
-    """Whether a newcomer has to come back with the member id it is given (KIP-394)."""
+    """Whether a new member must join again with the member id that it is given (KIP-394)."""
     can_skip: bool = False
-    """Whether a static leader understands that it shall leave the assignment alone (KIP-814)."""
+    """Whether a static leader understands `skip_assignment` (KIP-814)."""
 
 
 class Sync(NamedTuple):
@@ -59,7 +59,7 @@ class Heartbeat(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """LeaveGroup: (member id, instance id) of those who go. The result has an ErrorCode for each."""
+    """LeaveGroup: (member id, instance id) of each member that leaves. The result has an ErrorCode for each."""
 
     ticket: Completion[Sequence[ErrorCode]]
     group_id: str
@@ -96,7 +96,7 @@ class FoundOffset(NamedTuple):
 
 
 class FetchOffsets(NamedTuple):
-    """OffsetFetch of one group: (topic, partitions), None for all. The result has a Found for each."""
+    """OffsetFetch of one group: (topic, partitions), None for all. The result has a FoundOffset for each."""
 
     ticket: Completion[Iterable[FoundOffset]]
     group_id: str
@@ -105,7 +105,7 @@ class FetchOffsets(NamedTuple):
 
 
 class DeleteOffsets(NamedTuple):
-    """OffsetDelete. The result: an ErrorCode of the whole, and without one an ErrorCode for each place."""
+    """OffsetDelete. The result: an ErrorCode of the whole request, and if that is NONE, one for each of `places`."""
 
     ticket: Completion[tuple[ErrorCode, Sequence[ErrorCode]]]
     group_id: str
@@ -113,24 +113,26 @@ class DeleteOffsets(NamedTuple):
 
 
 class Describe(NamedTuple):
-    """DescribeGroups of one group. The result is the group, only to be read; None when there is none."""
+    """DescribeGroups of one group. The result is the group (read only); None when it does not exist."""
 
     ticket: Completion[Group | None]
     group_id: str
 
 
 class DeleteGroup(NamedTuple):
-    """DeleteGroups of one group. The result is an ErrorCode; None: much of it is gone, ask again for the rest."""
+    """DeleteGroups of one group. The result is an ErrorCode; None: a part is deleted, submit again for the rest."""
 
     ticket: Completion[ErrorCode | None]
     group_id: str
 
 
 class ForgetTopics(NamedTuple):
-    """Topics are deleted: what was committed for them goes. The result: groups that are still to be looked through,
-    with which whoever asks comes again; none: done."""
+    """Topics are deleted: drop the offsets that were committed for them.
+
+    The result: the groups that are not searched yet, to be submitted again; when it is empty, all are done.
+    """
 
     ticket: Completion[Sequence[str]]
     topics: frozenset[str]
     groups: Sequence[str] | None = None
-    """Those of the last result; None: all groups."""
+    """The groups of the last result; None: all groups."""

@@ -1,12 +1,13 @@
-"""Offsets: who may commit, what a fetch finds, what may be deleted.
+"""Offsets: which commits are accepted, what a fetch returns, what may be deleted.
 
 Zone: pure.
 
 Rules
-- Without members anybody may commit who claims no generation (consumers that assign partitions themselves, tools).
-  With members only those of the present generation, and not before they have their assignment.
-- In the name of a transactional producer (KIP-447) the member is checked only if it is named at all.
-- A position that a transaction is about to move is not stable; who requires stability is told so per partition.
+- A group without members accepts every commit without a generation (consumers that assign partitions themselves,
+  tools). A group with members accepts commits of the current generation only, and only once it has its assignment.
+- A commit of a transactional producer (KIP-447) may leave the member out; then the member is not checked.
+- An offset with a pending transactional commit is not stable. A fetch that requires stable offsets gets
+  UNSTABLE_OFFSET_COMMIT for its partition.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ def commit(
     group: Group | None, command: Commit, limits: BrokerConfig, now: Instant, safeguards: GroupSafeguards
 ) -> Decision:
     """Decide about an OffsetCommit or TxnOffsetCommit."""
+    # 1. A member or generation that is wrong refuses the whole commit.
     code = _may_commit(group, command)
     if code and (safeguards.generation_check or command.generation < 0):
         return _answer_commit([code] * len(command.items), command.ticket)
+    # 2. Metadata that is too long refuses its partition only.
     codes: list[ErrorCode] = []
     records: list[OffsetCommitted] = []
     longest = limits.offset_metadata_max_bytes
@@ -48,6 +51,7 @@ def commit(
     answer: tuple[Effect, ...] = (AnswerEffect(command.ticket, codes),)  # type: ignore[arg-type]
     if not records:
         return Decision(now=answer)
+    # 3. The rest is journaled as one batch; the answer waits for its commit.
     heard = _heard_of(group, command, now)
     if not safeguards.answer_when_committed:
         return Decision(heard, records, answer, (), command.producer)
@@ -56,26 +60,31 @@ def commit(
 
 def _may_commit(group: Group | None, command: Commit) -> ErrorCode:
     generation, transactional = command.generation, command.producer is not None
+    # 1. An unknown group is created by a commit without a generation; a generation names a group that is gone.
     if group is None:
         return ErrorCode.NONE if generation < 0 else ErrorCode.GROUP_ID_NOT_FOUND
+    # 2. The group has no members: a consumer with partitions of its own choice, or a tool, commits.
     empty = group.state is GroupState.EMPTY
     if generation < 0 and empty:
         return ErrorCode.NONE
+    # 3. A commit that names a member must be of this member and of this generation.
     if generation >= 0 or command.member_id or command.instance_id is not None:
         code = group.check_member(command.member_id, command.instance_id)
         if code:
             return code
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
+    # 4. One that names none is refused while members consume. Producers before KIP-447 name none, and may.
     elif not transactional and not empty:
         return ErrorCode.UNKNOWN_MEMBER_ID
+    # 5. The member has joined the generation but has no assignment yet, so it cannot have consumed in it.
     if not transactional and group.state is GroupState.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
 
 def _heard_of(group: Group | None, command: Commit, now: Instant) -> tuple[object, ...]:
-    """A commit is a sign of life, unless the member waits in a request anyway."""
+    """A commit restarts the member's session, unless a waiting JoinGroup or SyncGroup keeps the member alive anyway."""
     member = None if group is None else group.members.get(command.member_id)
     if member is None or member.join is not None or member.sync is not None:
         return ()
@@ -88,14 +97,15 @@ def _answer_commit(codes: Sequence[ErrorCode], ticket: object) -> Decision:
 
 
 class AllFoundOffsets:
-    """All positions of a group as they were when it was asked: each is looked at when its turn comes."""
+    """All offsets of a group at the time of the fetch: a copy whose rows are made one by one, when they are sent."""
 
     __slots__ = ("_added", "_held", "_unstable")
 
     def __init__(self, offsets: Offsets, group_id: str, stable: bool) -> None:
-        """`stable`: positions that a transaction is about to move, or to give to the group, are errors."""
+        """`stable`: partitions with a pending transactional commit get an error instead of their offset."""
         self._held = offsets.copy_of_group(group_id)
         self._unstable = dict.fromkeys(offsets.open_of_group(group_id) if stable else ())
+        # Partitions that have no committed offset yet, only a pending one: a fetch of all must name them as well.
         self._added = [place for place in self._unstable if place not in self._held]
 
     def __len__(self) -> int:
@@ -105,18 +115,19 @@ class AllFoundOffsets:
         return map(self.offset_of, self.places())
 
     def places(self) -> Iterator[PartitionKey]:
-        """Where it has positions, in the order of their first commit."""
+        """The partitions with an offset, in the order of their first commit."""
         return chain(self._held, self._added)
 
     def offset_of(self, place: PartitionKey) -> FoundOffset:
-        """One of `places`."""
+        """The row of one of `places`."""
         if place in self._unstable:
             return FoundOffset(*place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         return FoundOffset(*place, position_of(self._held[place]))
 
 
 def fetch(offsets: Offsets, command: FetchOffsets) -> Decision:
-    """What is committed; told once everything that was applied so far is."""
+    """Decide about an OffsetFetch. The answer waits until everything that was applied before is committed."""
+    # Applied is not committed: a new leader may lack the last records, and offsets must not go back for a client.
     found: AllFoundOffsets | list[FoundOffset]
     if command.wanted is None:
         found = AllFoundOffsets(offsets, command.group_id, command.require_stable)
@@ -139,11 +150,12 @@ def _found(
 
 
 def delete(group: Group | None, offsets: Offsets, command: DeleteOffsets) -> Decision:
-    """Decide about an OffsetDelete (KIP-496): not of topics that members consume."""
+    """Decide about an OffsetDelete (KIP-496). Offsets of topics that members consume are kept."""
     code = _may_delete(group) if command.group_id else ErrorCode.INVALID_GROUP_ID
     if group is None or code:
         return Decision(now=(AnswerEffect(command.ticket, (code, ())),))  # type: ignore[arg-type]
     consumed = None if group.state is GroupState.EMPTY else group.subscribed_topics()
+    # Members whose subscription cannot be read may consume any topic.
     unknown = group.state is not GroupState.EMPTY and consumed is None
     codes: list[ErrorCode] = []
     records: list[OffsetCommitted] = []

@@ -1,7 +1,7 @@
-"""Deadlines by key: moving one later costs one dict write, whatever their number.
+"""Deadlines by key: to move one to a later time costs one dict write, whatever their number.
 
-Zone: pure. Times are monotonic ns. A heap holds at least one entry at or before each deadline; an entry that comes up
-too early, because its deadline was moved later meanwhile, is put back.
+Zone: pure. Times are monotonic ns. The heap has at least one entry at or before each deadline. When an entry reaches
+the top and its deadline was moved meanwhile, an entry with the present deadline replaces it.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import NamedTuple
 
 
 class DeadlineKind(IntEnum):
-    """What happens at a deadline."""
+    """The event at a deadline."""
 
     __hash__ = int.__hash__  # Enum's own is a call in Python, and each heartbeat looks a key up
 
     SESSION = 0
-    """A member was not heard of."""
+    """The session of a member expires."""
     JOIN = 1
-    """A rebalance has waited for members long enough."""
+    """A rebalance stops waiting for members."""
     SYNC = 2
-    """Members have not fetched their assignment."""
+    """Members that have not fetched their assignment are removed."""
     SWEEP = 3
-    """Expired offsets are looked for."""
+    """The search for expired offsets begins."""
 
 
 _SLACK = 64
-"""So many entries may stand for nothing any more, besides as many as there are deadlines."""
+"""The heap is rebuilt when it has more than twice as many entries as there are deadlines, and this many more."""
 
 
 class DeadlineKey(NamedTuple):
-    """What a deadline is for."""
+    """The event, group and member of a deadline."""
 
     kind: DeadlineKind
     group_id: str = ""
@@ -39,7 +39,7 @@ class DeadlineKey(NamedTuple):
 
 
 class Deadlines:
-    """Deadlines."""
+    """All deadlines of one shard."""
 
     __slots__ = ("_deadlines", "_heap")
 
@@ -48,9 +48,10 @@ class Deadlines:
         self._heap: list[tuple[int, DeadlineKey]] = []
 
     def set(self, key: DeadlineKey, deadline_ns: int) -> None:
-        """Make or move a deadline."""
+        """Add or move a deadline."""
         known = self._deadlines.get(key)
         self._deadlines[key] = deadline_ns
+        # A later deadline leaves its old, earlier entry in the heap: `first` corrects it. Heartbeats only do this.
         if known is None or deadline_ns < known:
             heapq.heappush(self._heap, (deadline_ns, key))
             if len(self._heap) > 2 * len(self._deadlines) + _SLACK:
@@ -58,22 +59,22 @@ class Deadlines:
                 heapq.heapify(self._heap)
 
     def clear(self, key: DeadlineKey) -> None:
-        """Drop a deadline; fine if there is none."""
+        """Remove a deadline if it exists. Its entry in the heap is dropped by `first`."""
         self._deadlines.pop(key, None)
 
     def get(self, key: DeadlineKey) -> int | None:
-        """A deadline."""
+        """The deadline of a key; None when there is none."""
         return self._deadlines.get(key)
 
     def first(self) -> tuple[int, DeadlineKey] | None:
-        """The next deadline, and its key."""
+        """The next deadline and its key; None when there is no deadline."""
         heap, deadlines = self._heap, self._deadlines
         while heap:
             found, key = heap[0]
             real = deadlines.get(key)
             if real == found:
                 return heap[0]
-            if real is None or real < found:  # gone, or another entry stands for it
+            if real is None or real < found:  # removed, or an earlier entry of this key is in the heap
                 heapq.heappop(heap)
             else:
                 heapq.heapreplace(heap, (real, key))

@@ -1,10 +1,14 @@
-"""What goes: groups that are deleted, positions that expire, positions in topics that are deleted.
+"""Removal: groups that are deleted, offsets that expire, offsets in topics that are deleted.
 
-Zone: pure. Each step writes a bounded number of tombstones; whoever needs more steps comes again.
+Zone: pure. Each step writes a bounded number of tombstones; the caller repeats it until nothing is left.
 
-A position expires `offsets.retention.minutes` after its group became empty; in a group that only stores offsets, after
-its commit; in a stable group, when nobody consumes its topic any more, after its commit (KIP-211). One that an old
-client committed with a time of its own expires then.
+When an offset expires (KIP-211): `offsets.retention.minutes` after
+
+- its group became empty, in a group that had members;
+- its commit, in a group that only stores offsets (no protocol type);
+- its commit, in a stable group none of whose members subscribes to the topic.
+
+An offset that an old client committed with a retention time of its own expires after that time instead.
 """
 
 from __future__ import annotations
@@ -22,26 +26,27 @@ from ottla.groups.rebalancing import GroupForgotten
 from ottla.groups.records import GroupSaved, OffsetCommitted, Position
 
 TOMBSTONES: Final = 1000
-"""Of one step: some milliseconds."""
+"""The most tombstones of one step, which takes some milliseconds."""
 LOOKED_AT: Final = 20_000
-"""Positions of one step that stay."""
+"""A step ends once this many offsets are searched, also when few of them are removed."""
 _MS_PER_MINUTE: Final = 60_000
 
 
 class GroupSwept(NamedTuple):
-    """Volatile: the sweep is through with a group."""
+    """Volatile: the sweep has finished a group."""
 
     group_id: str
 
 
 def delete_group(group: Group | None, offsets: Offsets, command: DeleteGroup) -> Decision:
-    """One step of a DeleteGroups."""
+    """Decide about one step of a DeleteGroups."""
     if group is None:
         return _deletion_result(command, ErrorCode.GROUP_ID_NOT_FOUND)
     if group.state is not GroupState.EMPTY:
         return _deletion_result(command, ErrorCode.NON_EMPTY_GROUP)
     places = [place for place, _ in islice(offsets.of_group(group.group_id), TOMBSTONES + 1)]
     records: list[object] = [OffsetCommitted(group.group_id, *place, None) for place in places[:TOMBSTONES]]
+    # The group's own record comes last: until then a failover finds a group that can be deleted again.
     if len(places) > TOMBSTONES:
         again = AnswerEffect(command.ticket, None)  # type: ignore[arg-type]
         return Decision(records=records, committed=(again,))
@@ -55,9 +60,9 @@ def _deletion_result(command: DeleteGroup, code: ErrorCode) -> Decision:
 
 
 def forget_topics(groups: Sequence[str], offsets: Offsets, command: ForgetTopics) -> Decision:
-    """One step of dropping what was committed for topics that are deleted; the result: groups for the next steps.
+    """Decide about one step of dropping the offsets of deleted topics. The result: the groups of the next steps.
 
-    A step ends after so many tombstones, or behind the group in which so many positions have been looked at.
+    A step ends after `TOMBSTONES`, or after the group with which it has searched `LOOKED_AT` offsets.
     """
     records: list[object] = []
     seen = through = 0
@@ -65,7 +70,7 @@ def forget_topics(groups: Sequence[str], offsets: Offsets, command: ForgetTopics
         doomed = list(islice(offsets.in_topics(group_id, command.topics), TOMBSTONES - len(records)))
         records += [OffsetCommitted(group_id, *place, None) for place in doomed]
         if len(records) >= TOMBSTONES:
-            break
+            break  # this group may have more: it stays the first one of the next step
         through += 1
         seen += 1 + offsets.count_of(group_id)
         if seen >= LOOKED_AT:
@@ -75,18 +80,20 @@ def forget_topics(groups: Sequence[str], offsets: Offsets, command: ForgetTopics
 
 
 def sweep(group_id: str, group: Group | None, offsets: Offsets, retention_minutes: int, now_ms: int) -> Decision:
-    """One step of looking for what has expired in a group; an empty group without positions goes as a whole."""
+    """Decide about one step of the search for expired offsets in a group. An empty group without offsets is removed."""
     if group is None:
         return Decision((GroupSwept(group_id),))
     retention_ms = retention_minutes * _MS_PER_MINUTE
     doomed = list(islice(_expired(group, offsets, retention_ms, now_ms), TOMBSTONES))
     records: list[object] = [OffsetCommitted(group_id, *place, None) for place in doomed]
+    # 1. A full step may have left some: without GroupSwept the same group is swept again.
     if len(doomed) == TOMBSTONES:
         return Decision(records=records)
+    # 2. The group is done. It goes with its last offset, unless a member or a transaction may still use it.
     volatile: list[object] = [GroupSwept(group_id)]
     left = sum(1 for _ in offsets.of_group(group_id)) - len(doomed)
     if group.state is GroupState.EMPTY and not left and not group.pending and not any(offsets.open_of_group(group_id)):
-        if group.generation > 0:
+        if group.generation > 0:  # else it never had a generation, and nothing of it is journaled
             records.append(GroupSaved(group_id, None))
         else:
             volatile.append(GroupForgotten(group_id))
@@ -97,7 +104,7 @@ def _expired(group: Group, offsets: Offsets, retention_ms: int, now_ms: int) -> 
     consumed = group.subscribed_topics() if group.state is GroupState.STABLE else None
     in_use = group.protocol_type is not None and group.state is not GroupState.EMPTY
     if in_use and (group.protocol_type != CONSUMER or consumed is None):
-        return  # nobody can tell what its members still need
+        return  # the topics that its members consume are unknown, so nothing of it expires
     for place, position in offsets.of_group(group.group_id):
         if offsets.is_open(group.group_id, place) or (consumed is not None and place[0] in consumed):
             continue

@@ -1,6 +1,6 @@
-"""Answers to OffsetFetch, whole or in pieces: a group may have committed for a hundred thousand partitions.
+"""Responses to OffsetFetch, whole or in pieces: a group may have offsets of a hundred thousand partitions.
 
-Zone: pure. Rows and topics of the responses; which group is asked for what is the handler's.
+Zone: pure. This module builds rows and topics of responses; the handler submits the fetches.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ottla.wire.messages import OffsetFetchResponse
 R = TypeVar("R")
 FetchOutcome = Iterable[FoundOffset] | ApiError
 TopicOffsets = list[tuple[str, list[FoundOffset]]]
-"""What was found, by topic."""
+"""The offsets that were found, by topic."""
 PIECE: Final = 500
-"""Positions that are looked at, or become rows, in one go."""
+"""The number of offsets that are sorted, or become rows, in one piece."""
 _OldTopic = OffsetFetchResponse.OffsetFetchResponseTopic
 _OldRow = OffsetFetchResponse.OffsetFetchResponsePartition
 
 
 def are_many(outcomes: Iterable[FetchOutcome]) -> bool:
-    """Whether an answer with all these is made in pieces."""
+    """Whether a response with all these offsets is built in pieces."""
     return sum(len(each) for each in outcomes if isinstance(each, AllFoundOffsets)) > PIECE
 
 
 def topics_of(found: Iterable[FoundOffset]) -> TopicOffsets:
-    """All that was found."""
+    """The offsets that were found, by topic."""
     topics: dict[str, list[FoundOffset]] = {}
     for each in found:
         topics.setdefault(each.topic, []).append(each)
@@ -40,7 +40,7 @@ def topics_of(found: Iterable[FoundOffset]) -> TopicOffsets:
 
 
 def topics_in_pieces(found: Iterable[FoundOffset]) -> Iterator[TopicOffsets]:
-    """The same, piece by piece; empty pieces while a large one is put in the order of topics."""
+    """The same in pieces. The first ones are empty: they sort a large result by topic, one slice per piece."""
     if not isinstance(found, AllFoundOffsets) or len(found) <= PIECE:
         yield topics_of(found)
         return
@@ -58,7 +58,10 @@ def topics_in_pieces(found: Iterable[FoundOffset]) -> Iterator[TopicOffsets]:
 def old_response(
     outcome: FetchOutcome, wanted: Sequence[tuple[str, Sequence[int]]], says_group_error: bool
 ) -> OffsetFetchResponse | InPieces:
-    """Of one group (versions 0 to 7). `says_group_error`: an error of the whole is not that of every partition."""
+    """The response of one group (versions 0 to 7).
+
+    `says_group_error`: the version has an error of the whole group; others repeat it in every partition.
+    """
     if isinstance(outcome, ApiError):
         code = outcome.code
         none = [FoundOffset(topic, each, None, code) for topic, partitions in wanted for each in partitions]
@@ -79,7 +82,7 @@ def _old_piece(topics: TopicOffsets, code: ErrorCode = ErrorCode.NONE) -> Offset
 
 
 def row_of(row_type: Callable[..., R], each: FoundOffset) -> R:
-    """One partition: both shapes of the answer have the same fields."""
+    """The row of one partition. `row_type`: the old and the new row have the same fields."""
     position = each.position
     return row_type(
         partition_index=each.partition,

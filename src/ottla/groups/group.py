@@ -1,10 +1,10 @@
-"""A classic group: its members and where its rebalance stands.
+"""A classic group: its members and the state of its rebalance.
 
-Zone: pure. State, and questions about it. Decisions are made on a copy (`draft`), which then takes the group's place.
+Zone: pure. State, and queries of it. Decisions change a copy (`draft`), which replaces the group when it is applied.
 
     Empty ──join──▶ PreparingRebalance ──all joined, or time──▶ CompletingRebalance ──leader syncs──▶ Stable
       ▲                │    ▲                                        │                                 │
-      └──nobody left───┘    └──────────── a member comes, goes, changes ◀──────────────────────────────┘
+      └──no members────┘    └──────── a member joins, leaves, changes ◀────────────────────────────────┘
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.record.internal.groups import GroupMetadataValue
 from ottla.record.internal.parsing import parse_versioned
 
 CONSUMER: Final = "consumer"
-"""The protocol type whose members' metadata the broker can read."""
+"""The protocol type of Kafka's consumers. The broker can read the metadata of its members."""
 
 
 class GroupState(Enum):
@@ -32,7 +32,7 @@ class GroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-    """What is said of a group that does not exist."""
+    """DescribeGroups reports this state for a group that does not exist."""
 
 
 class JoinResult(NamedTuple):
@@ -46,7 +46,7 @@ class JoinResult(NamedTuple):
     leader: str = ""
     skip_assignment: bool = False
     members: Sequence[tuple[str, str | None, bytes]] = ()
-    """For the leader: (member id, instance id, metadata)."""
+    """For the leader: (member id, instance id, metadata) of every member."""
 
 
 class SyncResult(NamedTuple):
@@ -59,7 +59,7 @@ class SyncResult(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One member. Never changed, only replaced."""
+    """One member. It is immutable: a change replaces it."""
 
     member_id: str
     instance_id: str | None
@@ -71,19 +71,19 @@ class Member(NamedTuple):
     """(name, metadata), the preferred one first."""
     assignment: bytes = b""
     join: Completion[JoinResult] | None = None
-    """Its JoinGroup, while that waits for the others."""
+    """The ticket of its JoinGroup, while that waits for the other members."""
     sync: Completion[SyncResult] | None = None
-    """Its SyncGroup, while that waits for the leader's."""
+    """The ticket of its SyncGroup, while that waits for the leader's assignment."""
     is_new: bool = False
-    """It has not been told its member id: until then its session is a fixed time."""
+    """It does not have its member id yet: until then its session time-out is `NEW_MEMBER_MS`."""
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it says under a protocol; nothing under one that it does not speak."""
+        """The metadata that it sent for a protocol; empty for a protocol that it does not support."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
 
 class Group:
-    """A group. Only a draft is changed, and only by the decisions of this room."""
+    """A group. Only a draft is changed, and only by the decisions of this package."""
 
     __slots__ = (
         "delay_left_ms",
@@ -104,7 +104,7 @@ class Group:
     )
 
     def __init__(self, group_id: str, since_ms: int = -1) -> None:
-        """An empty group. `since_ms`: the wall time at which it came into its state."""
+        """An empty group. `since_ms`: the wall time at which it entered its state."""
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.since_ms = since_ms
@@ -116,20 +116,20 @@ class Group:
         self.statics: dict[str, str] = {}
         """instance id → member id (KIP-345)."""
         self.pending: dict[str, None] = {}
-        """Member ids that were given out and have not joined yet (KIP-394)."""
+        """Member ids that were given to clients, which have not joined with them yet (KIP-394). Oldest first."""
         self.pending_sync: dict[str, None] = {}
-        """Members of this generation that have not asked for their assignment."""
+        """Members of this generation that have not sent a SyncGroup."""
         self.in_delay = False
         """Whether the first rebalance of an empty group waits for more members (KIP-134)."""
         self.newcomers = False
-        """Whether somebody came during that delay."""
+        """Whether a member joined during that delay."""
         self.delay_left_ms = 0
-        """How much longer that delay may be made."""
+        """The time by which that delay may still be extended."""
         self.rebalance_began_ms = -1
-        """Wall time at which the present rebalance began."""
+        """The wall time at which the current rebalance began."""
 
     def draft(self) -> Group:
-        """A copy to be changed."""
+        """A copy that a decision may change."""
         copy = Group(self.group_id)
         for name in Group.__slots__:
             value = getattr(self, name)
@@ -140,16 +140,16 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
+        """The longest rebalance time-out of its members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
     def all_joined(self) -> bool:
-        """Whether nobody is missing in this rebalance."""
+        """Whether every member, and every holder of a pending member id, has joined this rebalance."""
         return not self.pending and all(member.join is not None for member in self.members.values())
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether this is a member, and the one that its instance id stands for now."""
+        """Check that this is a member, and the current holder of its instance id."""
         if instance_id is not None:
             owner = self.statics.get(instance_id)
             if owner is None:
@@ -159,16 +159,16 @@ class Group:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, names: Sequence[str]) -> bool:
-        """Whether somebody with these protocols can join: all members must share one.
+        """Whether a member with these protocols can join: all members must share one.
 
-        Without members nothing is to be shared, also while a rebalance waits that all of them have left.
+        A group without members accepts any, also while it is in a rebalance that all its members have left.
         """
         if not self.members:
             return bool(protocol_type) and bool(names)
         return protocol_type == self.protocol_type and not self.shared_protocols().isdisjoint(names)
 
     def shared_protocols(self) -> set[str]:
-        """Names that every member knows."""
+        """The protocols that every member supports."""
         members = list(self.members.values())
         shared = {name for name, _ in members[0].protocols} if members else set()
         for member in members[1:]:
@@ -176,7 +176,7 @@ class Group:
         return shared
 
     def select_protocol(self) -> str:
-        """What most members prefer, of what all know."""
+        """The shared protocol with the most votes; each member votes for the first one of its list."""
         shared = self.shared_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -185,7 +185,7 @@ class Group:
         return max(votes, key=lambda name: votes[name])
 
     def subscribed_topics(self) -> set[str] | None:
-        """Topics that the members consume; None when that cannot be told."""
+        """The topics that the members subscribe to; None when their metadata cannot be read."""
         if self.protocol_type != CONSUMER or self.protocol is None:
             return None
         topics: set[str] = set()
@@ -199,7 +199,7 @@ class Group:
         return topics
 
     def joined(self, member_id: str) -> JoinResult:
-        """What a member is told of the present generation; the leader hears of everybody."""
+        """The JoinGroup result of a member in the current generation. Only the leader's lists all members."""
         rows = (
             [(each.member_id, each.instance_id, each.metadata(self.protocol)) for each in self.members.values()]
             if member_id == self.leader
@@ -231,7 +231,7 @@ class Group:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> Member:
-        """Take a member out; another one leads then, if it led."""
+        """Remove a member. If it was the leader, the next member becomes leader."""
         member = self.members.pop(member_id)
         self.pending_sync.pop(member_id, None)
         if member.instance_id is not None and self.statics.get(member.instance_id) == member_id:
@@ -241,7 +241,7 @@ class Group:
         return member
 
     def elect_leader(self) -> bool:
-        """Have a leader who has joined; False when nobody has."""
+        """Make a member that has joined the leader. Returns False when none has joined."""
         if self.leader is not None and self.members[self.leader].join is not None:
             return True
         joined = next((member.member_id for member in self.members.values() if member.join is not None), None)
@@ -251,7 +251,7 @@ class Group:
     # -- journal -------------------------------------------------------------------------------------------------------
 
     def to_value(self) -> GroupMetadataValue:
-        """What is journaled of the group."""
+        """The value of the group's record in `__consumer_offsets`."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -263,7 +263,7 @@ class Group:
 
     @classmethod
     def from_value(cls, group_id: str, value: GroupMetadataValue) -> Group:
-        """A group as it is found again: stable, or empty without members."""
+        """The group of a record: Stable, or Empty when it has no members."""
         group = cls(group_id, value.current_state_timestamp)
         group.generation = value.generation
         group.protocol_type = value.protocol_type or None
@@ -304,7 +304,7 @@ def _from_row(row: GroupMetadataValue.MemberMetadata, protocol: str) -> Member:
 
 
 def tickets_of(groups: Iterable[Group]) -> list[Completion[JoinResult] | Completion[SyncResult]]:
-    """Everybody who waits in these groups."""
+    """The tickets of all waiting JoinGroup and SyncGroup requests of these groups."""
     found: list[Completion[JoinResult] | Completion[SyncResult]] = []
     for group in groups:
         for member in group.members.values():

@@ -1,4 +1,4 @@
-"""The groups of this broker: which shard a group belongs to, and what the cluster is asked about.
+"""The groups of this broker: the shard of a group, and what groups need to know of the cluster.
 
 Zone: deterministic.
 """
@@ -20,7 +20,7 @@ from ottla.groups.shard import GroupShard
 
 TOPIC: Final = "__consumer_offsets"
 _REMEMBERED: Final = 100_000
-"""Groups whose partition is remembered, so that a heartbeat need not hash."""
+"""The number of groups whose partition is cached, so that a heartbeat need not hash the group id."""
 
 
 class GroupCommand(Command, Protocol):
@@ -28,23 +28,23 @@ class GroupCommand(Command, Protocol):
 
     @property
     def group_id(self) -> str:
-        """Whose shard it goes to."""
+        """The group; its shard handles the command."""
         ...
 
 
 class TopicLookup(Protocol):
-    """The cluster, as far as groups have to know it."""
+    """The view of the cluster that groups need."""
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0: there is no such topic."""
+        """The number of partitions of a topic; 0: the topic does not exist."""
         ...
 
     def name_of(self, topic_id: bytes) -> str:
-        """The name of the topic with that id; "" when there is none."""
+        """The name of the topic with that id; "" when it does not exist."""
         ...
 
     def id_of(self, topic: str) -> bytes | None:
-        """The id of a topic; None: there is no such topic."""
+        """The id of a topic; None: the topic does not exist."""
         ...
 
     def is_to_lead(self, topic: str, partition: int) -> bool:
@@ -53,7 +53,7 @@ class TopicLookup(Protocol):
 
 
 class Groups:
-    """Finds the shard of a group."""
+    """Passes commands to the shards of groups."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Groups:
         limits: Callable[[], BrokerConfig],
         new_id: Callable[[], str],
     ) -> None:
-        """`partition_for` gives the partition of a name among so many; `new_id` a unique text for a member id."""
+        """`partition_for`: (group id, number of partitions) → partition. `new_id`: the unique part of a member id."""
         self.coordinator = coordinator
         self.topics = topics
         self.limits = limits
@@ -72,28 +72,32 @@ class Groups:
         self._remembered: dict[str, int] = {}
         self._partitions = 0
         self._forgetting: deque[tuple[int, ForgetTopics]] = deque()
-        """Shards that are still to be looked through for topics that are deleted."""
+        """The queue of shards in which offsets of deleted topics are still to be dropped."""
 
     def submit(self, command: GroupCommand) -> None:
-        """Give a command to the shard of its group.
+        """Pass a command to the shard of its group.
 
-        Its ticket gets NOT_COORDINATOR when that is not led here; COORDINATOR_LOAD_IN_PROGRESS when others know already
-        that it is going to be: to look for another coordinator would be in vain. A heartbeat does not get that, for no
-        client expects it there.
+        Its ticket gets NOT_COORDINATOR when this broker does not lead the partition, and COORDINATOR_LOAD_IN_PROGRESS
+        when it is about to.
         """
         index = self.partition_of(command.group_id)
         runner = self.coordinator.find_shard(index)
+        # 1. The shard is here; it refuses the command itself while it is loading.
         if runner is not None:
             runner.submit(command)
+        # 2. The cluster has elected this broker, but the election has not been applied here. Other brokers already send
+        #    clients here, so NOT_COORDINATOR would only have them ask again. Heartbeats get it nevertheless: clients do
+        #    not expect COORDINATOR_LOAD_IN_PROGRESS in their response.
         elif self.topics.is_to_lead(TOPIC, index):
             beat = isinstance(command, Heartbeat)
             code = ErrorCode.NOT_COORDINATOR if beat else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             command.ticket(ApiError(code, f"this broker is about to lead {TOPIC}-{index}"))
+        # 3. Another broker leads it.
         else:
             self.coordinator.submit(index, command)
 
     def beat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> ErrorCode | None:
-        """A heartbeat that is in order: decided and applied at once. None: it is to be submitted as a command."""
+        """Decide and apply a valid heartbeat. Returns None when it must be submitted as a command instead."""
         serving = self.coordinator.serving(self.partition_of(group_id))
         if serving is None:
             return None
@@ -104,7 +108,7 @@ class Groups:
         return code
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that a group belongs to; -1 without the topic."""
+        """The partition of `__consumer_offsets` that a group belongs to; -1 when the topic does not exist."""
         count = self.topics.partitions(TOPIC)
         if count != self._partitions or len(self._remembered) >= _REMEMBERED:
             self._partitions = count
@@ -116,28 +120,28 @@ class Groups:
 
     @property
     def loading(self) -> bool:
-        """Whether some groups of this broker cannot be seen yet."""
+        """Whether some shards of this broker are loading, so that not all of its groups are known."""
         return self.coordinator.count_shards(ShardState.LOADING) > 0
 
     def shards(self) -> Iterator[GroupShard]:
-        """The shards that serve, only to be read."""
+        """The shards that serve (read only)."""
         return (machine for _, machine in self.coordinator.active())
 
     def topics_deleted(self, names: frozenset[str]) -> None:
-        """What was committed for these topics goes, in every shard here, one step after the other."""
+        """Drop the offsets of these topics in every shard of this broker, step by step."""
         idle = not self._forgetting
         self._forgetting += [(index, ForgetTopics(_do_nothing, names)) for index, _ in self.coordinator.active()]
         if idle and self._forgetting:
             self._forget_topics()
 
     def _forget_topics(self) -> None:
-        """One step of one shard; the first entry stays until it is through."""
+        """Submit one step of the first shard of the queue. The shard stays first until it is done."""
         index, command = self._forgetting[0]
 
         def gone(left: Sequence[str] | ApiError) -> None:
             if left and not isinstance(left, ApiError):
                 self._forgetting[0] = (index, command._replace(groups=left))
-            else:
+            else:  # done; after an error the offsets that are left stay until they expire
                 self._forgetting.popleft()
             if self._forgetting:
                 self.coordinator.soon(self._forget_topics)
@@ -146,9 +150,9 @@ class Groups:
 
 
 def _do_nothing(_: object) -> None:
-    """Stands for the ticket until a step is asked for."""
+    """A placeholder: each step replaces it by a ticket of its own."""
 
 
 OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
-"""What may be done with a group: Read, Delete, Describe (KIP-430)."""
+"""The operations of a group that an authorized client may perform: Read, Delete, Describe (KIP-430)."""
 NOT_ASKED: Final = -(2**31)

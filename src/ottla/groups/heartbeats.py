@@ -1,8 +1,8 @@
-"""Heartbeat: the short way of the request that a coordinator gets most.
+"""Heartbeat: a fast path for the most frequent request of a coordinator.
 
-Zone: deterministic. A member sends the same bytes again and again, so what they say is remembered by them, and an
-answer is a prefix and a code. A heartbeat that is in order only moves a deadline: that is decided and applied at once
-(`ShardRuntime.happened`); any other goes the way of all commands.
+Zone: deterministic. A member sends the same bytes again and again, so decoded requests are cached by their bytes, and
+encoded responses by their error code. A valid heartbeat only moves a deadline, which is decided and applied at once
+(`ShardRuntime.happened`); any other heartbeat is submitted as a command.
 
 API 12. Versions 0-4. 1 throttle time, 3 static members, 4 flexible.
 """
@@ -25,8 +25,9 @@ from ottla.wire.messages import HeartbeatRequest, HeartbeatResponse
 
 DECLARATION: Final = Declaration(ApiKey.HEARTBEAT, 0, 4, resource="Group", operation="Read")
 _REMEMBERED: Final = 20_000
-"""Requests whose meaning is remembered, at most; each of at most so many bytes:"""
+"""The most decoded requests in the cache."""
 _LONGEST: Final = 512
+"""The most bytes of a request in the cache."""
 _correlation: Final = Struct(">i").pack
 
 Beat = tuple[str, int, str, "str | None"]
@@ -34,18 +35,18 @@ Beat = tuple[str, int, str, "str | None"]
 
 
 class Heartbeats:
-    """Answers Heartbeat requests."""
+    """Handles Heartbeat requests."""
 
     def __init__(self, groups: Groups, network: Network) -> None:
         self._groups = groups
         self._reply = network.reply
         self._meanings: dict[tuple[int, bytes], Beat] = {}
-        """By version and body."""
+        """Decoded requests, by version and body."""
         self._endings: dict[tuple[int, ErrorCode], bytes] = {}
-        """What follows the correlation id, by version and code: there are few, and each goes out very often."""
+        """The bytes of a response after its correlation id, by version and error code."""
 
     def on_request(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
-        """Answered at once. While the group is being loaded, blindly: clients expect no error that says so.
+        """Answer at once. While the group is loading every heartbeat succeeds, because clients expect no such error.
 
         Raises MalformedMessage.
         """
@@ -56,6 +57,7 @@ class Heartbeats:
         if code is None:
             self._submit_heartbeat(slot, version, correlation_id, beat)
             return Gate.NEXT
+        # Only requests of members are cached, so that strangers cannot fill the cache.
         if known is None and len(key[1]) <= _LONGEST:
             self._remember(key, beat)
         ending = self._endings.get((version, code)) or self._ending(version, code)
@@ -63,13 +65,13 @@ class Heartbeats:
         return Gate.NEXT
 
     def _remember(self, key: tuple[int, bytes], beat: Beat) -> None:
-        """What a member has said; nothing of those that are none."""
+        """Cache the decoded request of a member."""
         if len(self._meanings) >= _REMEMBERED:
             self._meanings.clear()
         self._meanings[key] = beat
 
     def _submit_heartbeat(self, slot: Slot, version: int, correlation_id: int, beat: Beat) -> None:
-        """Have the shard decide."""
+        """Submit the heartbeat as a command, and answer when the shard has decided."""
 
         def send_response(outcome: ErrorCode | ApiError) -> None:
             code = outcome.code if isinstance(outcome, ApiError) else outcome

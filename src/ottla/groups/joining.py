@@ -1,16 +1,16 @@
-"""JoinGroup of classic groups: who may come in, and what it sets off.
+"""JoinGroup of classic groups: which members are accepted, and when a rebalance begins.
 
 Zone: pure.
 
 Rules
-- A newcomer without a member id gets one; since version 4 it has to come back with it (KIP-394), so that clients which
-  give up and try again leave nobody behind. Static members (KIP-345) need not.
-- So many may be about to come back, and no more: whoever was given an id longest ago loses it, so that a client which
-  asks for ids without end costs neither memory nor time.
+- A new member without a member id gets one. Since version 4 it must join again with it (KIP-394): a client that gives
+  up and tries again leaves no member behind that the group would wait for. Static members (KIP-345) join at once.
+- At most `MAX_PENDING` member ids may be given out and unused. The oldest is withdrawn for a new one, so a client that
+  requests ids without end costs neither memory nor time.
 - Members share a protocol type and at least one protocol.
-- A static member that comes anew takes the place of its predecessor, who is fenced. In a stable group whose protocol
-  stays the same that sets off no rebalance; if it leads, it is told to leave the assignment alone (KIP-814).
-- A joining leader, or a member with other metadata, sets off a rebalance.
+- A static member that joins without its member id replaces its predecessor, which is fenced. In a stable group whose
+  protocol does not change this begins no rebalance; a static leader gets `skip_assignment` then (KIP-814).
+- A leader that joins again, or a member with changed metadata, begins a rebalance.
 """
 
 from __future__ import annotations
@@ -36,24 +36,28 @@ from ottla.seams import Instant
 from ottla.wire.limits import MAX_STRING
 
 MAX_PENDING: Final = 10_000
-"""Member ids of one group that were given out and are not used yet."""
+"""The most member ids of one group that are given out and not used yet."""
 
 
 def join(group: Group | None, command: Join, limits: BrokerConfig, now: Instant) -> Decision:
     """Decide about a JoinGroup."""
+    # 1. Requests that are invalid for any group.
     low, high = limits.group_min_session_timeout_ms, limits.group_max_session_timeout_ms
     if not command.group_id:
         return refused(command, ErrorCode.INVALID_GROUP_ID)
     if not low <= command.session_timeout_ms <= high:
         return refused(command, ErrorCode.INVALID_SESSION_TIMEOUT)
+    # 2. An unknown group is created, but only for a new member: one with an id belonged to a group that is gone.
     if group is None:
         if command.member_id:
             return refused(command, ErrorCode.UNKNOWN_MEMBER_ID)
         group = Group(command.group_id, now.wall_ms)
+    # 3. Size before protocols: a full group answers GROUP_MAX_SIZE_REACHED whatever the member supports.
     if not _has_room(group, command.member_id, limits.group_max_size):
         return _too_many(group, command, limits, now)
     if not group.supports(command.protocol_type, [name for name, _ in command.protocols]):
         return refused(command, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    # 4. The member may join.
     draft = GroupDraft(group, limits, now)
     if command.member_id:
         _join_again(draft, command)
@@ -63,12 +67,12 @@ def join(group: Group | None, command: Join, limits: BrokerConfig, now: Instant)
 
 
 def refused(command: Join, code: ErrorCode) -> Decision:
-    """Only an error."""
+    """A decision that only answers with an error."""
     return Decision(now=(AnswerEffect(command.ticket, JoinResult(code, command.member_id)),))  # type: ignore[arg-type]
 
 
 def _has_room(group: Group, member_id: str, max_size: int) -> bool:
-    """Whether one more may be in. During a rebalance those count who have joined it: the first ones are in."""
+    """Whether the group has room for the member. During a rebalance only members that have joined it count."""
     if group.state is GroupState.EMPTY:
         return True
     member = group.members.get(member_id)
@@ -79,7 +83,7 @@ def _has_room(group: Group, member_id: str, max_size: int) -> bool:
 
 
 def _too_many(group: Group, command: Join, limits: BrokerConfig, now: Instant) -> Decision:
-    """Refuse; a member of a generation from before the limit was lowered is out."""
+    """Refuse a member. If the group has it already, because the limit was lowered since, the member is removed."""
     outcome = refused(command, ErrorCode.GROUP_MAX_SIZE_REACHED)
     if command.member_id not in group.members:
         return outcome
@@ -92,24 +96,29 @@ def _too_many(group: Group, command: Join, limits: BrokerConfig, now: Instant) -
 
 def _join_new(draft: GroupDraft, command: Join) -> None:
     member_id = new_member_id(command)
+    # 1. A static member is new, or replaces the holder of its instance id.
     if command.instance_id is not None:
         predecessor = draft.group.statics.get(command.instance_id)
         if predecessor is None:
             _add(draft, command, member_id)
         else:
             _replace_static(draft, command, predecessor, member_id)
+    # 2. Version 4 and later: the client must join again with the id. Its session runs from now on.
     elif command.require_known:
         _make_room(draft)
         draft.group.pending[member_id] = None
         draft.set_deadline(DeadlineKind.SESSION, command.session_timeout_ms, member_id)
         draft.answer_member(command.ticket, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+    # 3. Older versions cannot join twice.
     else:
         _add(draft, command, member_id)
 
 
 def new_member_id(command: Join) -> str:
-    """Composed as in Kafka. It is stored and repeated in versions whose strings have 32,767 bytes at most, so the
-    client's part is cut to what is left."""
+    """A member id, composed as in Kafka: client id or instance id, then the unique part.
+
+    Records and old versions hold strings of at most 32,767 bytes, so the client's part is cut to the room that is left.
+    """
     suffix = f"-{command.new_id}"
     name = command.client_id if command.instance_id is None else command.instance_id
     return cut_text(name, MAX_STRING - len(suffix), "") + suffix
@@ -123,20 +132,24 @@ def _make_room(draft: GroupDraft) -> None:
 
 def _join_again(draft: GroupDraft, command: Join) -> None:
     group, member_id = draft.group, command.member_id
+    # 1. The second JoinGroup of a new member (KIP-394).
     if member_id in group.pending and command.instance_id is None:
         _add(draft, command, member_id)
         return
+    # 2. An unknown or fenced member.
     code = group.check_member(member_id, command.instance_id)
     if code:
         draft.answer_member(command.ticket, JoinResult(code, member_id))
         return
+    # 3. A member takes part in the rebalance, or begins one.
     member = group.members[member_id]
     same = member.protocols == command.protocols
     leads = group.state is GroupState.STABLE and group.leader == member_id
     if group.state is GroupState.PREPARING_REBALANCE or not same or leads:
         _update(draft, member, command)
         go_on(draft)
-    else:  # it has not heard of its generation, or asks without need
+    # 4. Nothing has changed for the group: the response to its first JoinGroup was lost. It gets the same one again.
+    else:
         draft.answer_member(command.ticket, group.joined(member_id))
         draft.session(member)
 
@@ -167,19 +180,20 @@ def _add(draft: GroupDraft, command: Join, member_id: str) -> None:
 
 
 def _update(draft: GroupDraft, member: Member, command: Join) -> None:
-    """The member waits for the rebalance; if an earlier request of it does so, that one is given up."""
+    """Let the member wait for the rebalance with this request. An earlier request of it that waits is refused."""
     if member.join is not None:
         draft.answer_member(member.join, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     fresh = _member(command, member.member_id)
     draft.group.put_member(fresh._replace(assignment=member.assignment, sync=member.sync, is_new=member.is_new))
     if not member.is_new:
-        draft.set_deadline(DeadlineKind.SESSION, None, member.member_id)  # alive as long as its request waits
+        draft.set_deadline(DeadlineKind.SESSION, None, member.member_id)  # its waiting request keeps it alive
 
 
 def _replace_static(draft: GroupDraft, command: Join, old_id: str, member_id: str) -> None:
-    """A static member under a new member id; whoever uses the old one is fenced."""
+    """Replace a static member: the same instance id under a new member id. Requests with the old one are fenced."""
     group = draft.group
     leader_before, state = group.leader, group.state
+    # 1. The new member takes the old one's place: assignment, leadership, missing SyncGroup.
     old = group.members.pop(old_id)
     fresh = _member(command, member_id)._replace(assignment=old.assignment)
     group.put_member(fresh)
@@ -187,11 +201,14 @@ def _replace_static(draft: GroupDraft, command: Join, old_id: str, member_id: st
     if old_id in group.pending_sync:
         del group.pending_sync[old_id]
         group.pending_sync[member_id] = None
+    # 2. The old member's session and waiting requests end.
     draft.set_deadline(DeadlineKind.SESSION, None, old_id)
     if old.join is not None:
         draft.answer_member(old.join, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
     if old.sync is not None:
         draft.answer_member(old.sync, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+    # 3. A stable group keeps its generation if its protocol does not change. Else the new member joins the rebalance,
+    #    or begins one.
     if state is GroupState.STABLE and group.select_protocol() == group.protocol:
         group.put_member(fresh._replace(join=None))
         draft.session(fresh)
@@ -204,7 +221,10 @@ def _replace_static(draft: GroupDraft, command: Join, old_id: str, member_id: st
 
 
 def _welcome_back(draft: GroupDraft, command: Join, member_id: str, leader_before: str | None) -> None:
-    """No rebalance. Older clients hear the old leader's name, so that a leader does not think that it has to assign."""
+    """Answer a replaced static member without a rebalance.
+
+    A client that does not know `skip_assignment` gets the old leader's member id: else a leader would assign.
+    """
     group = draft.group
     result = group.joined(member_id)
     if command.can_skip:

@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat, LeaveGroup of classic groups, and what happens to members in time.
+"""SyncGroup, Heartbeat, LeaveGroup of classic groups, and the time-outs of members.
 
 Zone: pure.
 """
@@ -26,12 +26,12 @@ from ottla.seams import Instant
 
 _NS_PER_MS = 1_000_000
 NO_GROUP_ID: Final = ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-"""An error of the whole request, not of its members."""
+"""The error of a whole LeaveGroup, not of single members."""
 _new = tuple.__new__  # a third of the time of the class's own, and heartbeats are many
 
 
 def check(group: Group | None, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-    """Whether this is a member of the present generation."""
+    """Check that this is a member of the current generation."""
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if instance_id is not None or member_id not in group.members:
@@ -44,12 +44,12 @@ def check(group: Group | None, member_id: str, instance_id: str | None, generati
 def beat(
     group: Group | None, generation: int, member_id: str, instance_id: str | None, now: Instant
 ) -> tuple[DeadlineSet | None, ErrorCode]:
-    """Decide about a heartbeat: (the member's next deadline, the answer)."""
+    """Decide about a heartbeat: (the new deadline of the member's session, the error code)."""
     code = check(group, member_id, instance_id, generation)
     if code or group is None:
         return None, code
     if group.state is GroupState.PREPARING_REBALANCE:
-        code = ErrorCode.REBALANCE_IN_PROGRESS
+        code = ErrorCode.REBALANCE_IN_PROGRESS  # the member must join again; its session is extended nevertheless
     session_ns = group.members[member_id].session_timeout_ms * _NS_PER_MS
     return _new(
         DeadlineSet, (_new(DeadlineKey, (DeadlineKind.SESSION, group.group_id, member_id)), now.mono_ns + session_ns)
@@ -57,7 +57,7 @@ def beat(
 
 
 def heartbeat(group: Group | None, command: Heartbeat, now: Instant) -> Decision:
-    """Decide about a Heartbeat that comes as a command."""
+    """Decide about a Heartbeat that was submitted as a command."""
     ticket, group_id, generation, member_id, instance_id = command
     alive, code = beat(group, generation, member_id, instance_id, now)
     if code and not group_id:
@@ -66,14 +66,14 @@ def heartbeat(group: Group | None, command: Heartbeat, now: Instant) -> Decision
 
 
 def member_code(code: ErrorCode) -> ErrorCode:
-    """An error of the log that a member of a group cannot act upon is a bug of the broker's to it."""
+    """The error that a member gets: errors of size in the log are not its fault, so it gets UNKNOWN_SERVER_ERROR."""
     if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return code
 
 
 def sync(group: Group | None, command: Sync, limits: BrokerConfig, now: Instant) -> Decision:
-    """Decide about a SyncGroup: the leader's brings the assignment, which holds for all once it is committed."""
+    """Decide about a SyncGroup. The leader's has the assignment; all members get it once it is committed."""
     code = check(group, command.member_id, command.instance_id, command.generation)
     if group is not None and not code:
         code = _check_protocol(group, command)
@@ -83,18 +83,21 @@ def sync(group: Group | None, command: Sync, limits: BrokerConfig, now: Instant)
     draft = GroupDraft(group, limits, now)
     member = draft.group.members[command.member_id]
     _has_synced(draft, command.member_id)
+    # 1. The leader was faster: the assignment is known. It may not be committed yet, so the answer waits for that.
     if group.state is GroupState.STABLE:
         draft.session(member)
         result = SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)
         draft.committed.append(AnswerEffect(command.ticket, result))  # type: ignore[arg-type]
         return draft.outcome()
+    # 2. A repeated request replaces the one that waits.
     if member.sync is not None:
         draft.answer_member(member.sync, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
     draft.group.put_member(member._replace(sync=command.ticket))
+    # 3. The leader's assignment answers all requests that wait; those of other members wait for it.
     if group.leader == command.member_id:
         _assign(draft, command)
     else:
-        draft.set_deadline(DeadlineKind.SESSION, None, command.member_id)  # alive as long as its request waits
+        draft.set_deadline(DeadlineKind.SESSION, None, command.member_id)  # its waiting request keeps it alive
     return draft.outcome()
 
 
@@ -133,6 +136,7 @@ def leave(group: Group | None, command: Leave, limits: BrokerConfig, now: Instan
         return _left(command, [ErrorCode.UNKNOWN_MEMBER_ID] * len(command.members))
     draft = GroupDraft(group, limits, now)
     codes = [_leave_one(draft, *identity) for identity in command.members]
+    # Without a change the draft is dropped: it would only replace the group by an equal one.
     if any(code is ErrorCode.NONE for code in codes):
         draft.now_effects.append(AnswerEffect(command.ticket, codes))  # type: ignore[arg-type]
         return draft.outcome()
@@ -156,11 +160,11 @@ def _leave_one(draft: GroupDraft, member_id: str, instance_id: str | None) -> Er
     return code
 
 
-# -- in time -----------------------------------------------------------------------------------------------------------
+# -- time-outs ---------------------------------------------------------------------------------------------------------
 
 
 def on_time(group: Group | None, key: DeadlineKey, limits: BrokerConfig, now: Instant) -> Decision:
-    """A deadline of a group has come."""
+    """Decide about a deadline of a group that has passed."""
     if group is None:
         return Decision((DeadlineSet(key, None),))
     draft = GroupDraft(group, limits, now)
@@ -176,18 +180,19 @@ def on_time(group: Group | None, key: DeadlineKey, limits: BrokerConfig, now: In
 
 
 def _session_over(draft: GroupDraft, member_id: str) -> None:
-    """Nothing was heard of a member for its session time-out."""
+    """The session of a member, or of a pending member id, has expired."""
     group = draft.group
     if member_id in group.pending:
         without_pending(draft, member_id)
     elif member_id in group.members:
         member = group.members[member_id]
+        # A waiting request keeps a member alive; that of a new one does not, because its client may have given up.
         if member.is_new or (member.join is None and member.sync is None):
             without_member(draft, member_id)
 
 
 def _sync_over(draft: GroupDraft) -> None:
-    """Members that have joined did not ask for their assignment: they are out, and the others begin anew."""
+    """Remove members that joined the generation but sent no SyncGroup; the others begin a new rebalance."""
     group = draft.group
     missing = [member_id for member_id in group.pending_sync if member_id in group.members]
     for member_id in missing:

@@ -1,8 +1,8 @@
 """The metrics of groups: states, members, rebalances, committed offsets and lag.
 
-Zone: deterministic. Counts are Kafka's; offsets and lag have the names of the usual lag exporter, so that none is
-needed. Everything is read from the shards when somebody looks. Lag is told where this broker has a replica of the
-partition; the leader's end may be a little ahead of a follower's.
+Zone: deterministic. Counts have Kafka's names; offsets and lag have the names of the usual lag exporter, so that none
+is needed. Values are read from the shards at each scrape. Lag is reported where this broker has a replica of the
+partition; a follower's end may lag a little behind the leader's.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Rows = Iterator[tuple[Labels, float]]
 
 
 class GroupMetrics:
-    """Registers the rows over the groups of one broker."""
+    """Registers the metrics of one broker's groups."""
 
     def __init__(self, registry: Registry, groups: Groups, end_of: Callable[[str, int], int | None]) -> None:
-        """`end_of` gives the high watermark of a partition that has a replica here, else None."""
+        """`end_of` returns the high watermark of a partition that has a replica here, else None."""
         self._groups = groups
         self._end_of = end_of
         gauge = registry.gauge

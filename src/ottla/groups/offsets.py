@@ -1,9 +1,9 @@
-"""Positions of groups: those that hold, and those of transactions that are not over.
+"""Offsets of groups: committed ones, and pending ones of open transactions.
 
-Zone: pure. State and questions about it; who may commit is decided in `commits`.
+Zone: pure. State, and queries of it; `commits` decides which commits are accepted.
 
-The end of a transaction with many positions counts at once, for every question, and is carried out in slices: until
-then questions look at the transactions that have ended, too.
+The end of a transaction takes effect at once for all queries, but a transaction with many offsets is carried out in
+slices. Until the last slice queries also search the transactions that have ended.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from ottla.groups.records import OffsetCommitted, Position
 PartitionKey = tuple[str, int]
 """Topic and partition."""
 HeldOffset = tuple[int, int, str, int, int, int]
-"""The fields of a Position, and where it stands in the journal: of two commits, the later one holds.
+"""The fields of a Position, and its offset in the journal: of two commits the later one is valid.
 
-A plain tuple of numbers and text, as Place is: the garbage collector lets such tuples alone once it has seen them. A
-million named ones would be walked by every collection, which all clients would feel."""
+A plain tuple of numbers and text, like PartitionKey: the garbage collector untracks such tuples when it first meets
+them. A million NamedTuples would be traversed by every full collection, and delay every client."""
 SLICE: Final = 100
-"""Positions of ended transactions that become real in one step, of which a turn has twenty: some milliseconds."""
+"""The number of offsets that one step carries out. A turn has twenty steps, which take some milliseconds."""
 _new = tuple.__new__
 
 
 def position_of(held: HeldOffset) -> Position:
-    """What holds, without its place in the journal."""
+    """The Position of a held offset, without its offset in the journal."""
     return _new(Position, held[:5])
 
 
 class _Transaction:
-    """What a producer wrote between two markers."""
+    """The offsets that a producer wrote between two markers."""
 
     __slots__ = ("commits", "groups", "is_ended", "left")
 
@@ -41,9 +41,9 @@ class _Transaction:
         self.groups: dict[str, dict[PartitionKey, HeldOffset]] = {}
         self.is_ended = False
         self.commits = False
-        """Whether what it wrote is real; once it has ended."""
+        """Once it has ended: whether it was committed."""
         self.left: Iterator[tuple[str, PartitionKey]] = iter(())
-        """Where it is still to be carried out; once it has ended."""
+        """Once it has ended: the partitions in which it is still to be carried out."""
 
     def end(self, commit: bool) -> None:
         self.is_ended, self.commits = True, commit
@@ -54,7 +54,7 @@ class _Transaction:
 
 
 class Offsets:
-    """All positions of one shard."""
+    """All offsets of one shard."""
 
     __slots__ = ("_ended", "_held", "_open", "_pending", "count")
 
@@ -62,25 +62,28 @@ class Offsets:
         self._held: dict[str, dict[PartitionKey, HeldOffset]] = {}
         self._pending: dict[int, _Transaction] = {}
         self._open: dict[str, dict[PartitionKey, dict[_Transaction, None]]] = {}
-        """group → place → transactions that are not carried out."""
+        """group → partition → transactions that are open, or have ended and are not carried out."""
         self._ended: deque[_Transaction] = deque()
-        """Those of them that are over."""
+        """The transactions that have ended and are not carried out."""
         self.count = 0
-        """Positions that hold, without those of transactions that are being carried out."""
+        """The number of committed offsets, without those of transactions that are being carried out."""
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def apply_commit(self, entry: OffsetCommitted, journal_offset: int, producer_id: int) -> None:
-        """A commit or a tombstone; one of a transactional producer waits for the end of its transaction."""
+        """Apply a commit or a tombstone. A commit of a transactional producer waits for the end of its transaction."""
         group_id, topic, partition, position = entry
         place = (topic, partition)
+        # 1. A tombstone also removes what ended transactions would still write here: they ended before it.
         if position is None:
             self._drop(group_id, place)
             for ended in self._ended:
                 if ended.drop(group_id, place) is not None:
                     self._close(group_id, place, ended)
+        # 2. A plain commit.
         elif producer_id < 0:
             self._hold(group_id, place, (*position, journal_offset))
+        # 3. A transactional one: it is kept aside, and makes the offset unstable.
         else:
             transaction = self._pending.get(producer_id)
             if transaction is None:
@@ -89,8 +92,10 @@ class Offsets:
             self._open.setdefault(group_id, {}).setdefault(place, {})[transaction] = None
 
     def end_transaction(self, producer_id: int, commit: bool) -> None:
-        """What the producer wrote is real, unless something later holds already; or void. `carry_out` does the rest
-        of what is much."""
+        """End the producer's transaction. Its offsets become valid, unless a later commit exists, or are dropped.
+
+        This carries out the first slice; `carry_out` does the rest.
+        """
         transaction = self._pending.pop(producer_id, None)
         if transaction is not None:
             transaction.end(commit)
@@ -99,18 +104,18 @@ class Offsets:
 
     @property
     def is_ending(self) -> bool:
-        """Whether a transaction that has ended is to be carried out further."""
+        """Whether a transaction that has ended is not carried out yet."""
         return bool(self._ended)
 
     def carry_out(self) -> None:
-        """One slice of the transactions that have ended, the first one first."""
+        """Carry out one slice of the transactions that have ended, in the order of their ends."""
         left = SLICE
         while left and self._ended:
             transaction = self._ended[0]
             some = list(islice(transaction.left, left))
             for group_id, place in some:
                 held = transaction.drop(group_id, place)
-                if held is not None:
+                if held is not None:  # else a tombstone or the end of its group has removed it
                     self._close(group_id, place, transaction)
                     if transaction.commits:
                         self._hold_if_later(group_id, place, held)
@@ -119,12 +124,13 @@ class Offsets:
             left -= len(some)
 
     def _hold_if_later(self, group_id: str, place: PartitionKey, held: HeldOffset) -> None:
+        # A plain commit after this one, but before the marker, is newer: the journal's order decides, as in Kafka.
         present = self._held.get(group_id, {}).get(place)
         if present is None or present[-1] < held[-1]:
             self._hold(group_id, place, held)
 
     def forget_group(self, group_id: str) -> None:
-        """The group is gone, with all that it held or was to hold."""
+        """Drop a group with its committed and its pending offsets."""
         self.count -= len(self._held.pop(group_id, ()))
         for place, transactions in self._open.pop(group_id, {}).items():
             for transaction in transactions:
@@ -153,10 +159,10 @@ class Offsets:
             if not places:
                 del self._open[group_id]
 
-    # -- questions -----------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def get(self, group_id: str, place: PartitionKey) -> Position | None:
-        """A position."""
+        """The committed offset of a partition; None when there is none."""
         held = self._held.get(group_id, {}).get(place)
         for transaction in self._ended:
             other = transaction.groups.get(group_id, {}).get(place) if transaction.commits else None
@@ -165,12 +171,12 @@ class Offsets:
         return None if held is None else position_of(held)
 
     def of_group(self, group_id: str) -> Iterator[tuple[PartitionKey, Position]]:
-        """All positions of a group, in the order of their first commit."""
+        """All committed offsets of a group, in the order of their first commit."""
         for place, held in self._all_of(group_id).items():
             yield place, position_of(held)
 
     def copy_of_group(self, group_id: str) -> dict[PartitionKey, HeldOffset]:
-        """All positions of a group as they are now: 10 ns for each, and 100 ns for each that is being carried out."""
+        """A copy of a group's committed offsets: 10 ns per offset, 100 ns per offset that is not carried out yet."""
         places = self._held.get(group_id, {}).copy()
         for transaction in self._ended:
             real = transaction.groups.get(group_id, {}) if transaction.commits else {}
@@ -184,19 +190,19 @@ class Offsets:
         return places
 
     def _all_of(self, group_id: str) -> dict[PartitionKey, HeldOffset]:
-        """The same, only to be read."""
+        """The same for reading only, without a copy where possible."""
         return self.copy_of_group(group_id) if self._ended else self._held.get(group_id, {})
 
     def count_of(self, group_id: str) -> int:
-        """How many positions a group holds."""
+        """The number of committed offsets of a group."""
         return len(self._all_of(group_id))
 
     def in_topics(self, group_id: str, topics: frozenset[str]) -> Iterator[PartitionKey]:
-        """Where a group holds positions in one of these topics."""
+        """The partitions of these topics in which a group has a committed offset."""
         return (place for place in self._all_of(group_id) if place[0] in topics)
 
     def open_of_group(self, group_id: str) -> Iterator[PartitionKey]:
-        """Where transactions are going on that are to move the group."""
+        """The partitions in which open transactions have a pending offset of the group."""
         if not self._ended:
             yield from self._open.get(group_id, ())
         elif group_id in self._open:
@@ -204,12 +210,12 @@ class Offsets:
                 yield from transaction.groups.get(group_id, ())
 
     def is_open(self, group_id: str, place: PartitionKey) -> bool:
-        """Whether a transaction that is not over is to move this position (KIP-447)."""
+        """Whether an open transaction has a pending offset for this partition (KIP-447)."""
         places = self._open.get(group_id)
         return places is not None and place in places and _is_any_open(places[place])
 
     def has_any(self, group_id: str) -> bool:
-        """Whether the group holds a position, or a transaction is to give it one."""
+        """Whether the group has a committed or a pending offset."""
         return group_id in self._held or group_id in self._open
 
 

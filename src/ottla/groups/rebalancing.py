@@ -1,6 +1,7 @@
-"""The rebalance of a classic group: when it begins, for whom it waits, how it ends.
+"""The rebalance of a classic group: when it begins, which members it waits for, how it ends.
 
-Zone: pure. Everything works on a draft and gathers what follows; nothing has happened before the outcome is applied.
+Zone: pure. All functions change a draft and collect events, records and effects; the group changes when the decision is
+applied.
 """
 
 from __future__ import annotations
@@ -16,38 +17,38 @@ from ottla.groups.records import GroupSaved
 from ottla.seams import Instant
 
 NEW_MEMBER_MS: Final = 300_000
-"""The session of a member that has not been told its id yet: it cannot send heartbeats, and a client that gave up and
-came back must not be waited for for ever."""
+"""The session time-out of a member without its member id. It cannot send heartbeats yet, and if its client gave up and
+joined again as another member, the group must not wait for it for ever."""
 _NS_PER_MS: Final = 1_000_000
 
 
 class GroupReplaced(NamedTuple):
-    """Volatile: a draft takes the place of its group."""
+    """Volatile: a draft replaces its group."""
 
     group: Group
 
 
 class GroupForgotten(NamedTuple):
-    """Volatile: a group of which nothing was journaled is gone."""
+    """Volatile: a group without records in the journal is removed."""
 
     group_id: str
 
 
 class DeadlineSet(NamedTuple):
-    """Volatile: a deadline is made, moved, or (None) dropped."""
+    """Volatile: a deadline is added, moved, or (None) removed."""
 
     key: DeadlineKey
     deadline_ns: int | None
 
 
 class GroupRebalanced(NamedTuple):
-    """Volatile: a rebalance has begun, or (the milliseconds that it took) has ended."""
+    """Volatile: a rebalance has begun (None), or has ended after this many milliseconds."""
 
     took_ms: int | None
 
 
 class GroupDraft:
-    """A group that is being changed, and what follows from it."""
+    """A group that a decision changes, with the events, records and effects of the decision."""
 
     __slots__ = ("committed", "events", "group", "limits", "now", "now_effects", "records")
 
@@ -61,32 +62,32 @@ class GroupDraft:
         self.committed: list[Effect] = []
 
     def outcome(self) -> Decision:
-        """All of it."""
+        """The decision."""
         return Decision((GroupReplaced(self.group), *self.events), self.records, self.now_effects, self.committed)
 
     def answer_member(
         self, ticket: Completion[JoinResult] | Completion[SyncResult], result: JoinResult | SyncResult
     ) -> None:
-        """Answer without waiting for a commit."""
-        self.now_effects.append(AnswerEffect(ticket, result))  # type: ignore[arg-type]  # each ticket gets its own result
+        """Answer a request without waiting for a commit."""
+        self.now_effects.append(AnswerEffect(ticket, result))  # type: ignore[arg-type]  # callers pair each ticket with its type
 
     def set_deadline(self, kind: DeadlineKind, delay_ms: int | None, member_id: str = "") -> None:
-        """Have a deadline after that long; None: have none."""
+        """Set a deadline after `delay_ms`; None: remove it."""
         key = DeadlineKey(kind, self.group.group_id, member_id)
         deadline_ns = None if delay_ms is None else self.now.mono_ns + delay_ms * _NS_PER_MS
         self.events.append(DeadlineSet(key, deadline_ns))
 
     def session(self, member: Member) -> None:
-        """The member was heard of."""
+        """Restart the session of a member."""
         self.set_deadline(DeadlineKind.SESSION, member.session_timeout_ms, member.member_id)
 
     def save(self) -> None:
-        """Journal the group as it is."""
+        """Journal the group in its present state."""
         self.records.append(GroupSaved(self.group.group_id, self.group.to_value()))
 
 
 def go_on(draft: GroupDraft) -> None:
-    """Somebody has joined or changed: begin a rebalance, or see whether the present one is complete."""
+    """A member has joined or changed: begin a rebalance, or complete the current one if all have joined."""
     if draft.group.state is GroupState.PREPARING_REBALANCE:
         try_complete(draft)
     else:
@@ -94,13 +95,16 @@ def go_on(draft: GroupDraft) -> None:
 
 
 def prepare(draft: GroupDraft) -> None:
-    """Begin a rebalance: everybody has to join anew; those who wait for an assignment are told so."""
+    """Begin a rebalance: all members have to join again. SyncGroup requests that wait get REBALANCE_IN_PROGRESS."""
     group = draft.group
+    # 1. The assignment of the last generation will not come.
     if group.state is GroupState.COMPLETING_REBALANCE:
         refuse_syncs(draft)
     if group.pending_sync:
         draft.set_deadline(DeadlineKind.SYNC, None)
         group.pending_sync = {}
+    # 2. Members have their rebalance time-out to join. The first rebalance of an empty group waits a fixed time
+    #    instead, however many join: its members are usually started together (KIP-134).
     first = group.state is GroupState.EMPTY
     group.become_state(GroupState.PREPARING_REBALANCE, draft.now.wall_ms)
     group.rebalance_began_ms = draft.now.wall_ms
@@ -116,7 +120,7 @@ def prepare(draft: GroupDraft) -> None:
 
 
 def refuse_syncs(draft: GroupDraft) -> None:
-    """The assignment that members wait for will not come, and none that was given holds."""
+    """Refuse SyncGroup requests that wait for an assignment, and drop the assignments of the generation."""
     group = draft.group
     for member in list(group.members.values()):
         if member.sync is not None:
@@ -126,14 +130,14 @@ def refuse_syncs(draft: GroupDraft) -> None:
 
 
 def try_complete(draft: GroupDraft) -> None:
-    """End the joining once nobody is missing; the first rebalance of an empty group waits its time in any case."""
+    """Complete the rebalance if all members have joined, unless the initial delay of an empty group is running."""
     group = draft.group
     if group.state is GroupState.PREPARING_REBALANCE and not group.in_delay and group.all_joined:
         complete(draft)
 
 
 def delay_over(draft: GroupDraft) -> None:
-    """The time to wait for members is over; while some came during it, the first rebalance waits once more."""
+    """The time to join is over. The initial delay is extended, up to its limit, if members joined during it."""
     group = draft.group
     if group.in_delay and group.newcomers and group.delay_left_ms > 0:
         group.newcomers = False
@@ -145,18 +149,19 @@ def delay_over(draft: GroupDraft) -> None:
 
 
 def complete(draft: GroupDraft) -> None:
-    """All who will come have come: the others are out, static members excepted; the next generation begins."""
+    """End the joining: members that have not joined are removed, except static ones; the next generation begins."""
     group = draft.group
     group.in_delay = False
+    # 1. Static members keep their place until their session expires (KIP-345).
     for member in list(group.members.values()):
         if member.join is None and member.instance_id is None:
             group.remove(member.member_id)
             draft.set_deadline(DeadlineKind.SESSION, None, member.member_id)
+    # 2. Only static members that are away are left: none can lead, so wait until one joins or all expire.
     if group.members and not group.elect_leader():
-        draft.set_deadline(
-            DeadlineKind.JOIN, group.rebalance_timeout_ms
-        )  # only static members that are away: until they come or expire
+        draft.set_deadline(DeadlineKind.JOIN, group.rebalance_timeout_ms)
         return
+    # 3. The next generation. An empty group has no leader to wait for, so it is journaled here.
     draft.set_deadline(DeadlineKind.JOIN, None)
     group.generation = (group.generation + 1) & 0x7FFFFFFF
     draft.events.append(GroupRebalanced(max(0, draft.now.wall_ms - group.rebalance_began_ms)))
@@ -182,7 +187,7 @@ def _begin_generation(draft: GroupDraft) -> None:
 
 
 def remove_member(draft: GroupDraft, member_id: str) -> None:
-    """A member leaves or has expired; if it waits for something, it is told that it is not known any more."""
+    """Remove a member that leaves or has expired. Its requests that wait get UNKNOWN_MEMBER_ID."""
     member = draft.group.remove(member_id)
     draft.set_deadline(DeadlineKind.SESSION, None, member_id)
     if member.join is not None:
@@ -192,14 +197,14 @@ def remove_member(draft: GroupDraft, member_id: str) -> None:
 
 
 def without_member(draft: GroupDraft, member_id: str) -> None:
-    """Remove a member, and rebalance among the others."""
+    """Remove a member, and rebalance the others."""
     remove_member(draft, member_id)
     if draft.group.state is not GroupState.EMPTY:
         go_on(draft)
 
 
 def without_pending(draft: GroupDraft, member_id: str) -> None:
-    """A member id that was given out will not be used."""
+    """Withdraw a member id that was given out. The rebalance may have waited for it."""
     del draft.group.pending[member_id]
     draft.set_deadline(DeadlineKind.SESSION, None, member_id)
     try_complete(draft)

@@ -1,7 +1,7 @@
-"""The journal of groups: entries, and the records of `__consumer_offsets` that stand for them.
+"""The journal of groups: entries, and their records in `__consumer_offsets`.
 
-Zone: pure. Kafka's own schemas. Offsets, of which there are many, are packed and unpacked here by hand; everything else
-goes through the declared messages.
+Zone: pure. Kafka's own schemas. Offsets are by far the most frequent, so they are packed and unpacked here by hand; the
+declared messages encode everything else.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ottla.record.internal.parsing import UnknownType, parse_record
 from ottla.wire.codec import encode_bytes
 
 _ODD: Final = "surrogateescape"
-"""What becomes of text that is not UTF-8: see `utf8.encode_text`, of which this is the short way."""
+"""The error handler for text that is not UTF-8, as in `utf8.encode_text`."""
 _OFFSET_KEY: Final = 1
 _GROUP_KEY: Final = 2
 _OFFSET_VERSION: Final = 3
 _EXPIRING_VERSION: Final = 1
-"""The only one with an expiry time of its own; it has no leader epoch."""
+"""The only version with an expiry time per offset; it has no leader epoch."""
 _GROUP_VERSION: Final = 3
 _SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
@@ -47,11 +47,11 @@ class Position(NamedTuple):
     metadata: str = ""
     commit_ms: int = -1
     expire_ms: int = -1
-    """Wall time from which it may be forgotten; -1: offsets.retention.minutes decides."""
+    """The wall time at which it expires; -1: offsets.retention.minutes decides."""
 
 
 class OffsetCommitted(NamedTuple):
-    """A group's position in a partition; None: it has none any more."""
+    """A group's offset in a partition; None: it is removed."""
 
     group_id: str
     topic: str
@@ -60,7 +60,7 @@ class OffsetCommitted(NamedTuple):
 
 
 class GroupSaved(NamedTuple):
-    """A generation of a group; None: the group is gone."""
+    """A generation of a group; None: the group is deleted."""
 
     group_id: str
     value: GroupMetadataValue | None
@@ -72,11 +72,11 @@ class GroupCodec:
     __slots__ = ("_names", "_prefix")
 
     newest_only = False
-    """An offset of a transaction waits for its marker, whatever is committed in between."""
+    """Older entries matter: an offset of a transaction waits for its marker, whatever is committed in between."""
 
     def __init__(self) -> None:
         self._prefix: bytes | None = None
-        """All but the partition of the last offset's key: the next one is mostly of the same group and topic."""
+        """The last key without its partition: the next key is mostly of the same group and topic."""
         self._names = ("", "")
 
     def encode(self, entry: object) -> tuple[bytes, bytes | None]:
@@ -90,7 +90,7 @@ class GroupCodec:
         return key, _SHORT.pack(_GROUP_VERSION) + encode_bytes(entry.value, _GROUP_VERSION)
 
     def decode(self, key: bytes | None, value: bytes | None) -> object | None:
-        """The entry; None for a record of a kind that is not known here. Raises CorruptRecord."""
+        """The entry; None for a record of an unknown type. Raises CorruptRecord."""
         found = self._unpack(key, value)
         if found is not None:
             return found
@@ -109,7 +109,7 @@ class GroupCodec:
         return None
 
     def _unpack(self, key: bytes | None, value: bytes | None) -> OffsetCommitted | None:
-        """An offset as it is written nowadays; None when that is not what it is. Hot: a shard may have millions."""
+        """An offset in this broker's own format; None for any other record. Hot: a shard may have millions."""
         if key is None:
             return None
         try:
@@ -150,7 +150,7 @@ def _offset_value(position: Position) -> bytes:
 
 
 def _names_in(prefix: bytes) -> tuple[str, str] | None:
-    """Group and topic of an offset's key without its last four bytes; None when that is not what it is.
+    """Group and topic of an offset's key, given without its last four bytes; None for the key of another record.
 
     Raises struct.error, UnicodeDecodeError.
     """
@@ -165,7 +165,7 @@ def _names_in(prefix: bytes) -> tuple[str, str] | None:
 
 
 def _unpack_position(value: bytes) -> Position | None:
-    """A position as it is written nowadays; None when that is not what it is.
+    """An offset's value in the format that this broker writes; None for any other format.
 
     Raises struct.error, UnicodeDecodeError.
     """

@@ -1,6 +1,6 @@
-"""The safeguards of the group coordinator, each of which can be taken away to see that something would notice.
+"""The safeguards of the group coordinator. The simulator switches single ones off, to prove that a checker notices.
 
-Zone: pure. Only switches; what each one guards stands where it is asked. A broker in service has all of them on.
+Zone: pure. Switches only; the code that reads a switch explains it. A broker in service has all of them on.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupSafeguards:
-    """One switch per safeguard; the simulator turns single ones off and must catch what follows."""
+    """One switch per safeguard."""
 
     generation_check: bool = True
-    """Only members of the present generation commit positions."""
+    """Only members of the current generation commit offsets."""
     pending_positions: bool = True
-    """Positions of a transaction hold when its marker says so. Off: at once."""
+    """Offsets of a transaction become valid with its marker. Off: at once."""
     stable_positions: bool = True
-    """Who asks for stable positions is told none that a transaction is about to move (KIP-447)."""
+    """A fetch of stable offsets gets none that has a pending transactional commit (KIP-447)."""
     answer_when_committed: bool = True
-    """A commit is answered when it is on all replicas in sync."""
+    """A commit is answered when all in-sync replicas have it."""

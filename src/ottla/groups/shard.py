@@ -1,6 +1,6 @@
-"""The groups of one partition of `__consumer_offsets`, as a machine of the coordinator runtime.
+"""The groups of one partition of `__consumer_offsets`, as a state machine of the coordinator runtime.
 
-Zone: deterministic. The state, and who decides about which command; every change comes through `apply`.
+Zone: deterministic. The state, and the dispatch of commands to their decisions; only `apply` changes the state.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ REBALANCE_BOUNDS_MS: Final = (1, 10, 50, 100, 500, 1000, 3000, 5000, 10_000, 30_
 
 
 class GroupShard:
-    """State machine: see `ottla.coordinator.shard.Shard`."""
+    """Implements `ottla.coordinator.shard.Shard`."""
 
     def __init__(self, limits: Callable[[], BrokerConfig], safeguards: GroupSafeguards | None = None) -> None:
-        """`limits` gives the broker's settings in force."""
+        """`limits` returns the broker's current settings."""
         self._limits = limits
         self._safeguards = safeguards or GroupSafeguards()
         self._calendar = Deadlines()
         self._sweeping: deque[str] = deque()
         self.groups: dict[str, Group] = {}
-        """Only to be read."""
+        """By group id. Read only."""
         self.offsets = Offsets()
-        """Only to be read."""
+        """Read only."""
         self.rebalances = 0
-        """Begun."""
+        """The number of rebalances that have begun."""
         self.rebalance_ms = Histogram(REBALANCE_BOUNDS_MS)
-        """How long those took that are over."""
+        """The duration of the rebalances that have ended."""
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
     def handle(self, command: Command, now: Instant) -> Decision:
-        """Decide about a command of `commands`."""
+        """Decide about a command of `ottla.groups.commands`."""
         return _DECISIONS[type(command)](self, command, now)
 
     def _join(self, command: Join, now: Instant) -> Decision:
@@ -103,7 +103,8 @@ class GroupShard:
     # -- applying ------------------------------------------------------------------------------------------------------
 
     def apply(self, entry: object, origin: EntryOrigin) -> None:
-        """Take a record, the end of a transaction, or an event. The only method that changes anything."""
+        """Apply a record, the end of a transaction, or an event. The only method that changes the state."""
+        # In the order of their frequency: every heartbeat sets a deadline.
         if type(entry) is DeadlineSet:
             key, deadline_ns = entry
             if deadline_ns is None:
@@ -111,6 +112,7 @@ class GroupShard:
             else:
                 self._calendar.set(key, deadline_ns)
         elif type(entry) is OffsetCommitted:
+            # A group that only stores offsets has no record of its own.
             if entry.position is not None and entry.group_id not in self.groups:
                 self.groups[entry.group_id] = Group(entry.group_id)
             waits = self._safeguards.pending_positions
@@ -150,7 +152,7 @@ class GroupShard:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def on_loaded(self, now: Instant) -> Decision:
-        """Members that were found again have their session time from now on."""
+        """Start the session of every loaded member, and plan the first sweep."""
         sessions = [
             DeadlineSet(
                 DeadlineKey(DeadlineKind.SESSION, group.group_id, member.member_id),
@@ -165,22 +167,25 @@ class GroupShard:
         return DeadlineSet(_SWEEP, now.mono_ns + self._limits().offsets_retention_check_interval_ms * _NS_PER_MS)
 
     def deadline(self) -> int | None:
-        """Monotonic ns at which `on_time` has something to do; 0: it has already."""
+        """Monotonic ns at which `on_time` has work; 0: it has work now."""
         if self._sweeping or self.offsets.is_ending:
             return 0
         first = self._calendar.first()
         return None if first is None else first[0]
 
     def on_time(self, now: Instant) -> Decision:
-        """What is due first; members before expired offsets."""
+        """Decide about one step of the work that is due."""
+        # 1. Deadlines of members come first: they decide how long a rebalance takes.
         first = self._calendar.first()
         if first is not None and first[0] <= now.mono_ns:
             key = first[1]
             if key.kind is DeadlineKind.SWEEP:
                 return Decision((SweepBegins(), self._next_sweep(now)))
             return on_time(self.groups.get(key.group_id), key, self._limits(), now)
+        # 2. Transactions that have ended: queries are slower until they are carried out.
         if self.offsets.is_ending:
             return Decision((EndsFurther(),))
+        # 3. Expired offsets, group by group, when there is nothing else to do.
         if self._sweeping:
             group_id = self._sweeping[0]
             minutes = self._limits().offsets_retention_minutes
@@ -188,16 +193,16 @@ class GroupShard:
         return NOTHING
 
     def waiting(self) -> Sequence[Callable[[ApiError], None]]:
-        """Everybody who waits for a rebalance."""
+        """The tickets of all JoinGroup and SyncGroup requests that wait for a rebalance."""
         return tickets_of(self.groups.values())
 
 
 class EndsFurther:
-    """Volatile: more of a transaction that has ended is carried out."""
+    """Volatile: the next slice of a transaction that has ended is carried out."""
 
 
 class SweepBegins:
-    """Volatile: all groups are to be looked through for what has expired."""
+    """Volatile: a search of all groups for expired offsets begins."""
 
 
 _DECISIONS: Final[Mapping[type, Callable[..., Decision]]] = MappingProxyType(

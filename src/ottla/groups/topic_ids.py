@@ -1,8 +1,8 @@
-"""Topics that are named by their id: from which version on, and what their names are.
+"""Requests that name topics by id: the versions that do so, and the names of the topics.
 
-Zone: pure. Offsets are kept by name, as Kafka keeps them; an id is only another way to say which topic is meant. What
-is said about an id is said about the topic that has it now, so that who remembers a deleted topic hears
-UNKNOWN_TOPIC_ID and moves no offset of the topic that has its name since (KIP-848; KIP-1319 for transactions).
+Zone: pure. Offsets are stored by topic name, as in Kafka; an id is translated to the name of the topic that has it now.
+A client that still uses the id of a deleted topic gets UNKNOWN_TOPIC_ID, and cannot change offsets of a new topic with
+the same name (KIP-848; KIP-1319 for transactions).
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from typing import Final, Protocol
 from ottla.errors import ErrorCode
 
 COMMIT_BY_ID: Final = 10
-"""OffsetCommit and OffsetFetch name topics by id from here on."""
+"""The version of OffsetCommit and OffsetFetch from which on they name topics by id."""
 TXN_COMMIT_BY_ID: Final = 6
-"""TxnOffsetCommit does from here on."""
+"""The version of TxnOffsetCommit from which on it names topics by id."""
 
 
 class TopicRef(Protocol):
-    """A topic of a request: by one of both."""
+    """A topic of a request. The version decides which of the two fields is set."""
 
     name: str
     topic_id: bytes
 
 
 class TopicNames(Protocol):
-    """What the cluster says about topics."""
+    """The names of the cluster's topics."""
 
     def name_of(self, topic_id: bytes) -> str:
-        """The name of the topic with that id; "" when there is none."""
+        """The name of the topic with that id; "" when it does not exist."""
         ...
 
 
 def fill_names(topics: Iterable[TopicRef], names: TopicNames) -> None:
-    """Give every topic the name that its id stands for; "" where it stands for none, which is no topic's name."""
+    """Set the name of every topic from its id; "" for an unknown id. No topic has that name."""
     for topic in topics:
         topic.name = names.name_of(topic.topic_id)
 
 
 def missing(topic: TopicRef, by_id: bool) -> ErrorCode:
-    """What is said of a partition that is not there."""
+    """The error for a partition that does not exist."""
     if by_id and not topic.name:
         return ErrorCode.UNKNOWN_TOPIC_ID
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,7 +1,7 @@
 """The log as a table: `spark.read.format("ottla-log")` on the data directories of a broker, or a copy of them.
 
 Zone: real. A tool for people, like `storage/dump`: reads ordinary files, never runs inside a broker and needs none.
-Only what a user's own script imports is named here.
+The package exports only what a user's own script imports.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ if TYPE_CHECKING:
 
 __all__ = ["OttlaLog"]
 
-# PySpark is large, and this package is looked at by all.
+# Resolved on first use: PySpark is large, and importing any module of the package runs this file.
 __getattr__, __dir__ = names_on_demand(globals(), {"ottla.logtable.source": "OttlaLog"})

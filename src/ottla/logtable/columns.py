@@ -1,7 +1,7 @@
-"""Batches of a segment as rows of the table.
+"""Converts batches of a segment to rows of the table.
 
-Zone: pure. What a batch says of all its records is laid out once per batch and repeated by index; the records are
-decoded in `ottla.client.columns.columnar`. Only the formats before batches (v0, v1) go record by record.
+Zone: pure. Fields of a batch header are laid out once per batch and repeated by index; the records are
+decoded in `ottla.client.columns.columnar`. Only messages of formats v0 and v1 are converted one by one.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class BatchPlace(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """A batch that is shown."""
+    """A batch whose records the table shows."""
 
     at: int
-    """In the bytes that it was read with."""
+    """Its position in the bytes that it was read with."""
     position: int
-    """In the segment."""
+    """Its position in the segment."""
     header: BatchHeader
     transaction: str | None
     control: str | None
@@ -143,7 +143,7 @@ def old_rows(data: bytes, position: int, place: BatchPlace, max_bytes: int) -> p
     codec = _codec(entry.codec)
     rows = [_old_row(message, entry, codec, position, place) for message in legacy.messages_in(entry, max_bytes)]
     if any(not 0 <= row["offset"] <= _LAST_OFFSET for row in rows):
-        raise CorruptRecord("an offset that cannot be")
+        raise CorruptRecord("a message has an offset that is negative or beyond 2**63-1")
     for row in rows:
         row["batchBaseOffset"] = rows[0]["offset"]
     return pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
@@ -177,7 +177,8 @@ def behind(rows: pa.RecordBatch, start: int) -> pa.RecordBatch:
 
 
 def groups(batches: Iterable[FoundBatch], packed_bytes: int) -> Iterator[list[FoundBatch]]:
-    """Batches to decode together: few enough that what they decompress to stays small."""
+    """Batches to decode together: a group ends when its compressed batches reach `packed_bytes`, so that the
+    decompressed records of a group stay small."""
     group: list[FoundBatch] = []
     packed = 0
     for each in batches:

@@ -1,4 +1,4 @@
-"""What reading a log directory raises, for people to read in Spark's stack trace.
+"""Errors of reading a log directory; users read their texts in Spark's stack trace.
 
 Zone: pure.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 
 class CorruptLog(RuntimeError):
-    """A segment holds bytes that are no whole and sound batch, where one should be."""
+    """A segment holds bytes that are not a whole, valid batch where one should be."""
 
     def __init__(self, path: str, position: int, problem: str) -> None:
         super().__init__(
             f"{path} at position {position}: {problem}. The file is damaged, or was copied while it was written: "
-            "copy it again, or set onCorrupt to skip to leave out what cannot be read"
+            "copy it again, or set onCorrupt to skip to leave out unreadable batches"
         )
         self.path = path
         self.position = position
@@ -23,11 +23,11 @@ class CorruptLog(RuntimeError):
 
 
 class LogChanged(RuntimeError):
-    """A segment went away, or cannot be read, while the query ran."""
+    """A segment was removed, or could not be read, while the query ran."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(
-            f"{path}: {problem}. A broker that runs removes and renames segments: read a copy of its directory, at a "
+            f"{path}: {problem}. A running broker removes and renames segments: read a copy of its directory, at a "
             "path that every executor sees"
         )
         self.path = path

@@ -1,6 +1,6 @@
 """The options of `format("ottla-log")`.
 
-Zone: pure. Text to values; files are looked for in `segments`.
+Zone: pure. Turns text into values; `segments` looks for the files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMES: Final = ("path", "topic", "partition", "isolation", "onCorrupt")
 
 
 class LogOptions(NamedTuple):
-    """All that a query says about its log."""
+    """The options of a query."""
 
     paths: tuple[str, ...]
     """Data directories (`log.dirs` of one broker), or directories of single partitions."""

@@ -1,4 +1,4 @@
-"""Reading one segment as Arrow record batches: what a task does.
+"""Reads one segment as Arrow record batches: the work of a task.
 
 Zone: real. Runs in Spark's Python workers; needs the file and nothing else.
 """
@@ -28,11 +28,11 @@ PACKED_BYTES: Final = 1 << 19
 
 
 class Segment(NamedTuple):
-    """What one task reads."""
+    """The input of one task."""
 
     place: BatchPlace
     following: tuple[str, ...]
-    """The segments behind it, in which its transactions may end."""
+    """The segments after it, in which its transactions may end."""
     isolation: str
     stable: int | None
     """The last stable offset, for READ_COMMITTED; None: the end of the log."""
@@ -40,7 +40,7 @@ class Segment(NamedTuple):
 
 
 def segments_of(options: LogOptions) -> list[Segment]:
-    """All segments that are asked for. Under READ_COMMITTED this reads the headers of all their batches."""
+    """All segments that the options select. Under READ_COMMITTED this reads the headers of all their batches."""
     skip = options.skip_corrupt
     found = []
     for log in find_logs(options):
@@ -89,10 +89,14 @@ class _Task:
 
     def _visible(self, header: BatchHeader, outcome: str | None) -> bool:
         segment = self._segment
+        # 1. ALL shows everything in the files, control batches and records below the log start included.
         if segment.isolation == ALL:
             return True
+        # 2. No consumer sees control batches or batches below the log start.
         if header.is_control or header.last_offset < segment.place.log_start:
             return False
+        # 3. READ_UNCOMMITTED shows the rest; READ_COMMITTED leaves out aborted transactions and everything from the
+        #    last stable offset on.
         if segment.isolation != READ_COMMITTED:
             return True
         return outcome != ABORTED and (segment.stable is None or header.base_offset < segment.stable)
@@ -101,6 +105,7 @@ class _Task:
         if not header.is_transactional:
             return None
         if self._outcomes is None:
+            # Made on first use: it reads the headers of the segments that follow, for transactions that end there.
             files = (self._segment.place.segment, *self._segment.following)
             self._outcomes = Outcomes(files, skip=self._segment.skip_corrupt)
         return self._outcomes.of(header)
@@ -116,7 +121,8 @@ class _Task:
             if len(group) == 1:
                 self._corrupt(group[0].position, error.message)
                 return
-            for each in group:  # which one is it?
+            # The error does not name the batch, so the group is decoded again, batch by batch.
+            for each in group:
                 yield from self._decoded(chunk, [each])
 
     def _old(self, entry: Old) -> Iterator[pa.RecordBatch]:

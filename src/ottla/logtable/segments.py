@@ -1,6 +1,6 @@
-"""Which segments there are in some directories, and where their logs begin.
+"""Finds the segments in data directories, and the start offset of each log.
 
-Zone: real. Reads names and one checkpoint; what is in a segment is read by `walk`.
+Zone: real. Reads names and one checkpoint; `walk` reads the segments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Log(NamedTuple):
 
 
 def find_logs(options: LogOptions) -> list[Log]:
-    """All logs that are asked for, by partition.
+    """All logs that the options select, by partition.
 
     Raises BadOption: no directory, no log in it, the same partition twice, a topic or partition that is not there.
     """
@@ -81,7 +81,7 @@ def _is_segment(name: str) -> bool:
 
 
 def _start_directory(directory: str, tp: TopicPartition) -> int:
-    """From the data directory's checkpoint; 0 where there is none, as for a copy of a single partition."""
+    """The log start offset from the data directory's checkpoint; 0 without one, as for a copy of one partition."""
     path = os.path.join(os.path.dirname(os.path.abspath(directory)), layout.LOG_STARTS)
     try:
         with open(path, "rb") as file:
@@ -89,4 +89,4 @@ def _start_directory(directory: str, tp: TopicPartition) -> int:
     except FileNotFoundError:
         return 0
     except (OSError, CorruptCheckpoint) as error:
-        raise LogChanged(path, f"the starts of the logs cannot be read: {error}") from error
+        raise LogChanged(path, f"the log start offsets cannot be read: {error}") from error

@@ -1,7 +1,7 @@
 """`format("ottla-log")` for Spark: the data source.
 
-Zone: real. Spark makes this object to ask for a reader; what a task does is in `reading`. Batch reads only: a log that
-grows is what `format("ottla")` is for.
+Zone: real. Spark creates this object to get a reader; the work of a task is in `reading`. Batch reads only: use
+`format("ottla")` for a log that grows.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class OttlaLog(DataSource):  # type: ignore[misc]  # pyspark's classes are not t
 
     @classmethod
     def name(cls) -> str:
-        """What `format(...)` takes."""
+        """The name for `format(...)`."""
         return "ottla-log"
 
     def schema(self) -> str:
-        """The columns; docs/pyspark.md tells what they mean."""
+        """The columns; docs/pyspark.md explains them."""
         return SCHEMA
 
     def reader(self, schema: Any) -> LogReader:  # noqa: ARG002 - Spark's signature
@@ -35,7 +35,7 @@ class OttlaLog(DataSource):  # type: ignore[misc]  # pyspark's classes are not t
 
 
 class Part(InputPartition):  # type: ignore[misc]  # pyspark's classes are not typed
-    """What one task reads."""
+    """The input of one task."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(segment)
@@ -53,5 +53,5 @@ class LogReader(DataSourceReader):  # type: ignore[misc]  # pyspark's classes ar
         return [Part(each) for each in segments_of(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task. Spark hands in an empty partition when there is nothing to read."""
+        """The rows of a task. Spark passes a plain InputPartition when there is nothing to read."""
         return read_segment(partition.segment) if isinstance(partition, Part) else iter(())

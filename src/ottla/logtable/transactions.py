@@ -1,7 +1,7 @@
-"""How the transactions in a log ended.
+"""Finds how the transactions in a log ended.
 
-Zone: real. A batch of a transaction belongs to the next marker of its producer in the partition: that is how brokers
-know it, and the cleaner keeps a marker as long as there is data before it. `.txnindex` files are not needed.
+Zone: real. A batch of a transaction belongs to the next marker of its producer in the partition: brokers decide the
+same way, and the cleaner keeps a marker as long as there is data before it. `.txnindex` files are not needed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _CONTROL_MAX_BYTES: Final = 65_536
 
 
 class Outcomes:
-    """What became of the transactions that have data in one segment."""
+    """The outcomes of the transactions that have data in one segment."""
 
     def __init__(self, files: Sequence[str], *, skip: bool) -> None:
-        """files: the segment, and those behind it, which are looked into as far as it has transactions that end there.
+        """files: the segment, and those after it, which are read only until all its transactions have ended.
 
         Raises CorruptLog, LogChanged.
         """
@@ -38,6 +38,8 @@ class Outcomes:
             if number and not waiting:
                 break
             for file, position, header in headers(path, last=path == files[-1], skip=skip):
+                # `waiting` holds the producers with data in the first segment and no marker yet; data of later
+                # segments does not concern it.
                 if header.is_control:
                     self._note_batch(file, position, header, skip=skip)
                     waiting.discard(header.producer_id)
@@ -78,7 +80,7 @@ def marker_type(file: BatchFile, position: int, header: BatchHeader, *, skip: bo
 
 
 def first_open_offset(files: Sequence[str], *, skip: bool) -> int | None:
-    """Where the first transaction begins that has not ended: the last stable offset. None when there is none.
+    """The last stable offset: where the first transaction begins that has not ended. None when all have ended.
 
     Reads the headers of the whole log. Raises CorruptLog, LogChanged.
     """

@@ -1,7 +1,6 @@
-"""The batches of a segment, many at a time.
+"""Reads the batches of a segment, many at a time.
 
-Zone: real. Reads with positions, in bounded memory; nothing is mapped, because a file that is cut while it is mapped
-ends the process.
+Zone: real. Reads at positions, in bounded memory. Files are not mapped: truncating a mapped file kills the process.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ _LAST_OFFSET: Final = 2**63 - 1
 
 
 class Chunk(NamedTuple):
-    """Whole v2 batches, one behind the other."""
+    """Whole v2 batches, one after the other."""
 
     position: int
-    """In the file."""
+    """Its position in the file."""
     data: memoryview
     batches: list[tuple[int, BatchHeader]]
-    """Position in `data`, and header."""
+    """Position in `data` and header of each."""
 
 
 class Old(NamedTuple):
-    """A message set's entry, of the formats before batches."""
+    """An entry of a message set of format v0 or v1."""
 
     position: int
     data: bytes
@@ -40,7 +39,7 @@ class Old(NamedTuple):
 
 @contextmanager
 def opened(path: str) -> Iterator[BatchFile]:
-    """Raises LogChanged when the file cannot be opened or read."""
+    """Open a segment. Raises LogChanged when the file cannot be opened or read."""
     try:
         with BatchFile(path) as file:
             yield file
@@ -49,7 +48,7 @@ def opened(path: str) -> Iterator[BatchFile]:
 
 
 def chunks(file: BatchFile, *, last: bool, skip: bool) -> Iterator[Chunk | Old]:
-    """Everything in a segment. `last`: nothing follows it, so that a batch cut short is the end, as after a crash.
+    """All entries of a segment. `last`: no segment follows, so a batch that is cut short ends the log after a crash.
 
     Raises CorruptLog where no batch can begin; with `skip` the segment ends there.
     """
@@ -59,14 +58,16 @@ def chunks(file: BatchFile, *, last: bool, skip: bool) -> Iterator[Chunk | Old]:
             frame = file.frame_at(position)
             found = None if frame is None else _read(file, frame)
         except CorruptRecord as error:
+            # After a crash the last segment may end in zeros: space that was reserved and not written.
             if skip or (last and _zeros(file, position)):
                 return
             raise CorruptLog(file.path, position, error.message) from error
         if found is None:
             if skip or last:
                 return
-            raise CorruptLog(file.path, position, f"{file.size - position} bytes are no whole batch")
-        if not skip:  # a wrong offset leaves the batches behind it as they are
+            raise CorruptLog(file.path, position, f"{file.size - position} bytes are not a whole batch")
+        # With `skip`, offsets are not checked: a wrong one does not make the batches after it unreadable.
+        if not skip:
             due = _risen(file.path, found, due)
         yield found
         position += len(found.data)
@@ -103,7 +104,7 @@ def _read(file: BatchFile, frame: Frame) -> Chunk | Old:
 
 
 def _modern(data: memoryview) -> list[tuple[int, BatchHeader]]:
-    """Whole v2 batches up to the first thing that is none: whoever comes there next says what it is."""
+    """Whole v2 batches up to the first entry that is not one; the next read begins there and reports what it is."""
     found: list[tuple[int, BatchHeader]] = []
     try:
         for position, header in batches_of(data):
@@ -117,7 +118,7 @@ def _modern(data: memoryview) -> list[tuple[int, BatchHeader]]:
 
 
 def _zeros(file: BatchFile, position: int) -> bool:
-    """Whether nothing but zeros follows: space that was reserved and not written."""
+    """Whether only zeros follow."""
     while part := file.read(position, CHUNK):
         if any(part):
             return False

@@ -1,6 +1,6 @@
 """Pipelines: steps from topic to topic on PySpark, exactly once, with retries and dead letters.
 
-Zone: real. Names are imported when they are asked for: the errors and steps need neither Spark nor Arrow.
+Zone: real. Names are imported on first use: the errors and steps need neither Spark nor Arrow.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""What a pipeline raises, for people.
+"""Errors of pipelines.
 
-Zone: pure. Errors of the source, the sink and the client pass through by their text in StepFailed.
+Zone: pure. The texts of errors of the source, the sink and the client are in StepFailed.
 """
 
 from __future__ import annotations
 
 
 class BadPipeline(ValueError):
-    """A pipeline or a step that cannot run as it is written; the text says what to change."""
+    """A pipeline or a step is invalid; the text has what to change."""
 
 
 class StepFailed(RuntimeError):
-    """A step of a running pipeline stopped. What it had read and not written is read again at the next run."""
+    """A step of a running pipeline failed. Records that it has read but not written are read again in the next run."""
 
     def __init__(self, step: str, reason: str) -> None:
         super().__init__(f"step {step}: {reason}")
@@ -23,16 +23,16 @@ class StepFailed(RuntimeError):
 
 
 class Poison(ValueError):
-    """Raised by a step's function: this record will never succeed; it goes to the dead letters without retries."""
+    """Raised by a step's function for a record that can never succeed: it becomes a dead letter without retries."""
 
 
 class BadOutput(TypeError):
-    """A step's function returned what is no record."""
+    """A step's function returned a value that is not a record."""
 
 
 class RecordTooLarge(ValueError):
-    """A record that a step made is larger than topics take."""
+    """A record that a step made is larger than its limit."""
 
 
 class NullField(ValueError):
-    """A record that a step made has null where the step says that there must be something."""
+    """A record that a step made has a null key or value that the step requires."""

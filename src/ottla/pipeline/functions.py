@@ -1,7 +1,7 @@
-"""What users write for a step: functions over records or over Arrow batches, and how they are called.
+"""Users' functions for steps, over records or over Arrow batches, and how they are called.
 
-Zone: pure. A function that raises fails its record, not the batch: what came of the others and which failed is returned
-side by side. Where records go then is in `routing`.
+Zone: pure. A function that raises fails its record, not the batch: the result has the rows made and the rows that
+failed. `routing` decides about their topics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEADERS_TYPE: Final = pa.list_(
 ROWS_TYPE: Final = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE)])
 ERROR: Final = "_error"
 _OVERHEAD: Final = 90
-"""Bytes of a batch with one record besides its key, value and headers, generously."""
+"""Upper bound of the bytes of a batch with one record, beside its key, value and headers."""
 
 
 class _Same(enum.Enum):
@@ -38,7 +38,7 @@ SAME: Final = _Same.SAME
 
 
 class Record(NamedTuple):
-    """A record as a step's function sees it: at every attempt the one that was read first."""
+    """A record for a step's function: at every attempt with the origin of the first one."""
 
     key: bytes | None
     value: bytes | None
@@ -48,13 +48,13 @@ class Record(NamedTuple):
     timestamp: int
     """Milliseconds since 1970."""
     headers: Headers
-    """The application's own."""
+    """The application's own headers."""
     attempt: int
-    """1 for the first."""
+    """The number of the attempt, from 1."""
 
 
 class Out(NamedTuple):
-    """A record that a step makes; key and headers are the input's unless said otherwise. Text is written as UTF-8."""
+    """A record that a step makes; by default with the key and headers of its input. Text is written as UTF-8."""
 
     value: Bytes
     key: Bytes | _Same = SAME
@@ -65,11 +65,11 @@ RowResult = Bytes | Out | Sequence["Bytes | Out"]
 
 
 class Limits(NamedTuple):
-    """What every record that a step makes is held to."""
+    """The limits of the records that a step makes."""
 
     max_bytes: int = 1_000_000
     required: tuple[str, ...] = ()
-    """Of key and value: those that must not be null."""
+    """Which of key and value must not be null."""
 
 
 class Failed(NamedTuple):
@@ -80,10 +80,10 @@ class Failed(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What came of a batch."""
+    """The result of a batch."""
 
     made: list[pa.RecordBatch]
-    """Of ROWS_TYPE."""
+    """The rows made, of ROWS_TYPE."""
     failed: list[Failed]
 
 
@@ -94,7 +94,7 @@ class RowFunction:
     function: Callable[[Record], RowResult]
 
     def apply(self, batch: pa.RecordBatch, limits: Limits, levels: Mapping[str, int]) -> Applied:
-        """Call it for every row of a batch of the source. `levels`: how many retries lie before each topic."""
+        """Call it for every row of a batch of the source. `levels`: the retry level of each topic."""
         keys: list[bytes | None] = []
         values: list[bytes | None] = []
         headers: list[list[tuple[str, bytes | None]]] = []
@@ -106,7 +106,7 @@ class RowFunction:
                     _check(one, limits)
             except MemoryError:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever a user's function raises fails its record
+            except Exception as error:  # noqa: BLE001 - any error of a user's function fails its record
                 failed.append(Failed(row, error))
             else:
                 for key, value, own in made:
@@ -123,7 +123,7 @@ class BatchFunction:
     function: Callable[[pa.RecordBatch], Any]
 
     def apply(self, batch: pa.RecordBatch, limits: Limits, levels: Mapping[str, int]) -> Applied:  # noqa: ARG002
-        """Call it for a batch; where it raises, for ever smaller parts, until the rows that fail are found."""
+        """Call it for a batch; after an error call it for halves, until the failing rows are found."""
         made: list[pa.RecordBatch] = []
         failed: list[Failed] = []
         parts = [(0, batch)]
@@ -134,6 +134,7 @@ class BatchFunction:
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 - as above
+                # One row: it is the cause. More: try both halves, the first one next, so that rows keep their order.
                 if part.num_rows == 1:
                     failed.append(Failed(first, error))
                 else:
@@ -166,8 +167,8 @@ class StepSaid(Exception):
 def map_rows(function: Callable[[Record], RowResult]) -> RowFunction:
     """Make a step of a function that is called for every record.
 
-    It returns the value of the record to write (bytes or text; the key and headers stay), an `Out`, a list of these, or
-    None for nothing. An exception fails this record alone: it is retried, or ends in the dead letters.
+    It returns the value of the record to write (bytes or text; the key and headers are kept), an `Out`, a list of
+    these, or None for no record. An exception fails only this record: it is retried, or becomes a dead letter.
     """
     return RowFunction(function)
 
@@ -176,9 +177,9 @@ def map_batches(function: Callable[[pa.RecordBatch], Any]) -> BatchFunction:
     """Make a step of a function over Arrow record batches with the columns of the source.
 
     It returns a RecordBatch, a Table or a mapping of arrays with `value`, and `key` and `headers` if there are any.
-    With a column `_error` (null or false: none) there is one row for each that it got, and those that have one fail. An
-    exception makes it be called again for smaller parts of the batch, until the rows at fault are alone: it must not
-    change anything outside.
+    With a column `_error` (null or false: no error) it must return one row for each input row, and rows with an error
+    fail. After an exception it is called again for smaller parts of the batch, until the failing rows are found, so
+    that it must not have side effects.
     """
     return BatchFunction(function)
 
@@ -187,7 +188,7 @@ def map_batches(function: Callable[[pa.RecordBatch], Any]) -> BatchFunction:
 
 
 def records_of(batch: pa.RecordBatch, levels: Mapping[str, int]) -> Iterator[Record]:
-    """The records of a batch of the source, as they were read first."""
+    """The records of a batch of the source, with the origin of their first attempt."""
     names = batch.schema.names
     columns = [batch.column(names.index(name)) for name in ("key", "value", "topic", "partition", "offset")]
     times = batch.column(names.index("timestamp")).cast(pa.int64())
@@ -204,7 +205,7 @@ def records_of(batch: pa.RecordBatch, levels: Mapping[str, int]) -> Iterator[Rec
 
 
 def with_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of the source as the source makes it: headers are null where there are none (see `queries`)."""
+    """A batch with null instead of empty headers, as the source makes it (see `queries`)."""
     at = batch.schema.get_field_index("headers")
     column = batch.column(at)
     shown = pc.if_else(pc.equal(pc.list_value_length(column), 0), pa.scalar(None, column.type), column)
@@ -212,7 +213,7 @@ def with_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def headers_of(found: Iterable[Mapping[str, Any]] | None) -> Headers:
-    """Headers out of Arrow's rows."""
+    """Headers from Arrow's rows."""
     return tuple((each["key"], each["value"]) for each in found or ())
 
 
@@ -240,7 +241,7 @@ def _made(result: Any, record: Record) -> tuple[bytes | None, bytes | None, Head
 
 def _header(pair: Any) -> tuple[str, bytes | None]:
     if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
-        raise BadOutput(f"the header {pair!r:.100} is no pair of a name and a value")
+        raise BadOutput(f"the header {pair!r:.100} is not a pair of a name and a value")
     return pair[0], _bytes(pair[1], f"header {pair[0]}")
 
 
@@ -266,12 +267,12 @@ def _check(made: tuple[bytes | None, bytes | None, Headers], limits: Limits) -> 
 
 def too_large(size: int, limits: Limits) -> RecordTooLarge:
     """The error for a record of `size` bytes."""
-    return RecordTooLarge(f"the record has {size} bytes, and a step writes at most {limits.max_bytes - _OVERHEAD}")
+    return RecordTooLarge(f"the record has {size} bytes, and the limit is {limits.max_bytes - _OVERHEAD}")
 
 
 def null_field(name: str) -> NullField:
-    """The error for a record without what must be there."""
-    return NullField(f"the {name} is null, and the step says that there must be one")
+    """The error for a record with a null key or value that is required."""
+    return NullField(f"the {name} is null, and the step requires one")
 
 
 def _rows(keys: Sequence[Any], values: Sequence[Any], headers: Sequence[Any]) -> pa.RecordBatch:
@@ -281,12 +282,12 @@ def _rows(keys: Sequence[Any], values: Sequence[Any], headers: Sequence[Any]) ->
 
 
 def rows_of(keys: Sequence[Any], values: Sequence[Any], headers: Sequence[Headers]) -> pa.RecordBatch:
-    """Rows of ROWS_TYPE out of Python's values."""
+    """Rows of ROWS_TYPE from Python values."""
     return _rows(keys, values, headers)
 
 
 def _table(found: Any) -> pa.RecordBatch:
-    """What a batch function returned, as one record batch. Raises BadOutput."""
+    """The result of a batch function as one record batch. Raises BadOutput."""
     if isinstance(found, pa.Table):
         batches = found.combine_chunks().to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=found.schema)
@@ -298,7 +299,7 @@ def _table(found: Any) -> pa.RecordBatch:
 
 
 def to_rows(found: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that are written, as ROWS_TYPE. Raises BadOutput."""
+    """The columns to write, as ROWS_TYPE. Raises BadOutput."""
     names = found.schema.names
     if "value" not in names:
         raise BadOutput(f"there is no column `value` among {', '.join(names)}")
@@ -313,21 +314,21 @@ def to_rows(found: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def without_null_lists(rows: pa.RecordBatch) -> list[pa.Array]:
-    """Columns of ROWS_TYPE with empty lists for headers that are null: to the sink they are the same, and Spark takes
-    its time for null ones (see `queries`)."""
+    """Columns of ROWS_TYPE with empty instead of null headers: the sink treats them alike, and null ones are slow in
+    Spark (see `queries`)."""
     *others, headers = rows.columns
     return [*others, _filled(headers) if headers.null_count else headers]
 
 
 def _filled(lists: pa.ListArray) -> pa.ListArray:
-    """Empty lists for null ones. Those are empty already but for their mark, unless somebody built them by hand."""
+    """Empty lists instead of null ones. Null lists have length 0 already, unless they were built by hand."""
     if pc.any(pc.and_(lists.is_null(), pc.not_equal(np.diff(lists.offsets), 0))).as_py():
         return pc.coalesce(lists, pa.scalar([], lists.type))
     return pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type)
 
 
 def problems_of(rows: pa.RecordBatch, limits: Limits) -> dict[int, Exception]:
-    """Rows that may not be written, and why."""
+    """Rows that must not be written, and why."""
     sizes = pc.add(
         pc.fill_null(pc.binary_length(rows.column(0)), 0).cast(pa.int64()),
         pc.fill_null(pc.binary_length(rows.column(1)), 0).cast(pa.int64()),

@@ -1,6 +1,6 @@
 """`Pipeline`: steps from topic to topic on PySpark, with retries and dead letters.
 
-Zone: real. What users call; the parts are in the modules beside this one.
+Zone: real. The interface for users; the parts are in the modules beside this one.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from ottla.pipeline.steps import NeededTopic, Step, check_steps, group_of, in_or
 from ottla.retry.policy import Duration, ErrorKind, RetryPolicy
 from ottla.terminal import draw_status
 
-# The topics of a pipeline on its cluster: which are there, which are made. Which topics a pipeline needs is decided
-# in `steps`.
+# The topics of a pipeline on its cluster: which exist, and which are created. `steps` decides which ones it needs.
 
 
 class TopicPlan(NamedTuple):
@@ -41,13 +40,13 @@ class TopicPlan(NamedTuple):
     role: str
     exists: bool
     partitions: int
-    """As it has them, or would get."""
+    """The number that it has, or would be created with."""
     configs: dict[str, str]
-    """Of a topic that would be made."""
+    """The settings of a topic that would be created."""
 
 
 def plan_topics(cluster: Cluster, wanted: Sequence[NeededTopic]) -> list[TopicPlan]:
-    """Compare with the cluster. Raises BadPipeline for a source that is missing, ClientError."""
+    """Compare the needed topics with the cluster. Raises BadPipeline for a missing source, ClientError."""
     counts: dict[str, int] = {}
     found: list[TopicPlan] = []
     views = Admin(cluster).describe_topics([each.name for each in wanted])
@@ -58,7 +57,7 @@ def plan_topics(cluster: Cluster, wanted: Sequence[NeededTopic]) -> list[TopicPl
         exists = isinstance(view, TopicView)
         if not exists and each.role == "source":
             raise BadPipeline(
-                f"the topic {each.name} does not exist: create it (ottla topic create {each.name}), or mend the name"
+                f"the topic {each.name} does not exist: create it (ottla topic create {each.name}), or correct the name"
             )
         have = len(view.partitions) if isinstance(view, TopicView) else 0
         counts[each.name] = have or each.partitions or max((counts.get(like, 1) for like in each.like), default=1)
@@ -67,16 +66,16 @@ def plan_topics(cluster: Cluster, wanted: Sequence[NeededTopic]) -> list[TopicPl
 
 
 def make_topics(cluster: Cluster, plans: Iterable[TopicPlan]) -> list[str]:
-    """Make those that are not there; their names. Raises ClientError."""
+    """Create the missing topics; their names. Raises ClientError."""
     new = [NewTopic(each.name, each.partitions, configs=each.configs) for each in plans if not each.exists]
     if not new:
         return []
     for answer in Admin(cluster).create_topics(new).values():
-        # Another run of the pipeline may have been quicker.
+        # Another run of the pipeline may have created it meanwhile.
         if isinstance(answer, ClientError) and not _is(answer, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise answer
     for each in new:
-        cluster.topic(each.name, create=True)  # waits until the brokers show it
+        cluster.topic(each.name, create=True)  # waits until the brokers have its metadata
     return [each.name for each in new]
 
 
@@ -88,11 +87,11 @@ def _is(error: ClientError, code: ErrorCode) -> bool:
     return isinstance(error, RefusedError) and error.code is code
 
 
-# Progress for people: one line on stderr that is rewritten, in a terminal and in a notebook; else one line per step.
+# Progress: one line on stderr, which is rewritten, in a terminal and in a notebook; elsewhere one line per step.
 
 
 class Line:
-    """Shows how far steps are. Use as a context manager: at the end each step has its line."""
+    """Shows the progress of steps, and at the end a line for each step."""
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._stream = stream if stream is not None else sys.stderr
@@ -100,12 +99,12 @@ class Line:
         self._rewrites = not quiet and (self._stream.isatty() or "ipykernel" in sys.modules)
 
     def update(self, steps: Sequence[StepProgress]) -> None:
-        """Show the figures of now."""
+        """Show the present figures."""
         if self._rewrites:
             self._rewrite_line(" | ".join(step.line() for step in steps))
 
     def end(self, steps: Sequence[StepProgress]) -> None:
-        """The last figures, a line per step."""
+        """Print the last figures, one line per step."""
         if self._quiet:
             return
         if self._rewrites:
@@ -123,13 +122,13 @@ F = TypeVar("F", bound="Callable[[Any], Any] | RowFunction | BatchFunction")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _LOOK_S: Final = 0.2
 _SHOW_EVERY: Final = 5
-"""Looks between two of the figures: asking Spark for them costs a little."""
+"""The figures are shown at every 5th check, because reading them from Spark has a cost."""
 _COUNT_S: Final = 1.0
-"""Between two looks at what Spark keeps of each query: the last hundred batches, which take longer than this."""
+"""Seconds between two reads of Spark's progress, which keeps the last hundred batches: these take longer."""
 
 
 class StepPlan(NamedTuple):
-    """A step as it would run."""
+    """The plan of a step."""
 
     step: str
     reads: tuple[str, ...]
@@ -138,20 +137,20 @@ class StepPlan(NamedTuple):
     """Retry topics and their delays in milliseconds."""
     dead: tuple[str, ...]
     scope: str
-    """partition, batch or off; auto where Spark was not asked."""
+    """partition, batch or off; auto if Spark was not asked."""
     reason: str
     offsets: bool
-    """Whether the offsets of the step's group are committed in the transaction of the rows; False where Spark was not
-    asked and it depends on the plan."""
+    """Whether the offsets of the step's group are committed in the transaction of the rows; False if that depends on
+    the plan, and Spark was not asked."""
 
     @property
     def unit(self) -> str:
-        """For a table: what is written all or nothing."""
+        """The unit that is written atomically, for a table."""
         return unit(self.scope, self.offsets)
 
 
 class PipelinePlan(NamedTuple):
-    """What a run would do."""
+    """The plan of a run."""
 
     name: str
     steps: list[StepPlan]
@@ -159,11 +158,11 @@ class PipelinePlan(NamedTuple):
 
 
 class Pipeline:
-    """Steps that read topics and write topics, each a streaming query of Spark.
+    """Steps from topics to topics, each a streaming query of Spark.
 
-    name: the consumer group that lag tools see, and the beginning of the sink's transactional ids: one name, one
-    pipeline, for ever. bootstrap: brokers as host:port, several with commas. settings: of the client, by Kafka's names
-    (`security.protocol` …).
+    name: the name of the consumer group, and the prefix of the sink's transactional ids: it must be unique to the
+    pipeline, and never change. bootstrap: brokers as host:port, separated by commas. settings: of the client, by
+    Kafka's names (`security.protocol` …).
     """
 
     def __init__(self, name: str, bootstrap: str = "localhost:9092", settings: Mapping[str, str] | None = None) -> None:
@@ -197,19 +196,19 @@ class Pipeline:
         partitions: int | None = None,
         options: Mapping[str, str] | None = None,
     ) -> Callable[[F], F]:
-        """Make a step of the function below: one over DataFrames, or of `map_rows` or `map_batches`.
+        """Decorate a function to make it a step: one over DataFrames, or one of `map_rows` or `map_batches`.
 
         source: the topic to read, or several. to: the topic to write.
-        retries: after which delays a record that failed is tried again, as `["30s", "5m"]`; each has its own topic.
-        dead: the topic for records that failed after the last retry; with retries, `<source>.dead` by default. With
-        neither, an error stops the step.
-        retry_on, abort_on: classes of exceptions that alone are, or are not, worth a retry.
-        required: key and value, where they must not be null. max_record_bytes: of what the step makes.
+        retries: the delays after which a failed record is retried, as `["30s", "5m"]`; each has its own topic.
+        dead: the topic for records that failed after the last retry; with retries, `<source>.dead` by default. Without
+        retries and dead, an error stops the step.
+        retry_on, abort_on: classes of exceptions that are the only ones to retry, or that are not retried.
+        required: which of key and value must not be null. max_record_bytes: limit of the records that the step makes.
         start: earliest, latest or group, for a run without a checkpoint.
         exactly_once: auto (from the plan), partition, batch or off. offsets_in_transaction: whether the offsets of the
-        group are committed with the rows: auto (where that can be), true or false. output_mode: append or complete, for
-        aggregations. partitions: of topics that are made; by default as many as the source has.
-        options: more of the source (docs/pyspark.md), as maxOffsetsPerTrigger, minPartitions and failOnDataLoss.
+        group are committed with the rows: auto (if possible), true or false. output_mode: append or complete, for
+        aggregations. partitions: of topics that are created; by default as many as the source has.
+        options: more options of the source (docs/pyspark.md), as maxOffsetsPerTrigger, minPartitions, failOnDataLoss.
         Raises BadPipeline.
         """
 
@@ -240,7 +239,7 @@ class Pipeline:
         return add
 
     def plan(self, spark: Any = None) -> PipelinePlan:
-        """What a run would do: steps and topics; with a session also the scope of each step. Changes nothing.
+        """The plan of a run: steps and topics; with a session also the scope of each step. Changes nothing.
 
         Raises BadPipeline, ClientError.
         """
@@ -255,13 +254,13 @@ class Pipeline:
         return StepPlan(step.name, step.sources, step.to, retries, dead, scope.mode, scope.reason, scope.offsets)
 
     def query(self, spark: Any, step: Step) -> queries.Planned:
-        """A step's query, not started. Raises BadPipeline; StepFailed for what Spark says."""
+        """A step's query, not started. Raises BadPipeline; StepFailed for errors of Spark."""
         try:
             return queries.plan_step(spark, step, group_of(self.name, step, self._steps), self.settings)
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
                 raise
-            # Now: later, when Java is gone, the error could not even be shown.
+            # Take the text now: after Java has ended, an error of py4j cannot be printed any more.
             raise StepFailed(step.name, queries.reason_of(error)) from error
 
     def cluster(self) -> Cluster:
@@ -270,7 +269,7 @@ class Pipeline:
         return Cluster(ClientConfig.from_mapping({**ours, **self.settings}))
 
     def make_topics(self) -> list[str]:
-        """Make the topics that are missing; their names. Raises BadPipeline, ClientError."""
+        """Create the missing topics; their names. Raises BadPipeline, ClientError."""
         check_steps(self._steps)
         with self.cluster() as cluster:
             return make_topics(cluster, plan_topics(cluster, topics_of(self._steps)))
@@ -278,12 +277,12 @@ class Pipeline:
     def run(
         self, checkpoint: str, trigger: str = "available_now", *, spark: Any = None, progress: bool = True
     ) -> list[StepProgress]:
-        """Make the topics, run the steps and wait for their end; the last figures of each step.
+        """Create the topics, run the steps and wait for their end; the last figures of each step.
 
-        checkpoint: a directory that all of Spark can write; each step has one below it. Without it a pipeline begins
-        anew, so keep it. trigger: available_now (what is there and due when a step begins; one step after the other) or
-        a duration such as 5s (until Ctrl-C or `stop`; all steps together). spark: the session, by default the one that
-        is there or a new one. progress: a line on stderr.
+        checkpoint: a directory that all processes of Spark can write, with a subdirectory for each step. Keep it:
+        without it a pipeline starts from the beginning. trigger: available_now (records that are there and due when a
+        step begins; one step after the other) or a duration such as 5s (until Ctrl-C or `stop`; all steps together).
+        spark: the session, by default the active one or a new one. progress: whether to show a line on stderr.
         Raises BadPipeline, StepFailed, ClientError.
         """
         line = Line(quiet=not progress)
@@ -304,21 +303,21 @@ class Pipeline:
         return found
 
     def _at_the_end(self, steps: Sequence[StepProgress]) -> list[StepProgress]:
-        """With what is left as the cluster tells it: queries know what was there when their last batch began."""
+        """The figures with the lag read from the cluster: a query's own lag is that of its last batch's beginning."""
         left = {one.step: one for one in self.status()}
         return [one._replace(lag=left[one.step].lag, waiting=left[one.step].waiting) for one in steps]
 
     def status(self) -> list[StepStatus]:
-        """How far each step is, as its consumer group tells; Spark need not run. Raises BadPipeline, ClientError."""
+        """The progress of each step, from its consumer group; Spark need not run. Raises BadPipeline, ClientError."""
         check_steps(self._steps)
         with self.cluster() as cluster:
             return status_of(cluster, self.name, in_order(self._steps))
 
     def start(self, checkpoint: str, trigger: str = "available_now", *, spark: Any = None) -> Running:
-        """As `run`, without waiting. With available_now, later steps are started as earlier ones end."""
+        """As `run`, without waiting. With available_now, a step is started when the one before has ended."""
         queries.trigger_of(trigger)
         if not checkpoint:
-            raise BadPipeline("a pipeline needs a checkpoint: a directory that is kept between runs")
+            raise BadPipeline("a pipeline needs a checkpoint: name a directory that is kept between runs")
         self.make_topics()
         session = spark if spark is not None else _session()
         planned = [self.query(session, step) for step in in_order(self._steps)]
@@ -326,11 +325,11 @@ class Pipeline:
 
 
 def _guess(step: Step) -> Scope:
-    """The unit of a step, as far as it can be known without Spark."""
+    """The unit of a step, as far as it is known without Spark."""
     if step.is_frame_step:
         auto = step.exactly_once == "auto"
-        return Scope(step.exactly_once, "decided from Spark's plan when it runs" if auto else "as the step says")
-    scope = Scope(step.exactly_once, "as the step says")
+        return Scope(step.exactly_once, "decided from Spark's plan when it runs" if auto else "as set in the step")
+    scope = Scope(step.exactly_once, "as set in the step")
     if step.exactly_once == "auto":
         scope = Scope("partition", "rows stay in the task that read them")
     return with_offsets(scope, step.offsets_in_transaction, stays=True, has_source=True, options=step.options)
@@ -347,18 +346,18 @@ class _Query:
         self._counting = threading.Lock()
 
     def progress(self) -> StepProgress:
-        """The figures of now, of all batches. From any thread."""
+        """The present figures of all batches. May be called from any thread."""
         with self._counting:
             return self._counter.add([] if self.query is None else self.query.recentProgress)
 
     def check(self) -> None:
-        """Raises StepFailed when the query has failed."""
+        """Raise StepFailed if the query has failed."""
         if self.query is not None and (error := self.query.exception()) is not None:
             raise StepFailed(self.planned.step.name, queries.reason_of(error)) from error
 
 
 class Running:
-    """A pipeline that was started."""
+    """A started pipeline."""
 
     def __init__(
         self,
@@ -383,11 +382,11 @@ class Running:
         counting.start()
 
     def _count(self, every_s: float) -> None:
-        """Count batches before Spark forgets them, also while nobody asks for the figures."""
+        """Count batches before Spark drops their progress, also while no caller reads the figures."""
         while not self._ended.wait(every_s):
             try:
                 self.progress()
-            except Exception:  # noqa: BLE001 - py4j has many errors for a Spark that is gone, and then nothing comes
+            except Exception:  # noqa: BLE001 - py4j has many errors for a Spark that has ended: stop counting
                 return
 
     def _start(self, each: _Query) -> None:
@@ -400,13 +399,15 @@ class Running:
 
     @property
     def alive(self) -> bool:
-        """Whether anything still runs; starts the next step when one has ended. False as soon as a step has failed."""
+        """Whether a step is running; starts the next step when one has ended. False as soon as a step has failed."""
         lives = self._lives()
         if not lives:
             self._ended.set()
         return lives
 
     def _lives(self) -> bool:
+        # 1. Stopped, or a step has failed. 2. All steps run together. 3. One after the other: the present step is
+        # running, or the next one is started.
         running = [each for each in self._queries if each.query is not None]
         if self._stopped or any(each.query.exception() is not None for each in running):
             return False
@@ -421,11 +422,11 @@ class Running:
         return bool(waiting)
 
     def progress(self) -> list[StepProgress]:
-        """The figures of every step."""
+        """The present figures of every step."""
         return [each.progress() for each in self._queries]
 
     def wait(self) -> list[StepProgress]:
-        """Wait for the end; the last figures. Raises StepFailed; then all steps are stopped."""
+        """Wait for the end; the last figures. Raises StepFailed, after stopping all steps."""
         try:
             while self.alive:
                 time.sleep(_LOOK_S)
@@ -437,7 +438,7 @@ class Running:
         return self.progress()
 
     def stop(self) -> None:
-        """Stop all steps; what they were about to write is written at the next run. Idempotent."""
+        """Stop all steps; unwritten records are processed in the next run. Idempotent."""
         self._stopped = True
         self._ended.set()
         for each in self._queries:
@@ -446,11 +447,11 @@ class Running:
 
 
 def _session() -> Any:
-    """The session that is there, or a new one, whose workers run this Python."""
+    """The active session, or a new one, whose workers run this Python."""
     from ottla.spark import java_home  # noqa: PLC0415
     from ottla.spark.environment import one_thread_in_planners  # noqa: PLC0415
 
-    java_home()  # names this Python to Spark's workers, too
+    java_home()  # also makes Spark's workers run this Python
     from pyspark.sql import SparkSession  # noqa: PLC0415 - slow to import
 
     with one_thread_in_planners():

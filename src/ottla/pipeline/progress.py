@@ -1,6 +1,6 @@
-"""How far the steps of a pipeline are, out of the progress of their queries.
+"""The progress of a pipeline's steps, computed from that of their queries.
 
-Zone: pure. Spark's documents in, figures out; printing is in `show`.
+Zone: pure. Spark's documents in, figures out.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any, Final, NamedTuple
 from ottla.spark.metrics import behind_by_partition
 
 METRICS: Final = "ottla"
-"""The name of the metrics that a step's query counts."""
+"""The name of the metrics that a step's query observes."""
 COUNTED: Final = ("rows_out", "retries", "dead")
 """The names of the counts."""
 
 
 class StepProgress(NamedTuple):
-    """One step, since its query was started."""
+    """The figures of a step since its query was started."""
 
     step: str
     guarantee: str
-    """exactly once, and by what; or at least once."""
+    """exactly once with its unit, or at least once."""
     batches: int = 0
     rows_in: int = 0
     """Records read, retries included."""
@@ -32,14 +32,14 @@ class StepProgress(NamedTuple):
     dead: int = 0
     """Records sent to the dead letters."""
     rows_per_s: float = 0.0
-    """Of the last batch."""
+    """The rate of the last batch."""
     lag: int = 0
     """Offsets of the sources that are not read yet, at the last batch."""
     waiting: int = 0
-    """Offsets of the retry topics that are not read yet, at the last batch: waiting for their time, mostly."""
+    """Offsets of the retry topics that are not read yet, at the last batch; most of them are not due."""
 
     def line(self) -> str:
-        """One line for people."""
+        """The figures as a line of text."""
         parts = [
             f"{self.step}: {self.batches:,} batches",
             f"{self.rows_in:,} read",
@@ -54,7 +54,7 @@ class StepProgress(NamedTuple):
 
 
 class Counter:
-    """Adds up the progress of one query; documents come in order, and may be seen more than once."""
+    """Adds up the progress of one query; documents come in order, and may be repeated."""
 
     def __init__(self, step: str, guarantee: str, sources: Iterable[str], retries: Iterable[str]) -> None:
         self._sources = frozenset(sources)
@@ -63,8 +63,10 @@ class Counter:
         self._sum = StepProgress(step, guarantee)
 
     def add(self, documents: Iterable[Mapping[str, Any]]) -> StepProgress:
-        """Add what is new of a query's `recentProgress`; the figures so far."""
+        """Add the new documents of a query's `recentProgress`; the figures so far."""
         for document in documents:
+            # Spark repeats a batch's document, and reports an idle trigger under the number of the next batch: only a
+            # higher number with rows or counts is a new batch.
             counted = (document.get("observedMetrics") or {}).get(METRICS) or {}
             figures = {name: _number(counted, name) for name in COUNTED}
             if document["batchId"] > self._last and (document.get("numInputRows") or any(figures.values())):

@@ -1,6 +1,6 @@
-"""A step as a query of Spark: read its topics, apply its function, write everything through one sink.
+"""Builds a step's query: reads its topics, applies its function, and writes everything through one sink.
 
-Zone: real. The only place where the options of source and sink are put together.
+Zone: real. The only module that sets the options of source and sink.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _OURS: Final = re.compile(r"\bottla\.[\w.]+\.(\w+): (.+)")
 _THEIRS: Final = re.compile(r"^(?:: )?(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _NOT_FOUND: Final = re.compile(r"\[DATA_SOURCE_NOT_FOUND\].*\bottla\b")
 _OTHER_PYTHON: Final = (
-    "Spark does not find ottla: its workers run `python3` of PATH, unless PYSPARK_PYTHON names the Python that has it "
-    "(ottla.spark.java_home() before the session does so); in a thread of your own, or in a notebook where Spark was "
-    "interrupted, call ottla.spark.activate_session(spark)"
+    "Spark does not find ottla: its workers run `python3` of PATH, unless PYSPARK_PYTHON names the Python that has it: "
+    "call ottla.spark.java_home() before creating the session. In a thread of your own, or in a notebook where Spark "
+    "was interrupted, call ottla.spark.activate_session(spark)"
 )
 
 
@@ -41,7 +41,7 @@ class Planned(NamedTuple):
 
     step: Step
     frame: Any
-    """What the sink gets."""
+    """The DataFrame that the sink writes."""
     scope: Scope
     group: str
     """The consumer group of its source."""
@@ -65,12 +65,12 @@ def source_options(step: Step, group: str, settings: Mapping[str, str]) -> dict[
 
 
 def sink_options(planned: Planned, pipeline: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """The options of the step's sink; the column `topic` says where a row goes."""
+    """The options of the step's sink; the column `topic` has the topic of each row."""
     step, scope = planned.step, planned.scope
     kafka = _kafka(settings)
     kafka.setdefault("kafka.max.request.size", str(max(1_048_576, step.limits.max_bytes) + ROOM_BYTES))
     once = {"exactlyOnce": scope.mode, "transactionalIdPrefix": f"{pipeline}-", "sink": step.name}
-    # Where the plan allows it, auto: a task in which it cannot be after all says so in its log, and goes on.
+    # auto if the plan allows it: a task in which it is impossible after all logs that, and continues without.
     once["offsetsInTransaction"] = step.offsets_in_transaction if scope.offsets else "false"
     return {**kafka, **once, "sourceGroup": planned.group}
 
@@ -80,8 +80,8 @@ def _kafka(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def plan_step(spark: Any, step: Step, group: str, settings: Mapping[str, str]) -> Planned:
-    """Build the step's DataFrame. Raises BadPipeline when its function returns none, or its columns do not fit."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - everybody calls it F; slow to import
+    """Build the step's DataFrame. Raises BadPipeline if its function returns none, or one without needed columns."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the usual name; slow to import
 
     options = source_options(step, group, settings)
     read = spark.readStream.format("ottla").options(**options).load()
@@ -97,14 +97,14 @@ def plan_step(spark: Any, step: Step, group: str, settings: Mapping[str, str]) -
 
 
 def _scope(step: Step, made: Any) -> Scope:
-    """The unit, and whether the group's offsets are in it. Raises BadPipeline when they must be and cannot."""
+    """The unit, and whether it includes the group's offsets. Raises BadPipeline if they are demanded and impossible."""
     by_plan = scope_of(made)
-    scope = by_plan if step.exactly_once == "auto" else Scope(step.exactly_once, "as the step says")
+    scope = by_plan if step.exactly_once == "auto" else Scope(step.exactly_once, "as set in the step")
     stays, has_source = by_plan.mode == "partition", not step.is_frame_step or _has_source(made)
     wanted = step.offsets_in_transaction
     scope = with_offsets(scope, wanted, stays=stays, has_source=has_source, options=step.options)
     if wanted == "true" and not scope.offsets:
-        raise BadPipeline(f"step {step.name}: offsets_in_transaction cannot be true: {scope.because}")
+        raise BadPipeline(f"step {step.name}: offsets_in_transaction cannot be true here: {scope.because}")
     return scope
 
 
@@ -118,10 +118,10 @@ def _routed(rows: Any, router: Router) -> Any:
 
 
 def without_null_lists(rows: Any) -> Any:
-    """Empty lists for headers that are null, on the way to Python.
+    """Replace null headers by empty lists, in rows that are sent to Python.
 
-    Spark asks at each row for the size of what it has gathered, and Arrow fills the offsets of all null lists so far
-    each time: 5,000 steps for a row, in batches of 10,000.
+    Spark reads the size of the Arrow batch after each row, and each time Arrow fills the offsets of all null lists
+    since the last one: on average 5,000 steps per row, in batches of 10,000.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
@@ -137,7 +137,7 @@ def without_null_lists(rows: Any) -> Any:
 
 
 def _called(step: Step, read: Any) -> Any:
-    """What the function of a DataFrame step makes."""
+    """The DataFrame that the function of a step returns. Raises BadPipeline."""
     assert callable(step.function)
     try:
         made = step.function(read)
@@ -164,23 +164,23 @@ def _rows(step: Step, made: Any, group: str, keep: bool) -> Any:
         return without_null_lists(made.select(F.lit(step.to).alias("topic"), *columns, *origin))
     if SOURCE not in made.columns:
         raise BadPipeline(
-            f"step {step.name}: rows with `{ERROR}` are sent on as they were read: keep the column `{SOURCE}`"
+            f"step {step.name}: rows with `{ERROR}` are forwarded as they were read: keep the column `{SOURCE}`"
         )
     more = [F.col(name) for name in (ERROR, SOURCE) if name in made.columns]
-    # Without the function: it stays on the driver, and may hold what cannot leave it.
+    # Without the function: it runs on the driver, and may refer to objects that cannot be pickled.
     return _routed(made.select(*columns, *more), Router(replace(step, function=_made), group, keep))
 
 
 def _made(frame: Any) -> Any:
-    """What a DataFrame step has made already."""
+    """The function of a DataFrame step on the executors: its rows are made already."""
     return frame
 
 
 def start(planned: Planned, pipeline: str, settings: Mapping[str, str], checkpoint: str, trigger: str) -> Any:
     """Start the query. Its checkpoint is in a directory of its own under `checkpoint`."""
     step = planned.step
-    activate_session(planned.frame.sparkSession)  # pipelines are started from any thread
-    _LOG.info("step %s of %s: %s", step.name, pipeline, planned.scope.guarantee)
+    activate_session(planned.frame.sparkSession)  # a pipeline may be started from any thread
+    _LOG.info("pipeline %s: step %s is %s", pipeline, step.name, planned.scope.guarantee)
     directory = (
         f"{checkpoint.rstrip('/')}/{step.name}" if "://" in checkpoint else str(PurePosixPath(checkpoint) / step.name)
     )
@@ -196,7 +196,7 @@ def start(planned: Planned, pipeline: str, settings: Mapping[str, str], checkpoi
 
 
 def trigger_of(text: str) -> dict[str, Any]:
-    """The trigger that a word stands for: available_now, or a duration. Raises BadPipeline."""
+    """Spark's trigger for available_now, or for a duration. Raises BadPipeline."""
     if text.lower().replace("-", "_") == "available_now":
         return {"availableNow": True}
     try:
@@ -206,7 +206,9 @@ def trigger_of(text: str) -> dict[str, Any]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a query stopped, out of Spark's stack trace: what our own classes said, else its first line."""
+    """Why a query stopped, from Spark's stack trace."""
+    # 1. Spark did not find the format: another Python. 2. The text of an error class of ours, which is the last cause.
+    # 3. The last Python exception. 4. The first line.
     text = str(error)
     if _NOT_FOUND.search(text):
         return _OTHER_PYTHON

@@ -1,10 +1,10 @@
-"""Where the records of a step go: good ones to its topic, failed ones to a retry topic or the dead letters.
+"""Chooses the topics of a step's records: good ones go to its topic, failed ones to a retry topic or the dead letters.
 
-Zone: real. Runs in Spark's Python workers, which call a `Router` with the Arrow batches of a task. All rows, good and
-failed, are written by the one sink of the query: in one transaction, when it writes exactly once.
+Zone: real. Runs in Spark's Python workers, which call a `Router` with the Arrow batches of a task. The one sink of the
+query writes all rows, good and failed, in one transaction when it writes exactly once.
 
-The level of a failed record is that of the topic that it was read from, not what its headers say: whatever they hold,
-no record is tried more often than there are levels.
+The level of a failed record is that of the topic that it was read from, not that in its headers: so no record is tried
+more often than there are levels, with any headers.
 """
 
 from __future__ import annotations
@@ -38,26 +38,28 @@ from ottla.retry import headers as trails
 from ottla.retry.policy import Dead
 
 SOURCE: Final = "_source"
-"""The column that holds the record as it was read, for DataFrame steps."""
+"""The column with the record as it was read, for DataFrame steps."""
 HEADERS: Final = "array<struct<key:string,value:binary>>"
 SCHEMA: Final = f"topic string, key binary, value binary, headers {HEADERS}"
 ORIGIN: Final = f"{SOURCE} struct<topic: string, partition: int, offset: bigint>"
-"""The column that tells the sink what a row was made of."""
+"""The column from which the sink reads the origin of a row."""
 _STAMPS: Final = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True)
 class Router:
-    """What Spark calls with the batches of a task. `group`: the name that origins are written with."""
+    """Called by Spark with the batches of a task. `group`: the consumer group to write into origins."""
 
     step: Step
     group: str
     keep: bool = False
-    """Whether rows keep what they were made of, in ORIGIN: where they change tasks behind this."""
+    """Whether rows keep their origin, in ORIGIN: needed if they change tasks after this."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches of the source, or of a DataFrame step, to batches of SCHEMA, with ORIGIN if it is kept. Raises
-        StepFailed without a policy."""
+        """Turn batches of the source, or of a DataFrame step, into batches of SCHEMA, with ORIGIN if it is kept.
+
+        Raises StepFailed for a failed record without a policy.
+        """
         for batch in batches:
             if batch.num_rows:
                 yield from self._route(batch)
@@ -67,7 +69,7 @@ class Router:
         if isinstance(function, RowFunction | BatchFunction):
             made, failed = function.apply(with_null_headers(batch), self.step.limits, self.step.levels)
             origin = batch
-            # How many rows came of which is not known: a batch of the source is of one partition, and its end counts.
+            # Which output row came of which input row is unknown: a batch is of one partition, so its last row will do.
             of = [[batch.num_rows - 1] * rows.num_rows for rows in made]
         else:
             made, failed, good = self._checked(batch)
@@ -81,7 +83,7 @@ class Router:
     def _addressed(
         self, rows: pa.RecordBatch, topics: list[str], origin: pa.RecordBatch | None, of: list[int]
     ) -> pa.RecordBatch:
-        """Rows with their topics. origin: what was read; of: which of its rows each was made of."""
+        """Rows with their topics. origin: the rows that were read; of: the number of each row's origin among them."""
         names, columns = ["topic", *ROWS_TYPE.names], [pa.array(topics, pa.string()), *without_null_lists(rows)]
         if self.keep:
             assert origin is not None
@@ -90,7 +92,7 @@ class Router:
         return pa.RecordBatch.from_arrays(columns, names=names)
 
     def _checked(self, batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], list[Failed], list[int]]:
-        """The rows of a DataFrame step: those that it marked, and those that may not be written, have failed."""
+        """The good and the failed rows of a DataFrame step: failed are rows that it marked, or that are not allowed."""
         names = batch.schema.names
         reasons: dict[int, Exception] = {}
         if ERROR in names:
@@ -123,7 +125,7 @@ class Router:
         return self._addressed(rows_of(keys, values, headers), topics, batch, [each.row for each in failed])
 
     def _sent(self, place: tuple[str, int, int, int, str], found: trails.Headers, error: Exception) -> tuple[str, Any]:
-        """Topic and headers of a record that failed."""
+        """The topic and headers of a failed record. Raises StepFailed without a policy."""
         topic, policy = place[0], self.step.policy
         if policy is None:
             raise StepFailed(self.step.name, f"{topic}-{place[1]}, offset {place[2]}: {_words(error)}") from error
@@ -134,6 +136,8 @@ class Router:
         decision = policy.decide(self.step.base[source], level + 1, failure.kind if said else error)
         dead = isinstance(decision, Dead)
         due_ms = None if isinstance(decision, Dead) else wall_ms() + decision.delay_ms
+        # The origin in the headers counts only in our retry topics: a record of the source is its own origin, also if
+        # it came with headers of another program's retries.
         trail = trails.Trail(
             attempts=level + 2,
             due_ms=due_ms,
@@ -151,12 +155,12 @@ def _words(error: Exception) -> str:
 
 
 def _stack(error: Exception) -> str:
-    """The last part of the traceback: where it was raised."""
+    """The last part of the traceback, which has the place of the error."""
     return "".join(traceback.format_exception(error))[-trails.MAX_STACK_CHARS :]
 
 
 def _read_as(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """What the rows of a DataFrame step were read as."""
+    """The rows of a DataFrame step as they were read."""
     struct = batch.schema.field(SOURCE).type
     names = [struct.field(number).name for number in range(struct.num_fields)]
     return pa.RecordBatch.from_arrays(batch.column(batch.schema.names.index(SOURCE)).flatten(), names=names)

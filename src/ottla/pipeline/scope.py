@@ -1,8 +1,8 @@
-"""What the sink may take for one unit: a task, when a step's rows stay in the task that read them, or else the batch.
+"""Chooses the sink's unit: a task, if a step's rows stay in the task that read them, or else the batch.
 
-Zone: real. Asks Spark for the plan of a DataFrame. A task that is run again must see the same rows: so it is when
-between the source and the sink there is nothing but row by row work, because the source's ranges are in the checkpoint.
-As soon as rows change tasks, Spark may cut them in another way the next time.
+Zone: real. Reads the plan of a DataFrame from Spark. A task that is run again must get the same rows. That is so if all
+nodes between source and sink work row by row, because the source's ranges are in the checkpoint. If rows change tasks,
+Spark may distribute them differently the next time.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ NARROW: Final = frozenset(
         "View",
     }
 )
-"""Nodes of a plan that leave every row in its task. What is not here counts as a shuffle."""
+"""Nodes of a plan that leave every row in its task. Any other node counts as a shuffle."""
 
 
 _SPLIT: Final = ("minpartitions", "maxrecordsperpartition")
 
 
 class Scope(NamedTuple):
-    """The unit, and why."""
+    """The unit, and the reason for it."""
 
     mode: str
-    """partition, batch or off; auto where Spark was not asked."""
+    """partition, batch or off; auto if Spark was not asked."""
     reason: str
     offsets: bool = False
     """Whether the offsets of the step's group are committed in the transaction of the rows."""
     because: str = ""
-    """Why they are not."""
+    """Why they are not committed there."""
 
     @property
     def guarantee(self) -> str:
-        """For people."""
+        """The guarantee in words."""
         if self.mode == "off":
             return "at least once"
         return f"exactly once by {unit(self.mode, self.offsets)}: {self.reason}"
 
 
 def unit(mode: str, offsets: bool) -> str:
-    """What is written all or nothing, in words."""
+    """The unit in words."""
     return f"{mode}, with offsets" if offsets else mode
 
 
 def scope_of(frame: Any) -> Scope:
-    """Decide from the plan of a streaming DataFrame."""
+    """Choose the unit from the plan of a streaming DataFrame."""
     if getattr(frame, "_jdf", None) is None:
-        return Scope("batch", "the plan cannot be seen from a Spark Connect session")
+        return Scope("batch", "a Spark Connect session does not show the plan")
     wide = sorted(set(_nodes(frame._jdf.queryExecution().analyzed())) - NARROW)
     if wide:
         return Scope("batch", f"rows change tasks: {', '.join(wide)}")
@@ -74,18 +74,19 @@ def scope_of(frame: Any) -> Scope:
 
 
 def with_offsets(scope: Scope, wanted: str, *, stays: bool, has_source: bool, options: Iterable[str]) -> Scope:
-    """The same unit, with whether the group's offsets can be in its transaction. Source and sink of a step are on one
-    cluster.
+    """The same unit, and whether the group's offsets can be in its transaction: a step reads and writes one cluster.
 
-    wanted: auto, true or false. stays: rows stay in the task that read them. has_source: rows that change tasks say
-    what they were made of. options: names of the source's options.
+    wanted: auto, true or false. stays: rows stay in the task that read them. has_source: rows have the column
+    `_source` with their origin. options: names of the source's options.
     """
+    # 1. Not wanted. 2. At least once: no transaction. 3. A whole batch: the rows must name their origin. 4. By task:
+    # the task must read all of a partition's records, and its rows must stay in it.
     if wanted == "false":
-        return scope._replace(because="the step says so")
+        return scope._replace(because="the step turns it off")
     if scope.mode == "off":
         return scope._replace(because="there is no transaction")
     if scope.mode == "batch":
-        return scope._replace(offsets=has_source, because="" if has_source else "no column `_source` comes to the sink")
+        return scope._replace(offsets=has_source, because="" if has_source else "the rows have no column `_source`")
     if not stays:
         return scope._replace(because="rows change tasks")
     split = sorted(name for name in options if name.lower() in _SPLIT)

@@ -1,6 +1,6 @@
-"""Where a pipeline stands, asked of its cluster alone: Spark need not run.
+"""The status of a pipeline, read from its cluster alone: Spark need not run.
 
-Zone: real. The queries of a pipeline tell its consumer group how far they are; the rest is offsets of topics.
+Zone: real. The queries of a pipeline commit their progress to its consumer group; the rest is offsets of topics.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class StepStatus(NamedTuple):
-    """A step. Counts are of offsets: with transactions a little more than of records."""
+    """The status of a step. Offsets are counted, which with transactions are a little more than records."""
 
     step: str
     lag: int
-    """Of the sources, not read yet."""
+    """Offsets of the sources that are not read yet."""
     waiting: int
-    """In the retry topics, not read yet."""
+    """Offsets of the retry topics that are not read yet."""
     dead: int
-    """In the dead letters."""
+    """Offsets of the dead-letter topics."""
     missing: tuple[str, ...] = ()
-    """Topics that are not there (yet)."""
+    """Topics that do not exist (yet)."""
 
 
 def status_of(cluster: Cluster, pipeline: str, steps: Sequence[Step]) -> list[StepStatus]:
-    """Ask the cluster. Raises ClientError."""
+    """Read the status of steps from the cluster. Raises ClientError."""
     names = {topic for step in steps for topic in (*step.places, *step.dead_topics)}
     there = _partitions(cluster, names)
     first = _offsets(cluster, there, EARLIEST)

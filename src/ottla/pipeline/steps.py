@@ -1,9 +1,9 @@
-"""The steps of a pipeline as values: what each reads and writes, and which topics that needs.
+"""The steps of a pipeline as values: what each reads and writes, and which topics it needs.
 
-Zone: pure. Names and checks; nothing is asked of a cluster, and Spark is not imported.
+Zone: pure. Names and checks; sends no request to a cluster, and does not import Spark.
 
-A step's retry topics carry the name of the pipeline, unless that is the name of the source: another pipeline that reads
-the same source must not get them. Records of `orders` that fail in the pipeline `pricing` go to
+The names of a step's retry topics contain that of the pipeline, unless it equals the source's: another pipeline with
+the same source must not read them. Records of `orders` that fail in the pipeline `pricing` go to
 `orders.pricing.retry-1` and so on, and to `orders.pricing.dead`.
 """
 
@@ -31,7 +31,7 @@ HOPELESS: Final[tuple[ErrorKind, ...]] = (
     UnicodeDecodeError,
     json.JSONDecodeError,
 )
-"""Errors that come again whenever it is tried: such records go to the dead letters at once."""
+"""Errors that a retry cannot solve: such records become dead letters at once."""
 TAKEN: Final = frozenset(
     {
         "subscribe",
@@ -48,13 +48,13 @@ TAKEN: Final = frozenset(
 """Options of the source that a step sets itself."""
 RETENTION_MS: Final = 7 * 86_400_000
 ROOM_BYTES: Final = 262_144
-"""What a record may grow by on its way into a retry topic or the dead letters: headers."""
+"""How much a record may grow by headers in a retry topic or the dead letters."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._]{1,100}")
-"""Without '-', which stands between the parts of a transactional id."""
+"""Without '-', which separates the parts of a transactional id."""
 
 
 class TopicPosition(NamedTuple):
-    """Where a topic that a step reads stands: the source itself is level 0, then its retry topics."""
+    """The source and level of a topic that a step reads: level 0 is the source itself, then its retry topics follow."""
 
     source: str
     level: int
@@ -62,7 +62,7 @@ class TopicPosition(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """One step: a query of its own, with a checkpoint of its own."""
+    """A step, which is a query with a checkpoint of its own."""
 
     name: str
     sources: tuple[str, ...]
@@ -71,7 +71,7 @@ class Step:
     policy: RetryPolicy | None
     """None: an error stops the step."""
     base: Mapping[str, str]
-    """What the names of a source's retry topics begin with."""
+    """The prefix of the names of each source's retry topics."""
     limits: Limits
     start: str
     exactly_once: str
@@ -89,7 +89,7 @@ class Step:
 
     @cached_property
     def places(self) -> dict[str, TopicPosition]:
-        """All topics that are read."""
+        """All topics that the step reads."""
         found = {source: TopicPosition(source, 0) for source in self.sources}
         if self.policy is not None:
             for source in self.sources:
@@ -98,16 +98,16 @@ class Step:
         return found
 
     def retry_topic(self, source: str, level: int) -> str:
-        """Where records of a source wait before their next attempt; `level` from 1.
+        """The topic in which records of a source wait before their next attempt; `level` from 1.
 
-        Not named as those of the retry service (`ottla.retry.policy.retry_topic`), which takes all that are, and would
-        hand records back to the source behind the pipeline's back.
+        Its name differs from those of the retry service (`ottla.retry.policy.retry_topic`), which by default moves the
+        records of all such topics back to their source.
         """
         return f"{self.base[source]}.retry-{level}"
 
     @cached_property
     def levels(self) -> dict[str, int]:
-        """How many retries lie before each topic."""
+        """The retry level of each topic."""
         return {topic: place.level for topic, place in self.places.items()}
 
     @property
@@ -120,7 +120,7 @@ class Step:
 
     @property
     def dead_topics(self) -> tuple[str, ...]:
-        """Where what cannot be helped ends."""
+        """The dead-letter topics."""
         if self.policy is None:
             return ()
         return tuple(dict.fromkeys(self.policy.dead_topic(self.base[source]) for source in self.sources))
@@ -133,7 +133,7 @@ class NeededTopic(NamedTuple):
     role: str
     """source, output, retry or dead."""
     like: tuple[str, ...]
-    """It gets as many partitions as the largest of these has."""
+    """It is created with as many partitions as the largest of these."""
     partitions: int | None
     configs: Mapping[str, str]
 
@@ -158,7 +158,7 @@ def make_step(
     partitions: int | None,
     options: Mapping[str, str],
 ) -> Step:
-    """A step out of what `Pipeline.step` got. Raises BadPipeline."""
+    """A step from the arguments of `Pipeline.step`. Raises BadPipeline."""
     sources = (source,) if isinstance(source, str) else tuple(dict.fromkeys(source))
     called = name or _name_of(function)
     _check_words(called, sources, to, required, start, exactly_once, output_mode)
@@ -206,8 +206,8 @@ def _check_options(name: str, options: Mapping[str, str]) -> None:
     taken = sorted(key for key in options if key.lower() in TAKEN or key.lower().startswith("kafka."))
     if taken:
         raise BadPipeline(
-            f"step {name}: the option {taken[0]} is the pipeline's own: the step says it in its arguments, and Kafka's "
-            "settings are those of Pipeline(…, settings=…)"
+            f"step {name}: the pipeline sets the option {taken[0]} itself: use the step's arguments, and for Kafka's "
+            "settings Pipeline(…, settings=…)"
         )
 
 
@@ -221,15 +221,15 @@ def _policy(
     if isinstance(retries, RetryPolicy):
         if retries.backoff is not None or retries.jitter or len(retries.delays_ms) != retries.attempts - 1:
             raise BadPipeline(
-                f"step {name}: a pipeline's delays belong to topics: use RetryPolicy.fixed without jitter, and as many "
-                "attempts as delays and one"
+                f"step {name}: each delay of a pipeline has a topic: use RetryPolicy.fixed without jitter, with one "
+                "attempt more than delays"
             )
         if dead is not None or retry_on or abort_on:
-            raise BadPipeline(f"step {name}: dead, retry_on and abort_on are in the policy: say them there")
+            raise BadPipeline(f"step {name}: dead, retry_on and abort_on are in the policy: set them there")
         return retries
     if not retries and dead is None:
         if retry_on or abort_on:
-            raise BadPipeline(f"step {name}: retry_on and abort_on say nothing without retries=… or dead=…")
+            raise BadPipeline(f"step {name}: retry_on and abort_on have no effect without retries=… or dead=…")
         return None
     try:
         delays = [duration_ms(each) for each in retries] if not isinstance(retries, str) else []
@@ -237,15 +237,15 @@ def _policy(
     except PolicyError as error:
         raise BadPipeline(f"step {name}: {error}") from error
     if any(delay < 1 for delay in delays):
-        raise BadPipeline(f"step {name}: a retry without a delay would fail again at once: 1s is a good first one")
+        raise BadPipeline(f"step {name}: a retry without a delay would fail again at once: begin with 1s")
     return policy
 
 
 def _check_topics(step: Step) -> None:
-    """A record must not come back to the step that made it, except through a retry topic."""
+    """Check that no record comes back to the step that made it, except by a retry topic. Raises BadPipeline."""
     reads = step.places
     if len(reads) < len(step.sources) * (1 + (step.policy.levels if step.policy else 0)):
-        raise BadPipeline(f"step {step.name}: a source has the name of another one's retry topic: {', '.join(reads)}")
+        raise BadPipeline(f"step {step.name}: a source has the name of another's retry topic: {', '.join(reads)}")
     for topic, what in ((step.to, "to"), *((dead, "dead") for dead in step.dead_topics)):
         if topic in reads:
             raise BadPipeline(f"step {step.name}: {what}={topic} is read by this step: that is an endless loop")
@@ -254,9 +254,9 @@ def _check_topics(step: Step) -> None:
 
 
 def check_steps(steps: Sequence[Step]) -> None:
-    """What must not be between the steps of a pipeline. Raises BadPipeline."""
+    """Check that the steps of a pipeline do not conflict. Raises BadPipeline."""
     if not steps:
-        raise BadPipeline("the pipeline has no step: write one with @p.step(source, to=…)")
+        raise BadPipeline("the pipeline has no step: add one with @p.step(source, to=…)")
     for number, step in enumerate(steps):
         for other in steps[:number]:
             if other.name == step.name:
@@ -264,19 +264,19 @@ def check_steps(steps: Sequence[Step]) -> None:
             both = sorted(set(step.places) & set(other.places))
             if both and (step.policy or other.policy):
                 raise BadPipeline(
-                    f"the steps {other.name} and {step.name} both read {', '.join(both)}, and retries of one would go "
-                    "to both: put them into pipelines of their own"
+                    f"the steps {other.name} and {step.name} both read {', '.join(both)}, and both would get retries "
+                    "of one: put them into separate pipelines"
                 )
 
 
 def group_of(pipeline: str, step: Step, steps: Sequence[Step]) -> str:
-    """The consumer group of a step: the pipeline's, unless another step reads one of its topics, too."""
+    """The consumer group of a step: the pipeline's, unless another step also reads one of its topics."""
     shared = any(other is not step and set(other.sources) & set(step.sources) for other in steps)
     return f"{pipeline}.{step.name}" if shared else pipeline
 
 
 def in_order(steps: Sequence[Step]) -> list[Step]:
-    """Steps after those that write what they read; of a circle, as they were written."""
+    """The steps, each after those that write its sources; in a cycle, in the order in which they were defined."""
     left, found = list(steps), []
     while left:
         made = {step.to for step in left}
@@ -287,7 +287,7 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
 
 
 def topics_of(steps: Sequence[Step]) -> list[NeededTopic]:
-    """Every topic that the steps need, each once; a source that another step makes is that one's output."""
+    """Every topic that the steps need, each once; a source that another step writes counts as its output."""
     made = {step.to for step in steps}
     found: dict[str, NeededTopic] = {}
     for step in in_order(steps):
@@ -297,7 +297,7 @@ def topics_of(steps: Sequence[Step]) -> list[NeededTopic]:
         found.setdefault(step.to, NeededTopic(step.to, "output", step.sources, step.partitions, {}))
         room = {"max.message.bytes": str(max(1_048_588, step.limits.max_bytes) + ROOM_BYTES)}
         for topic, delay_ms in step.retry_topics.items():
-            # By the broker's clock: no producer's clock can make one record hold up those behind it.
+            # Timestamps of the broker's clock: a wrong clock of a producer cannot make a record block those after it.
             times = {"message.timestamp.type": "LogAppendTime", "retention.ms": str(max(RETENTION_MS, 2 * delay_ms))}
             like = (step.places[topic].source,)
             found.setdefault(topic, NeededTopic(topic, "retry", like, step.partitions, {**room, **times}))

@@ -1,4 +1,4 @@
-"""A request that cannot be answered yet waits here.
+"""Delayed operations and their timers (Kafka's purgatory and timing wheel).
 
 Zone: deterministic.
 """

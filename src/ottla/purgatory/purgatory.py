@@ -1,11 +1,11 @@
 """The purgatory: where a request that cannot be answered yet waits for an event or its time-out.
 
-Zone: deterministic. Delayed operations, their watch keys and the one alarm live here; what an operation waits for is
-its own business (replication, groups, …).
+Zone: deterministic. Keeps delayed operations, their watch keys and the one alarm; each operation (replication, groups,
+…) knows what it waits for.
 
-What a defect costs: an operation that completes owes an answer, and an action of `after` is the rest of something that
-has begun, so an exception in either is HalfChanged (`ottla.changes`). An action of `look_after` begins something and
-may be called again: a defect before its first change costs this call, is contained, and it is called again.
+Defects: an operation that completes must send a response, and an action of `after` is the second half of a change, so
+an exception in either is HalfChanged (`ottla.changes`). An action of `look_after` begins something and can be repeated:
+a defect before its first change is contained, and the action is called again.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ottla.seams import Clock
 
 _NS_PER_MS = 1_000_000
 ContainCallback = Callable[[Exception, Callable[[], None]], None]
-"""Takes what an action raised, and the action. Raises HalfChanged."""
+"""Handles an exception of an action: (exception, action). Raises HalfChanged."""
 AGAIN_MS: Final = 1000
-"""After a defect an action of `look_after` is called again after this time."""
+"""Pause before an action of `look_after` is repeated after a defect."""
 PURGE_INTERVAL = 1000
-"""Watchers of completed operations are swept from a key's list when it has grown by so many."""
+"""A key's list of watchers is swept of completed operations each time it has grown by this number (Kafka's value)."""
 
 
 class DelayedOperation(Timer):
-    """A request that waits. It completes exactly once: by an event (`try_complete`) or by its time-out."""
+    """A request that waits. It completes exactly once: by an event (`try_complete`) or by its timeout."""
 
     __slots__ = ("completed",)
 
@@ -36,9 +36,9 @@ class DelayedOperation(Timer):
         self.completed = False
 
     def complete(self) -> bool:
-        """Finish now, whatever the condition says. False if it was finished before.
+        """Complete now without a check of the condition. Returns False if it was completed before.
 
-        Raises HalfChanged when `on_complete` fails: a request would be left without an answer.
+        Raises HalfChanged when `on_complete` fails: a request would be left without a response.
         """
         if self.completed:
             return False
@@ -53,12 +53,12 @@ class DelayedOperation(Timer):
         return True
 
     def abandon(self) -> None:
-        """Finish without an answer: the client is gone."""
+        """Complete without a response, because the connection has ended."""
         self.completed = True
         self.cancel()
 
     def expire(self) -> None:
-        """The time-out. Raises HalfChanged."""
+        """Complete because of the timeout. Raises HalfChanged."""
         if self.completed:
             return
         try:
@@ -68,19 +68,19 @@ class DelayedOperation(Timer):
         self.complete()
 
     def try_complete(self) -> bool:
-        """Check the condition; if it holds, `complete()`. Returns whether the operation is finished."""
-        raise AssertionError("a delayed operation says what it waits for")
+        """Check the condition; if it holds, `complete()`. Returns whether the operation is complete."""
+        raise AssertionError("a delayed operation must define its condition")
 
     def on_complete(self) -> None:
-        """Answer the request."""
-        raise AssertionError("a delayed operation says how it answers")
+        """Send the response."""
+        raise AssertionError("a delayed operation must define its response")
 
     def on_expire(self) -> None:
-        """Called before `on_complete` when the time-out ended the wait."""
+        """Called before `on_complete` when the timeout ended the wait."""
 
 
 class After(Timer):
-    """Something to be done at a time; `cancel` takes it back."""
+    """An action that is called once at a deadline, unless it is cancelled."""
 
     __slots__ = ("_action",)
 
@@ -89,7 +89,7 @@ class After(Timer):
         self._action = action
 
     def expire(self) -> None:
-        """The time has come. Raises HalfChanged."""
+        """Call the action. Raises HalfChanged for any defect in it."""
         try:
             self._action()
         except HalfChanged:
@@ -99,7 +99,7 @@ class After(Timer):
 
 
 class Look(Timer):
-    """Something that is begun at a time, and again where it failed before it changed anything."""
+    """An action that is called at a deadline, and again if it failed before it changed anything."""
 
     __slots__ = ("_action", "_contain", "_purgatory")
 
@@ -110,7 +110,7 @@ class Look(Timer):
         self._contain = contain
 
     def expire(self) -> None:
-        """The time has come. Raises HalfChanged."""
+        """Call the action; contain a defect, and retry. Raises HalfChanged."""
         try:
             self._action()
         except Exception as error:  # noqa: BLE001  # it has changed nothing, or whole changes only
@@ -122,21 +122,21 @@ class Look(Timer):
 
 
 def name_of_action(action: Callable[[], None]) -> str:
-    """For people: the function that an action is or was made in."""
+    """The name of the function that an action is or was defined in, for log lines."""
     name: str = getattr(action, "__qualname__", type(action).__name__)
     return name.partition(".<locals>")[0]
 
 
 def raise_callback_defect(error: Exception, _action: Callable[[], None]) -> None:
-    """Where nothing contains defects."""
+    """The default of `contain`: raise the exception."""
     raise error
 
 
 class Purgatory:
-    """Delayed operations, watched by key and by deadline."""
+    """Delayed operations by watch key and by deadline."""
 
     def __init__(self, clock: Clock, contain: ContainCallback = raise_callback_defect) -> None:
-        """`contain`: makes a defect in an action of `look_after` cost that call only."""
+        """`contain` handles defects in actions of `look_after`."""
         self._contain = contain
         self._clock = clock
         self._wheel = TimingWheel(clock.now().mono_ns // _NS_PER_MS)
@@ -145,9 +145,10 @@ class Purgatory:
         self._alarm_ms: int | None = None
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable], timeout_ms: int) -> bool:
-        """Complete at once if possible, else wait for an event on one of the keys, or for the time-out."""
+        """Complete at once if possible, else wait for an event on one of the keys, or for the timeout."""
         if operation.try_complete():
             return True
+        # Register first, then arm: with a timeout of 0 the operation expires within `arm`.
         for key in keys:
             self._watch(key, operation)
         self.arm(operation, timeout_ms)
@@ -156,6 +157,7 @@ class Purgatory:
     def _watch(self, key: Hashable, operation: DelayedOperation) -> None:
         watchers = self._watched.setdefault(key, [])
         watchers.append(operation)
+        # Operations that complete by timeout or on another key stay in the list until a sweep.
         if len(watchers) > self._sweep_at.get(key, PURGE_INTERVAL):
             watchers[:] = [each for each in watchers if not each.completed]
             self._sweep_at[key] = len(watchers) + PURGE_INTERVAL
@@ -173,28 +175,29 @@ class Purgatory:
             timer.expire()
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
-        """Go on with something later, in a turn of its own: at the earliest in a millisecond.
+        """Continue a change later, in a turn of its own, in a millisecond at the earliest.
 
-        An exception in it stops the broker: what has begun would stay half done.
+        An exception in the action stops the broker, because the change would stay half done.
         """
         timer = After(action)
         self.arm(timer, max(1, delay_ms))
         return timer
 
     def look_after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
-        """Begin something later, as with `after`, that may be begun again.
+        """Call an action later, as `after`, that can be repeated.
 
-        An exception before its first change costs this call; the action is called again after AGAIN_MS.
+        After an exception before its first change, the action is called again in AGAIN_MS.
         """
         timer = Look(self, action, self._contain)
         self.arm(timer, max(1, delay_ms))
         return timer
 
     def check(self, key: Hashable) -> int:
-        """An event on `key`: let its watchers look again. Returns how many completed."""
+        """Let the watchers of `key` check their conditions after an event. Returns how many completed."""
         watchers = self._watched.get(key)
         if watchers is None:
             return 0
+        # A copy: a completed operation may add watchers, and another one may complete meanwhile.
         completed = sum([each.try_complete() for each in list(watchers) if not each.completed])
         self._forget_completed(key)
         return completed
@@ -208,11 +211,11 @@ class Purgatory:
             self._sweep_at.pop(key, None)
 
     def watched(self, key: Hashable) -> int:
-        """How many operations watch `key` (finished ones included until they are swept)."""
+        """The number of operations that watch `key`, including completed ones that are not swept yet."""
         return len(self._watched.get(key, ()))
 
     def on_alarm(self) -> None:
-        """The clock's alarm: expire what is due and ask for the next one."""
+        """Expire the timers that are due at the clock's alarm, and set the next alarm."""
         self._alarm_ms = None
         for timer in self._wheel.advance(self._clock.now().mono_ns // _NS_PER_MS):
             timer.expire()

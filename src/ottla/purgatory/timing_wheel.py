@@ -1,6 +1,6 @@
 """A hierarchical timing wheel: many deadlines, one alarm.
 
-Zone: pure. Buckets and arithmetic on ticks live here; who waits, and why, does not.
+Zone: pure. Buckets and arithmetic on ticks only; timers define what happens when they expire.
 
 Level 0 has `size` buckets of one tick each; level k has buckets `size` times as wide as level k-1. A deadline goes
 into the lowest level that reaches it, so adding and cancelling are O(1); when a bucket of a higher level comes due, its
@@ -28,18 +28,18 @@ class Timer:
         self.deadline_ms = 0
 
     def cancel(self) -> None:
-        """Take the deadline back; fine if it has passed or was never set."""
+        """Remove the deadline; does nothing if it has passed or was never set."""
         if self.bucket is not None:
             del self.bucket[self]
             self.bucket = None
 
     def expire(self) -> None:
-        """The deadline has come."""
-        raise AssertionError("a timer says what it does when it expires")
+        """Called when the deadline is reached."""
+        raise AssertionError("a timer must define what happens when it expires")
 
 
 class TimingWheel:
-    """Timers by deadline, in milliseconds of a clock that never goes back."""
+    """Timers by deadline, in milliseconds of a monotonic clock."""
 
     def __init__(self, now_ms: int, tick_ms: int = TICK_MS, size: int = WHEEL_SIZE) -> None:
         assert tick_ms > 0
@@ -51,15 +51,16 @@ class TimingWheel:
         self._due: list[tuple[int, int]] = []  # heap of (start, width), one per bucket
 
     def add(self, timer: Timer, deadline_ms: int) -> bool:
-        """Arm a timer. False when the deadline has already passed: then nothing is armed."""
+        """Arm a timer. Returns False, and does not arm it, when the deadline has already passed."""
         assert timer.bucket is None
-        if deadline_ms < self._now + self._tick:
+        if deadline_ms < self._now + self._tick:  # due within the present tick: the caller expires it at once
             return False
         timer.deadline_ms = deadline_ms
         self._place_timer(timer)
         return True
 
     def _place_timer(self, timer: Timer) -> None:
+        # The lowest level whose buckets, counted from now on, reach the deadline.
         width = self._tick
         while timer.deadline_ms >= self._now - self._now % width + width * self._size:
             width *= self._size
@@ -72,17 +73,18 @@ class TimingWheel:
         timer.bucket = bucket
 
     def next_ms(self) -> int | None:
-        """When `advance` has something to do next; None when no timer is armed."""
+        """The next time at which `advance` has work; None when no timer is armed."""
         while self._due:
             start, width = self._due[0]
             if self._buckets[(width, start)]:
                 return start
+            # All timers of this bucket were cancelled: without this, the alarm would fire for nothing.
             heapq.heappop(self._due)
             del self._buckets[(width, start)]
         return None
 
     def advance(self, now_ms: int) -> list[Timer]:
-        """Move to `now_ms` and return the timers that are due, in the order of their ticks."""
+        """Move to `now_ms`, and return the timers that are due, in the order of their ticks."""
         expired: list[Timer] = []
         while self._due and self._due[0][0] <= now_ms:
             start, width = heapq.heappop(self._due)
@@ -95,6 +97,7 @@ class TimingWheel:
     def _empty(self, bucket: dict[Timer, None], width: int, expired: list[Timer]) -> None:
         for timer in bucket:
             timer.bucket = None
+            # Timers of a wide bucket fall to a lower level, unless their tick is the present one.
             if width == self._tick or timer.deadline_ms < self._now + self._tick:
                 expired.append(timer)
             else:

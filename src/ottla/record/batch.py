@@ -1,13 +1,13 @@
-"""Record batches, format v2: the header in place, and records in and out.
+"""Record batches, format v2: reads and patches headers in place, decodes and encodes records.
 
-Zone: pure. Layout only; what a broker refuses is in `validation`, older formats are in `legacy`.
+Zone: pure. Layout only; `validation` refuses what a broker does not accept, `legacy` reads older formats.
 
     baseOffset i64 · batchLength i32 (bytes after this field) · partitionLeaderEpoch i32 · magic i8 = 2 · crc u32
     attributes i16 · lastOffsetDelta i32 · baseTimestamp i64 · maxTimestamp i64 · producerId i64 · producerEpoch i16
     baseSequence i32 · recordCount i32 · records (compressed as one block)
 
 The CRC-32C covers everything from attributes on: base offset and leader epoch lie outside it, so a broker patches
-them in place and never encodes a batch anew. Produce and fetch use the header only and never look at a record.
+them in place and never encodes a batch again. Produce and fetch use the header only and never read a record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TIMESTAMP_TYPE: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
-"""Set by the cleaner: baseTimestamp is the time from which tombstones may go."""
+"""Set by the cleaner: baseTimestamp is the time from which tombstones may be removed."""
 RESERVED: Final = 0xFF80
 
 _HEADER = Struct(">qiibIhiqqqhii")
@@ -93,17 +93,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction, or its marker."""
+        """Whether it is part of a transaction, or its marker."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        """Holds control records, which no application sees."""
+        """Whether it holds control records, which no application sees."""
         return bool(self.attributes & CONTROL)
 
     @property
     def is_append_time(self) -> bool:
-        """Stamped by the broker (LogAppendTime)."""
+        """Whether the broker set the timestamp (LogAppendTime)."""
         return bool(self.attributes & TIMESTAMP_TYPE)
 
     @property
@@ -143,12 +143,12 @@ def header_at(view: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def put_header(view: bytearray | memoryview, header: BatchHeader, pos: int = 0) -> None:
-    """Write all 61 bytes; the checksum is the caller's."""
+    """Write all 61 bytes; the caller has to provide the checksum."""
     _HEADER.pack_into(view, pos, *header)
 
 
 def patch_offset_and_epoch(view: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
-    """Write what the leader assigns; the checksum does not cover it."""
+    """Write the two fields that the leader assigns; the checksum does not cover them."""
     _put_offset(view, pos, base_offset)
     _put_epoch(view, pos + LOG_OVERHEAD, leader_epoch)
 
@@ -159,7 +159,7 @@ put_assigned: Final = Struct(">qii").pack_into
 
 
 def crc_ok(view: memoryview, pos: int, end: int) -> bool:
-    """Whether the checksum of the batch in view[pos:end] is right; at least a whole header is there."""
+    """Whether the checksum of the batch in view[pos:end] matches; the range holds at least a whole header."""
     stored: int = _CRC.unpack_from(view, pos + CRC_POS)[0]
     return crc32c(view[pos + ATTRIBUTES_POS : end]) == stored
 
@@ -200,7 +200,7 @@ def batches_of(view: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 def records_of(view: Buffer, pos: int = 0, *, max_bytes: int) -> Iterator[Record]:
     """The records of the batch at `pos`, decompressed to at most `max_bytes`.
 
-    The checksum is not looked at. Raises CorruptRecord for records that break the format: a length past the end,
+    The checksum is not verified. Raises CorruptRecord for records that break the format: a length past the end,
     a count that does not match, offsets that do not rise or leave the batch.
     """
     return records_in(*open_batch(view, pos, max_bytes=max_bytes))
@@ -223,13 +223,13 @@ def records_in(data: bytes, header: BatchHeader) -> Iterator[Record]:
 
 Headers = tuple[tuple[str, bytes | None], ...]
 Fields = tuple[int, int, bytes | None, bytes | None, Headers]
-"""What a `Record` is made of: offset, timestamp, key, value, headers."""
+"""The fields of a `Record`: offset, timestamp, key, value, headers."""
 HeaderReader = Callable[[bytes, int, int, int], tuple[Headers, int]]
-"""Called as `read_headers` is, with what it returns."""
+"""A function with the signature of `read_headers`."""
 
 
 def fields_in(data: bytes, header: BatchHeader) -> Iterator[Fields]:
-    """As `records_in`, for who makes something else of them. Hot: a consumer's records all come through here."""
+    """As `records_in`, but plain tuples. Hot: every record of a consumer passes here."""
     check_header(data, header)
     base_offset, base_timestamp, largest = header.base_offset, header.base_timestamp, header.last_offset_delta
     append_time = header.max_timestamp if header.is_append_time else None
@@ -248,7 +248,10 @@ def fields_in(data: bytes, header: BatchHeader) -> Iterator[Fields]:
 
 
 def check_header(data: bytes, header: BatchHeader) -> None:
-    """What must hold before records are read: so many can be there, and their offsets are numbers."""
+    """Check before records are read that the bytes can hold their count and that offsets are in range.
+
+    Raises CorruptRecord.
+    """
     if not 0 <= header.record_count * _RECORD_SIZE_MIN <= len(data):
         raise CorruptRecord(f"{header.record_count} records in {len(data)} bytes")
     if header.base_offset < 0 or header.last_offset > _INT64_MAX:
@@ -264,6 +267,7 @@ def read_record(
     Hot: numbers of one byte or two that are not negative, as nearly all are, are read here rather than by a call.
     """
     try:
+        # The length stays zigzag-encoded (doubled) up to here, so that an odd number is a negative one.
         size, pos = data[pos], pos + 1
         if size > 0x7F and data[pos] < 0x80:
             size, pos = size & 0x7F | data[pos] << 7, pos + 1
@@ -272,6 +276,8 @@ def read_record(
         end = pos + (size >> 1)
         if size & 1 or size < 2 * _RECORD_SIZE_MIN - 2 or end > len(data):
             raise CorruptRecord(f"a record of {(size >> 1) ^ -(size & 1)} bytes where {len(data) - pos} are left")
+        # One byte of attributes is skipped: no bit of it is in use. In a first byte, 0x80 means that more bytes
+        # follow and 0x01 that the number is negative; both are left to `read_varlong`.
         ts_delta = data[pos + 1]
         if ts_delta & 0x81:
             ts_delta, pos = read_varlong(data, pos + 1)
@@ -314,7 +320,7 @@ _NULL = 1
 
 
 def _doubled(data: bytes, pos: int) -> tuple[int, int]:
-    """(number, position behind) as `read_varint`, the number as it is encoded: 0, 1, 2 … for 0, -1, 1 …"""
+    """(number, position after it) as `read_varint`, but the number stays encoded: 0, 1, 2 … for 0, -1, 1 …"""
     value, pos = read_varint(data, pos)
     return (value << 1) ^ (value >> 63), pos
 
@@ -335,7 +341,7 @@ def _read_bytes(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
 
 
 def read_headers(data: bytes, pos: int, end: int, count: int) -> tuple[Headers, int]:
-    """(the headers of a record, position behind), `count` of them in data[pos:end]. Raises CorruptRecord."""
+    """(`count` headers of a record in data[pos:end], position after them). Raises CorruptRecord."""
     if not 0 <= count * 2 <= end - pos:
         raise CorruptRecord(f"{count} record headers in {end - pos} bytes")
     headers = []
@@ -367,7 +373,7 @@ def encode_batch(
     """A batch of `records`, whose offsets rise from `base_offset` on (gaps are allowed).
 
     timestamp_type 0 CreateTime, 1 LogAppendTime (of the largest timestamp among the records). The last two arguments
-    are for a cleaner: a batch keeps its last offset when its last records go, and gets a delete horizon.
+    are for a cleaner: a batch keeps its last offset when its last records are removed, and gets a delete horizon.
     Raises ValueError for an unknown codec or level; offsets that do not rise are a programmer error.
     """
     attributes = (
@@ -400,9 +406,9 @@ def encode_one(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """What `encode_batch` makes of one record with a key and no headers, uncompressed, with these attributes.
+    """As `encode_batch` for one record with a key and no headers, uncompressed, with these attributes.
 
-    Hot: coordinators write such batches, five and two markers for each transaction.
+    Hot: coordinators write five such batches, and two markers, for each transaction.
     """
     size = len(key)
     key_size = LENGTHS[size] if size < LENGTHS_END else encode_varint(size)
@@ -441,7 +447,7 @@ def _encode_records(
 def encode_record_body(
     offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Headers = ()
 ) -> bytes:
-    """A record without the length before it: a producer that fills batches to a size measures with this."""
+    """A record without the length before it: producers that fill batches up to a size measure records with it."""
     times = encode_varint(timestamp_delta), encode_varint(offset_delta)
     if key is not None and value is not None and not headers:
         return b"".join((b"\0", *times, encode_varint(len(key)), key, encode_varint(len(value)), value, b"\0"))

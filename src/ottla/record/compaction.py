@@ -1,7 +1,7 @@
-"""What compaction does to a batch: its keys out, and the batch again with some of its records.
+"""The work of compaction on a batch: reads its keys, and rewrites it with some of its records.
 
-Zone: pure. The functions are jobs for workers. Which records stay is decided elsewhere (`storage.cleaning`); here
-bytes are moved. Offsets, sequence numbers and the last offset of a batch never change (SEMANTICS "Log"; KIP-534).
+Zone: pure. The functions are jobs for workers. `storage.cleaning` decides which records stay; this module moves
+bytes. Offsets, sequence numbers and the last offset of a batch never change (SEMANTICS "Log"; KIP-534).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from ottla.types import NO_TIMESTAMP
 
 DIGEST_SIZE: Final = 16
 ANSWER_RECORDS: Final = 1 << 16
-"""Records whose keys one answer holds: a batch of a few bytes may expand to millions of them."""
+"""Most records whose keys one answer holds: a batch of a few bytes may expand to millions of them."""
 _NULL: Final = -1
 _ENCODED_NULL: Final = 1
 """The length -1 as a varint."""
 
 
 class ReadPosition(NamedTuple):
-    """Where in a batch reading goes on."""
+    """Where in a batch reading continues."""
 
     record: int = 0
-    """Of the next record."""
+    """Index of the next record."""
     position: int = 0
-    """Of it in the expanded records."""
+    """Position of that record in the decompressed records."""
     delta: int = -1
     """Offset delta of the record before it."""
 
@@ -65,7 +65,7 @@ class Keys(NamedTuple):
     """Where the next piece begins; None: the batch ends here."""
 
     def piece(self, start: int, end: int) -> Keys:
-        """The records [start, end) of these."""
+        """The records [start, end) of these, without a rest."""
         if not start and end >= len(self.keys):
             return self
         tombstones = self.tombstones[bisect_left(self.tombstones, start) : bisect_left(self.tombstones, end)]
@@ -73,13 +73,13 @@ class Keys(NamedTuple):
 
 
 class Rewrite(NamedTuple):
-    """A batch that is to be written again."""
+    """A batch to rewrite."""
 
     batch: bytes
     keep: bytes | array[int]
-    """One byte per record, 1 stays, 0 goes; or the offsets that stay, where no offset of the batch is missing."""
+    """One byte per record: 1 keeps it, 0 removes it; or the offsets to keep, for a batch without missing offsets."""
     delete_horizon_ms: int | None
-    """Set now (KIP-534); None leaves what the batch has."""
+    """The delete horizon to set (KIP-534); None keeps the one that the batch has."""
 
 
 def keys_of(
@@ -114,6 +114,7 @@ def _keys_of(batch: bytes, max_bytes: int, begin: ReadPosition, limit: int) -> K
         if len(keys) >= limit and begin.record + len(keys) < header.record_count:
             rest = ReadPosition(begin.record + len(keys), end, delta)
             break
+    # Without gaps, a range takes the place of a list: few bytes to send back from the worker.
     dense = deltas and deltas[-1] - deltas[0] == len(deltas) - 1
     return Keys(keys, range(deltas[0], deltas[-1] + 1) if dense else deltas, tombstones, rest)
 
@@ -131,9 +132,9 @@ def sorted_offsets(latest: bytes) -> tuple[bytes, bytes]:
 
 
 def rewritten(rewrites: Sequence[Rewrite], max_bytes: int) -> list[bytes]:
-    """Each batch with the records that stay, in its own codec; with none of them: its header alone.
+    """Each batch with the records that stay, in its own codec; its header alone where none stays.
 
-    A job for workers. Raises CorruptRecord as `keys_of`: what is damaged must not get a checksum that fits.
+    A job for workers. Raises CorruptRecord as `keys_of`: a damaged batch must not get a checksum that matches.
     """
     return [bytes(_rewritten(*one, max_bytes=max_bytes)) for one in rewrites]
 
@@ -150,7 +151,8 @@ def _rewritten(batch: bytes, keep: bytes | array[int], horizon_ms: int | None, *
     for start, end, ts_delta in _kept(data, header, mask):
         parts += _shifted(data, start, end, shift) if shift else (data[start:end],)
         largest = max(largest, header.base_timestamp + ts_delta)
-    largest = min(largest, INT64_MAX)  # not every topic has its records looked into when they are produced
+    # Only some topics have their records inspected when they are produced, so a timestamp may overflow.
+    largest = min(largest, INT64_MAX)
     return _assembled(header, b"".join(parts), sum(mask), base, largest, horizon_ms is not None)
 
 
@@ -186,7 +188,7 @@ def _assembled(
 
 
 def bare(header: BatchHeader) -> bytearray:
-    """A batch without records: it holds its offsets, and the last sequence number of its producer."""
+    """A batch without records: it keeps its offsets, and the last sequence number of its producer."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     batch = bytearray(HEADER_SIZE)
     head = header._replace(
@@ -198,7 +200,7 @@ def bare(header: BatchHeader) -> bytearray:
 
 
 def _shifted(data: bytes, start: int, end: int, shift: int) -> tuple[bytes, ...]:
-    """The record in data[start:end] where the batch's base timestamp is smaller by `shift` than it was."""
+    """The record in data[start:end], re-encoded for a base timestamp that is smaller by `shift`."""
     _, at = read_varint(data, start)
     ts_delta, rest = read_varlong(data, at + 1)
     times = encode_varint(add_saturating(ts_delta, shift))
@@ -207,7 +209,7 @@ def _shifted(data: bytes, start: int, end: int, shift: int) -> tuple[bytes, ...]
 
 
 def _kept(data: bytes, header: BatchHeader, mask: bytes) -> Iterator[tuple[int, int, int]]:
-    """(start, end, timestamp delta) of the records that stay; of the others only the length is looked at.
+    """(start, end, timestamp delta) of the records that stay; of the others only the length is read.
 
     Raises CorruptRecord.
     """

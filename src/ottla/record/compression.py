@@ -1,9 +1,9 @@
 """The five codecs of record batches, each bounded while it decompresses.
 
-Zone: pure. Bytes to bytes; which part of a batch is compressed is known to `batch` and `legacy`.
+Zone: pure. Bytes to bytes; `batch` and `legacy` know which part of a batch is compressed.
 
 A few bytes can expand to gigabytes, so output grows in steps and stops with CorruptRecord at `max_bytes`; a size that
-the input *declares* is believed only below that. The codec libraries are imported at first use, because a broker
+the input *declares* is trusted only below that. The codec libraries are imported at first use, because a broker
 that stores what producers compressed may never need them.
 """
 
@@ -50,12 +50,12 @@ run-length block of zstd has 4 bytes and expands to 128 KiB."""
 
 
 def most_expanded(codec: int, size: int) -> int:
-    """What `size` bytes can expand to at most in a codec that exists, whatever they are."""
+    """The most bytes that any `size` bytes can expand to in a codec that exists."""
     return _RATIOS[codec] * size
 
 
 def codec_number(name: str) -> int:
-    """The codec called `name`. Raises ValueError when there is none."""
+    """The number of the codec `name`. Raises ValueError for an unknown name."""
     return CODEC_NAMES.index(name)
 
 
@@ -116,13 +116,14 @@ def _compress_gzip(data: Buffer, level: int) -> bytes:
 def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
     """All members of a gzip stream (RFC 1952 allows several).
 
-    Zeros behind a member are padding; other bytes that do not begin another one are passed over, as in Java.
+    Zeros after a member are padding; other bytes that do not begin another member are ignored, as in Java.
     """
     out = bytearray()
     rest: Buffer = data
     while True:
         machine = zlib.decompressobj(31)
         try:
+            # One byte more than allowed, so that a longer output is noticed. 0 would mean no limit.
             out += machine.decompress(rest, max_bytes + 1 - len(out))
         except zlib.error as error:
             raise CorruptRecord(f"gzip: {error}") from error
@@ -223,6 +224,7 @@ def _decompress_lz4(data: Buffer, max_bytes: int) -> bytes:
             out += piece
             if len(out) > max_bytes:
                 raise _too_large(max_bytes)
+            # All input was passed in the first call, so a decompressor that needs more has a cut frame.
             if not piece and machine.needs_input and not machine.eof:
                 raise CorruptRecord("lz4: the frame is cut short")
     except RuntimeError as error:
@@ -273,7 +275,7 @@ def _zstd_frames(data: Buffer) -> Buffer:
 
 
 def _zstd_frame_end(data: Buffer, pos: int) -> int:
-    """Behind the frame at `pos`: its blocks are walked by their headers (RFC 8878, 3.1.1); maybe behind `data`."""
+    """The position after the frame at `pos`, by the headers of its blocks (RFC 8878, 3.1.1); may be beyond `data`."""
     import zstandard  # noqa: PLC0415  see the head of this file
 
     frame = data[pos : pos + 18]
@@ -281,6 +283,7 @@ def _zstd_frame_end(data: Buffer, pos: int) -> int:
     last = False
     while not last and pos <= len(data):
         block = int.from_bytes(data[pos : pos + 3], "little")
+        # Bit 0: the last block; bits 1 and 2: its type, 1 for a run length with one byte of content; then its size.
         last = bool(block & 1)
         pos += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
     return pos + (4 if zstandard.get_frame_parameters(frame).has_checksum else 0)

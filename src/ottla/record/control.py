@@ -1,7 +1,7 @@
 """Control records: the keys and values inside a control batch.
 
-Zone: pure. Types, and the layout of transaction markers and their batch; what a marker means belongs to whoever
-applies it.
+Zone: pure. Types, and the layout of transaction markers and their batch; the code that applies a marker knows what
+it means.
 
 Key: version int16, type int16. Value of a transaction marker: version int16, coordinator epoch int32
 (KIP-98; the proposal's text has the two type numbers the other way round, the shipped format is this one).
@@ -49,7 +49,7 @@ _ABORT_KEY = control_key(ControlType.ABORT)
 
 
 def control_type(key: bytes | None) -> int:
-    """The type in a control record's key; of a future type only the number is known.
+    """The type in a control record's key; it may be a future one, which ControlType does not have.
 
     Raises CorruptRecord for a null or short key and for a negative version.
     """

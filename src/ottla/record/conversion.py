@@ -1,8 +1,8 @@
-"""Record batches to message sets of formats v0 and v1, and what format v1 holds to v0: what old readers are given.
+"""Converts record batches to message sets of formats v0 and v1, and messages of v1 to v0, for old consumers.
 
-Zone: pure. A fetch below version 4 gets v1 (from version 2 on) or v0; the way up is `message_set_conversion`. Headers,
-sequence numbers and transactions do not exist there and are lost; control records are left out (SEMANTICS "Log";
-KIP-31, KIP-32). Checksums are looked at: what is damaged does not get a new one.
+Zone: pure. A fetch below version 4 gets v1 (from version 2 on) or v0; `message_set_conversion` converts the other way.
+Headers, sequence numbers and transactions do not exist there and are lost; control records are left out (SEMANTICS
+"Log"; KIP-31, KIP-32). Checksums are verified: damaged bytes must not get a new one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ottla.record.validation import EXPANDED_MAX
 from ottla.types import NO_TIMESTAMP
 
 RECORDS_MAX: Final = 1_000_000
-"""A batch of more records is not converted: that would hold up all others who wait for the same worker."""
+"""A batch of more records is not converted: it would delay all other jobs of the same worker."""
 _HEAD: Final = Struct(">qi")
 _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">bb")
@@ -41,21 +41,21 @@ Plain = tuple[int, int, bytes | None, bytes | None]
 
 
 class ForOldReader(NamedTuple):
-    """A piece of a log as an older format has it."""
+    """A piece of a log in an older format."""
 
     content: bytes
-    """A message set; empty when there is nothing in the piece that this format knows."""
+    """A message set; empty when nothing in the piece exists in this format."""
     next_offset: int
-    """Behind the last entry of the piece."""
+    """The offset after the last entry of the piece."""
     converted: int
-    """Records whose format was another one."""
+    """Number of records that were in another format."""
 
 
 def for_old_reader(view: memoryview, magic: int, first_offset: int, max_bytes: int) -> ForOldReader:
-    """The entries of a log in `view`, of whatever format, in format `magic` (0 or 1) at most, each in its codec.
+    """The entries of a log in `view`, of any format, converted to format `magic` (0 or 1) at most, each in its codec.
 
-    Records below `first_offset` are left out where they stand by themselves: old clients take the first message they
-    get for the one they asked for. An entry that is cut short at the end is left out. Raises ApiError for the first
+    Uncompressed records below `first_offset` are left out: old clients take the first message that they get for the
+    one that they asked for. An entry that is cut short at the end is left out. Raises ApiError for the first
     entry (a later one ends the set): CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE (zstd, which clients of that age do
     not know), ExpandsTooFar for one that expands, or grows, beyond `max_bytes`.
     """
@@ -125,7 +125,7 @@ def _old(view: memoryview, entry: Message, magic: int, first_offset: int, max_by
 
 
 def _plain(records: Iterable[Plain], magic: int, kind: int, first_offset: int, max_bytes: int) -> bytearray:
-    """Records as messages one after the other."""
+    """Records as messages, one after the other."""
     content = bytearray()
     for offset, timestamp, key, value in records:
         if offset >= first_offset:
@@ -149,6 +149,7 @@ def _wrapped(records: Iterable[Plain], magic: int, kind: int, codec: int, max_by
         return inner
     packed = compress(codec, inner)
     if codec == Codec.LZ4 and magic == 0:
+        # Clients of v0 expect the checksum that they themselves compute (see `lz4_header`).
         packed = with_wrong_checksum(packed)
     return bytearray(_message(offset, latest, None, packed, magic, kind | codec))
 

@@ -1,9 +1,9 @@
 """CRC-32C (Castagnoli, RFC 3720), the checksum of record batches and of producer snapshots.
 
-Zone: pure. Only the choice of the implementation lives here.
+Zone: pure. Chooses the implementation, nothing else.
 
 The package `crc32c` (LGPL-2.1) takes any buffer without a copy. Where it is missing, `google-crc32c`
-(Apache-2.0) serves: it wants read-only bytes, which costs one copy per batch.
+(Apache-2.0) is used: it needs read-only bytes, which costs one copy per batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Checksum(Protocol):
 
 
 def _from_crc32c_package() -> Checksum | None:
-    """The C function of the package, past its `__init__`: that one asks for the package's own version, 40 ms."""
+    """The package's C function, imported without its `__init__`, which takes 40 ms to look up its own version."""
     package = find_spec("crc32c")
     if package is None:
         return None

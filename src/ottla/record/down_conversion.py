@@ -1,7 +1,7 @@
-"""A produced batch for a topic that is written in message format v0 or v1 (message.format.version below 0.11).
+"""Converts a produced batch for a topic in message format v0 or v1 (message.format.version below 0.11).
 
-Zone: pure. What Apache Kafka 3.x refused there, and limits for work that is done between two turns of the loop; the
-conversion itself is `conversion`'s.
+Zone: pure. Refuses what Apache Kafka 3.x refused there, and limits the work that is done between two turns of the loop;
+`conversion` converts.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ottla.types import NO_EPOCH, NO_TIMESTAMP
 EXPANDED_MAX: Final = 16 * 1024 * 1024
 """A batch that expands beyond this is refused."""
 RECORDS_MAX: Final = 100_000
-"""So is one of more records."""
+"""A batch of more records is refused as well."""
 
 
 def lowered(view: memoryview, header: HeaderTuple, magic: int) -> bytes:
     """The batch that fills `view`, whose header was validated, as messages of format `magic`, at the batch's offsets.
 
-    A compressed one becomes a wrapper in its codec. What the format has no place for is refused, not lost; but v0 has
-    none for timestamps, and they go. Raises ApiError:
+    A compressed one becomes a wrapper in its codec. Fields without a place in the format are refused, not lost; only
+    timestamps are dropped for v0, which has none. Raises ApiError:
 
     UNSUPPORTED_FOR_MESSAGE_FORMAT  of an idempotent or transactional producer; with record headers
     UNSUPPORTED_COMPRESSION_TYPE    zstd
@@ -66,7 +66,7 @@ def _refuse_headers(view: memoryview, header: BatchHeader, magic: int) -> None:
 
 
 def is_quick(view: memoryview) -> bool:
-    """Whether a v2 batch is little enough to be made messages of between two turns of the loop, also when unpacked."""
+    """Whether a v2 batch, also decompressed, is small enough to be converted between two turns of the loop."""
     header = header_at(view)
     if not is_small(header):
         return False
@@ -75,7 +75,7 @@ def is_quick(view: memoryview) -> bool:
     except ExpandsTooFar:
         return False
     except ApiError:
-        pass  # its append says what is wrong with it
+        pass  # its append reports the error
     return True
 
 

@@ -1,6 +1,6 @@
-"""The error of bytes that are not what their format says.
+"""Errors for bytes that break their format.
 
-Zone: pure. What the broker answers for *valid* bytes that it refuses is in `validation`.
+Zone: pure. Errors for *valid* bytes that the broker refuses are in `validation`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ottla.errors import ApiError, ErrorCode
 class CorruptRecord(ApiError):
     """Bytes that break the format: a wrong checksum, a length past the end, a count that does not add up.
 
-    It is an ApiError with CORRUPT_MESSAGE, so that a handler which meets it answers like Apache Kafka does.
+    It is an ApiError with CORRUPT_MESSAGE, so that a handler that does not catch it answers as Apache Kafka does.
     """
 
     def __init__(self, message: str) -> None:
@@ -19,4 +19,4 @@ class CorruptRecord(ApiError):
 
 
 class ExpandsTooFar(CorruptRecord):
-    """Compressed bytes that may be right, but are more than the caller has room for."""
+    """Compressed bytes that may be valid, but expand beyond the caller's limit."""

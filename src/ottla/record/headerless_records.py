@@ -1,4 +1,4 @@
-"""The records of a batch without their headers, for checks, conversions and look-ups that do not need them.
+"""Reads the records of a batch without their headers, for checks, conversions and look-ups that do not need them.
 
 Zone: pure. A record may have as many headers as half its bytes, and a few hundred compressed bytes expand to millions
 of them: unpacking those takes time and a hundred times their memory. So only their number is read, and their bytes are
@@ -33,7 +33,7 @@ class RecordTooLarge(ApiError):
 
 
 def skip_headers(_data: bytes, pos: int, end: int, count: int) -> tuple[Headers, int]:
-    """No headers, and the position behind them. Raises CorruptRecord for more of them than the bytes can hold."""
+    """No headers, and the position after them. Raises CorruptRecord for more of them than the bytes can hold."""
     if not 0 <= count * 2 <= end - pos:
         raise CorruptRecord(f"{count} record headers in {end - pos} bytes")
     return (), end
@@ -47,7 +47,7 @@ def lean_records_of(view: Buffer, pos: int = 0, *, max_bytes: int, record_max: i
 def lean_records_in(data: bytes, header: BatchHeader, record_max: int = LIMIT_MAX) -> Iterator[LeanFields]:
     """The records in `data`, the decompressed records of a batch with this header.
 
-    Raises CorruptRecord as `batch.fields_in` does, but does not look into headers. Raises RecordTooLarge where the
+    Raises CorruptRecord as `batch.fields_in` does, but does not parse headers. Raises RecordTooLarge where the
     batch is compressed and a record has more than `record_max` bytes.
     """
     check_header(data, header)

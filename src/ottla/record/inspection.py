@@ -1,8 +1,8 @@
-"""A produced batch, looked at record by record: for compacted topics, and where the broker recompresses.
+"""Inspects a produced batch record by record: for compacted topics, and where the broker recompresses.
 
-Zone: pure. What a header cannot tell: whether the records are as many as it says, dense in their offsets, within the
-times that the topic takes, and with keys. Small batches are looked at in the loop, others in a worker; a refusal is a
-value, so that it comes through a worker's pipe. Which topics are looked at stands in docs/guarantees.md.
+Zone: pure. Checks what a header cannot show: that the records match its count, have dense offsets, lie within the
+topic's time limits, and have keys. Small batches are inspected in the loop, others in a worker; a refusal is a
+value, so that it passes through a worker's pipe. docs/guarantees.md lists the topics that are inspected.
 """
 
 from __future__ import annotations
@@ -18,47 +18,48 @@ from ottla.record.headerless_records import LIMIT_MAX, RecordTooLarge, lean_reco
 from ottla.record.validation import EXPANDED_MAX, HeaderTuple, recoded
 
 INLINE_BYTES: Final = 16 * 1024
-"""A batch up to this size is looked at in the loop."""
+"""A batch up to this size is inspected in the loop."""
 INLINE_EXPANDED: Final = 64 * 1024
-"""So much it may expand to there; what is more goes to a worker."""
+"""The most bytes that it may expand to in the loop; a larger one is inspected in a worker."""
 INLINE_RECORDS: Final = 256
-"""So many records take about a millisecond."""
+"""The most records that are inspected in the loop; they take about a millisecond."""
 TOLD_MAX: Final = 100
-"""Records that an answer names at most."""
+"""The most records that one answer names."""
 
 
 class RecordRules(NamedTuple):
-    """What the records of a batch are held against."""
+    """The rules for the records of a batch."""
 
     need_keys: bool
     """Records without a key are refused: the topic is compacted."""
     now_ms: int
     """Wall time."""
     before_max_ms: int
-    """message.timestamp.before.max.ms; for LogAppendTime no limit. Likewise the next."""
+    """message.timestamp.before.max.ms; no limit for LogAppendTime."""
     after_max_ms: int
+    """message.timestamp.after.max.ms; no limit for LogAppendTime."""
     record_max: int = LIMIT_MAX
     """max.decompressed.message.bytes: most bytes of a record in a compressed batch."""
 
 
 class Recoding(NamedTuple):
-    """The codec to which a batch is to be brought."""
+    """The codec and level with which a batch is compressed again."""
 
     codec: int
     level: int | None
 
 
 class Refusal(NamedTuple):
-    """Why a batch is not taken."""
+    """Why a batch is refused."""
 
     code: int
     message: str
     records: tuple[tuple[int, str], ...] = ()
-    """(index in the batch, what is wrong) of the first of the records that are at fault (KIP-467)."""
+    """(index in the batch, reason) of the first records that are at fault (KIP-467)."""
 
 
 class RefusedRecords(ApiError):
-    """Single records of a batch are not as the topic wants them: none of the batch is taken."""
+    """Single records of a batch break the rules of the topic: the whole batch is refused."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(ErrorCode(refusal.code), refusal.message)
@@ -66,18 +67,18 @@ class RefusedRecords(ApiError):
 
 
 def is_small(header: HeaderTuple) -> bool:
-    """Whether a batch can be looked at in the loop."""
+    """Whether a batch can be inspected in the loop."""
     return header[1] + LOG_OVERHEAD <= INLINE_BYTES and header[12] <= INLINE_RECORDS
 
 
 def inspect(batch: Buffer, rules: RecordRules, max_bytes: int = EXPANDED_MAX) -> Refusal | None:
     """Why the one batch in `batch`, whose header was validated, is refused; None when every record is fine.
 
-    Headers of records are counted, not looked into.
+    Headers of records are counted, not parsed.
 
     CORRUPT_MESSAGE    it cannot be decompressed, or expands to more than `max_bytes`
-    INVALID_RECORD     records that are not as the header says, offsets with gaps, records without a key, or larger than
-                       max.decompressed.message.bytes where the batch is compressed
+    INVALID_RECORD     records that contradict the batch header, offsets with gaps, records without a key, or, in a
+                       compressed batch, records larger than max.decompressed.message.bytes
     INVALID_TIMESTAMP  some timestamp lies outside of the topic's limits
     """
     found = _unpacked(batch, max_bytes)
@@ -85,7 +86,7 @@ def inspect(batch: Buffer, rules: RecordRules, max_bytes: int = EXPANDED_MAX) ->
 
 
 def prepared(batch: bytes, rules: RecordRules, recoding: Recoding | None) -> bytes | Refusal | None:
-    """The batch in another codec, a refusal as of `inspect`, or None: it is fine as it is. A job for workers."""
+    """The batch in another codec, a refusal as of `inspect`, or None to keep it as it is. A job for workers."""
     data = _unpacked(batch, EXPANDED_MAX)
     if isinstance(data, Refusal):
         return data
@@ -107,7 +108,9 @@ def _unpacked(batch: Buffer, max_bytes: int) -> bytes | Refusal:
 def _judged(data: bytes, header: BatchHeader, rules: RecordRules) -> Refusal | None:
     try:
         wrong = _wrong_records(data, header, rules)
-    except (CorruptRecord, RecordTooLarge) as error:  # its checksum fits: it was sent like that, and will be again
+    except (CorruptRecord, RecordTooLarge) as error:
+        # The checksum matches, so the producer made these bytes and would only send them again:
+        # CORRUPT_MESSAGE, which producers retry, would be the wrong answer.
         return Refusal(ErrorCode.INVALID_RECORD, error.message)
     if not wrong:
         return None
@@ -119,7 +122,7 @@ def _judged(data: bytes, header: BatchHeader, rules: RecordRules) -> Refusal | N
 
 
 def _wrong_records(data: bytes, header: BatchHeader, rules: RecordRules) -> list[tuple[ErrorCode, int, str]]:
-    """(code, index, what is wrong) of every record at fault. Raises CorruptRecord when they cannot be told apart."""
+    """(code, index, reason) of every record at fault. Raises CorruptRecord when the records cannot be parsed."""
     need_keys, now_ms, before, after, record_max = rules
     wrong: list[tuple[ErrorCode, int, str]] = []
     earliest, latest = max(0, now_ms - before), now_ms + after

@@ -1,12 +1,12 @@
 """Message sets of formats v0 and v1, which Kafka wrote before 0.11: reading only.
 
-Zone: pure. Layout and wrapper messages; nothing here is written or accepted from clients.
+Zone: pure. Layout and wrapper messages; other modules write them (`conversion`) and check produced ones.
 
     offset i64 · size i32 (bytes after this field) · crc u32 (CRC-32 of everything after it) · magic i8 · attributes i8
     v1 only: timestamp i64 · key (i32 length, -1 null) · value (the same)
 
 attributes: bits 0 to 2 codec, bit 3 timestamp type (v1). A compressed set is one wrapper message whose value holds the
-inner messages. In v0 inner offsets are absolute; in v1 they count from 0 and the wrapper has the last absolute one.
+inner messages. In v0, inner offsets are absolute; in v1 they count from 0 and the wrapper has the last absolute one.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Message(NamedTuple):
     key: bytes | None
     value: bytes | None
     valid: bool
-    """Whether the checksum is right."""
+    """Whether the checksum matches."""
 
     @property
     def codec(self) -> int:
-        """Codec number; of a wrapper not 0."""
+        """Codec number; not 0 in a wrapper."""
         return self.attributes & 7
 
 
@@ -67,7 +67,7 @@ def message_at(view: Buffer, pos: int) -> Message:
     key, at = _field(view, at, end)
     value, at = _field(view, at, end)
     if at != end:
-        raise CorruptRecord(f"a message's fields end {end - at} bytes before its size says")
+        raise CorruptRecord(f"a message's fields end {end - at} bytes before the end that its size gives")
     valid = zlib.crc32(view[pos + 16 : end]) == crc
     return Message(offset, OVERHEAD + size, crc, magic, attributes, timestamp, key, value, valid)
 
@@ -85,7 +85,7 @@ def _field(view: Buffer, pos: int, end: int) -> tuple[bytes | None, int]:
 
 
 def messages_in(message: Message, max_bytes: int) -> Iterator[Message]:
-    """The message itself, or of a wrapper the inner ones, with absolute offsets and the timestamps they count with.
+    """The message itself, or the inner messages of a wrapper, with absolute offsets and their effective timestamps.
 
     Raises CorruptRecord for inner bytes that break the format, expand beyond `max_bytes` or are wrappers again.
     """
@@ -93,6 +93,8 @@ def messages_in(message: Message, max_bytes: int) -> Iterator[Message]:
         yield message
         return
     inner = list(inner_messages(message, max_bytes))
+    # v1: inner offsets are relative, and the wrapper has the absolute offset of the last one. LogAppendTime is set
+    # in the wrapper only and holds for all inner messages.
     shift = message.offset - inner[-1].offset if message.magic and inner else 0
     append_time = message.timestamp if message.attributes & TIMESTAMP_TYPE else None
     for each in inner:
@@ -101,7 +103,7 @@ def messages_in(message: Message, max_bytes: int) -> Iterator[Message]:
 
 
 def inner_messages(wrapper: Message, max_bytes: int) -> Iterator[Message]:
-    """The messages in a wrapper, as they stand there. Raises CorruptRecord as `messages_in` does."""
+    """The messages in a wrapper, as they are stored. Raises CorruptRecord as `messages_in` does."""
     packed = wrapper.value or b""
     if wrapper.codec == Codec.LZ4 and wrapper.magic == 0:
         packed = with_right_checksum(packed)

@@ -1,10 +1,11 @@
 """One entry of a log, of any format: a batch of v2, or a message of v0 or v1.
 
 Zone: pure. The shallow view that storage needs: an old message is described by the fields of a batch's header, so that
-walks, indexes and checks know one shape. What is in an entry is unpacked by `records_at` only.
+walks, indexes and checks know one shape. Only `records_at` and the functions after it unpack an entry.
 
-Of a wrapper message (v0, v1) only the last offset is known without unpacking: it stands for the first one, too, and for
-one record. Timestamp (-1 in v0) and checksum are the message's own; leader epoch and producer fields are -1.
+Without unpacking, only the last offset of a wrapper message (v0, v1) is known: its header has it as the first offset
+also, and a count of one record. Timestamp (-1 in v0) and checksum are the message's own; leader epoch and producer
+fields are -1.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ottla.record.legacy import OVERHEAD, SIZE_MIN, TIMESTAMP_TYPE, message_at, 
 from ottla.record.validation import HeaderTuple
 
 ENTRY_MIN: Final = OVERHEAD + SIZE_MIN
-"""No entry of any format is smaller; so many bytes tell all about an old one that its header tells."""
+"""No entry of any format is smaller; this many bytes hold the whole header of an old message."""
 OLD_SIZES: Final = (SIZE_MIN, SIZE_MIN + 8)
 """The smallest `size` field of formats v0 and v1."""
 _OLD: Final = Struct(">qiIbbq").unpack_from
@@ -42,9 +43,9 @@ _OLD_COVERED: Final = 16
 
 
 def entry_at(view: Buffer, pos: int, end: int) -> HeaderTuple | None:
-    """The header of the entry at `pos`, of whose bytes those before `end` are there; None when no entry begins so.
+    """The header of the entry at `pos`; None when no entry begins with the bytes there, which reach up to `end`.
 
-    The entry need not be whole: its size is field 1 and LOG_OVERHEAD. Checksums are not looked at.
+    The entry need not be whole: its size is field 1 plus LOG_OVERHEAD. Checksums are not verified.
     """
     left = end - pos
     if left < ENTRY_MIN:
@@ -68,7 +69,7 @@ def _old_header(view: Buffer, pos: int) -> HeaderTuple | None:
 
 
 def is_wrapper(header: HeaderTuple) -> bool:
-    """Whether an entry's first offset is not known from its header."""
+    """Whether an entry is a wrapper message, whose first offset its header does not have."""
     return header[3] != MAGIC_V2 and bool(header[5] & CODEC_MASK)
 
 
@@ -78,7 +79,7 @@ def covered_from(header: HeaderTuple) -> int:
 
 
 def checksum(header: HeaderTuple, content: Buffer, seed: int = 0) -> int:
-    """The checksum of an entry's covered part: CRC-32C, of old messages CRC-32. `seed`: that of the part before it."""
+    """The checksum of an entry's covered part: CRC-32C, or CRC-32 for old messages. `seed`: that of the part before."""
     return crc32c(content, seed) if header[3] == MAGIC_V2 else zlib.crc32(content, seed)
 
 
@@ -91,6 +92,7 @@ def entries_of(view: Buffer) -> Iterator[tuple[int, HeaderTuple]]:
     while whole - pos >= ENTRY_MIN:
         header = entry_at(view, pos, whole)
         if header is None:
+            # A v2 header that is cut short is the end of the view, not an error.
             if view[pos + MAGIC_POS] == MAGIC_V2 and whole - pos < HEADER_SIZE:
                 return
             raise CorruptRecord(f"no batch and no message begins at position {pos}")
@@ -104,7 +106,7 @@ def entries_of(view: Buffer) -> Iterator[tuple[int, HeaderTuple]]:
 def records_at(view: Buffer, pos: int, *, max_bytes: int) -> Iterator[Record]:
     """The records of the whole entry at `pos`, unpacked to at most `max_bytes`. Raises CorruptRecord.
 
-    Checksums are not looked at. Records of v0 have the timestamp -1.
+    Checksums are not verified. Records of v0 have the timestamp -1.
     """
     if view[pos + MAGIC_POS] == MAGIC_V2:
         yield from records_of(view, pos, max_bytes=max_bytes)

@@ -1,8 +1,8 @@
-"""The header checksum of LZ4 frames, for frames that have it wrong.
+"""Corrects the header checksum of LZ4 frames of message format v0.
 
-Zone: pure. One repair: every client of format v0 computed the checksum with the frame's magic number included, against
-the frame format's specification. Decoders refuse such frames, so the byte is put right before they see it, and wrong
-again for those who expect it so.
+Zone: pure. Every client of format v0 computed the checksum with the frame's magic number included, contrary to the
+specification of the frame format. Decoders refuse such frames, so the byte is corrected before decoding, and set to
+the wrong value again for clients of that format.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def with_right_checksum(frame: bytes) -> bytes:
-    """The frame with the header checksum that the specification asks for; what is no LZ4 frame comes back as it is."""
+    """The frame with the header checksum of the specification; bytes that are not an LZ4 frame are returned as is."""
     return _with_checksum(frame, 4)
 
 

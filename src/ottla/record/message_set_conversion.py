@@ -1,9 +1,9 @@
-"""What old clients produce, message sets of formats v0 and v1, made into one batch of format v2.
+"""Converts message sets of formats v0 and v1, which old clients produce, to one batch of format v2.
 
-Zone: pure. What Apache Kafka's broker checks of such a set and how it is converted (KIP-31, KIP-32, KIP-98); the layout
-is in `legacy`. Producers number messages as they like: only their order counts.
+Zone: pure. Checks and converts as Apache Kafka's broker does (KIP-31, KIP-32, KIP-98); `legacy` has the layout. Offsets
+that producers set are ignored: only the order of messages counts.
 
-A set that ends in the midst of a message is refused: Kafka drops what is cut, and acknowledges it.
+A set that ends in the middle of a message is refused: Kafka drops the cut message and acknowledges the set.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ from ottla.record.varint import encode_varint
 from ottla.types import NO_TIMESTAMP
 
 KEEP_CODEC: Final = -1
-"""The codec that the producer has chosen (compression.type=producer)."""
+"""Keep the codec that the producer chose (compression.type=producer)."""
 RECORDS_MAX: Final = 500_000
-"""Most messages that one set may have: more of them than fit a request come in small wrappers that expand, and
-converting takes time. 100 times as many as producers of that age send."""
+"""The most messages of one set: small wrappers can expand to more than fit a request, and converting them takes time.
+100 times as many as producers of that age send."""
 _SIZE: Final = Struct(">i")
 _SIZE_POS: Final = 8
 TIMESTAMP_MAX: Final = 2**63 - 2
-"""The largest timestamp whose distance from one that is not there (-1) is an int64."""
+"""The largest timestamp whose distance from a missing one (-1) fits an int64."""
 
 
 class TopicRules(NamedTuple):
-    """What the topic asks for."""
+    """The settings of the topic."""
 
     codec: int = KEEP_CODEC
     level: int | None = None
     max_bytes: int = 2**31 - 1
-    """max.message.bytes: of each message as it comes, and of the batch that is made of them."""
+    """max.message.bytes: of each message as it arrives, and of the batch that is made of them."""
     earliest_ms: int = NO_TIMESTAMP
-    """Timestamps outside these two are refused; those that are not there (-1) never."""
+    """Timestamps outside `earliest_ms` … `latest_ms` are refused; missing ones (-1) never."""
     latest_ms: int = TIMESTAMP_MAX
     need_keys: bool = False
-    """A compacted topic."""
+    """Whether the topic is compacted."""
 
 
 def is_message_set(records: memoryview) -> bool:
-    """Whether this is of format v0 or v1, or too short for any."""
+    """Whether `records` are of format v0 or v1, or too short for any format."""
     return len(records) <= MAGIC_POS or records[MAGIC_POS] < MAGIC_V2
 
 
 def converted(view: Buffer, rules: TopicRules, expanded_max: int = EXPANDED_MAX) -> bytearray:
     """The batch of all messages in a set, in their order. Raises ApiError:
 
-    CORRUPT_MESSAGE               lengths, formats or checksums that cannot be, also of messages in wrappers; no message
+    CORRUPT_MESSAGE               invalid lengths, formats or checksums, also of messages in wrappers; no message
     MESSAGE_TOO_LARGE             a message, or the batch, of more than max_bytes; more than RECORDS_MAX messages
     UNSUPPORTED_COMPRESSION_TYPE  a codec that these formats do not have
     INVALID_TIMESTAMP             outside the rules, below -1, or claimed to be LogAppendTime
@@ -83,6 +83,7 @@ def converted(view: Buffer, rules: TopicRules, expanded_max: int = EXPANDED_MAX)
         batch += encode_varint(len(body))
         batch += body
         count += 1
+        # An uncompressed batch only grows: refuse it as soon as it is too large, before all of it is built.
         if not codec and len(batch) > rules.max_bytes:
             raise _too_large(len(batch), rules.max_bytes)
         if count > RECORDS_MAX:
@@ -134,9 +135,9 @@ def _entries(view: Buffer, max_bytes: int) -> Iterator[Message]:
 
 
 def _records(view: Buffer, rules: TopicRules, expanded_max: int) -> Iterator[tuple[int, Message]]:
-    """The messages that hold records, entries or what is in wrappers; with each, the batch's codec as it seems so far.
+    """The messages that hold records, plain or in wrappers; with each, the batch's codec as known so far.
 
-    That is the rules', or that of the last wrapper.
+    That is the codec of the rules, or that of the last wrapper.
     """
     codec = max(rules.codec, 0)
     left = expanded_max

@@ -1,8 +1,8 @@
-"""Messages of formats v0 and v1 as record batches of v2, at the offsets that they have: for the cleaner.
+"""Converts messages of formats v0 and v1 to record batches of v2 at the same offsets, for the cleaner.
 
-Zone: pure. Who rewrites a log anyway writes what today's format says: a delete horizon has no place in an old message.
-Plain messages that lie behind each other become one batch together, so that a log does not grow by it; a wrapper
-becomes one batch in its codec. Batches of v2 stay, byte for byte.
+Zone: pure. The cleaner writes only format v2, because an old message has no place for a delete horizon. Consecutive
+plain messages become one batch, so that the log does not grow; a wrapper becomes one batch in its codec. Batches of v2
+stay, byte for byte.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.record.log_entries import checksum, covered_from, entries_of, is_wrap
 from ottla.record.validation import HeaderTuple
 
 TOGETHER: Final = 16 * 1024
-"""Bytes of plain messages that become one batch; one of them may be larger."""
+"""The most bytes of plain messages that become one batch; a single message may be larger."""
 _Run = tuple[bool, int, int, int]
 
 
@@ -45,7 +45,7 @@ def _entries(chunk: bytes) -> Iterator[tuple[_Run, int, HeaderTuple]]:
 def _run(chunk: bytes, run: _Run, found: list[tuple[_Run, int, HeaderTuple]], max_bytes: int) -> bytes:
     _, at, header = found[0]
     if header[3] == MAGIC_V2:
-        assert len(found) == 1, "batches stand alone"
+        assert len(found) == 1, "a v2 batch is a run of its own"
         return chunk[at : at + header[1] + LOG_OVERHEAD]
     records: list[Record] = []
     for _, pos, each in found:

@@ -1,10 +1,9 @@
-"""What a broker accepts from a producer, by the header of the batch.
+"""Checks by its header whether a broker accepts a batch from a producer.
 
-Zone: pure. Checks and rebuilding of one batch; offsets, producer state and where the batch goes belong to the log.
+Zone: pure. Checks and rebuilds one batch; the log decides about offsets, producer state and position of the batch.
 
 `validate_produced` is hot: one unpack, one checksum, one line of comparisons, and never a record. Only when that line
-fails does it find out which rule was broken, so the reasons cost nothing where nothing is wrong. Records are looked at
-in `inspection`.
+fails does it find out which rule was broken, so valid batches do not pay for the reasons. `inspection` checks records.
 """
 
 from __future__ import annotations
@@ -35,14 +34,16 @@ from ottla.record.crc import crc32c
 from ottla.record.errors import CorruptRecord
 
 HeaderTuple = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""The fields of `BatchHeader`, unnamed."""
+"""The fields of `BatchHeader`, unnamed: 0 base offset, 1 length, 2 leader epoch, 3 magic, 4 checksum, 5 attributes,
+6 last offset delta, 7 base timestamp, 8 max timestamp, 9 producer id, 10 producer epoch, 11 base sequence,
+12 record count."""
 
 _REFUSED_BITS: Final = RESERVED | DELETE_HORIZON | CONTROL | TIMESTAMP_TYPE
 _LAST_CODEC: Final = 4
 _RECORD_SIZE_MIN: Final = 7
 _INT64_MAX: Final = 2**63 - 1
 EXPANDED_MAX: Final = 100 * 1024 * 1024
-"""Most bytes that the records of a batch may expand to where the broker looks at them."""
+"""The most bytes that the records of a batch may expand to where the broker reads them."""
 
 
 def validate_produced(
@@ -73,6 +74,11 @@ def validate_produced(
     _, batch_length, _, _, crc, attributes, last_delta, base_ts, max_ts, pid, epoch, sequence, count = header
     if batch_length + LOG_OVERHEAD != size or size > max_bytes or crc32c(view[pos + ATTRIBUTES_POS : end]) != crc:
         _refuse_bytes(view, pos, end, max_bytes)
+    # One expression, because it runs for every batch. Its rules, in order:
+    #  1. no attribute bits that only a broker sets; 2. a codec that exists; 3. one record per offset, and at least one;
+    #  4. no more records than the bytes can expand to: a count that is a lie would make readers reserve memory;
+    #  5. an idempotent producer sends id, epoch and sequence; 6. a transaction has a producer id;
+    #  7. the largest timestamp is not below the first; 8. none is below -1; 9. both are within the topic's limits.
     if (
         attributes & _REFUSED_BITS
         or attributes & CODEC_MASK > _LAST_CODEC

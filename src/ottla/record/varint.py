@@ -57,11 +57,11 @@ _SHORT: Final = tuple(_encode_raw(raw) for raw in range(1024))
 """Encodings of -512 … 511: most deltas and lengths."""
 
 LENGTHS: Final = _SHORT[::2]
-"""Encodings of 0 … 511, for what cannot afford a call."""
+"""Encodings of 0 … 511, for code that cannot afford a call."""
 LENGTHS_END: Final = len(LENGTHS)
 
 
 def encode_varint(value: int) -> bytes:
-    """The encoding of a number of -2⁶³ … 2⁶³-1; whether it fits 32 bits is the caller's matter."""
+    """The encoding of a number of -2⁶³ … 2⁶³-1; the caller checks whether it fits 32 bits."""
     raw = (value << 1) ^ (value >> 63)
     return _SHORT[raw] if raw < 1024 else _encode_raw(raw)

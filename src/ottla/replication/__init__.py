@@ -1,4 +1,4 @@
-"""One partition across brokers; the only writer of a log.
+"""Replication of partitions between brokers: Produce, Fetch, followers, the ISR and the controller's orders.
 
 Zone: deterministic.
 """

@@ -1,7 +1,7 @@
-"""The way of a leader to the controller: proposals of ISRs, batched and asked until there is a definite word (KIP-497).
+"""Sends the ISR proposals of this broker's leaders to the controller, and repeats them until it decides (KIP-497).
 
-Zone: deterministic. Which ISR to propose, and what an answer means, is the partition's; where the controller is, the
-fence's. One request is in flight at a time and carries what has gathered until then, one proposal per partition.
+Zone: deterministic. The partition chooses the ISR and interprets the answer; the fence knows the controller. One
+request is in flight at a time; it carries all proposals that wait when it is sent, one per partition.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ottla.seams import Failure
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
 RETRY_MS: Final = 50
-"""Between an attempt that brought no word and the next one (Kafka's)."""
+"""Pause between an attempt without a decision and the next one (Kafka's value)."""
 LANE: Final = "alter-partition"
-"""A connection of its own: behind a request that waits for a topic to be made, ISRs would stand still."""
+"""A connection of its own: on a shared one, proposals would wait for requests such as CreateTopics that take long."""
 VERSION: Final = 3
 DEFINITE: Final = frozenset(
     {
@@ -39,7 +39,7 @@ DEFINITE: Final = frozenset(
         ErrorCode.OPERATION_NOT_ATTEMPTED,
     }
 )
-"""What a controller may say of a partition so that asking again would bring nothing else."""
+"""Results for a partition that a repeated request would not change."""
 
 _Key = tuple[bytes, int]
 _logger = logging.getLogger(__name__)
@@ -61,9 +61,9 @@ class AlterPartitionChannel:
         later: Callable[[Callable[[], None]], None],
         timeout_ms: int,
     ) -> None:
-        """`timeout_ms`: controller.socket.timeout.ms, after which an answer is not waited for any more.
+        """`timeout_ms`: controller.socket.timeout.ms, how long to wait for an answer.
 
-        Registers itself with the fence: what an earlier controller was asked is asked of the next one at once.
+        Registers itself with the fence: when the controller changes, open proposals go to the new one at once.
         """
         self._fence = fence
         self._peers = peers
@@ -74,20 +74,22 @@ class AlterPartitionChannel:
         """Proposals without an answer, one per partition; in flight or not yet sent."""
         self._sent: dict[_Key, _Item] = {}
         self._attempt = 0
-        """Number of the newest request: answers to earlier ones come too late."""
+        """Number of the newest request; answers to earlier ones are ignored."""
         self._in_flight = False
         self._planned = False
         self._pause: Timer | None = None
         self._complaint = ""
-        """What was said last about a controller that does not answer as it should."""
+        """The failure that was logged last, so that retries do not repeat it."""
         fence.on_new_controller = self._start_over
 
     def __len__(self) -> int:
         return len(self._items)
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
-        """Ask for another ISR. A proposal of the same partition that has no answer yet is given up for this one: it
-        was made in a state that the partition has left, and is told OPERATION_NOT_ATTEMPTED or nothing that matters.
+        """Ask the controller for another ISR. Replaces an unanswered proposal of the same partition.
+
+        The older proposal was made in a state that the partition has left; its outcome is OPERATION_NOT_ATTEMPTED,
+        which the partition ignores because it has another proposal by now.
         """
         key = (partition.log.topic_id, partition.tp.partition)
         older = self._items.get(key)
@@ -97,7 +99,7 @@ class AlterPartitionChannel:
         self._plan()
 
     def _plan(self) -> None:
-        """Send when this turn's input is through, so that what it proposes travels together."""
+        """Send at the end of this turn, so that all proposals of the turn travel in one request."""
         if not self._planned and not self._in_flight and self._pause is None:
             self._planned = True
             self._later(self._send)
@@ -124,7 +126,10 @@ class AlterPartitionChannel:
         )
 
     def _start_over(self) -> None:
-        """There is a new controller. What the old one was asked may have happened: the new one's answer will tell."""
+        """Send all open proposals to a new controller.
+
+        The old one may have carried them out; the partition epoch in the new controller's answer shows whether it has.
+        """
         self._in_flight = False
         self._attempt += 1
         if self._pause is not None:
@@ -143,15 +148,19 @@ class AlterPartitionChannel:
     # -- answers -------------------------------------------------------------------------------------------------------
 
     def _on_response(self, attempt: int, answer: AlterPartitionResponse | Failure) -> None:
+        # 1. The controller has changed since (`_start_over`), and the new one has been asked the same.
         if attempt != self._attempt:
             return
         self._in_flight = False
         sent, self._sent = self._sent, {}
+        # 2. No answer, or an error of the whole request (it is not the controller, or has not registered this broker
+        #    yet): nothing is decided, so the same proposals are sent again.
         if isinstance(answer, Failure) or answer.error_code:
             why = str(answer) if isinstance(answer, Failure) else ErrorCode(answer.error_code).name
-            self._complain(f"the controller {self._fence.controller_id} does not take ISR changes: {why}")
+            self._complain(f"ISR changes were not accepted by controller {self._fence.controller_id}: {why}")
             self._retry_later()
             return
+        # 3. Decisions go to their partitions. If some are missing, these and all newer proposals wait for the pause.
         self._complaint = ""
         undecided = self._settle(sent, answer)
         if undecided:
@@ -160,13 +169,13 @@ class AlterPartitionChannel:
             self._plan()
 
     def _complain(self, complaint: str) -> None:
-        """Once, however often it is tried again."""
+        """Log a failure once, not at each retry."""
         if complaint != self._complaint:
             self._complaint = complaint
-            _logger.info("%s; trying again", complaint)
+            _logger.info("%s; retrying every %d ms", complaint, RETRY_MS)
 
     def _settle(self, sent: dict[_Key, _Item], answer: AlterPartitionResponse) -> bool:
-        """Tell the partitions what has been decided. Whether anything that was sent has no definite answer."""
+        """Report decisions to their partitions. Returns whether a proposal in `sent` is still undecided."""
         for topic in answer.topics:
             for row in topic.partitions:
                 key = (topic.topic_id, row.partition_index)
@@ -174,6 +183,7 @@ class AlterPartitionChannel:
                 if item is None or row.error_code not in DEFINITE:
                     continue
                 del sent[key]
+                # `propose` may have replaced the proposal while it was in flight; then this decision is obsolete.
                 if self._items.get(key) is item:
                     del self._items[key]
                     self._report_outcome(item, _outcome(item.proposal, row))
@@ -195,7 +205,7 @@ def _request(fence: ControlFence, items: dict[_Key, _Item]) -> AlterPartitionReq
 
 
 def _members(fence: ControlFence, members: Iterable[tuple[int, int]]) -> list[AlterPartitionRequest.BrokerState]:
-    """The proposed ISR; this broker's own epoch is put in here, as of now."""
+    """The proposed ISR with broker epochs; this broker's own is its current one, not the one of the proposal."""
     state = AlterPartitionRequest.BrokerState
     return [
         state(broker_id=each, broker_epoch=fence.broker_epoch if each == fence.node_id else epoch)

@@ -1,6 +1,6 @@
-"""Whose orders a broker obeys: the fence in front of every request of a controller.
+"""The fence in front of every request of a controller: refuses stale controllers and stale broker epochs.
 
-Zone: deterministic. Two numbers and their comparison (KIP-380, KIP-497); what the orders say is the handlers' matter.
+Zone: deterministic. Compares two epochs (KIP-380, KIP-497); the handlers carry out the orders.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.replication.safeguards import ReplicationSafeguards
 
 UNKNOWN_BROKER_EPOCH: Final = -1
-"""Of a broker that is not registered."""
+"""The epoch of a broker that is not registered."""
 NO_CONTROLLER: Final = -1
 
 
 class ControlFence:
-    """The newest controller that was heard of, and which life of this broker a controller may mean."""
+    """The newest known controller, and this broker's own registration."""
 
     __slots__ = (
         "_confirmed",
@@ -34,45 +34,47 @@ class ControlFence:
         self._safeguards = safeguards or ReplicationSafeguards()
         self.node_id = node_id
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
-        """czxid of this broker's registration, -1 while there is none. Set by whoever registers."""
+        """czxid of this broker's registration, -1 while there is none. `cluster` sets it."""
         self.controller_id = NO_CONTROLLER
         self.controller_epoch = 0
-        """The largest seen. 0: none yet, the first controller of a cluster has 1."""
+        """The largest seen. 0: none yet; the first controller of a cluster has 1."""
         self._confirmed = 0
-        """The largest that the metadata store knew."""
+        """The largest that the metadata store has confirmed."""
         self.look_up: Callable[[Callable[[], None]], None] | None = None
-        """Asks the metadata store for the newest controller epoch; calls back after `confirm`, or without it when the
-        store did not answer. None: every epoch is believed."""
+        """Asks the metadata store for the newest controller epoch; calls back after `confirm`, or without it if the
+        store did not answer. None: every epoch is accepted."""
         self.on_new_controller: Callable[[], None] = _do_nothing
-        """Called within `check` when a newer controller is remembered."""
+        """Called within `check` when it accepts a newer controller."""
 
     def doubts(self, controller_epoch: int) -> bool:
-        """Whether an epoch has to be looked up before `check` can believe it."""
+        """Whether an epoch has to be confirmed by the metadata store before `check` accepts it."""
         return self.look_up is not None and controller_epoch > max(self._confirmed, self.controller_epoch)
 
     def confirm(self, controller_epoch: int) -> None:
-        """The metadata store knows a controller of this epoch."""
+        """Note that the metadata store knows a controller of this epoch."""
         self._confirmed = max(self._confirmed, controller_epoch)
 
     def check(self, controller_id: int, controller_epoch: int, broker_epoch: int | None) -> None:
-        """Let a request of this controller pass, and remember a newer one.
+        """Check a request of a controller, and remember the controller if it is newer.
 
-        `broker_epoch` is the one the request was sent to, None when its version has none. One above ours passes: the
-        controller saw a registration whose confirmation has not reached us yet. Raises ApiError STALE_BROKER_EPOCH
-        (meant for an earlier life of this broker, or it is not registered: the sender tries again while it believes in
-        that epoch), STALE_CONTROLLER_EPOCH (another controller was elected since), NOT_CONTROLLER (the metadata store
-        did not confirm that there is such a controller; one that there is tries again).
+        `broker_epoch` is the one that the request is meant for; None if its version has none. Raises ApiError
+        STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, NOT_CONTROLLER.
         """
+        # 1. The request is meant for an earlier registration of this broker, or there is none; the sender retries while
+        #    it assumes that epoch. A higher epoch passes: the controller has seen a registration whose confirmation
+        #    has not reached this broker yet.
         if self._is_stale(broker_epoch):
             raise ApiError(
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"broker {self.node_id} has epoch {self.broker_epoch}, the request is for epoch {broker_epoch}",
             )
+        # 2. Another controller was elected since.
         if controller_epoch < self.controller_epoch and self._safeguards.controller_epoch_fencing:
             raise ApiError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,
                 f"controller {controller_id} has epoch {controller_epoch}, epoch {self.controller_epoch} was seen",
             )
+        # 3. The metadata store did not confirm this controller; a real one retries.
         if self.doubts(controller_epoch):
             raise ApiError(
                 ErrorCode.NOT_CONTROLLER,
@@ -93,4 +95,4 @@ class ControlFence:
 
 
 def _do_nothing() -> None:
-    """Nobody wants to know."""
+    """Ignore the event: the default of the callback."""

@@ -1,14 +1,14 @@
-"""LeaderAndIsr and StopReplica: the controller's orders, carried out strictly in the order in which they came.
+"""LeaderAndIsr and StopReplica: the controller's orders, carried out strictly in the order of their arrival.
 
-Zone: deterministic. Fencing, order and the shape of requests and answers; what an order means is `replica_manager`'s.
+Zone: deterministic. Fences orders, queues them, decodes requests and builds responses; `replica_manager` applies them.
 
 API 4, versions 0-7: 1 is_new, 2 broker epoch (KIP-380), 3 reassignments (KIP-455), 5 topic ids (KIP-516).
 API 5, versions 0-4: 1 broker epoch, 3 leader epochs (KIP-570).
 
-An order waits until the one before is answered, and until the settings of its topics are known. It is fenced when its
-turn comes, and again after every wait. Large ones are carried out a few partitions per turn. A request that the
-controller sent before one that is here already (it came over a connection that the controller had given up) is refused:
-a deletion that comes late would hit the topic that was made since.
+An order waits for the response to the one before, and until the settings of its topics are known. It is fenced at the
+head of the queue, and again after every wait. Large orders are applied a few partitions per turn. A request that the
+controller sent before one that has arrived already (over a connection that it had given up) is refused: a late deletion
+would hit a topic that was created since.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from ottla.wire.messages import (
 )
 
 PARTITIONS_PER_STEP: Final = 50
-"""How many partitions one turn changes."""
+"""Most partitions that one turn changes."""
 CREATION: Final = 6
-"""Making a log counts as so many of them: it is twenty system calls, a millisecond."""
+"""Creating a log costs as much as this number of changes: it takes twenty system calls, a millisecond."""
 _IDS_FROM: Final = 5
 _BROKER_EPOCH_FROM: Final = {ApiKey.LEADER_AND_ISR: 2, ApiKey.STOP_REPLICA: 1}
-"""The version from which on a request says for which life of this broker it is meant."""
+"""The version from which on a request contains the broker epoch that it is meant for."""
 _HALF: Final = 1 << 30
 
 Errors = dict[TopicPartition, ErrorCode]
 Prepare = Callable[[Sequence[str], Callable[[], None]], None]
-"""(topics, then): see that the settings of these topics are known, then call back once, in a later turn."""
+"""(topics, then): load the settings of these topics if they are not known, then call back once, in a later turn."""
 
 
 class _Request(Protocol):
@@ -72,7 +72,7 @@ class _Order:
         self.context = context
         self.request = request
         self.topics = topics
-        """Whose settings have to be known first."""
+        """Topics whose settings have to be known first."""
         self.work = deque(work)
         self.perform = perform
         self.respond = respond
@@ -82,7 +82,7 @@ class _Order:
 
 
 class ControlHandlers:
-    """Takes the orders."""
+    """Queues and carries out the controller's orders."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ControlHandlers:
         safeguards: ReplicationSafeguards | None = None,
     ) -> None:
         self.on_applied: Callable[[Sequence[TopicPartition]], None] = _do_nothing
-        """Told the partitions of a LeaderAndIsr once it has been carried out, before it is answered."""
+        """Called with the partitions of a LeaderAndIsr after it was applied, before its response."""
         self._replicas = replicas
         self._fence = fence
         self._clock = clock
@@ -109,7 +109,7 @@ class ControlHandlers:
 
     @handles(ApiKey.LEADER_AND_ISR, 0, 7, resource="Cluster", operation="ClusterAction", inter_broker=True)
     def leader_and_isr(self, context: Context, request: LeaderAndIsrRequest) -> None:
-        """Lead and follow. Errors of the request: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
+        """Apply leaders and ISRs. Errors of the request: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
         states = _states(request)
         topics = sorted({tp.topic for tp, _ in states})
         by_id = context.api_version >= _IDS_FROM
@@ -123,7 +123,7 @@ class ControlHandlers:
 
     @handles(ApiKey.STOP_REPLICA, 0, 4, resource="Cluster", operation="ClusterAction", inter_broker=True)
     def stop_replica(self, context: Context, request: StopReplicaRequest) -> None:
-        """Stop replicas, and delete them. Errors of the request: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
+        """Stop and delete replicas. Errors of the request: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
         orders = _stop_orders(request)
         self._enqueue_order(_Order(context, request, (), orders, self._stop, _stopped))
 
@@ -142,11 +142,13 @@ class ControlHandlers:
             self._run_orders()
 
     def _run_orders(self) -> None:
-        """Carry out orders as long as none of them has to wait."""
+        """Carry out orders until one has to wait."""
         while self._queue:
             order = self._queue[0]
+            # 1. An unknown controller: the metadata store is asked first, and its answer calls this method again.
             if self._looks_up(order):
                 return
+            # 2. Fencing. 3. The settings of its topics; then `_go_on`, which fences once more. 4. Some partitions.
             if self._refused(order, first=True):
                 continue
             if order.topics:
@@ -156,7 +158,7 @@ class ControlHandlers:
                 return
 
     def _looks_up(self, order: _Order) -> bool:
-        """Whether the order waits until the store has said if there is such a controller; then `_run_orders` is
+        """Whether the order waits until the metadata store has confirmed its controller; then `_run_orders` is
         called."""
         look_up = self._fence.look_up
         if look_up is None or order.is_looked_up or not self._fence.doubts(order.request.controller_epoch):
@@ -167,13 +169,13 @@ class ControlHandlers:
 
     @changes_state
     def _go_on(self) -> None:
-        """The order at the head of the queue has waited long enough."""
+        """Continue with the order at the head of the queue after a wait."""
         order = self._queue[0]
         if self._refused(order) or self._step_order(order):
             self._run_orders()
 
     def _step_order(self, order: _Order) -> bool:
-        """Do a turn's worth. Whether the order is answered."""
+        """Apply as many partitions as fit into a turn. Returns whether the order is complete."""
         some: dict[TopicPartition, Any] = {}
         left = PARTITIONS_PER_STEP
         while order.work and left > 0:
@@ -189,7 +191,7 @@ class ControlHandlers:
         return True
 
     def _refused(self, order: _Order, first: bool = False) -> bool:
-        """Whether the order at the head of the queue is not obeyed; it is answered then."""
+        """Whether the order at the head of the queue is fenced; then it gets an error and leaves the queue."""
         request = order.request
         try:
             has_epoch = order.context.api_version >= _BROKER_EPOCH_FROM[ApiKey(order.context.api_key)]
@@ -204,17 +206,20 @@ class ControlHandlers:
         return False
 
     def _check_order(self, order: _Order) -> None:
-        """Raises ApiError STALE_CONTROLLER_EPOCH for a request that its controller sent before the newest one here."""
+        """Raises ApiError STALE_CONTROLLER_EPOCH for a request that its controller sent before the newest one here.
+
+        The correlation ids of a controller rise; they wrap around at 2^31.
+        """
         epoch, number = order.request.controller_epoch, order.context.correlation_id
         newest_epoch, newest = self._newest
         late = epoch == newest_epoch and newest >= 0 and (newest - number) & 0x7FFFFFFF < _HALF
         if late and self._safeguards.control_order:
-            raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, f"request {number} comes after request {newest}")
+            raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, f"request {number} arrived after request {newest}")
         self._newest = (epoch, number)
 
 
 def _states(request: LeaderAndIsrRequest) -> list[tuple[TopicPartition, tuple[bytes, PartitionState]]]:
-    """What a request of any version says, partition by partition."""
+    """The state of each partition in a request of any version."""
     rows = [(each.topic_name, ZERO_UUID, each) for each in request.ungrouped_partition_states]
     rows += [
         (topic.topic_name, topic.topic_id, each) for topic in request.topic_states for each in topic.partition_states
@@ -251,7 +256,8 @@ def _answer_by_name(errors: Errors) -> LeaderAndIsrResponse:
 
 
 def _stop_orders(request: StopReplicaRequest) -> list[tuple[TopicPartition, StopOrder]]:
-    """What a request of any version says. Before version 3 it has no epochs, and deletes all or none."""
+    """The order for each partition in a request of any version. Before version 3 there are no epochs, and one flag
+    for all deletions."""
     old = StopOrder(NO_EPOCH, request.delete_partitions)
     orders = [(TopicPartition(each.topic_name, each.partition_index), old) for each in request.ungrouped_partitions]
     orders += [
@@ -272,4 +278,4 @@ def _stopped(errors: Errors) -> StopReplicaResponse:
 
 
 def _do_nothing(_: Sequence[TopicPartition]) -> None:
-    """Nobody is to be told."""
+    """Ignore the event: the default of the callback."""

@@ -1,6 +1,6 @@
-"""DeleteRecords on a partition: the log start moves up, and the answer waits until every live replica has followed.
+"""DeleteRecords on a partition: raises the log start, and waits until every live replica has raised its own.
 
-Zone: deterministic. API 21's work on one partition; the request is the handler's.
+Zone: deterministic. API 21 for one partition; `log_handlers` handles the request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.types import NO_EPOCH
 _HIGH_WATERMARK: Final = -1
 
 Deleted = Callable[["int | ApiError"], None]
-"""Gets the low watermark: the smallest log start of the live replicas."""
+"""Receives the low watermark, which is the smallest log start of the live replicas, or an error."""
 
 
 class DelayedDeleteRecords(DelayedOperation):
@@ -34,7 +34,7 @@ class DelayedDeleteRecords(DelayedOperation):
         self._why: ApiError | None = None
 
     def try_complete(self) -> bool:
-        """Case A: every live replica has let go of the records. Case B: leadership is lost."""
+        """Case A: every live replica has deleted the records. Case B: leadership is lost."""
         try:
             self._partition.check_leader(NO_EPOCH)
         except ApiError as error:
@@ -46,22 +46,23 @@ class DelayedDeleteRecords(DelayedOperation):
 
     def _low_watermark(self) -> int:
         partition = self._partition
+        # A dead follower raises its log start when it fetches again, so the deletion does not wait for it.
         starts = [start for node, start in partition.log_starts() if self._leaders.is_alive(node)]
         return min([partition.log.start_offset, *starts])
 
     def on_expire(self) -> None:
-        """The leader has let go of them; some follower has not said that it has."""
+        """Answer REQUEST_TIMED_OUT: the leader has deleted the records, some follower has not confirmed it."""
         self._why = ApiError(ErrorCode.REQUEST_TIMED_OUT, "not every replica has deleted the records in time")
 
     def on_complete(self) -> None:
-        """Answer."""
+        """Report the low watermark or the error."""
         self._done(self._why or self._low_watermark())
 
 
 def delete_records(
     partition: Partition, offset: int, timeout_ms: int, leaders: Leaders, purgatory: Purgatory, done: Deleted
 ) -> None:
-    """Move the log start up to `offset`, -1: the high watermark; `done` is told now or later.
+    """Raise the log start to `offset` (-1: the high watermark); `done` receives the result now or later.
 
     Raises ApiError OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION on a compacted-only topic,
     NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.

@@ -2,15 +2,15 @@
 
 Zone: deterministic.
 
-API 23. Versions 0-4. Answered by the leader alone, to followers (of before Fetch v12) and to consumers that look for
-truncation; each partition for itself.
+API 23. Versions 0-4. Only the leader answers. Followers older than Fetch v12 and consumers that check for truncation
+ask; each partition gets its own result.
 
 Behaviour
-- A follower's report of how far it has cleaned its logs (`removals`) is taken from brokers alone.
-- The end of the latest epoch is the log end; of an earlier one, the start of the next. Of an epoch without an entry,
-  the largest one below is answered with its own end; one above the latest is -1, -1.
+- A follower's report of how far it has cleaned its logs (`tombstone_retention`) is accepted from brokers only.
+- The latest epoch ends at the log end; an earlier one ends where the next one starts. For an epoch without an entry the
+  response names the largest epoch below it and its end; for one above the latest it is -1, -1.
 
-Version notes: 1 the answer's leader epoch, 2 the asker's current leader epoch (fenced), 3 replica id, 4 flexible.
+Version notes: 1 leader epoch in the response, 2 current leader epoch in the request (fenced), 3 replica id, 4 flexible.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _End = OffsetForLeaderEpochResponse.EpochEndOffset
 
 
 class EpochHandlers:
-    """Answers out of the leader epochs of the logs led here."""
+    """Answers from the leader epochs of the logs that this broker leads."""
 
     def __init__(
         self,

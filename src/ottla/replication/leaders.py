@@ -1,6 +1,6 @@
-"""Where partitions are led, as far as this broker knows: for answers that send somebody elsewhere (KIP-951).
+"""The current leaders of partitions, as far as this broker knows: for responses that redirect a client (KIP-951).
 
-Zone: deterministic. What the handlers of this room ask of the cluster's view; the cluster answers it.
+Zone: deterministic. The interface through which the handlers here query the cluster's view; `cluster` implements it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ottla.replication.partition_registry import HostedTopic
 
 
 class CurrentLeader(NamedTuple):
-    """Who leads a partition; -1: nobody."""
+    """The leader of a partition; -1: it has none."""
 
     leader: int
     leader_epoch: int
 
 
 class Address(NamedTuple):
-    """Where a live broker is reached by those who came through a listener."""
+    """The address of a live broker for clients that connected through a given listener."""
 
     node_id: int
     host: str
@@ -29,7 +29,7 @@ class Address(NamedTuple):
 
 
 class Leaders(Protocol):
-    """The cluster's view."""
+    """The cluster's view of leaders and brokers."""
 
     def leader_of(self, topic: str | bytes, partition: int) -> CurrentLeader | None:
         """The leader of a partition of the cluster, by topic name or id; None: there is no such partition."""
@@ -49,7 +49,7 @@ class Leaders(Protocol):
 
 
 class NoLeaders:
-    """The view of nobody: every partition that is not here does not exist."""
+    """A view without a cluster: a partition that is not on this broker does not exist."""
 
     def leader_of(self, _topic: str | bytes, _partition: int) -> CurrentLeader | None:
         """None."""
@@ -69,20 +69,24 @@ class NoLeaders:
 
 
 def missing(leaders: Leaders, topic: str | bytes, partition: int) -> ApiError:
-    """Why a partition is not found here: it lives on other brokers, or nowhere."""
+    """The error for a partition without a replica on this broker."""
+    # 1. The cluster has it: the client refreshes its metadata and finds the leader.
     found = leaders.leader_of(topic, partition)
     if found is not None:
-        text = f"this broker has no replica of partition {partition}, broker {found.leader} leads it (-1: nobody)"
+        text = f"this broker has no replica of partition {partition}; its leader is broker {found.leader} (-1: none)"
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+    # 2. No topic has this id: it was deleted or recreated, and the client has to look up the id again.
     if isinstance(topic, bytes) and not leaders.knows(topic):
         return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "the cluster has no topic of that id")
+    # 3. The topic has fewer partitions, or does not exist.
     return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the cluster has no such topic, or partition of it")
 
 
 def current_leader(
     topics: Mapping[Any, HostedTopic], leaders: Leaders, topic: str | bytes, partition: int
 ) -> CurrentLeader | None:
-    """Who leads a partition: its replica here knows first, else the cluster's view; None when neither does."""
+    """The leader of a partition, from the replica here or else from the cluster's view; None when neither knows it."""
+    # The replica learns of a change from LeaderAndIsr, usually before the view learns of it from UpdateMetadata.
     hosted = topics.get(topic)
     here = None if hosted is None else hosted.partitions.get(partition)
     if here is not None and here.leader_epoch >= 0:

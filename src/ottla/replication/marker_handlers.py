@@ -1,17 +1,17 @@
-"""WriteTxnMarkers: how transactions end, as their coordinators say, written into their partitions.
+"""WriteTxnMarkers: writes the commit and abort markers of transaction coordinators into partitions.
 
-Zone: deterministic. Takes a request apart and waits for what was written; which markers a partition takes is its own
-matter (`Partition.append_marker`).
+Zone: deterministic. Divides a request into markers and waits until they are committed; `Partition.append_marker`
+decides which markers a partition accepts.
 
-API 27, between brokers, and for administrators who end what hangs (KIP-664). Versions 0-2.
+API 27, between brokers, and for administrators that abort hanging transactions (KIP-664). Versions 0-2.
 
 Behaviour
-- Each partition is answered for itself: when its marker is committed (acks=all), or with Kafka's code for the error.
-- From others than brokers it takes only what the tool sends: the abort of a transaction that is open here, in the name
-  of the coordinator that the partition knows. A forged coordinator of a later epoch would shut the real one out.
-- What the coordinator on the same broker has to say comes without a message (`MarkerHandlers.write`).
-- A request may name thousands of partitions: they are written some at a time, so that others come in between, and kept
-  as a code each; the request is walked once for the writing and once for the answer.
+- Each partition has its own result: NONE once its marker is committed (acks=all), or Kafka's code for the error.
+- Clients other than brokers may only abort a transaction that is open here, with a coordinator epoch that the partition
+  knows (as Kafka's tool does). A forged later epoch would fence the real coordinator.
+- A coordinator on the same broker needs no request (`MarkerHandlers.write`).
+- A request may name thousands of partitions: a step writes some of them, other work gets its turn between steps, and
+  only one code per partition is kept. The request is walked once to write and once to build the response.
 
 Version notes: 1 flexible, 2 the version of the transaction (KIP-1228); before that markers have no epoch of their own.
 """
@@ -37,12 +37,12 @@ from ottla.wire.messages.end_txn import WriteTxnMarkersRequest, WriteTxnMarkersR
 from ottla.wire.slices import Elements
 
 MARKERS_PER_STEP: Final = 200
-"""Written in one turn: some milliseconds."""
+"""Markers written in one turn: some milliseconds."""
 STEP_PAUSE_MS: Final = 1
 _PIECE: Final = 500
-"""Partitions that are answered in one go."""
+"""Partitions per piece of a response."""
 _BUMPED: Final = 2
-"""The version of transactions from which on a marker's epoch is above that of the records (KIP-890)."""
+"""The transaction version from which on a marker's epoch is above that of the records (KIP-890)."""
 
 
 class TransactionEnd(NamedTuple):
@@ -56,10 +56,10 @@ class TransactionEnd(NamedTuple):
 
 
 PartitionErrorSlot = tuple[TransactionEnd, TopicPartition]
-"""What is to be written, and where."""
+"""(marker to write, partition)."""
 MarkerCodes = Sequence[ErrorCode]
 WriteHere = Callable[[Iterator[PartitionErrorSlot], Callable[[MarkerCodes], None]], None]
-"""Writes markers in partitions of this broker; calls back, within the call or later, with a code for each place."""
+"""Writes markers to partitions of this broker; calls back, within the call or later, with a code for each slot."""
 
 
 class DelayedMarker(DelayedOperation):
@@ -75,7 +75,7 @@ class DelayedMarker(DelayedOperation):
         self._code = ErrorCode.NONE
 
     def try_complete(self) -> bool:
-        """Case A: it is committed. Case B: it never will be, as far as this broker can tell."""
+        """Case A: the marker is committed. Case B: it will not be committed here (leadership lost, ISR too small)."""
         try:
             if not self._partition.settled(self._offset, -1):
                 return self.completed
@@ -84,16 +84,16 @@ class DelayedMarker(DelayedOperation):
         return self.completed or self.complete()
 
     def on_expire(self) -> None:
-        """Whoever asked writes it again."""
+        """Answer REQUEST_TIMED_OUT: the coordinator sends the marker again."""
         self._code = ErrorCode.REQUEST_TIMED_OUT
 
     def on_complete(self) -> None:
-        """Tell."""
+        """Report the code."""
         self._done(self._code)
 
 
 class _Writing:
-    """One request on its way: what is still to be written, and the codes so far."""
+    """One request in progress: the markers that are still to be written, and the codes so far."""
 
     __slots__ = ("_done", "_missing", "by_broker", "codes", "places")
 
@@ -104,10 +104,10 @@ class _Writing:
         self.by_broker = by_broker
         self.codes: list[ErrorCode] = []
         self._done = done
-        self._missing = 1  # the end of the writing itself
+        self._missing = 1  # one for the writing itself, so that early commits do not complete the request
 
     def last_later(self) -> Callable[[ErrorCode], None]:
-        """Where the code of the last place goes when it is known."""
+        """A callback that sets the code of the last slot once it is known."""
         at = len(self.codes) - 1
         self._missing += 1
 
@@ -118,7 +118,7 @@ class _Writing:
         return fill
 
     def count_down(self) -> None:
-        """One of the missing is there."""
+        """One missing code has arrived, or the writing has ended; the last of them completes the request."""
         self._missing -= 1
         if not self._missing:
             self._done(self.codes)
@@ -154,7 +154,7 @@ class MarkerHandlers:
         walked=("markers", "topics", "partition_indexes"),
     )
     def write_txn_markers(self, context: Context, request: WriteTxnMarkersRequest) -> None:
-        """Write all, answer when all are committed or refused."""
+        """Write all markers; respond when all are committed or refused."""
         by_broker = self._is_broker(context.peer)
 
         def written(codes: MarkerCodes) -> None:
@@ -167,11 +167,11 @@ class MarkerHandlers:
         self._step_request(_Writing(_places(request), by_broker, context.continuing(written)))
 
     def write(self, places: Iterator[PartitionErrorSlot], done: Callable[[MarkerCodes], None]) -> None:
-        """Implements `WriteHere`: what a coordinator of this broker has to say needs no message."""
+        """Implements `WriteHere`: write the markers of a coordinator on this broker."""
         self._step_request(_Writing(places, True, done))
 
     def _step_request(self, writing: _Writing) -> None:
-        """Write some; go on in a turn of its own."""
+        """Write some markers; the others follow in later turns."""
         written = 0
         for ending, tp in islice(writing.places, MARKERS_PER_STEP):
             written += 1
@@ -182,7 +182,7 @@ class MarkerHandlers:
             self._purgatory.after(STEP_PAUSE_MS, lambda: self._step_request(writing))
 
     def _write(self, ending: TransactionEnd, tp: TopicPartition, writing: _Writing) -> None:
-        """One marker into one partition; its code is known now or later."""
+        """Write one marker to one partition; its code is known now or later."""
         try:
             partition, offset = self._append(ending, tp, writing.by_broker)
             settled = partition.settled(offset, -1)
@@ -198,7 +198,9 @@ class MarkerHandlers:
         """The partition, and the offset that its high watermark must reach. Raises ApiError."""
         producer_id, epoch, marker, bumped = ending
         if producer_id < 0 or epoch < 0:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"a marker of producer {producer_id}")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"a marker needs a producer id and epoch, not {producer_id} and {epoch}"
+            )
         partition = self._hosted.find(*tp)
         if partition is None or partition.log.closed:  # closed: this broker has stopped meanwhile
             raise missing(self._leaders, *tp)
@@ -208,11 +210,14 @@ class MarkerHandlers:
 
 
 def _check_abort(partition: Partition, ending: TransactionEnd) -> None:
-    """Raises ApiError CLUSTER_AUTHORIZATION_FAILED for what only coordinators say, INVALID_TXN_STATE."""
+    """Check a marker that no broker sent. Raises ApiError CLUSTER_AUTHORIZATION_FAILED, INVALID_TXN_STATE."""
+    # 1. Only coordinators commit, and only they use an epoch that the partition has not seen. A partition that knows
+    #    no coordinator yet accepts epoch 0, which fences none.
     known = partition.log.producers.get(ending.producer_id)
     last = -1 if known is None else known.coordinator_epoch
     if ending.marker.commit or ending.marker.coordinator_epoch > max(0, last):
-        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{partition.tp}: only its coordinator says that")
+        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{partition.tp}: only coordinators send this marker")
+    # 2. Without an open transaction an abort would only raise the producer's epoch, and fence a live producer.
     if not partition.log.producers.is_open(ending.producer_id, ending.epoch):
         raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{partition.tp}: no such transaction is open")
 
@@ -235,9 +240,8 @@ _Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 def _answers(
     request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode], most: int
 ) -> Generator[WriteTxnMarkersResponse, None, None]:
-    """The codes, in the order of `_places`: responses with up to `most` markers, topics and partitions each.
-
-    Empties the markers that it walks.
+    """Responses for the codes, which are in the order of `_places`, with up to `most` elements each (markers, topics
+    and partitions count). Empties the markers on its way, to free their memory.
     """
     results, room = [], most
     for marker in request.markers:
@@ -245,9 +249,9 @@ def _answers(
         results.append(result)
         marker.topics.reverse()
         while marker.topics:
-            topic = marker.topics.pop()  # what is answered is let go
+            topic = marker.topics.pop()
             for begin in range(0, len(topic.partition_indexes) or 1, most):
-                if room <= 0:
+                if room <= 0:  # a marker whose topics do not fit is named again in the next response
                     yield WriteTxnMarkersResponse(markers=results)
                     result = _Result(producer_id=marker.producer_id)
                     results, room = [result], most

@@ -1,8 +1,8 @@
-"""Replicas that move between the log directories of this broker (KIP-113): which of them, in what order, how fast.
+"""Moves replicas between the log directories of this broker (KIP-113): order, number and rate of moves.
 
-Zone: deterministic. One move at a time per log directory (num.replica.alter.log.dirs.threads), the others wait. Each
-copies a piece, lets others have a turn, copies the next; the last piece is copied in the turn in which log and copy
-change places. How that is safe at every moment stands in `storage.moving`.
+Zone: deterministic. At most num.replica.alter.log.dirs.threads moves run (by default one per log directory); the others
+wait. A move copies one piece per turn; the last piece is copied in the turn in which log and copy change places.
+`storage.future_log` explains why a crash at any moment is safe.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from ottla.types import TopicPartition
 PIECE: Final = 256 * 1024
 """Bytes copied in one turn."""
 PAUSE_MS: Final = 1
-"""Between two pieces, for everybody else."""
+"""Pause between two pieces, so that other work gets its turn."""
 LAST_PIECE: Final = 512 * 1024
-"""What may be missing when log and copy change places: copied in that very turn. Doubled when it was not enough."""
+"""Most bytes that the swap of log and copy still copies within its turn. Doubled each time it was not enough."""
 LAST_PIECE_MOST: Final = 8 * 1024 * 1024
 LOOK_MS: Final = 100
-"""How often it is looked whether the throttle, or what is left of an earlier move, lets a move go on."""
+"""Interval of the checks whether the throttle, or the remains of an earlier move, still hold a move back."""
 RETRY_MS: Final = 1000
-"""After a disk refused, as a full one does."""
+"""Pause after a disk error, for example on a full disk."""
 PREFERRED_KEPT: Final = 10_000
-"""Replicas that are not here yet, and whose directory is remembered."""
+"""Most preferred directories that are remembered for replicas that are not here yet."""
 _log = logging.getLogger(__name__)
 
 
 class _Moving:
-    """One replica that moves, or waits for its turn."""
+    """One replica that moves, or waits to be moved."""
 
     __slots__ = ("last_piece", "move", "partition", "target")
 
@@ -48,12 +48,12 @@ class _Moving:
         self.partition = partition
         self.target = target
         self.move = move
-        """None before it has begun."""
+        """None before the copy has begun."""
         self.last_piece = LAST_PIECE
 
     @property
     def behind(self) -> int:
-        """Records that the copy lacks."""
+        """Records that the copy lacks; all of them before it has begun."""
         log = self.partition.log
         return log.end_offset - log.start_offset if self.move is None else self.move.behind
 
@@ -75,44 +75,47 @@ class ReplicaMoves:
         )
         self._rate = UNLIMITED
         self._moves: dict[TopicPartition, _Moving] = {}
-        """Those that run, and those that wait, in the order in which they were asked for."""
+        """Running and waiting moves, in the order of their requests."""
         self._running: dict[TopicPartition, _Moving] = {}
         self._preferred: dict[TopicPartition, str] = {}
         """Directories for replicas that are not here yet."""
         self.configure(config)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Settings of this broker have changed."""
+        """Apply changed settings of this broker."""
         self._rate = config.replica_alter_log_dirs_io_max_bytes_per_second
 
     def stop(self) -> None:
-        """The logs are about to be closed; what is under way goes on after the next start."""
+        """Forget all moves because the logs are about to be closed. Moves under way continue after the next start."""
         self._moves.clear()
         self._running.clear()
 
     @property
     def max_lag(self) -> int:
-        """Records that the copy furthest behind lacks; of a move that waits for its turn all."""
+        """Records that the copy with the largest lag lacks; a move that has not begun lacks all."""
         return max((each.behind for each in self._moves.values()), default=0)
 
-    # -- what is asked for ---------------------------------------------------------------------------------------------
+    # -- AlterReplicaLogDirs -------------------------------------------------------------------------------------------
 
     def alter_partition(self, tp: TopicPartition, path: str) -> None:
-        """Have a replica in that log directory; a move elsewhere is given up. Returns at once, copying takes its time.
+        """Begin to move a replica to that log directory, instead of a move elsewhere. Does not wait for the copy.
 
-        Raises ApiError: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (a directory is offline), REPLICA_NOT_AVAILABLE (it is
-        not here; when it comes, it comes to that directory).
+        Raises ApiError: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (a directory is offline), REPLICA_NOT_AVAILABLE (the
+        replica is not here; if it is created later, it is created in that directory).
         """
         target = self._dir_at(path)
         partition = self._hosted.find(*tp)
+        # 1. Not here: an error, as in Kafka, which also remembers the directory for later.
         if partition is None:
             self._prefer(tp, target)
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"no replica of {tp} is on this broker")
         if partition.offline is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the replica of {tp} is out of service")
+        # 2. It moves there already.
         present = self._moves.get(tp)
         if present is not None and present.target is target:
             return
+        # 3. Another move, or, to the directory in which it is, only the end of a move.
         self._cancel_partition(tp)
         if partition.log.disk.name != target.name:
             self._moves[tp] = _Moving(partition, target, None)
@@ -133,7 +136,7 @@ class ReplicaMoves:
             del self._preferred[next(iter(self._preferred))]
 
     def preferred(self, tp: TopicPartition) -> str:
-        """The directory that was asked for before the replica came; empty when none was."""
+        """Take the directory that was requested before the replica existed; empty if there is none."""
         return self._preferred.pop(tp, "")
 
     @changes_state
@@ -141,34 +144,38 @@ class ReplicaMoves:
         moving = self._moves.pop(tp, None)
         self._running.pop(tp, None)
         if moving is not None and moving.move is not None:
-            _log.info("%s does not move to %s any more", tp, moving.target.name)
+            _log.info("stopped moving %s to %s; deleting the copy", tp, moving.target.name)
             try:
                 moving.move.give_up()
             except Failure as failure:
-                _log.warning("the copy of %s in %s stays until the next start: %s", tp, moving.target.name, failure)
+                _log.warning(
+                    "could not delete the copy of %s in %s, the next start does: %s", tp, moving.target.name, failure
+                )
 
-    # -- what becomes of the replica -----------------------------------------------------------------------------------
+    # -- events of the replica -----------------------------------------------------------------------------------------
 
     def hosted(self, partition: Partition) -> None:
-        """A replica is here: a move that a stop has interrupted goes on."""
+        """Continue the move of a new replica if a stop of the broker has interrupted it."""
         try:
             move = self._logs.move_under_way(partition.tp)
         except Failure as failure:
-            _log.error("the move of %s does not go on: %s", partition.tp, failure)
+            _log.error("cannot continue the move of %s, the replica stays where it is: %s", partition.tp, failure)
             return
         if move is not None:
             self._moves[partition.tp] = _Moving(partition, move.end, move)
             self._begin_some()
 
     def cut(self, partition: Partition) -> None:
-        """The replica's log was cut."""
+        """Cut the copy after the replica's log was cut."""
         moving = self._moves.get(partition.tp)
         if moving is None or moving.move is None or not moving.move.stands:
             return
         try:
             moving.move.cut()
         except (Failure, ApiError) as error:
-            _log.warning("the copy of %s in %s: %s", partition.tp, moving.target.name, error)
+            _log.warning(
+                "could not truncate the copy of %s in %s, ending the move: %s", partition.tp, moving.target.name, error
+            )
             self._cancel_partition(partition.tp)
 
     # -- step by step --------------------------------------------------------------------------------------------------
@@ -185,10 +192,15 @@ class ReplicaMoves:
         self._purgatory.look_after(delay_ms, lambda: self._step_move(moving))
 
     def _goes_on(self, moving: _Moving) -> bool:
-        """Whether it is still wanted and possible: every completion asks first."""
+        """Whether the move is still wanted and possible. Each step and completion checks this first.
+
+        A move that became impossible is ended here.
+        """
         partition, move = moving.partition, moving.move
+        # 1. It was cancelled or replaced by a move elsewhere.
         if self._running.get(partition.tp) is not moving:
             return False
+        # 2. It is impossible: a directory failed, the copy was deleted, or the replica is gone or another one.
         possible = moving.target.offline is None if move is None else move.stands
         if possible and self._hosted.find(*partition.tp) is partition and partition.offline is None:
             return True
@@ -223,11 +235,11 @@ class ReplicaMoves:
             self._on_failed(moving, error.as_value())
 
     def _begin_move(self, moving: _Moving) -> FutureLog | None:
-        """None: something of its last move is still there, or it is being compacted. Raises Failure."""
+        """Begin the copy. None: the files of its last move are still there, or its log is compacted. Raises Failure."""
         tp = moving.partition.tp
         if self._logs.is_moving(tp) or moving.partition.log.cleaning.until is not None:
             return None
-        _log.info("%s moves from %s to %s", tp, moving.partition.log.disk.name, moving.target.name)
+        _log.info("moving %s from %s to %s", tp, moving.partition.log.disk.name, moving.target.name)
         return self._logs.begin_move(tp, moving.target)
 
     @changes_state
@@ -242,7 +254,7 @@ class ReplicaMoves:
 
     @changes_state
     def _on_flushed(self, moving: _Moving, outcome: int | Failure) -> None:
-        """All but the latest is durable: the rest, and the swap, unless too much has come meanwhile."""
+        """Copy the rest and swap log and copy, now that the copy is durable but for its newest records."""
         move = moving.move
         if not self._goes_on(moving) or move is None:
             return
@@ -251,12 +263,13 @@ class ReplicaMoves:
                 raise outcome
             if move.may_swap and move.catch_up(moving.last_piece):
                 moving.partition.move_to(move.swap())
-                _log.info("%s is in %s from now on", move.tp, move.end.name)
+                _log.info("moved %s to %s", move.tp, move.end.name)
                 self._on_done(moving)
                 return
         except (Failure, ApiError) as error:
             self._on_failed(moving, error.as_value())
             return
+        # Too much was appended meanwhile: copy on, and allow the next swap to copy more, so that it succeeds some day.
         moving.last_piece = min(2 * moving.last_piece, LAST_PIECE_MOST)
         self._after(PAUSE_MS, moving)
 
@@ -264,10 +277,11 @@ class ReplicaMoves:
         if not self._goes_on(moving):
             return
         tp = moving.partition.tp
+        # Errors of the log's contents stay; errors of a disk may pass.
         if isinstance(error, ApiError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
-            _log.error("%s cannot be copied to %s: %s", tp, moving.target.name, error)
+            _log.error("cannot copy %s to %s, ending the move: %s", tp, moving.target.name, error)
             self._cancel_partition(tp)
             self._begin_some()
         else:
-            _log.warning("%s waits for %s: %s", tp, moving.target.name, error)
+            _log.warning("copying %s to %s failed, retrying in %d ms: %s", tp, moving.target.name, RETRY_MS, error)
             self._after(RETRY_MS, moving)

@@ -1,6 +1,6 @@
-"""The partitions this broker hosts, found by name or by topic id: what every hot request looks up first.
+"""The partitions that this broker hosts, by topic name and by topic id. Every Produce and Fetch looks them up here.
 
-Zone: deterministic. A directory only; who creates and deletes partitions is the replica manager.
+Zone: deterministic. A directory only; the replica manager creates and deletes partitions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.types import INTERNAL_TOPICS, TopicPartition
 
 
 class HostedTopic:
-    """A topic with the partitions of it that live here."""
+    """A topic with its partitions on this broker."""
 
     __slots__ = (
         "direct",
@@ -36,21 +36,21 @@ class HostedTopic:
         self.writable: dict[int, Partition] = {} if self.internal else self.partitions
         """The partitions that clients may produce to."""
         self.direct = self.writable
-        """Those of them whose batches are appended as they come: all, or none in a topic that is `prepared`."""
+        """Those of them whose batches are appended as they come: all, or none if the topic is `prepared`."""
         self.prepared = False
-        """Whether batches are looked into before they are appended: the topic is compacted, or wants its own codec."""
+        """Whether batches are inspected, recompressed or down-converted before they are appended."""
         self.failed_produces = 0
         self.failed_fetches = 0
         self.heads: dict[int, bytes] = {}
-        """How the usual answer to a Produce of this topic begins, by version."""
+        """The encoded beginning of the usual response to a Produce to this topic, by version."""
 
 
 Topics = Mapping[Any, HostedTopic]
-"""By name, or by id where the request's version has ids."""
+"""Topics by name, or by id where the request's version has ids."""
 
 
 def writable(topics: Topics, name: Any, index: int) -> Partition | None:
-    """A partition that clients may produce to."""
+    """A partition that clients may produce to; None if it is not here or its topic is internal."""
     topic = topics.get(name)
     return None if topic is None else topic.writable.get(index)
 
@@ -64,18 +64,18 @@ class PartitionRegistry:
         self.by_name: dict[str, HostedTopic] = {}
         self.by_id: dict[bytes, HostedTopic] = {}
         self.preparing = False
-        """Whether there ever was a topic whose batches are looked into."""
+        """Whether there ever was a `prepared` topic; while False, Produce skips the check of each topic."""
 
     def topic(self, name: str, topic_id: bytes) -> HostedTopic:
-        """The topic of that name, made if it is new."""
+        """The topic of that name, added if it is new."""
         topic = self.by_name.get(name)
         if topic is None or topic.topic_id != topic_id:
-            assert topic is None or not topic.partitions, "a topic that was recreated is forgotten first"
+            assert topic is None or not topic.partitions, "forget_topic comes before a topic of the same name"
             topic = self.by_name[name] = self.by_id[topic_id] = HostedTopic(name, topic_id)
         return topic
 
     def forget_topic(self, name: str) -> HostedTopic | None:
-        """The topic is gone; its partitions are told, so that whoever waits for them looks again."""
+        """Remove a topic, and notify its partitions, so that requests that wait for them look again."""
         topic = self.by_name.pop(name, None)
         if topic is not None:
             del self.by_id[topic.topic_id]
@@ -84,7 +84,7 @@ class PartitionRegistry:
         return topic
 
     def remove_partition(self, tp: TopicPartition) -> None:
-        """One replica is gone; a topic without any is forgotten."""
+        """Remove a replica, and its topic if that was the last one."""
         topic = self.by_name.get(tp.topic)
         if topic is not None:
             topic.partitions.pop(tp.partition, None)

@@ -1,10 +1,10 @@
-"""The replicas on this broker: which partitions have a log here, which of them are led and which followed.
+"""The replicas on this broker: which partitions have a log here, which of them it leads and which it follows.
 
-Zone: deterministic. Turns what a controller decided (LeaderAndIsr, StopReplica) into logs, roles and fetchers; the
-requests themselves are `control_handlers`'. Looks after what all partitions need from time to time, and after a log
-directory that fails.
+Zone: deterministic. Turns the controller's decisions (LeaderAndIsr, StopReplica) into logs, roles and fetchers;
+`control_handlers` handles the requests. Runs the periodic checks of partitions, and takes the replicas of a failed log
+directory out of service.
 
-A topic is its id: a log of another topic that had the same name is never taken for this one's (KIP-516).
+The topic id identifies a topic: a log of an earlier topic of the same name is never used for the present one (KIP-516).
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from ottla.storage.log_manager import LogManager
 from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
 
 EPOCH_DURING_DELETE: Final = -2
-"""Leader epoch of a StopReplica that deletes a topic: it outdates every other (KIP-570)."""
+"""Leader epoch of a StopReplica that deletes a topic: it counts as newer than every other (KIP-570)."""
 CHECKED_AT_ONCE: Final = 1000
-"""Partitions whose in-sync replicas are looked at in one turn."""
+"""Partitions whose in-sync replicas are checked in one turn."""
 _log = logging.getLogger(__name__)
 
 
 class StopOrder(NamedTuple):
-    """What StopReplica says of one replica."""
+    """The order of StopReplica for one replica."""
 
     leader_epoch: int
-    """-1: not known, -2: the topic is being deleted; both outdate every epoch."""
+    """-1: not known, -2: the topic is being deleted; both count as newer than every epoch."""
     delete: bool
 
 
 class ReplicaManager:
-    """Makes, changes and drops the partitions of this broker."""
+    """Creates, changes and deletes the partitions of this broker."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class ReplicaManager:
         topic_config: Callable[[str], TopicConfig],
         safeguards: ReplicationSafeguards | None = None,
     ) -> None:
-        """`topic_config` gives the settings in force of a topic that is made here; `later` queues an effect of this
-        turn. Takes the logs' notice of a directory that fails. `start` when requests are about to be served.
+        """`topic_config` returns the settings of a topic whose partition is created here; `later` queues an effect of
+        this turn. Registers for failures of log directories. Call `start` when requests are about to be served.
         """
         safeguards = safeguards or ReplicationSafeguards()
         self._safeguards = safeguards
@@ -87,12 +87,12 @@ class ReplicaManager:
         self._followed: dict[Partition, None] = {}
         """Partitions that are led here and have other replicas; some may be led elsewhere by now."""
         self._unconfirmed: dict[str, None] = {}
-        """Topics hosted since before the present registration: another one may have taken the name meanwhile."""
+        """Topics hosted since before the present registration: another topic may have the name by now."""
         self._broker_epoch = UNKNOWN_BROKER_EPOCH
-        """The registration that was heard of last."""
+        """The registration at the last LeaderAndIsr."""
         self.on_dir_failure: Callable[[str], None] = _do_nothing
-        """Told, in a turn's effects, the name of a log directory that failed, once its replicas are out of service;
-        the controller is to be told."""
+        """Called, in a turn's effects, with the name of a log directory that failed, once its replicas are out of
+        service; the broker then informs the controller."""
         self.shared = PartitionContext(self._event, config.replica_lag_time_max_ms, safeguards)
         samples = (config.replication_quota_window_num, config.replication_quota_window_size_seconds)
         self.throttles = Throttles(fence.node_id, *samples)
@@ -102,23 +102,23 @@ class ReplicaManager:
         waits_ms = max(BACKOFF_MIN_MS, config.log_cleaner_backoff_ms), config.request_timeout_ms
         self.removals = TombstoneRetention(hosted, fence, peers, purgatory, *waits_ms)
         self.moves = ReplicaMoves(config, clock, logs, hosted, purgatory)
-        """Between log directories."""
+        """Moves between log directories."""
         self.shared.on_cut = self._cut_partition
         if safeguards.all_have_cleaned:
-            logs.removable_at_first = 0  # nobody has said yet who else has a replica
+            logs.removable_at_first = 0  # until LeaderAndIsr names the other replicas, no tombstone may be removed
         self.broker_configured(config)
         logs.on_offline(lambda name: later(lambda: self._dir_failed(name)))
 
-    # -- from time to time ---------------------------------------------------------------------------------------------
+    # -- periodic checks -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to look from time to time who has fallen out of sync, and how far the others have cleaned."""
+        """Begin the periodic checks: lagging in-sync replicas, and how far replicas have cleaned their logs."""
         self._look_at_isr()
         if self._safeguards.all_have_cleaned:
             self.removals.start()
 
     def _look_at_isr(self) -> None:
-        """Every half replica.lag.time.max.ms."""
+        """Schedule the next check, as Kafka does every half replica.lag.time.max.ms."""
         self._purgatory.look_after(self._shrink_check_ms, self._check_in_sync)
 
     def _check_in_sync(self) -> None:
@@ -128,7 +128,7 @@ class ReplicaManager:
         self._look_at_isr()
 
     def _check_some(self, left: Iterator[Partition]) -> None:
-        """A share in each turn: a broker may lead thousands of partitions."""
+        """Check some partitions per turn: a broker may lead thousands."""
         if self._stopped:
             return
         now = self._clock.now()
@@ -142,7 +142,7 @@ class ReplicaManager:
             self._purgatory.look_after(1, lambda: self._check_some(left))
 
     def shut_down(self) -> None:
-        """Follow nobody any more: the logs are about to be closed."""
+        """Stop all fetchers, moves and periodic checks because the logs are about to be closed."""
         self._stopped = True
         self.removals.stop()
         self.moves.stop()
@@ -150,7 +150,7 @@ class ReplicaManager:
             self.fetchers.unfollow(partition)
 
     def _event(self, partition: object) -> None:
-        """Something about a partition changed."""
+        """Handle a change of a partition: requests that wait for it look again."""
         self._purgatory.check(partition)
         assert isinstance(partition, Partition)
         if partition.syncs and not partition.is_leader:
@@ -160,7 +160,7 @@ class ReplicaManager:
 
     @changes_state
     def configure(self, name: str, config: TopicConfig) -> None:
-        """A topic's settings have changed."""
+        """Apply changed settings of a topic."""
         topic = self._hosted.by_name.get(name)
         if topic is None:
             return
@@ -173,7 +173,7 @@ class ReplicaManager:
 
     @changes_state
     def broker_configured(self, config: BrokerConfig) -> None:
-        """Settings of this broker have changed."""
+        """Apply changed settings of this broker."""
         self.throttles.limit(config.leader_replication_throttled_rate, config.follower_replication_throttled_rate)
         self.fetchers.number = config.num_replica_fetchers
         self.moves.configure(config)
@@ -190,24 +190,24 @@ class ReplicaManager:
     def _note_preparation(self, topic: HostedTopic, partition: Partition) -> None:
         limited = partition.record_max < LIMIT_MAX
         wanted = partition.needs_keys or limited or partition.codec_and_level[0] >= 0 or partition.log.magic < MAGIC_V2
-        topic.prepared = wanted and not topic.internal  # no producer writes to those
+        topic.prepared = wanted and not topic.internal  # clients do not produce to internal topics
         topic.direct = {} if topic.prepared else topic.writable
         self._hosted.preparing = self._hosted.preparing or topic.prepared
 
-    # -- what a controller decided -------------------------------------------------------------------------------------
+    # -- LeaderAndIsr --------------------------------------------------------------------------------------------------
 
     @changes_state
     def apply(
         self, states: Mapping[TopicPartition, tuple[bytes, PartitionState]], controller_epoch: int, now: Instant
     ) -> dict[TopicPartition, ErrorCode]:
-        """Lead and follow as LeaderAndIsr says: (topic id, state) per partition. Returns the outcome of each.
+        """Apply the (topic id, state) of each partition of a LeaderAndIsr. Returns the result of each.
 
-        STALE_CONTROLLER_EPOCH: an older leader epoch than the present one, or a newer controller has spoken.
-        INCONSISTENT_TOPIC_ID: the name stands for another topic here. UNKNOWN_TOPIC_OR_PARTITION: this broker is not
-        among the replicas. KAFKA_STORAGE_ERROR: the log cannot be made, or its directory is out of service.
+        STALE_CONTROLLER_EPOCH: the leader epoch is older than the present one, or there is a newer controller.
+        INCONSISTENT_TOPIC_ID: another topic of this name is here. UNKNOWN_TOPIC_OR_PARTITION: this broker is not among
+        the replicas. KAFKA_STORAGE_ERROR: the log cannot be created, or its directory is out of service.
         """
         if self._broker_epoch != self._fence.broker_epoch:
-            # What the controller did while this broker was not registered was not heard here.
+            # A new registration: this broker missed the decisions of the time without one, deletions among them.
             self._broker_epoch = self._fence.broker_epoch
             self._unconfirmed = dict.fromkeys(self._hosted.by_name)
         if self._safeguards.controller_epoch_fencing and controller_epoch < self._fence.controller_epoch:
@@ -215,13 +215,15 @@ class ReplicaManager:
         return {tp: self._apply_one(tp, topic_id, state, now) for tp, (topic_id, state) in states.items()}
 
     def has_log(self, tp: TopicPartition) -> bool:
-        """Whether a replica of this partition is here, or a log of its name that it would take."""
+        """Whether a replica of this partition is here, or a log of its name that it would use."""
         return self._hosted.find(*tp) is not None or self._logs.get(tp) is not None
 
     def _apply_one(self, tp: TopicPartition, topic_id: bytes, state: PartitionState, now: Instant) -> ErrorCode:
+        # 1. Another topic of this name.
         topic_id = self._known_id(tp, topic_id)
         if not self._may_host(tp.topic, topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID
+        # 2. A replica that is out of service, or that knows a newer state.
         partition = self._hosted.find(*tp)
         if partition is not None:
             if partition.offline is not None:
@@ -229,9 +231,11 @@ class ReplicaManager:
             if state.leader_epoch < partition.leader_epoch and self._safeguards.leader_epoch_check:
                 return ErrorCode.STALE_CONTROLLER_EPOCH
             if state.partition_epoch < partition.partition_epoch and self._safeguards.partition_epoch_check:
-                return ErrorCode.NONE  # the same leader has been told of a newer state: nothing to do, nothing wrong
+                return ErrorCode.NONE  # an older state of the same leader epoch, overtaken by its own answer: no error
+        # 3. A controller that counts another broker with this id among the replicas.
         if self._fence.node_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # 4. The log is opened or created; one that lost records may serve only if no other replica relies on them.
         if partition is None:
             partition = self._host(tp, topic_id, self._topic_config(tp.topic), state.is_new)
         if partition is None or (partition.log.lack is not None and not self._may_serve(partition, state)):
@@ -240,28 +244,29 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     def _may_serve(self, partition: Partition, state: PartitionState) -> bool:
-        """Whether a log that has lost something takes part: as the only one left, or when nobody counts on it.
-
-        Then it begins anew if it lacks more than its end. While it is in sync with others, as far as the controller
-        knows, it would be elected with what is left: it is out of service, so the controller takes it out of sync.
-        """
+        """Whether a log that has lost records may serve: as the last in-sync replica, or out of sync."""
         tp, lack = partition.tp, partition.log.lack
         others = [replica for replica in state.isr if replica != self._fence.node_id]
         in_sync = len(others) < len(state.isr)
+        # 1. In sync with others: it could be elected, and committed records would be lost. Out of service, it makes the
+        #    controller take it out of the ISR.
         if in_sync and others:
-            _log.error("%s lacks records that brokers %s have: it is not in sync with them", tp, others)
+            _log.error("%s lost records that in-sync brokers %s have; refusing to serve it until resynced", tp, others)
             return False
+        # 2. Without a leader nothing is decided yet; the order that names one comes here again.
         if state.leader == NO_LEADER:
             return True
+        # 3. The last in-sync replica serves what is left. 4. One out of sync catches up: from its end if only the end
+        #    is missing, else from the beginning, because the follower protocol does not fill holes.
         try:
             if in_sync:
-                _log.error("%s: this broker leads with what is left of its log, nobody in sync has more", tp)
+                _log.error("%s lost records, and no other replica is in sync; leading with the rest of the log", tp)
             elif lack is IncompleteLog.WITHIN:
-                _log.warning("%s lacks records: it is fetched from broker %d from the beginning", tp, state.leader)
+                _log.warning("%s lost records; fetching the whole log again from broker %d", tp, state.leader)
                 partition.restart_at(0)
             partition.log.excuse()
         except (ApiError, Failure) as failure:
-            _log.error("%s does not serve: %s", tp, failure)
+            _log.error("%s stays out of service, its log cannot be reset: %s", tp, failure)
             return False
         return True
 
@@ -276,26 +281,26 @@ class ReplicaManager:
             return
         try:
             changed = partition.make_follower(state, now)
-        except ApiError as refusal:  # an old log could not be cut: its directory is failing
-            _log.error("%s does not follow: %s", partition.tp, refusal)
+        except ApiError as refusal:  # the log could not be truncated: its directory is failing
+            _log.error("%s cannot follow broker %d: %s", partition.tp, state.leader, refusal)
             return
         if changed or not self.fetchers.follows(partition):
             self.fetchers.follow_partition(partition)
 
     @changes_state
     def step_back(self) -> None:
-        """Lead nothing any more before the controller says so again: this broker stood still past its session.
+        """Give up leadership of all partitions because this broker was paused longer than its session.
 
-        It has to register anew, and is told everything then, be it in the same leader epoch.
+        Its next registration makes the controller send all states again, perhaps with the same leader epochs.
         """
         led = [partition for partition in self._hosted if partition.is_leader]
         if led and self._safeguards.standstill_steps_back:
-            _log.warning("this broker stood still past its session: others may lead its %d partitions by now", len(led))
+            _log.warning("broker was paused longer than its session; giving up leadership of %d partitions", len(led))
             for partition in led:
                 partition.step_back()
 
     def _known_id(self, tp: TopicPartition, topic_id: bytes) -> bytes:
-        """The id of a request before version 5, which has none, is what is known here."""
+        """The topic id of an order; before version 5 requests have none, then the id that is known here."""
         if topic_id != ZERO_UUID:
             return topic_id
         topic = self._hosted.by_name.get(tp.topic)
@@ -305,18 +310,19 @@ class ReplicaManager:
         return ZERO_UUID if log is None else log.topic_id
 
     def _may_host(self, name: str, topic_id: bytes) -> bool:
-        """Whether the name stands for this topic, or may do so from now on."""
+        """Whether a partition of this topic may be here: no other topic has the name, or that one was deleted."""
         topic = self._hosted.by_name.get(name)
+        # Another id is an order for a deleted topic, unless this broker may have missed the deletion of its own.
         if topic is not None and topic.topic_id != topic_id and self._safeguards.topic_id_check:
             if name not in self._unconfirmed:
                 return False
-            _log.warning("topic %s has been made anew while this broker was not registered", name)
+            _log.warning("topic %s was recreated while this broker was not registered; dropping the old one", name)
             self._forget_topic(name)
         self._unconfirmed.pop(name, None)
         return True
 
     def _forget_topic(self, name: str) -> None:
-        """A topic is not hosted any more; its logs stay."""
+        """Stop serving a topic; its logs stay on disk."""
         topic = self._hosted.by_name[name]
         for partition in topic.partitions.values():
             self.fetchers.unfollow(partition)
@@ -325,17 +331,17 @@ class ReplicaManager:
         self.throttles.forget_topic(name)
 
     def _host(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig, is_new: bool) -> Partition | None:
-        """A partition over the log that is there, or a new one; None when there can be none.
+        """A partition on its existing log or on a new one; None when the log cannot be opened or created.
 
-        A log that is missed (the partition is not new) is not made while a directory is out of service: its records
-        are to be expected there.
+        If the partition is not new and its log is missing, none is created while a directory is out of service: the
+        log may be there.
         """
         try:
             log = self._logs.adopt(tp, topic_id)
             if log is None:
                 log = self._logs.create_log(tp, topic_id, config, is_new, self.moves.preferred(tp))
         except Failure as failure:
-            _log.error("%s is offline on this broker, its log cannot be made: %s", tp, failure)
+            _log.error("%s is offline on this broker, its log cannot be opened or created: %s", tp, failure)
             return None
         topic = self._hosted.topic(tp.topic, topic_id)
         partition = Partition(log, config, self._fence.node_id, self.isr_changes, self.shared)
@@ -349,14 +355,14 @@ class ReplicaManager:
         assert isinstance(partition, Partition)
         self.moves.cut(partition)
 
-    # -- replicas that go ----------------------------------------------------------------------------------------------
+    # -- StopReplica ---------------------------------------------------------------------------------------------------
 
     @changes_state
     def stop_replicas(self, orders: Mapping[TopicPartition, StopOrder]) -> dict[TopicPartition, ErrorCode]:
-        """Stop following, and delete where that is ordered, as StopReplica says. Returns the outcome of each.
+        """Stop to follow partitions, and delete those that StopReplica orders to delete. Returns the result of each.
 
-        FENCED_LEADER_EPOCH: an older leader epoch than the present one. KAFKA_STORAGE_ERROR: the log's directory is out
-        of service. A replica that is not there is stopped already; its log, if there is one, goes.
+        FENCED_LEADER_EPOCH: the leader epoch is older than the present one. KAFKA_STORAGE_ERROR: the log's directory is
+        out of service. Without a replica here there is nothing to stop; a log of that name is still deleted.
         """
         return {tp: self._stop_one(tp, order) for tp, order in orders.items()}
 
@@ -380,12 +386,12 @@ class ReplicaManager:
         try:
             self._logs.delete_log(tp)
         except Failure as failure:
-            _log.error("the log of %s cannot be deleted: %s", tp, failure)
+            _log.error("cannot delete the log of %s: %s", tp, failure)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
     def _dir_failed(self, name: str) -> None:
-        """A log directory is out of service, and all replicas in it."""
+        """Take all replicas of a failed log directory out of service."""
         for partition in list(self._hosted):
             if partition.offline is None and partition.log.disk.name == name:
                 self.fetchers.unfollow(partition)
@@ -394,4 +400,4 @@ class ReplicaManager:
 
 
 def _do_nothing(_: str) -> None:
-    """Nobody is to be told."""
+    """Ignore the event: the default of a callback."""

@@ -1,7 +1,7 @@
-"""Throttles of replication (KIP-73): bytes per second of replicas that catch up, for leaders and for followers apart.
+"""Replication throttles (KIP-73): limits the rate of replicas that catch up, separately for leaders and followers.
 
-Zone: deterministic. Which partitions are throttled, how much has moved lately, and whether that is too much. Replicas
-in sync are never held back: that is for those who ask, they know who is.
+Zone: deterministic. Knows the throttled partitions, the recent rate, and whether it is too high. Replicas in sync are
+never throttled; callers check that, because they know the ISR or the lag.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RecentBytes:
         self._total = 0
 
     def record(self, size: int, now_ns: int) -> None:
-        """So many bytes have moved."""
+        """Count `size` bytes at this time."""
         self._drop_old_samples(now_ns)
         if not self._samples or now_ns - self._samples[-1][0] >= self._window_ns:
             self._samples.append([now_ns, 0])
@@ -38,7 +38,7 @@ class RecentBytes:
         self._total += size
 
     def per_second(self, now_ns: int) -> float:
-        """Bytes per second since the oldest sample, at least over one sample's time."""
+        """Bytes per second since the oldest sample, averaged over at least the time of one sample."""
         self._drop_old_samples(now_ns)
         if not self._samples:
             return 0.0
@@ -57,7 +57,7 @@ class Throttle:
     __slots__ = ("_node_id", "_rate", "_recent", "_topics")
 
     def __init__(self, node_id: int, samples: int, sample_seconds: int) -> None:
-        """`samples` of `sample_seconds` each (replication.quota.window.num, ….size.seconds) are looked back on."""
+        """The rate is that of `samples` of `sample_seconds` each (replication.quota.window.num, ….size.seconds)."""
         self._node_id = node_id
         self._rate = UNLIMITED
         self._recent = RecentBytes(samples, sample_seconds)
@@ -65,11 +65,11 @@ class Throttle:
         """Topic → its throttled partitions, None for all."""
 
     def limit(self, bytes_per_second: int) -> None:
-        """The rate in force ({leader,follower}.replication.throttled.rate)."""
+        """Set the rate ({leader,follower}.replication.throttled.rate)."""
         self._rate = bytes_per_second
 
     def mark_topic(self, topic: str, replicas: Iterable[str]) -> None:
-        """A topic's {leader,follower}.replication.throttled.replicas: `partition:broker` entries, or `*`."""
+        """Set a topic's {leader,follower}.replication.throttled.replicas: `partition:broker` entries, or `*`."""
         entries = [entry.partition(":") for entry in replicas]
         if any(entry[0] == _ALL for entry in entries):
             self._topics[topic] = None
@@ -81,7 +81,7 @@ class Throttle:
             self._topics.pop(topic, None)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone."""
+        """Forget a topic that was deleted."""
         self._topics.pop(topic, None)
 
     def applies(self, tp: TopicPartition) -> bool:
@@ -92,7 +92,7 @@ class Throttle:
         return partitions is None or tp.partition in partitions
 
     def record(self, size: int, now_ns: int) -> None:
-        """So many bytes of throttled partitions have moved."""
+        """Count `size` bytes of throttled partitions."""
         self._recent.record(size, now_ns)
 
     def exceeded(self, now_ns: int) -> bool:
@@ -101,7 +101,7 @@ class Throttle:
 
     @property
     def idle(self) -> bool:
-        """Whether no partition is throttled: the usual case, asked before anything else."""
+        """Whether no partition is throttled: the usual case, checked first on the hot path."""
         return not self._topics
 
 
@@ -115,16 +115,16 @@ class Throttles:
         self.follower = Throttle(node_id, samples, sample_seconds)
 
     def limit(self, leader_rate: int, follower_rate: int) -> None:
-        """The broker's rates, bytes per second."""
+        """Set the broker's rates, in bytes per second."""
         self.leader.limit(leader_rate)
         self.follower.limit(follower_rate)
 
     def mark_topic(self, topic: str, leader_replicas: Iterable[str], follower_replicas: Iterable[str]) -> None:
-        """A topic's throttled replicas."""
+        """Set a topic's throttled replicas."""
         self.leader.mark_topic(topic, leader_replicas)
         self.follower.mark_topic(topic, follower_replicas)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone."""
+        """Forget a topic that was deleted."""
         self.leader.forget_topic(topic)
         self.follower.forget_topic(topic)

@@ -1,15 +1,16 @@
-"""What the cleaner may remove: no tombstone and no transaction's marker goes before every replica has cleaned past it.
+"""Keeps tombstones and transaction markers until every replica of a partition has cleaned its log past them.
 
-Zone: deterministic. Followers say to their leaders how far they have cleaned the logs of compacted partitions; a leader
-answers with the bound, the lowest of all assigned replicas, its own included. Every replica cleans within that bound.
+Zone: deterministic. Followers report to their leaders how far they have cleaned the logs of compacted partitions. A
+leader responds with the bound, the lowest value of all assigned replicas, its own included. Every replica removes
+tombstones below that bound only.
 
-Apache Kafka lacks this: each replica removes tombstones when delete.retention.ms has passed. One that was away for
-longer keeps records that the others have deleted, and when it leads they are back; or it never hears that a transaction
-was aborted. Here a replica that is away holds the bound back until it has come and cleaned, or is no replica any more.
-Of a leader's knowledge nothing outlives its epoch, and what is known of a replica is forgotten when its log goes back.
+Apache Kafka lacks this: each replica removes tombstones when delete.retention.ms has passed. A replica that was offline
+for longer keeps records that the others have deleted, and when it leads they are back; or it never receives the abort
+of a transaction. Here an offline replica holds the bound back until it has caught up and cleaned, or is not a replica
+any more. A leader's knowledge ends with its epoch, and its knowledge of a replica ends when that one's log shrinks.
 
-Said in the request by which followers ask where epochs end (OffsetForLeaderEpoch), in a tagged field of our own:
-whoever does not know it passes over it, and then nothing is removed.
+Reports travel in OffsetForLeaderEpoch, in tagged fields of Ottla's own. Brokers that do not know the field ignore it;
+then nothing is removed.
 """
 
 from __future__ import annotations
@@ -32,35 +33,35 @@ from ottla.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpoc
 LANE: Final = "epochs"
 _VERSION: Final = 4
 BATCH: Final = 1000
-"""Partitions of one report: a leader takes a few milliseconds for so many."""
+"""Partitions of one report: a leader handles them in a few milliseconds."""
 _ROW: Final = Struct(">16siiq")
 _BROKER_EPOCH: Final = Struct(">q")
 
 
 class RetentionRow(NamedTuple):
-    """One partition in a report or an answer."""
+    """One partition in a report or a response."""
 
     topic_id: bytes
     partition: int
     leader_epoch: int
     offset: int
-    """Report: below it, the follower's log is cleaned. Answer: below it, so are all replicas' logs."""
+    """Report: below it the follower's log is cleaned. Response: below it the logs of all replicas are."""
 
 
 def pack_rows(rows: Iterable[RetentionRow]) -> bytes:
-    """As the tagged field has them."""
+    """Encode rows for the tagged field."""
     return b"".join(_ROW.pack(*row) for row in rows)
 
 
 def unpack_rows(content: bytes | memoryview) -> list[RetentionRow]:
-    """Raises ApiError INVALID_REQUEST."""
+    """Decode the rows of the tagged field. Raises ApiError INVALID_REQUEST."""
     if len(content) % _ROW.size:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{len(content)} bytes are not rows of {_ROW.size}")
     return [RetentionRow._make(row) for row in _ROW.iter_unpack(content)]
 
 
 class TombstoneRetention:
-    """The bounds of all partitions of one broker: reports of its followers, answers of its leaders."""
+    """Exchanges the bounds of one broker's partitions: reports of its followers, responses of its leaders."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class TombstoneRetention:
         interval_ms: int,
         timeout_ms: int,
     ) -> None:
-        """`interval_ms` lies between two looks at what has been cleaned (log.cleaner.backoff.ms)."""
+        """`interval_ms` is the interval of the reports (log.cleaner.backoff.ms)."""
         self._hosted = hosted
         self._fence = fence
         self._peers = peers
@@ -79,15 +80,15 @@ class TombstoneRetention:
         self._interval_ms = max(1, interval_ms)
         self._timeout_ms = timeout_ms
         self._busy: dict[int, None] = {}
-        """Leaders that have not answered yet."""
+        """Leaders that have not responded yet."""
         self._stopped = False
 
     def start(self) -> None:
-        """Look from time to time."""
+        """Schedule the next report."""
         self._purgatory.look_after(self._interval_ms, self._report_due)
 
     def stop(self) -> None:
-        """Say nothing any more."""
+        """Send no further reports."""
         self._stopped = True
 
     # -- followers -----------------------------------------------------------------------------------------------------
@@ -96,6 +97,7 @@ class TombstoneRetention:
         if self._stopped:
             return
         followed: dict[int, list[Partition]] = {}
+        # A leader computes its bound by itself. A follower reports unless it has cleaned exactly up to the bound.
         for partition in self._compacted():
             if partition.is_leader:
                 partition.bound_removals()
@@ -115,12 +117,12 @@ class TombstoneRetention:
         for topic in self._hosted.by_name.values():
             for partition in topic.partitions.values():
                 if not partition.config.compact:
-                    break  # nor are the others of its topic
+                    break  # all partitions of a topic have the same cleanup.policy
                 if partition.offline is None:
                     yield partition
 
     def _report(self, leader: int, partitions: Iterator[Partition]) -> None:
-        """Tell a leader about some of the partitions, and about the next ones when it has answered."""
+        """Report some of the partitions to their leader, and the next ones after its response."""
         some = [each for each in islice(partitions, BATCH) if each.leader == leader and each.offline is None]
         if not some or self._stopped:
             del self._busy[leader]
@@ -133,7 +135,7 @@ class TombstoneRetention:
 
         def on_response(answer: OffsetForLeaderEpochResponse | Failure) -> None:
             if isinstance(answer, Failure):
-                del self._busy[leader]  # the next look tells it again
+                del self._busy[leader]  # the next report repeats it
                 return
             self._take_bounds(leader, answer.removable)
             self._report(leader, partitions)
@@ -149,12 +151,12 @@ class TombstoneRetention:
     # -- leaders -------------------------------------------------------------------------------------------------------
 
     def handle_report(self, replica_id: int, report: bytes) -> bytes:
-        """Take note of a follower's report, and answer with the bounds of the partitions that are led here.
+        """Note a follower's report. Returns the bounds of those of its partitions that are led here.
 
         Raises ApiError INVALID_REQUEST.
         """
         if len(report) < _BROKER_EPOCH.size:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a report without a broker epoch")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the report of cleaned offsets has no broker epoch")
         (broker_epoch,) = _BROKER_EPOCH.unpack_from(report)
         told = []
         for row in unpack_rows(report[_BROKER_EPOCH.size :]):
@@ -165,7 +167,7 @@ class TombstoneRetention:
         return pack_rows(told)
 
     def _find(self, row: RetentionRow) -> Partition | None:
-        """The partition of a row, in the very leader epoch that the row is of."""
+        """The partition of a row; None if it is not here or has another leader epoch by now."""
         topic = self._hosted.by_id.get(row.topic_id)
         partition = None if topic is None else topic.partitions.get(row.partition)
         if partition is None or partition.offline is not None or partition.leader_epoch != row.leader_epoch:

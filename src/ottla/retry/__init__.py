@@ -1,10 +1,10 @@
-"""Retries and dead letters: records that failed come back when it is time, or end where a person can see them.
+"""Retries and dead letters: failed records are delivered again when their retry is due, or kept for a person to check.
 
-Zone: real. An ordinary user of `ottla.client`; nothing of the broker. This page names what users lean on.
+Zone: real. An ordinary user of `ottla.client`; uses nothing of the broker. This module exports the public names.
 
-    pure   headers · policy · routing · window · places · scheduler (and the embedded one) · order · stats
-    real   retrier: `retry_later` · ordered: by key · mover, handover, destinations, payloads: the service ·
-           redis_scheduler · dead: dead letters · topics
+    pure   headers · policy · routing · window · offset_metadata · scheduler (with the embedded one)
+    real   retrier: `retry_later` · ordered: in the order of keys · redis_scheduler · dead_letters ·
+           mover, transactional_forward, destinations, record_cache: the service
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HOMES: Final = {
     "ottla.retry.retrier": "AsyncRetrier Retrier",
     "ottla.retry.scheduler": "EmbeddedScheduler",
 }
-"""Where a name lives: it is imported when it is asked for, as in `ottla.client`."""
+"""The module of each name: it is imported on first use, as in `ottla.client`."""
 
 __all__ = [
     "AsyncRetrier",

@@ -1,8 +1,8 @@
-"""Dead letters: which are open, sending them back, and throwing them away.
+"""Dead letters: find the open ones, send them back, or delete them.
 
-Zone: real. What became of a dead letter is in the positions of a group (`window`), as with the mover: a redrive writes
-the record and the position that says so in one transaction, so that a letter is sent back once whatever happens in
-between. The log keeps it, for whoever wants to look later, until it is purged.
+Zone: real. The committed offsets of a group record which letters are settled (`window`), as with the mover: a redrive
+writes the record and the new position in one transaction, so that a letter is sent back exactly once. The log keeps
+settled letters until they are purged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ENDINGS: Final = (DEAD_SUFFIX, "-dlt", ".dlt", ".dlq", "-dlq")
 
 
 def is_dead_topic(name: str) -> bool:
-    """Whether a topic is named as topics for dead letters are: ours, Spring's, those of share groups and others."""
+    """Whether a name is that of a dead-letter topic: ours, Spring's, of share groups, and others."""
     return name.endswith(_ENDINGS) or name.startswith("dlq.")
 
 
@@ -49,11 +49,11 @@ class DeadLetter(NamedTuple):
     record: ConsumerRecord
     trail: Trail
     is_open: bool
-    """Neither sent back nor thrown away."""
+    """Neither sent back nor purged."""
 
     @property
     def reason(self) -> str:
-        """By which letters are grouped: the exception's class."""
+        """The class of the exception, by which letters are grouped."""
         return self.trail.failure.kind if self.trail.failure is not None else "unknown"
 
 
@@ -64,9 +64,9 @@ class Redriven:
     back: dict[str, int] = field(default_factory=dict)
     """Letters sent, by topic."""
     looping: int = 0
-    """Left alone: they were sent back too often already."""
+    """Letters skipped because they were sent back too often already."""
     nowhere: int = 0
-    """Left alone: their headers do not say where they came from, or they came from here."""
+    """Letters skipped because their headers name no origin, or the origin is this topic."""
 
     @property
     def total(self) -> int:
@@ -81,7 +81,7 @@ class DeadLetters:
     """The dead letters of one topic. Use it in a `with` statement, or close it."""
 
     def __init__(self, settings: ClientSettings, topic: str, *, group: str = GROUP, names: Names = SPRING) -> None:
-        """settings: by Kafka's keys, what all clients share. Raises ConfigError, and RefusedError without the topic."""
+        """settings: of all clients, by Kafka's keys. Raises ConfigError, RefusedError if the topic does not exist."""
         own: dict[str, str | int | bool] = {"isolation.level": "read_committed"}
         reading: dict[str, str | int | bool] = {
             "group.id": group,
@@ -114,7 +114,7 @@ class DeadLetters:
         self._cluster.close()
 
     def letters(self, *, settled: bool = False) -> Iterator[DeadLetter]:
-        """The open ones, up to the end as it is now; with `settled` also those that are not open any more."""
+        """The open letters, up to the present end of the topic; with `settled` also those that are settled."""
         yield from self._read_windows(self._windows(settled), settled)
 
     def redrive(
@@ -128,12 +128,12 @@ class DeadLetters:
         dry_run: bool = False,
         on_sent: Callable[[int], object] = lambda _count: None,
     ) -> Redriven:
-        """Send open letters back to where they came from, each once; their attempts begin anew.
+        """Send open letters back to the topics they came from, each once; their attempts are counted from zero again.
 
-        to: another topic. limit: so many at most. per_second: not quicker. max_redrives: letters that were sent back so
-        often are left alone, for they would only come again. dry_run: only say what would be done.
-        Raises ClientError; what was sent by then is settled, and the next call sends the rest. RetryError when another
-        redrive or purge of the topic has begun meanwhile.
+        to: another topic. limit: the most letters to send. per_second: the most letters per second. max_redrives: skip
+        letters that were sent back this often, because they would only fail again. dry_run: only count.
+        Raises ClientError; letters sent by then are settled, and the next call sends the rest. Raises RetryError when
+        another redrive or purge of the topic has begun meanwhile.
         """
         sent = Redriven()
         with nullcontext() if dry_run else self._settling() as producer:
@@ -141,7 +141,7 @@ class DeadLetters:
             chosen: list[tuple[TopicPartition, int]] = []
             for letter in self._read_windows(windows, settled=False):
                 if limit is not None and len(chosen) >= limit:
-                    continue  # all is read, so that positions can be committed
+                    continue  # read on: positions can be committed only when all was read
                 if select(letter) and (target := self._target(letter, to, max_redrives, sent)) is not None:
                     chosen.append((_where(letter), letter.record.offset))
                     if dry_run:
@@ -157,11 +157,11 @@ class DeadLetters:
         dry_run: bool = False,
         before: Callable[[int], object] = lambda _count: None,
     ) -> int:
-        """Throw open letters away: they are settled, and what lies before the first open one is deleted from the log.
+        """Purge open letters: settle them, and delete the records before the first open one from the log.
 
-        before: called with the number of letters before the first is settled; what it raises ends the call.
+        before: called with the number of letters before the first is settled; an exception of it ends the call.
         Returns how many. Raises ClientError; RetryError when a redrive or another purge of the topic has begun
-        meanwhile: then nothing was thrown away.
+        meanwhile, and then nothing was purged.
         """
         with nullcontext() if dry_run else self._settling() as producer:
             windows = self._windows(settled=False)
@@ -187,8 +187,11 @@ class DeadLetters:
 
     @contextmanager
     def _settling(self) -> Iterator[Producer]:
-        """A producer under the transactional id of this topic's letters. It is taken before the positions are read:
-        from then on an earlier redrive or purge settles nothing, and what it has settled is in the positions."""
+        """A producer with the transactional id of this topic's letters.
+
+        The id is taken before the positions are read: from then on an earlier redrive or purge can settle nothing more,
+        and the positions contain everything that it has settled.
+        """
         own: ClientSettings = {"transactional.id": f"{self._group}-{self.topic}", "linger.ms": 0}
         try:
             with Producer({**self._settings, **own}) as producer:
@@ -196,12 +199,12 @@ class DeadLetters:
                 yield producer
         except ProducerFencedError as error:
             raise RetryError(
-                f"another redrive or purge of {self.topic} has begun: this one does nothing more",
-                "Wait until the other one has ended, and start this one again",
+                f"another redrive or purge of {self.topic} has begun, so this one stopped",
+                "Wait until the other one has ended, then start this one again",
             ) from error
 
     def _windows(self, settled: bool) -> dict[TopicPartition, Window]:
-        """From the first open letter on; with `settled` from the first one in the log."""
+        """Seek to the first open letter, or with `settled` to the start of the log; the window of each partition."""
         self._consumer.assign(self._partitions)
         starts = self._consumer.beginning_offsets(self._partitions)
         found = {}
@@ -294,7 +297,7 @@ def _where(letter: DeadLetter) -> TopicPartition:
 
 
 def _origin(letter: DeadLetter) -> str | None:
-    """Where a letter goes back to; without headers, its topic's name says it, if it is one of ours."""
+    """The topic that a letter is sent back to: from its headers, or else from its topic's name, if that is ours."""
     trail, topic = letter.trail, letter.record.topic
     named = topic.removesuffix(DEAD_SUFFIX) if topic.endswith(DEAD_SUFFIX) else None
     return trail.back_to or (trail.origin.topic if trail.origin is not None else named) or None
@@ -303,11 +306,11 @@ def _origin(letter: DeadLetter) -> str | None:
 def _check_size(tp: TopicPartition, metadata: str) -> None:
     if len(metadata) > MAX_TEXT + 50:
         raise RetryError(
-            f"{tp}: the letters that are settled lie scattered among too many open ones to be remembered",
-            "Redrive or purge larger parts, from the oldest on",
+            f"{tp}: too many gaps between settled and open letters to store in the group's offset",
+            "Redrive or purge more letters at once, beginning with the oldest",
         )
 
 
 def dead_topics(cluster: Cluster) -> list[str]:
-    """Those that are named as such. Raises ClientError."""
+    """All topics with the name of a dead-letter topic. Raises ClientError."""
     return sorted(each.name for each in Admin(cluster).list_topics() if is_dead_topic(each.name))

@@ -1,8 +1,8 @@
-"""Whether the topics that records go to are there, asked before a transaction begins.
+"""Checks before a transaction begins that the topics of its records exist.
 
-Zone: real. A producer waits for the metadata of a topic that is not there as long as `max.block.ms`; with other records
-in the same transaction that would be too long. A topic counts as missing when it has been unknown for some seconds:
-right after its creation, or a broker's start, one broker may not know it yet.
+Zone: real. A producer waits up to `max.block.ms` for the metadata of a missing topic, which is too long with other
+records in the same transaction. A topic counts as missing when it has been unknown for some seconds: right after its
+creation, or after a broker's start, a broker may not have its metadata yet.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _ASK_S: Final = 0.5
 
 
 class Destinations:
-    """What is known of topics."""
+    """Which topics exist, cached."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._admin = Admin(cluster)
         self._seen: dict[str, float] = {}
         self._missing: dict[str, float] = {}
-        """Since when."""
+        """The time since which each topic is missing."""
         self._asked: dict[str, float] = {}
 
     def refresh_topics(self, topics: Iterable[str]) -> None:
-        """Ask about those of which nothing is known, or nothing recent. Raises ClientError."""
+        """Request the metadata of topics that are not cached, or too old. Raises ClientError."""
         now = time.monotonic()
         old = [each for each in dict.fromkeys(topics) if self._is_old(each, now)]
         if not old:
@@ -52,7 +52,7 @@ class Destinations:
         return now - self._seen.get(name, -_KNOWN_S) >= _KNOWN_S and now - self._asked.get(name, -_ASK_S) >= _ASK_S
 
     def missing(self, name: str) -> RefusedError | None:
-        """Why nothing can be sent there; it is retriable as long as the topic may yet turn up."""
+        """The error for a missing topic; retriable while the topic may only be unknown to a broker yet."""
         since = self._missing.get(name)
         if since is None:
             return None

@@ -10,28 +10,28 @@ from ottla.types import TopicPartition
 
 
 class RetryError(ClientError):
-    """The retry service cannot go on; `next_step` says what to do."""
+    """The retry service cannot continue; `next_step` has the action to take."""
 
 
 class ForeignPositionError(RetryError):
-    """What the group has committed for a partition was not written by the retry service."""
+    """The committed offset of a partition was not written by the retry service."""
 
     def __init__(self, tp: TopicPartition, text: str) -> None:
         super().__init__(
-            f"{tp}: the position that is committed was not written by the retry service: {text[:40]!r}",
+            f"{tp}: the committed offset was not written by the retry service, its metadata is {text[:40]!r}",
             "Give the service a group of its own, or reset the group's offsets",
         )
 
 
 class SchedulerError(RetryError):
-    """The scheduler's store does not answer, or not as it should."""
+    """The scheduler's store does not answer, or answers with an error."""
 
     retriable = True
 
 
 class SchedulerLostError(RetryError):
-    """What the scheduler's store holds for a partition is not what was put there: it is opened anew."""
+    """The state of a partition in the scheduler's store is not the one last written; the partition is opened again."""
 
     def __init__(self, tp: TopicPartition, why: str) -> None:
-        super().__init__(f"{tp}: the scheduler's state is not the one that was left: {why}")
+        super().__init__(f"{tp}: the scheduler's state is not the one last written: {why}")
         self.tp = tp

@@ -1,9 +1,9 @@
-"""The headers of a record that failed: how often, since when, where it came from, and why.
+"""The headers of a failed record: how often it failed, since when, where it came from, and why.
 
-Zone: pure. Headers to a `Trail` and back; nothing here decides what becomes of a record. Names and encodings are those
-of Spring for Apache Kafka (`retry_topic-*`, `kafka_dlt-*`), so that its consumers and the consoles that know them read
-ours; those of Kafka's share groups (KIP-1191, `__dlq.errors.*`) and of Kafka Connect (`__connect.errors.*`) are read,
-too. Bytes from outside are never trusted: what cannot be read counts as missing, and its name is in `Trail.bad`.
+Zone: pure. Turns headers into a `Trail` and back. Names and encodings are those of Spring for Apache Kafka
+(`retry_topic-*`, `kafka_dlt-*`), so that its consumers, and consoles that support it, read ours. Headers of Kafka's
+share groups (KIP-1191, `__dlq.errors.*`) and of Kafka Connect (`__connect.errors.*`) are also read. Bytes from outside
+are not trusted: an unreadable header counts as missing, and its name is in `Trail.bad`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 class Names(NamedTuple):
-    """How the headers are called, and whether numbers are text, for people, in place of Spring's bytes."""
+    """The prefixes of the headers' names, and whether numbers are readable text instead of Spring's bytes."""
 
     retry: str = "retry_topic-"
     dead: str = "kafka_dlt-"
@@ -56,7 +56,7 @@ class Origin(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why it failed the last time."""
+    """The last failure."""
 
     kind: str
     """The full name of the exception's class, as `builtins.ValueError`."""
@@ -68,22 +68,22 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """What the headers of a record say."""
+    """The contents of a record's headers."""
 
     attempts: int = 1
-    """The number of the delivery that this record is for, from 1; after the last failure one more than there were."""
+    """The number of the next delivery, from 1: one more than there were failures."""
     due_ms: int | None = None
-    """When it is to be delivered again, in milliseconds since 1970."""
+    """When its next delivery is due, in milliseconds since 1970."""
     first_ms: int | None = None
     """The timestamp of the record that failed first, in milliseconds since 1970."""
     origin: Origin | None = None
     failure: Failure | None = None
     passes: int = 0
-    """How often it was handed back after waiting; -1: the first time does not count, it only waited for another one."""
+    """How often it was forwarded after waiting; -1: the first time does not count, as it only waited for its key."""
     redrives: int = 0
-    """How often it was sent back out of a dead-letter topic."""
+    """How often it was sent back from a dead-letter topic."""
     back_to: str | None = None
-    """The topic that it goes to when it is due, if that is not the origin's."""
+    """The topic to forward it to when it is due, if that is not the origin's."""
     bad: tuple[str, ...] = ()
     """Headers that could not be read."""
 
@@ -94,7 +94,7 @@ class Trail:
 
 
 def failure_of(error: BaseException | str, stack: str | None = None) -> Failure:
-    """What to write about an exception, or about a reason in words (its kind is then what stands before a colon)."""
+    """The failure of an exception, or of a reason in words, whose kind is then the text before a colon."""
     if isinstance(error, str):
         kind, colon, rest = error.partition(": ")
         return Failure(kind, rest, stack=stack) if colon else Failure(error, error, stack=stack)
@@ -110,12 +110,12 @@ def _full_name(error: BaseException) -> str:
 
 
 def written(headers: Iterable[tuple[str, bytes | None]], trail: Trail, names: Names = SPRING) -> Headers:
-    """The application's headers as they were, and the trail in place of the one that was there."""
+    """The application's headers, unchanged, with the trail instead of an earlier one."""
     return (*plain(headers, names), *_fields(trail, names))
 
 
 def plain(headers: Iterable[tuple[str, bytes | None]], names: Names = SPRING) -> Headers:
-    """The application's own headers: without those that are written here."""
+    """The application's own headers: all but those of a trail."""
     ours = _all_names(names)
     return tuple(each for each in headers if each[0] not in ours)
 
@@ -199,8 +199,11 @@ def _number(value: int, size: int, names: Names) -> bytes:
 
 
 def _big(value: int, names: Names) -> bytes:
-    """Java's BigInteger.toByteArray: as few bytes as hold the number and its sign; one more where these would look like
-    digits (the first days of 1970, and the year 3685), which BigInteger reads just as well."""
+    """Java's BigInteger.toByteArray: the fewest bytes for the number and its sign.
+
+    One byte more where these would look like digits (the first days of 1970, and the year 3685), which BigInteger reads
+    as well.
+    """
     if names.text:
         return str(value).encode()
     found = value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
@@ -211,7 +214,7 @@ def _big(value: int, names: Names) -> bytes:
 
 
 def read(headers: Iterable[tuple[str, bytes | None]], names: Names = SPRING) -> Trail:
-    """What the headers of a record say; of several with one name the last counts. Never raises."""
+    """Parse the headers of a record; of several with one name the last counts. Never raises."""
     said = {name: value for name, value in headers if value is not None}
     bad: list[str] = []
     trail = Trail(
@@ -228,7 +231,7 @@ def read(headers: Iterable[tuple[str, bytes | None]], names: Names = SPRING) -> 
 
 
 def due_ms(headers: Iterable[tuple[str, bytes | None]], names: Names = SPRING) -> int | None:
-    """`read(headers).due_ms`, and nothing else: quicker."""
+    """`read(headers).due_ms`, but faster."""
     name, found = names.retry + DUE, None
     for each, value in headers:
         if each == name and value is not None:
@@ -237,6 +240,7 @@ def due_ms(headers: Iterable[tuple[str, bytes | None]], names: Names = SPRING) -
 
 
 def _origin(said: Mapping[str, bytes], names: Names, bad: list[str]) -> Origin | None:
+    # The first dialect with a topic wins: ours, Spring's in retry topics, share groups', Connect's.
     for topic, partition, offset, timestamp, kind, group in _origin_names(names):
         name = _word(said, topic, bad)
         if name is not None:
@@ -253,7 +257,7 @@ def _origin(said: Mapping[str, bytes], names: Names, bad: list[str]) -> Origin |
 
 @cache
 def _origin_names(names: Names) -> tuple[tuple[str, str, str, str, str, str], ...]:
-    """Topic, partition, offset, timestamp, its type, group; for each of the dialects."""
+    """Names of topic, partition, offset, timestamp, its type and group, in each dialect."""
     return (
         *(
             (f"{p}topic", f"{p}partition", f"{p}offset", f"{p}timestamp", f"{p}timestamp-type", f"{p}consumer-group")
@@ -285,13 +289,13 @@ def _failure(said: Mapping[str, bytes], names: Names) -> Failure | None:
 
 
 def _lenient(said: Mapping[str, bytes], name: str) -> str | None:
-    """Text for people."""
+    """Text to show; bytes that are not UTF-8 are replaced."""
     found = said.get(name)
     return None if found is None else found.decode(errors="replace")
 
 
 def _word(said: Mapping[str, bytes], name: str, bad: list[str]) -> str | None:
-    """Text that something is looked up by."""
+    """Text that is used as a name, so that it must be UTF-8 and not empty."""
     found = said.get(name)
     if found is None:
         return None
@@ -331,8 +335,8 @@ def _place(said: Mapping[str, bytes], name: str, bad: list[str]) -> int:
 
 
 def _integer(said: Mapping[str, bytes], name: str, bad: list[str]) -> int | None:
-    """A number in bytes or in digits. Bytes that all look like digits are digits: as a number they would stand for the
-    year 3685 or for partition 800 million."""
+    """A number in bytes or in digits. Bytes that all look like digits are digits: as bytes they would mean the year
+    3685 or partition 800 million."""
     found = said.get(name)
     if found is None:
         return None

@@ -1,27 +1,26 @@
-"""The mover: reads retry topics, waits, and hands over each record when its time has come.
+"""The mover: reads retry topics, waits, and forwards each record when it is due.
 
-Zone: real. One thread. The log is the truth: a record stays in its retry topic until the transaction that wrote it to
-where it goes was committed, and with it the group's position that says so. The scheduler is only an index of it.
+Zone: real. One thread. The log is the source of truth: a record waits in its retry topic until a transaction commits
+that contains both the forwarded record and the group's new position. The scheduler is only an index of the log.
 
-What happens at each step if the service is killed right behind it:
+What happens if the service is killed right after a step:
 
-    1 read        a record was read, its due time found      nothing is known of it; it is read again
-    2 added       the scheduler knows it                     embedded: read again. Redis: position and entries moved
-                                                             together; it waits there
-    3 claimed     the scheduler holds it as ours             Redis: due again when the partition is taken over, or its
-                                                             lease is over; the record's own header says if it is time
-    4 begun       a transaction is open, records in it       the coordinator aborts it (at once when the same instance
-    5 sent                                                   comes back, else after transaction.timeout.ms): readers of
-    6 offsets     the positions are in it, too               committed records never see it, the position stands where
-                                                             it stood
-    7 committed   it is where it goes                        the committed position says so; what the scheduler still
-                                                             knows of it is thrown away when the partition is opened
-    8 done        the scheduler has forgotten it             –
+    1 read        the record and its due time were read      there is no trace of it; it is read again
+    2 added       the scheduler has it                       embedded: it is read again. Redis: position and entries
+                                                             changed together; it waits there
+    3 claimed     the scheduler has it as claimed            Redis: it is due again when the partition is taken over,
+                                                             or its lease ends; the record's header has the due time
+    4 begun       a transaction with records is open         the coordinator aborts it (at once when the same instance
+    5 sent                                                   returns, else after transaction.timeout.ms): readers of
+    6 offsets     the positions are in it as well            committed records never see it, the position is unchanged
+    7 committed   the record is in its target topic          the committed position includes it; its entry in the
+                                                             scheduler is dropped when the partition is opened
+    8 done        the scheduler has dropped it               –
 
-A commit without an answer is asked for again until there is one. A service that was taken for dead and is not belongs
-to a former generation of the group: its positions are refused (KIP-447), and with them its transaction. The new owner's
-read of the committed positions waits for transactions that are not decided (`require_stable`). Nothing is early, for
-the time in the record's header is looked at when it is handed over, whatever the scheduler said.
+A commit without a response is repeated until there is one. A service that was wrongly declared dead belongs to an old
+generation of the group: its positions are refused (KIP-447), and with them its transaction. The new owner reads the
+committed positions only when no transaction about them is open (`require_stable`). No record is early: the due time in
+its header is checked when it is forwarded, regardless of the scheduler.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from ottla.retry.transactional_forward import DueRecord, ForwardOutcome, Transac
 from ottla.retry.window import Window
 from ottla.types import TopicPartition
 
-# What a mover has done, in numbers.
+# Counters of a mover.
 
 _BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 150, 200, 250, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
 
@@ -61,34 +60,34 @@ class Stats:
     """Counts since the start."""
 
     read: int = 0
-    """Records read from retry topics; some again after a restart."""
+    """Records read from retry topics; after a restart some are read again."""
     returned: int = 0
-    """Handed back to where they came from."""
+    """Forwarded to the topics they came from."""
     dead: int = 0
     """Written to dead-letter topics."""
     rewritten: int = 0
-    """Written to the end of their retry topic again, so that positions stay short."""
+    """Written again to the end of their retry topic, so that the position's metadata stays short."""
     expired: int = 0
     """Deleted by retention while they waited."""
     aborted: int = 0
-    """Transactions that were done again."""
+    """Transactions that were aborted, and repeated."""
     events: Counter[str] = field(default_factory=Counter)
     news: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=100))
-    """(kind, text) of what happened lately."""
+    """Kind and text of recent events."""
     _late: Counter[int] = field(default_factory=Counter)
 
     def event(self, kind: str, text: str) -> None:
-        """Something that somebody may want to know."""
+        """Record an event that an operator may want to see."""
         self.events[kind] += 1
         self.news.append((kind, text))
 
     def late(self, ms: Iterable[int]) -> None:
-        """How late records were handed over, in milliseconds."""
+        """Count how late records were forwarded, in milliseconds."""
         for each in ms:
             self._late[next((bound for bound in _BUCKETS_MS if each <= bound), 2**31)] += 1
 
     def late_ms(self, part: float) -> int | None:
-        """The bound below which this part of all records was late; None: there were none."""
+        """The upper bound of the lateness of this part of all records; None without records."""
         total = sum(self._late.values())
         seen = 0
         for bound in sorted(self._late):
@@ -98,7 +97,7 @@ class Stats:
         return None
 
     def counts(self) -> dict[str, int]:
-        """By name."""
+        """The counters by name."""
         names = ("read", "returned", "dead", "rewritten", "expired", "aborted")
         return {name: getattr(self, name) for name in names}
 
@@ -108,9 +107,9 @@ Step = Callable[[str], object]
 _Own = dict[str, str | int | bool]
 
 AHEAD_MS: Final = 1_000
-"""Records are claimed and read so long before they are due."""
+"""How long before they are due records are claimed and read."""
 KEEP_MS: Final = 5_000
-"""What is due within this time when it is read is kept, and not read again."""
+"""Records due within this time after they were read are cached, and not read again."""
 MAX_READY: Final = 4_000
 BATCH: Final = 500
 _POLL_S: Final = 0.1
@@ -119,7 +118,7 @@ _PAUSE_S: Final = 0.05
 
 
 class Mover:
-    """The service; `turn` as often as possible, or `run`. Use it in a `with` statement, or close it."""
+    """The service; call `run`, or `turn` in a loop. Use it in a `with` statement, or close it."""
 
     def __init__(
         self,
@@ -132,10 +131,10 @@ class Mover:
         router: Router | None = None,
         on_step: Step | None = None,
     ) -> None:
-        """settings: by Kafka's keys, what all clients share. topics: retry topics; none: all that are named so.
+        """settings: of all clients, by Kafka's keys. topics: retry topics; none: all with the name of a retry topic.
 
-        instance: those that run beside each other in one group have one each; the second of one name ends the first.
-        on_step: told of every step by its name in the head of this file. Raises ConfigError, and ClientError when the
+        instance: each service of a group needs its own; a second one with the same name fences the first. on_step:
+        called with the name of each step in this module's docstring. Raises ConfigError, and ClientError when the
         transactional id cannot be taken over.
         """
         self._step: Step = on_step or (lambda _name: None)
@@ -143,16 +142,18 @@ class Mover:
         self._router = router or Router()
         self._windows: dict[TopicPartition, Window] = {}
         self._pending: dict[TopicPartition, float] = {}
-        """Ours, but not open yet; and when to try (again)."""
+        """Assigned partitions that are not open yet, and when to try next."""
         self._ready: list[DueRecord] = []
-        """Claimed, by due time."""
+        """A heap of claimed records, by due time."""
+        self._has_joined = False
+        """Whether the group has assigned partitions to this service, which may be none."""
         self._held: set[tuple[TopicPartition, int]] = set()
-        """What is in `_ready`: a lease may end while it is there, and then it is claimed once more."""
+        """The records in `_ready`: when a lease ends meanwhile, the same record is claimed again."""
         self._clock_ahead = _wall_ms() - _steady_ms()
         self.stats = Stats()
         own: _Own = {"isolation.level": "read_committed", "fetch.max.bytes": 16 * 2**20}
         reading: _Own = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-        # A static member: the same instance goes on at once after a crash, nobody has to miss it first.
+        # A static member: after a crash the same instance continues at once, without waiting for the session timeout.
         member: _Own = {"group.instance.id": f"{group}-{instance}", "session.timeout.ms": 10_000}
         member["max.poll.records"] = 2_000
         self._consumer = Consumer(
@@ -181,7 +182,7 @@ class Mover:
         self.close()
 
     def close(self) -> None:
-        """Let go of everything. What waits, waits in the log."""
+        """Close all connections. Waiting records stay in the log."""
         try:
             self._consumer.close()
         finally:
@@ -190,16 +191,16 @@ class Mover:
             self._scheduler.close_all()
 
     def run(self, should_stop: Callable[[], bool], on_turn: Callable[[], object] | None = None) -> None:
-        """Turns until it should stop. Raises RetryError when it cannot go on, and ClientError."""
+        """Run turns until `should_stop` returns True. Raises RetryError when it cannot continue, and ClientError."""
         while not should_stop():
             self.turn()
             if on_turn is not None:
                 on_turn()
 
     def turn(self, longest_s: float = _POLL_S) -> int:
-        """Read what is new, hand over what is due. Returns how many records were handed over.
+        """Read new records, and forward those that are due. Returns how many were forwarded.
 
-        Raises RetryError when it cannot go on, and ClientError.
+        Raises RetryError when it cannot continue, and ClientError.
         """
         records = self._consumer.poll(self._pause_s(longest_s))
         opened = self._open_pending()
@@ -209,7 +210,7 @@ class Mover:
         return self._hand_over()
 
     def _pause_s(self, longest_s: float) -> float:
-        """Until the next one is due."""
+        """Seconds until the next record is due, or until there is other work to do."""
         dues = [self._ready[0].due_ms] if self._ready else []
         if (claimable := self._scheduler.next_due()) is not None and len(self._ready) < MAX_READY:
             dues.append(claimable - AHEAD_MS)
@@ -220,6 +221,7 @@ class Mover:
     # -- partitions come and go ----------------------------------------------------------------------------------------
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:
+        self._has_joined = True
         for tp in partitions:
             self._pending[tp] = 0.0
 
@@ -235,21 +237,21 @@ class Mover:
         self._let_go({place for place in self._held if place[0] == tp})
 
     def _let_go(self, places: set[tuple[TopicPartition, int]]) -> None:
-        """These are not ours to hand over any more."""
+        """Remove claimed records that must not be forwarded any more."""
         if not places.isdisjoint(self._held):
             self._ready = [each for each in self._ready if (each.tp, each.offset) not in places]
             heapq.heapify(self._ready)
             self._held -= places
 
     def _reopen(self, tp: TopicPartition, why: ClientError, pause_s: float = 0.0) -> None:
-        """Begin anew with a partition: what is known of it may be wrong."""
+        """Drop the state of a partition, which may be wrong, and open it again."""
         self.stats.event("reopened", f"{tp}: {why.cause}")
         self._drop_partition(tp)
         self._consumer.pause([tp])
         self._pending[tp] = time.monotonic() + pause_s
 
     def _open_pending(self) -> set[TopicPartition]:
-        """Returns those that are read from elsewhere now: what was polled of them does not count."""
+        """Open pending partitions. Returns those whose polled records must be ignored: reading starts elsewhere."""
         touched = set(self._pending)
         for tp, at in list(self._pending.items()):
             if time.monotonic() < at:
@@ -257,7 +259,7 @@ class Mover:
             try:
                 self._open_partition(tp)
             except (SchedulerError, SchedulerLostError, CommitFailedError) as error:
-                self._reopen(tp, error, _REOPEN_S)  # if it is not ours any more, the next poll says so
+                self._reopen(tp, error, _REOPEN_S)  # if it was revoked meanwhile, the next poll reports that
                 continue
             del self._pending[tp]
             self._consumer.resume([tp])
@@ -268,9 +270,12 @@ class Mover:
         window = Window(place.low, place.handed)
         if window.known_end > (end := self._consumer.end_offsets([tp])[tp]):
             raise RetryError(
-                f"{tp} ends at {end}, but records up to {window.known_end} were handed over: the log was cut",
-                "Reset the group's offsets for it, and expect records that come twice",
+                f"{tp} ends at {end}, but records up to {window.known_end} were forwarded: the log was truncated",
+                "Reset the group's offsets for it, and expect some records to be delivered twice",
             )
+        # 1. The scheduler's state belongs to the committed position: continue after it, without the entries that were
+        #    forwarded since. 2. It does not: the log is read from the position on, and the new generation is committed,
+        #    so that the state is recognized next time.
         found = self._scheduler.open(tp, place.low, place.generation)
         if found is not None:
             known = [(offset, window.read(offset)) for offset in sorted(found.waiting)]
@@ -283,16 +288,16 @@ class Mover:
         self._consumer.seek(tp, max(start, window.end))
 
     def _place_partition(self, tp: TopicPartition) -> tuple[CommittedPosition, int]:
-        """What is committed, and where the log begins."""
+        """The committed position, and the start of the log."""
         start = self._consumer.beginning_offsets([tp])[tp]
         committed = self._consumer.committed([tp])[tp]
         place = CommittedPosition(start, "", [], "") if committed is None else read_place(tp, committed)
         if place.low < start:
-            self.stats.event("expired", f"{tp}: the log begins at {start}, records from {place.low} on waited")
+            self.stats.event("expired", f"{tp}: retention deleted waiting records from {place.low} to {start - 1}")
         return place, start
 
     def _all_read(self) -> bool:
-        """Whether every partition has been read as far as a former run came: else its positions cannot be said."""
+        """Whether all partitions are read to where an earlier run forwarded; before, no position can be committed."""
         return all(window.is_ready for window in self._windows.values())
 
     # -- what waits ----------------------------------------------------------------------------------------------------
@@ -328,14 +333,14 @@ class Mover:
                 self._scheduler.add(tp, entries, window.end)
         except OverflowError as error:
             raise RetryError(
-                f"{tp}: more than {2**26:,} offsets lie between the first record that waits and the end",
-                "Is the topic compacted? Retry topics must not be",
+                f"{tp}: there are more than {2**26:,} offsets between the first waiting record and the end",
+                "If the topic is compacted, turn compaction off: retry topics must not be compacted",
             ) from error
         except (SchedulerError, SchedulerLostError) as error:
             self._reopen(tp, error)
 
     def _is_soon(self, tp: TopicPartition, record: ConsumerRecord) -> bool:
-        """Whether a record will be claimed within seconds."""
+        """Whether a record will be claimed soon, so that it is cached."""
         window = self._windows.get(tp)
         waits = window is not None and window.waits(record.offset) and (tp, record.offset) not in self._held
         return waits and self._router.due_ms(record) <= _wall_ms() + KEEP_MS
@@ -353,8 +358,10 @@ class Mover:
         back = []
         for each in refs:
             record = found.get((each.tp, each.offset))
+            # 1. The partition was dropped in this loop, when the scheduler failed: it will be opened again.
+            # 2. Retention deleted the record. 3. Its header has a later time than the scheduler. 4. It is due.
             if each.tp not in self._windows:
-                continue  # it will be opened again: the scheduler failed over a record before this one
+                continue
             if record is None:
                 self._expired(each)
             elif (due := self._router.due_ms(record)) > until:
@@ -366,7 +373,7 @@ class Mover:
             self._call_scheduler(lambda: self._scheduler.release(back))
 
     def _still_waiting(self, refs: list[Ref]) -> list[Ref]:
-        """Without those that were written again, or handed over by a run before this."""
+        """The claimed records without those that were rewritten, or forwarded by an earlier run."""
         waiting = [each for each in refs if each.tp in self._windows and self._windows[each.tp].waits(each.offset)]
         if len(waiting) < len(refs):
             kept = set(waiting)
@@ -374,7 +381,7 @@ class Mover:
         return [each for each in waiting if each.tp in self._windows and (each.tp, each.offset) not in self._held]
 
     def _expired(self, ref: Ref) -> None:
-        """Retention was quicker. The window is told, so that the position moves on."""
+        """Count a record that retention deleted, and mark it in the window, so that the position can advance."""
         self.stats.expired += 1
         self.stats.event("expired", f"{ref.tp} {ref.offset}: deleted by retention before it was due")
         if ref.tp in self._windows:
@@ -383,7 +390,7 @@ class Mover:
         self._call_scheduler(lambda: self._scheduler.done([ref]))
 
     def _call_scheduler(self, call: Callable[[], list[Ref] | None]) -> list[Ref] | None:
-        """Ask the scheduler; what it cannot say is found out by opening again."""
+        """Call the scheduler; after an error, open the partitions again, which restores its state from the log."""
         try:
             return call()
         except SchedulerLostError as error:
@@ -405,7 +412,7 @@ class Mover:
         generations = {tp: self._scheduler.generation(tp) for tp in {each.tp for each in items}}
         try:
             outcome = self._handover.hand_over(items, self._windows, generations, self._consumer.group_metadata())
-        except CommitFailedError as error:  # the next poll says which partitions are lost
+        except CommitFailedError as error:  # the next poll reports which partitions are lost
             outcome = ForwardOutcome(error=error)
         if outcome.error is not None:
             self._not_handed(items, outcome.error)
@@ -423,7 +430,7 @@ class Mover:
         self.stats.event("aborted", error.cause)
         for each in items:
             heapq.heappush(self._ready, each)
-        time.sleep(_PAUSE_S)  # a group that is rebalancing, a leader that moves
+        time.sleep(_PAUSE_S)  # for a rebalance of the group, or a change of leader, to finish
 
     def _count(self, items: Sequence[DueRecord], outcome: ForwardOutcome) -> None:
         now = _wall_ms()
@@ -433,7 +440,7 @@ class Mover:
         self.stats.late(now - each.due_ms for each in items)
 
     def _look_at_clock(self) -> None:
-        """Due times are of the wall clock: when it jumps, what is due jumps with it, and somebody should know."""
+        """Report a jump of the wall clock, because it changes which records are due."""
         ahead = _wall_ms() - _steady_ms()
         if abs(ahead - self._clock_ahead) > 2_000:
             self.stats.event("clock jumped", f"by {(ahead - self._clock_ahead) / 1000:+.1f} s")
@@ -441,17 +448,22 @@ class Mover:
 
     @property
     def waiting(self) -> int:
-        """Records that were read and not handed over."""
+        """Records that were read and not forwarded yet."""
         return sum(each.waiting for each in self._windows.values())
 
     @property
+    def is_caught_up(self) -> bool:
+        """Whether the group has assigned the partitions, and all are read to where an earlier run forwarded."""
+        return self._has_joined and not self._pending and self._all_read()
+
+    @property
     def claimed(self) -> int:
-        """Those of them that are here, to be handed over within a second."""
+        """The waiting records that are claimed, to be forwarded within a second."""
         return len(self._ready)
 
     @property
     def partitions(self) -> int:
-        """Those that are open."""
+        """How many partitions are open."""
         return len(self._windows)
 
 

@@ -1,7 +1,7 @@
-"""Positions of the mover's group, with what stands in their metadata.
+"""The committed positions of the mover's group, and their metadata.
 
 Zone: pure. `ottla.retry|<generation>|<runs>`: the generation of the scheduler's state that belongs to the position, and
-which records behind it were handed over (`window`).
+which records after it were forwarded (`window`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _PREFIX: Final = "ottla.retry"
 
 
 class CommittedPosition(NamedTuple):
-    """A committed position, read."""
+    """A parsed committed position."""
 
     low: int
     generation: str
     handed: list[tuple[int, int]]
     text: str
-    """The runs as they stand there."""
+    """The text of the runs."""
 
     def with_generation(self, generation: str) -> OffsetAndMetadata:
         """The same position for another state of the scheduler."""
@@ -31,7 +31,7 @@ class CommittedPosition(NamedTuple):
 
 
 def read_place(tp: TopicPartition, committed: OffsetAndMetadata) -> CommittedPosition:
-    """Raises ForeignPositionError."""
+    """Parse a committed position. Raises ForeignPositionError."""
     if not committed.metadata:  # as tools that reset offsets commit it
         return CommittedPosition(committed.offset, "", [], "")
     words = committed.metadata.split("|")
@@ -44,6 +44,6 @@ def read_place(tp: TopicPartition, committed: OffsetAndMetadata) -> CommittedPos
 
 
 def place_of(window: Window, generation: str) -> OffsetAndMetadata:
-    """What to commit for a window."""
+    """The position to commit for a window."""
     low, runs = window.position()
     return OffsetAndMetadata(low, metadata=f"{_PREFIX}|{generation}|{runs}")

@@ -1,9 +1,9 @@
-"""Retries that keep the order of each key: while a record waits, later ones with its key wait behind it.
+"""Retries that keep the order of each key: while a record waits, later records with its key wait as well.
 
-Zone: real. Blocks the key, never the partition. What waits is in the logs; memory has an index of it, which `restore`
-makes: of the retry topics as the mover's positions have them, then of the topic itself from the group's position on,
-where those are that were brought back and not handled yet. In this order a record that is moved meanwhile is seen twice
-and never missed.
+Zone: real. Blocks the key, never the partition. Waiting records are in the logs; memory has an index of them. `restore`
+builds it from the retry topics, according to the mover's positions, and then from the topic itself after the group's
+position, where forwarded records are that were not handled yet. In this order, a record that is forwarded meanwhile is
+seen twice and never missed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ottla.retry.policy import Dead, Later, RetryPolicy, retry_topic
 from ottla.retry.retrier import Retrier
 from ottla.types import TopicPartition
 
-# Records that wait, by key: who must not be handled before whom. A record is known by where it came from first,
-# whatever topics it went through since.
+# Waiting records by key, and so which record must not be handled before which. A record is identified by its first
+# topic, partition and offset, also after it went through other topics.
 
 
 class Identity(NamedTuple):
-    """Where a record came from first, and its key."""
+    """The first topic, partition and offset of a record, and its key."""
 
     tp: TopicPartition
     offset: int
@@ -37,7 +37,7 @@ class Identity(NamedTuple):
 
 
 def identity(record: ConsumerRecord, trail: Trail) -> Identity | None:
-    """None: it has no key, or its origin is not known, so that it has no order either."""
+    """The identity of a record; None without a key or a known origin: such a record has no order."""
     if record.key is None:
         return None
     origin = trail.origin
@@ -49,7 +49,7 @@ def identity(record: ConsumerRecord, trail: Trail) -> Identity | None:
 
 
 class KeyOrder:
-    """The records that wait; a few words of memory for each, and none for keys without any."""
+    """Waiting records by key; uses no memory for keys without any."""
 
     def __init__(self) -> None:
         self._waiting: dict[TopicPartition, dict[bytes, dict[int, int]]] = {}
@@ -59,16 +59,16 @@ class KeyOrder:
         return sum(len(each) for keys in self._waiting.values() for each in keys.values())
 
     def behind(self, who: Identity) -> int | None:
-        """When the last of the earlier records of its key is due; None: there are none, its turn has come."""
+        """When the last earlier record of its key is due; None: there is none, and it may be handled."""
         waiting = self._waiting.get(who.tp, {}).get(who.key, {})
         return max((due for offset, due in waiting.items() if offset < who.offset), default=None)
 
     def waits(self, who: Identity, due_ms: int) -> None:
-        """It waits, until then at least."""
+        """Add a record that waits at least until `due_ms`."""
         self._waiting.setdefault(who.tp, {}).setdefault(who.key, {})[who.offset] = due_ms
 
     def on_settled(self, who: Identity) -> None:
-        """It was handled, or is given up."""
+        """Remove a record that was handled, or became a dead letter."""
         keys = self._waiting.get(who.tp, {})
         waiting = keys.get(who.key)
         if waiting is not None:
@@ -77,7 +77,7 @@ class KeyOrder:
                 del keys[who.key]
 
     def forget_partition(self, tp: TopicPartition) -> None:
-        """All that came from there is somebody else's."""
+        """Remove all records of a partition that was revoked."""
         self._waiting.pop(tp, None)
 
 
@@ -108,8 +108,8 @@ class OrderedRetrier:
         names: Names = SPRING,
         create: bool = True,
     ) -> None:
-        """settings: by Kafka's keys, what all clients share: for reading what waits. group: whose positions say what
-        was handled. mover_group: that of the service. The rest as of `Retrier`."""
+        """settings: of all clients, by Kafka's keys; used to read waiting records. group: the consumer group, whose
+        offsets record what was handled. mover_group: the group of the retry service. The rest as of `Retrier`."""
         self._producer = producer
         self._policy = policy
         self._settings = dict(settings)
@@ -121,14 +121,16 @@ class OrderedRetrier:
 
     @property
     def waiting(self) -> int:
-        """Records that wait, of the partitions that were restored."""
+        """The number of waiting records of the restored partitions."""
         return len(self._order)
 
     def handle(self, record: ConsumerRecord, work: Callable[[ConsumerRecord], object]) -> Later | Dead | None:
-        """Have a record handled if its turn has come; if that fails, or its turn has not come, it waits.
+        """Call `work` if no earlier record of the key waits; if it fails, or one waits, write it to a retry topic.
 
-        None: it was handled. Raises ClientError when it could not be written to where it waits: nothing changes then.
+        None: it was handled. Raises ClientError when it could not be written to the retry topic; then nothing changes.
         """
+        # 1. An earlier record of the key waits: wait until after it. 2. It fails: the policy decides; it waits, or it
+        # becomes a dead letter, which blocks the key no longer. 3. It was handled.
         who = identity(record, read(record.headers, self._names))
         due = None if who is None else self._order.behind(who)
         if who is not None and due is not None:
@@ -151,7 +153,7 @@ class OrderedRetrier:
         return None
 
     def _queue_record(self, record: ConsumerRecord, due_ms: int) -> Later:
-        """It was not tried, so this is no attempt."""
+        """Write a record to the retry topic without counting an attempt, because it was not tried."""
         trail = read(record.headers, self._names)
         kind = _KINDS[record.timestamp_type == 1]
         origin = trail.origin or Origin(
@@ -167,12 +169,12 @@ class OrderedRetrier:
         return Later(topic, max(0, due_ms - _now_ms()))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """For `on_revoked`: somebody else handles these."""
+        """For `on_revoked`: drop the index of these partitions."""
         for tp in partitions:
             self._order.forget_partition(tp)
 
     def restore(self, partitions: Iterable[TopicPartition]) -> None:
-        """For `on_assigned`: find what waits of these partitions. Reads all that waits. Raises ClientError."""
+        """For `on_assigned`: index the waiting records of these partitions, reading all of them. Raises ClientError."""
         wanted = set(partitions)
         self.forget(wanted)
         if not wanted:

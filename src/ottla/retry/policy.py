@@ -1,7 +1,7 @@
-"""What becomes of a record that failed: when it comes back, how often, and when it is given up.
+"""The retry policy: after which delay and how often a failed record is retried, and when it becomes a dead letter.
 
-Zone: pure. Values in, a decision out; the random number for the jitter comes in as an argument. Also the names of the
-topics that records wait in and end in, and how durations are written.
+Zone: pure. Values in, a decision out; the random number for the jitter is an argument. Also the names of retry and
+dead-letter topics, and the format of durations.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _PIECE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d)\s*")
 
 
 class PolicyError(ValueError):
-    """A policy that makes no sense; the text says what to write instead."""
+    """An invalid policy; the text has what to write instead."""
 
 
 def duration_ms(given: Duration) -> int:
-    """Milliseconds of a duration. Raises PolicyError for what is none, is negative, or is longer than 366 days."""
+    """Milliseconds of a duration. Raises PolicyError for other text, and outside of 0 to 366 days."""
     if isinstance(given, timedelta):
         ms = given.total_seconds() * 1000
     elif isinstance(given, str):
@@ -56,7 +56,7 @@ def _parse_ms(text: str) -> float:
 
 
 def duration_text(ms: int) -> str:
-    """As `duration_ms` reads it, with as few units as possible."""
+    """A duration as text that `duration_ms` reads, in its largest whole unit."""
     for unit in ("d", "h", "m", "s"):
         size = int(_UNITS_MS[unit])
         if ms and ms % size == 0:
@@ -81,7 +81,7 @@ def dead_topic(topic: str) -> str:
 
 
 def origin_of(name: str) -> tuple[str, int] | None:
-    """The topic and the level that the name of a retry topic stands for; None: it is no such name."""
+    """The topic and the level in the name of a retry topic; None for another name."""
     found = RETRY_PATTERN.fullmatch(name)
     return None if found is None else (found["topic"], int(found["level"]))
 
@@ -90,14 +90,14 @@ def origin_of(name: str) -> tuple[str, int] | None:
 
 
 class Backoff(NamedTuple):
-    """Delays that grow: `first_ms`, times `factor` for each further one, `max_ms` at most."""
+    """Growing delays: `first_ms`, multiplied by `factor` after each failure, at most `max_ms`."""
 
     first_ms: int
     max_ms: int
     factor: float = 2.0
 
     def delay_ms(self, failures: int) -> int:
-        """The delay after so many failures, from 1."""
+        """The delay after this many failures, from 1."""
         try:
             grown = self.first_ms * self.factor ** (failures - 1)
         except OverflowError:
@@ -106,14 +106,14 @@ class Backoff(NamedTuple):
 
 
 class Later(NamedTuple):
-    """It waits in `topic` for `delay_ms`."""
+    """Decision: the record waits in `topic` for `delay_ms`."""
 
     topic: str
     delay_ms: int
 
 
 class Dead(NamedTuple):
-    """It ends in `topic`."""
+    """Decision: the record becomes a dead letter in `topic`."""
 
     topic: str
     why: str
@@ -132,17 +132,17 @@ class RetryPolicy:
     attempts: int
     """Deliveries in all; the first one counts."""
     delays_ms: tuple[int, ...] = ()
-    """After the first failure, the second …; the last one stands for all further ones. Each has a topic of its own."""
+    """After the first failure, the second …; the last one is used for all further ones. Each has a topic of its own."""
     backoff: Backoff | None = None
-    """In place of `delays_ms`; all wait in one topic."""
+    """Used instead of `delays_ms`; all records wait in one topic."""
     jitter: float = 0.0
-    """A delay is made longer by up to this part of it, so that what failed together does not come back together."""
+    """Delays are extended by up to this share, so that records that failed together are not retried together."""
     retry_on: tuple[ErrorKind, ...] = ()
     """Only these errors are retried; empty: all."""
     abort_on: tuple[ErrorKind, ...] = ()
-    """These are not retried, whatever `retry_on` says."""
+    """These are not retried, even if they are in `retry_on`."""
     dead: str | None = None
-    """The dead-letter topic; None: the name of the origin's topic with `.dead` behind it."""
+    """The dead-letter topic; None: the name of the origin's topic with the suffix `.dead`."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.attempts <= 10_000:
@@ -169,7 +169,7 @@ class RetryPolicy:
         abort_on: Iterable[ErrorKind] = (),
         dead: str | None = None,
     ) -> RetryPolicy:
-        """One delay after the other, as `["30s", "5m"]`; by default as many retries as there are delays.
+        """One delay per retry, as `["30s", "5m"]`; by default as many retries as delays.
 
         Raises PolicyError.
         """
@@ -198,7 +198,7 @@ class RetryPolicy:
 
     @property
     def levels(self) -> int:
-        """How many retry topics it needs."""
+        """The number of retry topics."""
         if self.attempts == 1:
             return 0
         return 1 if self.backoff is not None else min(len(self.delays_ms), self.attempts - 1)
@@ -212,7 +212,7 @@ class RetryPolicy:
         return self.dead or dead_topic(topic)
 
     def delay_ms(self, failures: int, draw: float = 0.0) -> int:
-        """The delay after so many failures, from 1; `draw` in [0, 1) places it within the jitter."""
+        """The delay after this many failures, from 1; `draw` in [0, 1) selects the jitter."""
         if self.backoff is not None:
             nominal = self.backoff.delay_ms(failures)
         else:
@@ -222,9 +222,9 @@ class RetryPolicy:
     def decide(
         self, topic: str, failures: int, error: BaseException | str, draw: float = 0.0, delay: Duration | None = None
     ) -> Decision:
-        """What becomes of a record of `topic` that failed for the `failures`-th time (from 1) with `error`.
+        """Decide about a record of `topic` that failed for the `failures`-th time (from 1) with `error`.
 
-        An error is an exception, or the name of its class. delay: in place of the policy's.
+        error: an exception, or the name of its class. delay: used instead of the policy's.
         """
         if not self.retries(error):
             return Dead(self.dead_topic(topic), "not an error to retry")

@@ -1,6 +1,6 @@
-"""Records of the log, by their offsets: those that come due soon are kept, the others read when they are needed.
+"""Records of the log by offset: those due soon are cached, the others are read when they are needed.
 
-Zone: real. Memory is bounded: what is kept by count and by size, what is read by ranges of offsets that are near.
+Zone: real. Memory is bounded: the cache by count and size, reads by ranges of nearby offsets.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ottla.types import TopicPartition
 KEPT_RECORDS: Final = 20_000
 KEPT_BYTES: Final = 32 * 2**20
 _NEAR: Final = 100
-"""Offsets between two that are wanted, up to which they are read in one go."""
+"""Two wanted offsets are read together if they are less than this apart."""
 CachedRecord = tuple[TopicPartition, int]
 
 
 class RecordCache:
-    """What was kept, and how to get the rest."""
+    """Returns records from the cache, or else reads them."""
 
     def __init__(
         self,
@@ -33,8 +33,8 @@ class RecordCache:
         is_wanted: Callable[[TopicPartition, ConsumerRecord], bool] = lambda _where, _record: False,
         warm_up: int = 2**62,
     ) -> None:
-        """cluster: reads committed records only, in small pieces. is_wanted: whether a record will be asked for soon,
-        so that it is kept when it is read with others. warm_up: as of Decoder."""
+        """cluster: must read committed records only, in small fetches. is_wanted: whether a record will be needed soon,
+        so that it is cached when it is read with others. warm_up: as of Decoder."""
         self._cluster = cluster
         self._is_wanted = is_wanted
         self._decoder = Decoder(cluster.config.check_crcs, None, None, warm_up)
@@ -42,7 +42,7 @@ class RecordCache:
         self._bytes = 0
 
     def keep_record(self, tp: TopicPartition, record: ConsumerRecord) -> None:
-        """Keep it if there is room."""
+        """Cache a record if there is room."""
         if (tp, record.offset) in self._kept:
             return
         if len(self._kept) < KEPT_RECORDS and self._bytes < KEPT_BYTES:
@@ -50,12 +50,12 @@ class RecordCache:
             self._bytes += _size(record)
 
     def forget_partition(self, tp: TopicPartition) -> None:
-        """The partition is somebody else's."""
+        """Drop the cached records of a partition that was revoked."""
         for place in [each for each in self._kept if each[0] == tp]:
             self._bytes -= _size(self._kept.pop(place))
 
     def take_records(self, places: Sequence[CachedRecord]) -> dict[CachedRecord, ConsumerRecord]:
-        """The records at these places; what is not among them is not in the log any more. Raises ClientError."""
+        """Remove and return the records at these places; missing ones are no longer in the log. Raises ClientError."""
         found: dict[CachedRecord, ConsumerRecord] = {}
         missing: dict[TopicPartition, list[int]] = {}
         for place in places:
@@ -83,10 +83,12 @@ class RecordCache:
             for fetched in fetch_range(self._cluster, tp, first, end):
                 yield from self._decoder.records(fetched)
         except RefusedError as error:
+            # Out of range because retention has deleted the first records: read from the new start. Other refusals are
+            # the caller's.
             start = self._log_start(tp) if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else first
             if start <= first:
                 raise
-            if start < end:  # what retention has deleted is not there, the rest is
+            if start < end:  # retention deleted a part of the range: read the rest
                 yield from self._range(tp, start, end)
 
     def _log_start(self, tp: TopicPartition) -> int:
@@ -94,7 +96,7 @@ class RecordCache:
 
 
 def ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:
-    """(first, end) of offsets that are near each other."""
+    """Ranges (first, end) of offsets that are near each other."""
     found: list[tuple[int, int]] = []
     for each in sorted(offsets):
         if found and each - found[-1][1] < _NEAR:

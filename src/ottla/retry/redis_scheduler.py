@@ -1,17 +1,17 @@
-"""A scheduler whose memory is Redis: sorted sets by due time, shared with nobody, known again after a restart.
+"""A scheduler whose state is in Redis: sorted sets by due time, which survive a restart of the service.
 
-Zone: real. Three keys per partition, with one hash tag: `:due` (offset → due time), `:leased` (offset → when the lease
-ends) and `:meta` (owner, sequence, generation, position, count). Every change is one script, so that Redis carries it
-out whole or not at all, also in its append-only file. What guards against what:
+Zone: real. Three keys per partition, with one hash tag: `:due` (offset → due time), `:leased` (offset → end of the
+lease) and `:meta` (owner, sequence, generation, position, count). Each change is one script, which Redis executes
+atomically, also in its append-only file. The guards against faults:
 
-    two services with one partition     the owner's token: the elder one's scripts are refused. (That nothing is handed
-                                        over twice is the group's generation's to guard, not Redis'.)
-    a service dies with claims          leases: they are due again when the partition is taken over, or the time is over
-    Redis restarts without its last     the sequence: it is not the one of the last answer, so the partition is opened
-    second, or an answer is lost        anew; an older state is a true one, as position and entries move together
-    Redis was flushed, or lost a key    the generation (it is committed with the positions in Kafka) and the count: the
-                                        state is thrown away and made again of the log
-    a topic was deleted and made anew   its positions are gone from the group, and the generation with them
+    two services own a partition        the owner's token: scripts of the older one are refused. (The generation of the
+                                        group, not Redis, guards against forwarding a record twice.)
+    a service dies with claims          leases: records are due again when the partition is taken over, or at their end
+    Redis restarts without its last     the sequence: it differs from the last response, so that the partition is opened
+    second, or a response is lost       again; an older state is consistent, as position and entries change together
+    Redis was flushed, or lost a key    the generation (committed with the positions in Kafka) and the count: the state
+                                        is dropped and rebuilt from the log
+    a topic was deleted and recreated   the group has no positions of it, and so no generation
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ return answer()
 
 
 class _Open:
-    """A partition that is ours."""
+    """A partition that this service owns."""
 
     __slots__ = ("generation", "keys", "lease_ms", "next_ms", "owner", "seq")
 
@@ -125,12 +125,12 @@ class _Open:
 
 
 class RedisScheduler:
-    """Keeps what waits in a Redis server; `prefix` parts the services that share it."""
+    """Keeps waiting records in a Redis server; `prefix` separates services that share it."""
 
     def __init__(
         self, url: str, prefix: str = "ottla-retry", *, lease_ms: int = LEASE_MS, timeout_s: float = 5.0
     ) -> None:
-        """url: `redis://host:port/database`. Connects when it is needed. Raises ConfigError."""
+        """url: `redis://host:port/database`. Connects on first use. Raises ConfigError."""
         try:
             import redis  # noqa: PLC0415 - an extra
         except ImportError as error:
@@ -141,7 +141,7 @@ class RedisScheduler:
             )
         except ValueError as error:
             raise ConfigError(
-                f"{_without_password(url)!r} is no address of a Redis server: {error}", "redis://host:6379/0"
+                f"{_without_password(url)!r} is not an address of a Redis server: {error}", "Use redis://host:6379/0"
             ) from error
         self._errors: tuple[type[Exception], ...] = (redis.RedisError, OSError)
         self._url = _without_password(url)
@@ -151,7 +151,7 @@ class RedisScheduler:
         self._checked = False
 
     def open(self, tp: TopicPartition, low: int, generation: str) -> ScheduledRecord | None:
-        """Take over what is there, if it belongs to the positions that are committed."""
+        """Take over the state in Redis, if it belongs to the committed position; otherwise make a new one."""
         self._check_server()
         tag = f"{{{self._prefix}:{tp.topic}:{tp.partition}}}"
         ours = _Open([f"{tag}:meta", f"{tag}:due", f"{tag}:leased"], secrets.token_hex(8), generation)
@@ -173,22 +173,22 @@ class RedisScheduler:
                 return found
 
     def generation(self, tp: TopicPartition) -> str:
-        """Of the state in Redis."""
+        """The generation of the state in Redis."""
         return self._open[tp].generation
 
     def close(self, tp: TopicPartition) -> None:
-        """Whoever opens it next takes it over; there is nothing to say to Redis."""
+        """Forget the partition; its next owner takes it over, without a message to Redis."""
         self._open.pop(tp, None)
 
     def add(self, tp: TopicPartition, entries: Sequence[tuple[int, int]], position: int) -> None:
-        """Each thousand is a script; the position moves with the last."""
+        """Add entries, a thousand per script; the last script also sets the position."""
         pieces = [entries[at : at + _ARGUMENTS] for at in range(0, len(entries), _ARGUMENTS)] or [()]
         for number, piece in enumerate(pieces):
             last = number == len(pieces) - 1
             self._run(tp, _ADD, position if last else "", *(number for entry in piece for number in entry))
 
     def claim(self, until_ms: int, limit: int) -> list[Ref]:
-        """Ask those partitions in which something is due."""
+        """Claim records in the partitions that have due ones, or leases that ended."""
         now_ms = time.time_ns() // 1_000_000
         found: list[Ref] = []
         for tp, ours in list(self._open.items()):
@@ -202,17 +202,17 @@ class RedisScheduler:
         return sorted(found)
 
     def release(self, refs: Iterable[Ref]) -> None:
-        """Back to their time."""
+        """Return claimed records to their due time."""
         for tp, some in _by_place(refs, self._open):
             self._run(tp, _RELEASE, *(number for each in some for number in (each.offset, each.due_ms)))
 
     def done(self, refs: Iterable[Ref]) -> None:
-        """Off, wherever they are."""
+        """Remove records, whether they are claimed or not."""
         for tp, some in _by_place(refs, self._open):
             self._run(tp, _DONE, *(each.offset for each in some))
 
     def next_due(self) -> int | None:
-        """As the last answers said."""
+        """The earliest due time, according to the last responses."""
         times = [each.next_ms for each in self._open.values() if each.next_ms is not None]
         return min(times, default=None)
 
@@ -239,15 +239,15 @@ class RedisScheduler:
             raise SchedulerError(f"Redis at {self._url} does not answer: {error}", "Is it running?") from error
 
     def _check_server(self) -> None:
-        """Refuse a server that throws entries away when its memory is full."""
+        """Refuse a server that evicts keys when its memory is full."""
         if self._checked:
             return
         info = self._call(lambda: self._redis.info("memory"))
         policy = info.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
             raise ConfigError(
-                f"Redis at {self._url} drops keys when its memory is full: maxmemory-policy is {policy}",
-                "CONFIG SET maxmemory-policy noeviction",
+                f"Redis at {self._url} evicts keys when its memory is full: maxmemory-policy is {policy}",
+                "Run CONFIG SET maxmemory-policy noeviction",
             )
         self._checked = True
 

@@ -1,8 +1,8 @@
-"""`retry_later` for consumers: a record that failed is written to where it waits, or to the dead letters.
+"""`retry_later` for consumers: writes a failed record to a retry topic, or to the dead letters.
 
-Zone: real. One class for programs with threads, one for asyncio; what is decided is the policy's. With a transactional
-producer the record is part of the transaction that is open: commit the source's position in the same one, and nothing
-is lost or there twice. Without transactions `retry_later` returns when the record is written; commit the position then.
+Zone: real. One class for threads, one for asyncio; the policy decides. With a transactional producer the record is part
+of the open transaction: commit the source's position in it, and no record is lost or duplicated. Without transactions
+`retry_later` returns when the record is written; commit the position then.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ottla.errors import ErrorCode
 from ottla.retry.headers import SPRING, Headers, Names, Origin, failure_of, read, written
 from ottla.retry.policy import Dead, Decision, Duration, Later, RetryPolicy
 
-# The topics that a policy needs: made like the one whose records go there.
+# The topics that a policy needs, created with as many partitions as the source.
 
 
 def create_topics(admin: Admin, policy: RetryPolicy, topic: str) -> list[str]:
-    """Make the retry topics and the dead-letter topic of `topic` that are missing, with as many partitions.
+    """Create the missing retry topics and dead-letter topic of `topic`, with as many partitions.
 
-    Returns the names of the new ones. Raises RefusedError, for a topic that does not exist, too.
+    Returns the names of the new ones. Raises RefusedError, also for a topic that does not exist.
     """
     partitions = len(values_of(admin.describe_topics([topic]))[topic].partitions)
     wanted = policy.topics(topic)
@@ -62,7 +62,7 @@ _KINDS: Final = ("CreateTime", "LogAppendTime")
 
 
 class Failed(NamedTuple):
-    """A record that failed, on its way: topic, headers, and what was decided."""
+    """A failed record to write: its topic and headers, and the decision."""
 
     topic: str
     origin: str
@@ -82,9 +82,9 @@ def failed_record(
     back_to: str | None = None,
     names: Names = SPRING,
 ) -> Failed:
-    """Where a record goes that failed now, and with which headers. Everything else of it stays as it is.
+    """The topic and headers of a record that failed now. Its key and value are not changed.
 
-    Arguments as of `Retrier`. Raises PolicyError for a `delay` that is none.
+    Arguments as of `Retrier`. Raises PolicyError for an invalid `delay`.
     """
     trail = read(record.headers, names)
     origin = trail.origin or Origin(
@@ -113,8 +113,8 @@ class _Common:
         names: Names = SPRING,
         create: bool = True,
     ) -> None:
-        """group: the consumer group in which records fail; it is written into their headers. back_to: the topic that
-        they come back to, if that is not the one where they failed first. create: make topics that are missing."""
+        """group: the consumer group in which records fail, for their headers. back_to: the topic that they are sent
+        back to, if that is not the one in which they failed first. create: create missing topics."""
         self._policy = policy
         self._group = group
         self._back_to = back_to
@@ -145,7 +145,7 @@ class _Common:
 
 
 class Retrier(_Common):
-    """For programs with threads; as safe to use from any of them as its producer.
+    """For threads; as thread-safe as its producer.
 
     retrier = Retrier(producer, RetryPolicy.fixed(["30s", "5m"]))
     for record in consumer:
@@ -165,20 +165,20 @@ class Retrier(_Common):
         names: Names = SPRING,
         create: bool = True,
     ) -> None:
-        """producer: writes bytes as they are, without serializers. group: the consumer group in which records fail, for
-        their headers. back_to: the topic that they come back to, if that is not the one where they failed first.
-        create: make retry and dead-letter topics that are missing, with as many partitions as the origin has."""
+        """producer: must have no serializers. group: the consumer group in which records fail, for their headers.
+        back_to: the topic that they are sent back to, if that is not the one in which they failed first. create: create
+        missing retry and dead-letter topics, with as many partitions as the origin has."""
         super().__init__(policy, group=group, back_to=back_to, names=names, create=create)
         self._producer = producer
 
     def retry_later(
         self, record: ConsumerRecord, error: BaseException | str, *, delay: Duration | None = None
     ) -> Later | Dead:
-        """Have a record delivered again later, or end it, as the policy says. Returns what was decided.
+        """Write a record to a retry topic or to the dead letters, as the policy decides. Returns the decision.
 
-        error: the exception, or a reason in words ("TooOld: ordered in 2019"). delay: in place of the policy's.
-        Raises PolicyError for a delay that is none, ClientError when the record could not be written: then it is
-        nowhere but where it was, and its position must not be committed.
+        error: the exception, or a reason in words ("TooOld: ordered in 2019"). delay: used instead of the policy's.
+        Raises PolicyError for an invalid delay, ClientError when the record could not be written: its position must not
+        be committed then.
         """
         failed = self._failed(record, error, delay)
         if self._needs_topics(failed):

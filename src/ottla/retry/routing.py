@@ -1,6 +1,6 @@
-"""Where a record goes whose time has come: back, or to the dead letters.
+"""The target of a due record: the topic it came from, or the dead letters.
 
-Zone: pure. One record and its headers in, topic and headers out.
+Zone: pure. A record with its headers in, topic and headers out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.retry.headers import SPRING, Failure, Headers, Names, Origin, Trail, 
 from ottla.retry.policy import RetryPolicy, dead_topic, origin_of
 
 DEFAULT_ATTEMPTS: Final = 100
-"""Deliveries after which a record is given up whatever the policy of whoever sent it here says."""
+"""Deliveries after which a record becomes a dead letter, regardless of the policy of its sender."""
 TOO_OFTEN: Final = "ottla.retry.TooManyAttempts"
 LOOP: Final = "ottla.retry.RetryLoop"
 NOWHERE: Final = "ottla.retry.NoDestination"
@@ -29,17 +29,17 @@ class Route(NamedTuple):
 
 
 class Router:
-    """The mover's rules."""
+    """Decides where the mover forwards a record."""
 
     def __init__(self, policy: RetryPolicy | None = None, names: Names = SPRING) -> None:
-        """policy: bounds the attempts, says how long those wait who do not say it themselves, and names the dead-letter
-        topic; without one: 100 attempts, no wait."""
+        """policy: limits the attempts, has the delay of records without a delay header, and names the dead-letter
+        topic; None: 100 attempts, no delay."""
         self._policy = policy
         self._attempts = policy.attempts if policy is not None else DEFAULT_ATTEMPTS
         self.names = names
 
     def due_ms(self, record: ConsumerRecord) -> int:
-        """When a record of a retry topic is due: its header says so, or else its time and its topic's level."""
+        """When a record of a retry topic is due: from its header, or else its timestamp plus the delay of its level."""
         due = due_ms(record.headers, self.names)
         if due is not None:
             return min(due, 2**50)  # some 35,000 years
@@ -52,7 +52,9 @@ class Router:
         return self._policy.delay_ms(level[1])
 
     def route(self, record: ConsumerRecord) -> Route:
-        """For a record whose time has come."""
+        """The route of a due record."""
+        # To the dead letters: 1. no topic to forward it to, 2. that is a retry topic, or the record's own, so that it
+        # would come back for ever, 3. too many deliveries. 4. Otherwise to its topic.
         trail = read(record.headers, self.names)
         origin = trail.origin or _named(record.topic)
         trail = replace(trail, attempts=max(trail.attempts, trail.passes + 2), origin=origin, due_ms=None)
@@ -67,12 +69,12 @@ class Router:
         return Route(target, written(record.headers, trail, self.names), is_dead=False)
 
     def refused(self, record: ConsumerRecord, why: str) -> Route:
-        """For a record that its topic does not take."""
+        """The route of a record that its target topic refused."""
         trail = read(record.headers, self.names)
         return self._dead(record, replace(trail, origin=trail.origin or _named(record.topic)), REFUSED, why)
 
     def _dead(self, record: ConsumerRecord, trail: Trail, kind: str, why: str) -> Route:
-        """Why the application failed is worth more than why we gave up, so it stays if it is there."""
+        """A route to the dead letters; after too many attempts the application's own failure is kept as the reason."""
         failure = trail.failure
         if failure is None or kind != TOO_OFTEN:
             failure = Failure(kind, why, None if failure is None else failure.kind)

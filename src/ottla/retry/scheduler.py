@@ -1,7 +1,7 @@
-"""What a scheduler does for the mover, and the one that needs nothing else: a heap in memory.
+"""The interface of the mover's schedulers, and the embedded one: a heap in memory.
 
-Zone: pure. A scheduler knows when which record is due: a place in the log and a time, never the record itself. It may
-forget everything: the log and the group's positions are the truth, and what it says is checked against them.
+Zone: pure. A scheduler has the place in the log and the due time of each waiting record, never the record itself. It
+may lose its state: the log and the group's positions are the source of truth, and its answers are checked against them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.types import TopicPartition
 
 
 class Ref(NamedTuple):
-    """A record that waits: due (milliseconds since 1970) first, so that they sort by it."""
+    """A waiting record; its due time (milliseconds since 1970) is first, so that they sort by it."""
 
     due_ms: int
     tp: TopicPartition
@@ -22,43 +22,43 @@ class Ref(NamedTuple):
 
 
 class ScheduledRecord(NamedTuple):
-    """What a scheduler still knew of a partition."""
+    """The state of a partition that a scheduler had kept."""
 
     position: int
-    """All below it was added."""
+    """All records below this offset were added."""
     waiting: list[int]
-    """Offsets that were added and are not done."""
+    """Offsets that were added, and are not done."""
 
 
 class Scheduler(Protocol):
-    """Calls may raise SchedulerError (nobody knows whether it was done: open again) and SchedulerLostError."""
+    """Calls may raise SchedulerError (the call may have taken effect: open again) and SchedulerLostError."""
 
     def open(self, tp: TopicPartition, low: int, generation: str) -> ScheduledRecord | None:
-        """Take over a partition whose committed position and generation are these. None: read the log from `low` on."""
+        """Take over a partition with this committed position and generation. None: read the log from `low` on."""
 
     def generation(self, tp: TopicPartition) -> str:
-        """What to commit with positions, so that the state that belongs to them is known again."""
+        """The generation to commit with positions; by it, the state that belongs to them is recognized."""
 
     def close(self, tp: TopicPartition) -> None:
-        """It is somebody else's from now on."""
+        """Give up a partition."""
 
     def add(self, tp: TopicPartition, entries: Sequence[tuple[int, int]], position: int) -> None:
-        """Records (offset, due) wait; all of the partition below `position` was added."""
+        """Add waiting records (offset, due); all records below `position` were added."""
 
     def claim(self, until_ms: int, limit: int) -> list[Ref]:
-        """Those that are due until then, the earliest first, are the caller's now."""
+        """Claim the records due until then, the earliest first."""
 
     def release(self, refs: Iterable[Ref]) -> None:
-        """They were claimed and wait again."""
+        """Put claimed records back."""
 
     def done(self, refs: Iterable[Ref]) -> None:
-        """They were claimed and wait no more."""
+        """Remove claimed records, which need not wait any more."""
 
     def next_due(self) -> int | None:
-        """When the earliest one is due, or some time before that; None: nothing waits."""
+        """When the earliest record is due, or some time before; None: no record waits."""
 
     def close_all(self) -> None:
-        """Let go of whatever is open."""
+        """Give up all partitions, and close connections."""
 
 
 _DUE_SHIFT: Final = 96
@@ -68,29 +68,29 @@ _SLOT_MASK: Final = 2**32 - 1
 
 
 class EmbeddedScheduler:
-    """A heap; about 50 bytes for each that waits. It knows nothing after a restart: the log is read again."""
+    """A heap: about 50 bytes per waiting record, and empty after a restart, when the log is read again."""
 
     def __init__(self) -> None:
         self._heap: list[int] = []
-        """due, slot and offset in one number: a tuple would be three times as large."""
+        """Due time, slot and offset in one number: a tuple would be three times as large."""
         self._slot_of: dict[TopicPartition, int] = {}
         self._place_of: dict[int, TopicPartition] = {}
         self._next_slot = 0
 
-    def open(self, tp: TopicPartition, low: int, generation: str) -> ScheduledRecord | None:  # noqa: ARG002 - the seam's
-        """Nothing is known."""
+    def open(self, tp: TopicPartition, low: int, generation: str) -> ScheduledRecord | None:  # noqa: ARG002
+        """Returns None: there is no state from before."""
         self.close(tp)
         self._slot_of[tp] = self._next_slot
         self._place_of[self._next_slot] = tp
         self._next_slot += 1
         return None
 
-    def generation(self, tp: TopicPartition) -> str:  # noqa: ARG002 - the seam's
-        """There is none."""
+    def generation(self, tp: TopicPartition) -> str:  # noqa: ARG002
+        """Empty: the state does not survive."""
         return ""
 
     def close(self, tp: TopicPartition) -> None:
-        """Forget it."""
+        """Remove a partition with its records."""
         slot = self._slot_of.pop(tp, None)
         if slot is None:
             return
@@ -99,13 +99,13 @@ class EmbeddedScheduler:
         heapq.heapify(self._heap)
 
     def add(self, tp: TopicPartition, entries: Sequence[tuple[int, int]], position: int) -> None:  # noqa: ARG002
-        """Remember them."""
+        """Push records."""
         slot = self._slot_of[tp] << _SLOT_SHIFT
         for offset, due_ms in entries:
             heapq.heappush(self._heap, due_ms << _DUE_SHIFT | slot | offset)
 
     def claim(self, until_ms: int, limit: int) -> list[Ref]:
-        """Take them off."""
+        """Pop the due records."""
         heap, bound = self._heap, (until_ms + 1) << _DUE_SHIFT
         found: list[Ref] = []
         while heap and heap[0] < bound and len(found) < limit:
@@ -115,19 +115,19 @@ class EmbeddedScheduler:
         return found
 
     def release(self, refs: Iterable[Ref]) -> None:
-        """Put them back, unless their partition was closed meanwhile."""
+        """Push records back, unless their partition was closed meanwhile."""
         for each in refs:
             if each.tp in self._slot_of:
                 self.add(each.tp, [(each.offset, each.due_ms)], 0)
 
     def done(self, refs: Iterable[Ref]) -> None:
-        """They are off already."""
+        """Does nothing: claimed records were popped already."""
 
     def next_due(self) -> int | None:
-        """The head's time."""
+        """The due time of the heap's head."""
         return self._heap[0] >> _DUE_SHIFT if self._heap else None
 
     def close_all(self) -> None:
-        """Forget everything."""
+        """Remove all partitions."""
         for tp in list(self._slot_of):
             self.close(tp)

@@ -1,6 +1,6 @@
-"""One transaction of the mover: records to where they go, and the positions that say so.
+"""A transaction of the mover: the forwarded records, and the group's new positions.
 
-Zone: real. The producer is an ordinary transactional one; what the group has committed moves with it or not at all.
+Zone: real. The producer is an ordinary transactional one; records and positions are committed together or not at all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ottla.retry.window import Window
 from ottla.types import TopicPartition
 
 _COMMITS: Final = 40
-"""How often the end of a transaction is asked for, each time for max.block.ms."""
+"""How often ending a transaction is tried, each time for max.block.ms."""
 _TAKE_OVERS: Final = 6
 _CLOSE_S: Final = 5.0
 _FINAL: Final = (
@@ -45,11 +45,11 @@ _FINAL: Final = (
     ErrorCode.INVALID_TOPIC_EXCEPTION,
     ErrorCode.POLICY_VIOLATION,
 )
-"""What no repetition mends: the record goes to the dead letters."""
+"""Errors that a retry cannot solve: the record becomes a dead letter."""
 
 
 class DueRecord(NamedTuple):
-    """A record whose time has come; they sort by it."""
+    """A due record; they sort by due time."""
 
     due_ms: int
     tp: TopicPartition
@@ -58,16 +58,16 @@ class DueRecord(NamedTuple):
 
 
 class ForwardOutcome(NamedTuple):
-    """Of a transaction."""
+    """The result of a transaction."""
 
     dead: int = 0
     rewritten: Sequence[Ref] = ()
     error: ClientError | None = None
-    """It was aborted: nothing was handed over."""
+    """Why it was aborted: no record was forwarded."""
 
 
 class _RecordRefusedError(Exception):
-    """`send` did not accept a record, or the broker did not."""
+    """The producer or the broker refused a record."""
 
     def __init__(self, item: DueRecord, route: Route, error: ClientError) -> None:
         self.item, self.route, self.error = item, route, error
@@ -77,7 +77,7 @@ ForwardedRecord = tuple[DueRecord, Route, SendFuture]
 
 
 class TransactionalForward:
-    """The producer, and what it was refused."""
+    """The producer, and the records that were refused."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class TransactionalForward:
             raise
 
     def _take_over(self) -> None:
-        """A cluster that makes its internal topics first may take its time."""
+        """Take the transactional id; a new cluster that has to create its internal topics may need several tries."""
         for attempt in range(_TAKE_OVERS):
             try:
                 self._producer.init_transactions()
@@ -118,8 +118,8 @@ class TransactionalForward:
                 return
 
     def close(self) -> None:
-        """Abort a transaction that is still open, as it hides from readers what comes after it. Where the cluster does
-        not answer soon, the coordinator does so."""
+        """Abort an open transaction, because it hides later records from readers. If the cluster does not answer soon,
+        the coordinator aborts it later."""
         self._producer.close(_CLOSE_S)
 
     def hand_over(
@@ -129,12 +129,13 @@ class TransactionalForward:
         generations: Mapping[TopicPartition, str],
         group: GroupMetadata,
     ) -> ForwardOutcome:
-        """Write the records and commit. Raises RetryError when it cannot go on."""
+        """Write the records and the positions, and commit. Raises RetryError when it cannot continue."""
         by_place: dict[TopicPartition, list[int]] = {}
         for each in items:
             by_place.setdefault(each.tp, []).append(each.offset)
         for tp, offsets in by_place.items():
             windows[tp].hand(offsets)
+        # Only now it is known how many runs the position will have: rewrite waiting records if they are too many.
         crowded = {tp: windows[tp].crowded() for tp in by_place}
         for tp, offsets in crowded.items():
             windows[tp].hand(offsets)
@@ -199,13 +200,13 @@ class TransactionalForward:
         try:
             future = self._producer.send(route.topic, record.value, key=record.key, headers=route.headers)
         except (TransactionFailedError, ProducerFencedError):
-            raise  # because of another record, or of none
+            raise  # not because of this record
         except (RefusedError, UsageError, DeadlineError) as error:
             raise _RecordRefusedError(item, route, error) from error
         return item, route, future
 
     def _rewrite(self, tp: TopicPartition, record: ConsumerRecord) -> Ref:
-        """To the end of its own partition; it comes by once more, and is due when it was."""
+        """Write a record again to the end of its own partition, with the same due time."""
         due = self._router.due_ms(record)
         trail = read(record.headers, self._router.names)
         first = record.timestamp if trail.first_ms is None else trail.first_ms
@@ -224,14 +225,14 @@ class TransactionalForward:
             except DeadlineError as error:
                 if attempt == _COMMITS - 1:
                     raise RetryError(
-                        f"whether the transaction of {self._id} was committed cannot be found out: {error.cause}",
-                        "Start the service again when the cluster answers: it goes on where it is",
+                        f"it is unknown whether the transaction of {self._id} was committed: {error.cause}",
+                        "Start the service again when the cluster answers: it continues from the committed positions",
                     ) from error
             else:
                 return
 
     def _note_refused(self, refused: _RecordRefusedError) -> None:
-        """The next time it goes to the dead letters; if those do not take it, nothing goes on."""
+        """Send the record to the dead letters next time. Raises RetryError if these refused it."""
         error = refused.error
         refused_for_good = isinstance(error, RefusedError) and error.code in _FINAL and not _may_turn_up(error)
         final = isinstance(error, UsageError) or refused_for_good
@@ -239,13 +240,15 @@ class TransactionalForward:
             return
         if refused.route.is_dead:
             raise RetryError(
-                f"the dead-letter topic {refused.route.topic} does not take a record: {error.cause}",
-                "Create it, or mend it; until then nothing is handed over, and nothing is lost",
+                f"the dead-letter topic {refused.route.topic} refused a record: {error.cause}",
+                "Create or repair the topic; until then no record is forwarded, and none is lost",
             ) from error
         place = refused.item.tp, refused.item.offset
-        self._refused[place] = f"{refused.route.topic} does not take it: {error.cause}"
+        self._refused[place] = f"{refused.route.topic} refused it: {error.cause}"
 
     def _abort(self, error: ClientError) -> None:
+        # 1. Not begun: there is nothing to abort. A fenced or broken producer, and errors for the operator, end the
+        #    service; others are tried again. 2. Begun: abort until the coordinator answers.
         if not self._begun and isinstance(error, UsageError | ProducerFencedError):
             raise self._over(error) from error
         if not self._begun and isinstance(error, RetryError):
@@ -268,14 +271,14 @@ class TransactionalForward:
 
     def _over(self, error: ClientError) -> RetryError:
         return RetryError(
-            f"{self._id} cannot go on: {error.cause}",
+            f"the retry service {self._id} cannot continue: {error.cause}",
             "If another service has the same group and instance, give this one another instance; else start it again",
         )
 
 
 @contextmanager
 def _blaming(sent: Iterable[ForwardedRecord]) -> Iterator[None]:
-    """What fails a transaction is the refusal of one of its records, if there is one."""
+    """Replace the error of a transaction by the refusal of one of its records, if that was the cause."""
     try:
         yield
     except (_RecordRefusedError, RetryError):

@@ -1,10 +1,10 @@
-"""Which records of a retry topic's partition still wait: what a group's committed position says, and its metadata.
+"""Which records of a retry topic's partition still wait: a group's committed position with its metadata.
 
-Zone: pure. A group commits one offset per partition; records that come due out of order need more. The position is the
-first record that waits; behind it, the metadata of the commit (4,096 bytes in Kafka, `offset.metadata.max.bytes`) says
-which records were handed over already, as lengths of runs. Both are one commit in the transaction that hands over, so
-that there is no moment in which one is known without the other. When the runs become too many, those who wait in the
-shortest ones are to be written to the end of the topic again, in the same transaction: `crowded` says which.
+Zone: pure. A group commits one offset per partition, which is not enough for records that are due in another order. The
+position is the first waiting record. The metadata of the commit (4,096 bytes in Kafka, `offset.metadata.max.bytes`)
+contain which later records were forwarded already, as lengths of runs. Both are one commit, in the transaction that
+forwards, so that they always agree. When there are too many runs, the waiting records in the shortest ones are written
+again to the end of the topic, in the same transaction: `crowded` chooses them.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typing import Final
 MAX_TEXT: Final = 4_000
 """Characters of metadata; below Kafka's 4,096 bytes."""
 _MANY: Final = MAX_TEXT * 3 // 4 * 2 // 3
-"""Bytes of runs from which on there are too many: two thirds of what fits. A hand-over adds a third at most."""
+"""Too many bytes of runs: two thirds of what fits, because a transaction adds a third at most."""
 _FEW: Final = _MANY // 2
 MAX_SPAN: Final = 64 * 2**20
-"""Offsets between the first record that waits and the last one that was read: a byte of memory each."""
+"""The most offsets between the first waiting record and the last one read: a byte of memory each."""
 _PLAIN, _DENSE = "r", "z"
 _TRIM: Final = 65_536
 
 
 class Window:
-    """The partition from the first record that waits to the last one that was read."""
+    """A partition from its first waiting record to the last one that was read."""
 
     __slots__ = ("_base", "_handed", "_handed_end", "_states", "low", "waiting")
 
     def __init__(self, low: int, handed: Iterable[tuple[int, int]] = ()) -> None:
-        """low: the committed position. handed: runs (first, end) behind it that were handed over before."""
+        """low: the committed position. handed: runs (first, end) after it that were forwarded before."""
         self.low = low
-        """The first offset that waits; if none does, the end."""
+        """The first waiting offset; without any, the end."""
         self._base = low
         self._states = bytearray()
-        """A byte per offset from `_base` on: 1 it waits."""
+        """A byte per offset from `_base` on; 1: the record waits."""
         self.waiting = 0
         self._handed = bytearray()
         for first, end in handed:
@@ -50,12 +50,12 @@ class Window:
         return self._base + len(self._states)
 
     def was_handed(self, offset: int) -> bool:
-        """Whether a former run handed it over."""
+        """Whether an earlier run of the service forwarded the record."""
         first = self._handed_end - len(self._handed)
         return first <= offset < self._handed_end and self._handed[offset - first] == 1
 
     def read(self, offset: int) -> bool:
-        """A record was read: it waits from now on. False: it was handed over before, or was read already."""
+        """Add a record that was read and now waits. False: it was forwarded before, or read already."""
         if offset < self.end:
             return False
         self.passed(offset)
@@ -66,7 +66,7 @@ class Window:
         return is_new
 
     def passed(self, position: int) -> None:
-        """All below this offset was read; what was no record waits for nothing. Raises OverflowError past MAX_SPAN."""
+        """Note that all below this offset was read, also gaps without records. Raises OverflowError past MAX_SPAN."""
         gap = position - self.end
         if gap <= 0:
             return
@@ -79,38 +79,40 @@ class Window:
         self._advance()
 
     def waits(self, offset: int) -> bool:
-        """Whether it was read and waits."""
+        """Whether the record at this offset was read, and waits."""
         return self.low <= offset < self.end and self._states[offset - self._base] == 1
 
     def hand(self, offsets: Iterable[int]) -> None:
-        """These are handed over in the transaction that is open; each of them waits."""
+        """Mark waiting records as forwarded in the open transaction."""
         for offset in offsets:
             assert self.waits(offset), offset
             self._states[offset - self._base] = 0
             self.waiting -= 1
 
     def take_back(self, offsets: Iterable[int]) -> None:
-        """The transaction was aborted: they wait again."""
+        """Mark records as waiting again, after the transaction was aborted."""
         for offset in offsets:
             assert self._states[offset - self._base] == 0
             self._states[offset - self._base] = 1
             self.waiting += 1
 
     def settle(self) -> None:
-        """The transaction was committed."""
+        """Advance the position, after the transaction was committed."""
         self._advance()
 
     def position(self) -> tuple[int, str]:
-        """What to commit: the first offset that waits, and the runs behind it."""
+        """The position to commit: the first waiting offset, and the text of the runs after it."""
         first = self._states.find(1, max(0, self.low - self._base))
-        assert self.is_ready, "what a former run handed over would be forgotten"
+        assert self.is_ready, "records that an earlier run forwarded would be lost from the metadata"
         if first < 0:
             return self.end, ""
         return self._base + first, packed(self._runs(first))
 
     def crowded(self, limit: int = 5_000) -> list[int]:
-        """Offsets that wait between those that were handed over, when there are too many runs to be committed: without
-        them there are few. At most `limit`; empty: there is no need."""
+        """When there are too many runs for the metadata: the waiting offsets to rewrite, so that few runs remain.
+
+        At most `limit`; empty when there is no need.
+        """
         first = self._states.find(1, max(0, self.low - self._base))
         if first < 0 or len(_varints(self._runs(first))) <= _MANY:
             return []
@@ -126,16 +128,16 @@ class Window:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all has been read that a former run handed over: before that nothing can be committed."""
+        """Whether all records that an earlier run forwarded were read; before that no position can be committed."""
         return self.end >= self._handed_end
 
     @property
     def known_end(self) -> int:
-        """Behind the last record that is known to have been read, by this run or a former one."""
+        """The offset after the last record that this run or an earlier one has read."""
         return max(self.end, self._handed_end)
 
     def _runs(self, first: int) -> Iterator[int]:
-        """Lengths from `first` on, in turn: so many wait, so many were handed over. Ends with the latter."""
+        """Lengths of runs from `first` on, alternately waiting and forwarded; the last one is forwarded."""
         states, at = self._states, first
         while (gap := states.find(0, at)) >= 0:
             more = states.find(1, gap)
@@ -164,7 +166,7 @@ class Window:
 
 
 def packed(runs: Iterable[int]) -> str:
-    """Lengths as text for the metadata of a commit."""
+    """The text of run lengths for the metadata of a commit."""
     raw = _varints(runs)
     if not raw:
         return ""
@@ -174,7 +176,7 @@ def packed(runs: Iterable[int]) -> str:
 
 
 def unpacked(text: str, low: int) -> list[tuple[int, int]]:
-    """The runs (first, end) that were handed over. Raises ValueError for a text that `packed` did not write."""
+    """The forwarded runs (first, end). Raises ValueError for a text that `packed` did not write."""
     if not text:
         return []
     kind = text[0]
@@ -191,7 +193,7 @@ def unpacked(text: str, low: int) -> list[tuple[int, int]]:
         raise ValueError(str(error)) from error
     lengths = _from_varints(data)
     if len(lengths) % 2 or sum(lengths) > MAX_SPAN or 0 in lengths:
-        raise ValueError("its runs make no sense")
+        raise ValueError("its runs are invalid")
     found, at = [], low
     for waits, handed in zip(lengths[::2], lengths[1::2], strict=True):
         found.append((at + waits, at + waits + handed))

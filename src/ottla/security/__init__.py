@@ -1,4 +1,4 @@
-"""Who a connection belongs to: authentication of brokers among each other.
+"""Authentication of brokers among each other.
 
 Zone: pure.
 """

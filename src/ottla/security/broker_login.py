@@ -1,10 +1,9 @@
-"""SaslHandshake and SaslAuthenticate where brokers of a cluster share a secret: which connections are brokers'.
+"""SaslHandshake and SaslAuthenticate for brokers that share a secret: identifies the connections of brokers.
 
 Zone: deterministic. The accepting side of the exchange that `broker_proof` describes. A connection that has completed
-it gets BROKER_PRINCIPAL as its principal; `ottla.broker.dispatch` asks for that before it carries out what only brokers
-may ask for.
+it gets the principal BROKER_PRINCIPAL; `ottla.broker.dispatch` requires that for requests that only brokers may send.
 
-API 17, version 1: tokens come in SaslAuthenticate. API 36, versions 0-2.
+API 17, version 1: tokens follow in SaslAuthenticate. API 36, versions 0-2.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from ottla.wire.messages import (
 
 
 class BrokerLogin:
-    """Lets brokers prove that they are brokers."""
+    """Authenticates connections of brokers."""
 
     def __init__(self, secret: bytes, entropy: Entropy, network: Network) -> None:
         self._secret = secret
         self._entropy = entropy
         self._network = network
         self._begun: dict[Peer, bytes] = {}
-        """Proof that a connection has to show next; empty: its nonce comes next."""
+        """The proof that a connection has to send next; empty: it has to send its nonce first."""
 
     @handles(ApiKey.SASL_HANDSHAKE, 1, 1, early=True)
     def begin_login(self, context: Context, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
@@ -50,14 +49,15 @@ class BrokerLogin:
 
     @handles(ApiKey.SASL_AUTHENTICATE, 0, 2, early=True)
     def authenticate(self, context: Context, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse | None:
-        """One step of the exchange. Raises ApiError ILLEGAL_SASL_STATE for one that was not begun.
+        """Handle one step of the exchange. Raises ApiError ILLEGAL_SASL_STATE before `begin_login`.
 
-        A proof that is wrong, or a nonce of another size, closes the connection with one line.
+        A wrong proof, or a nonce of another size, closes the connection with one log line.
         """
         peer, content = context.peer, bytes(request.auth_bytes)
         expected = self._begun.pop(peer, None)
         if expected is None:
-            raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes first")
+            raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "send SaslHandshake before SaslAuthenticate")
+        # 1. The nonce of the connecting broker. 2. Its proof. 3. Anything else closes the connection.
         if not expected and len(content) == NONCE:
             own = self._entropy.octets("broker logins", NONCE)
             self._begun[peer] = proof_of_connecting(self._secret, content, own)
@@ -65,9 +65,9 @@ class BrokerLogin:
         if expected and matches(content, expected):
             peer.principal = BROKER_PRINCIPAL
             return SaslAuthenticateResponse()
-        self._network.close(peer, "does not know the secret that brokers of this cluster share")
+        self._network.close(peer, "did not prove that it knows the secret of this cluster's brokers")
         return None
 
     def on_gone(self, peer: Peer) -> None:
-        """A connection is over."""
+        """Forget the exchange of a connection that has ended."""
         self._begun.pop(peer, None)

@@ -1,7 +1,7 @@
 """What must hold for every history, one function per property.
 
-Zone: pure. End-to-end only: a checker sees what clients saw and which losses the machine suffered, nothing of the
-broker's insides. Each returns the violations it found, as sentences.
+Zone: pure. End-to-end only: a checker sees what clients saw and which losses the machine suffered. It does not see the
+inside of the broker. Each checker returns the violations it found, as sentences.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ Values = dict[bytes, list[bytes | None]]
 
 
 def broker_stays_up(history: History) -> Iterator[str]:
-    """No exception leaves a turn: operating errors are answered, never fatal."""
+    """No exception leaves a turn: the broker answers operating errors and survives them."""
     for crash in history.crashes:
         yield f"the broker crashed: {crash}"
 
 
 def protocol_is_kept(history: History) -> Iterator[str]:
-    """Every answer can be read, answers the oldest request, and has no bytes too many."""
+    """Every answer can be decoded, belongs to the oldest open request, and has no trailing bytes."""
     yield from history.broken_protocol
 
 
 def bytes_are_right(history: History) -> Iterator[str]:
-    """No wrong byte served: whole batches with right checksums, values as some producer sent them to that log."""
+    """Readers get whole batches with correct checksums, and only values that a producer sent to that log."""
     sent = {(write.log, value) for write in history.writes for value in write.values}
     for read in history.reads:
         if read.damage:
             yield f"{read.reader} read {read.log} at {read.position}: {read.damage}"
         for offset, value in read.records:
             if (read.log, value) not in sent:
-                yield f"{read.reader} read {read.log} at {offset}: a value that nobody sent there: {value[:40]!r}"
+                yield f"{read.reader} read {read.log} at {offset}: no producer sent the value {value[:40]!r} there"
 
 
 def acknowledged_is_kept(history: History) -> Iterator[str]:
-    """Every acknowledged record is there at the end, unless a loss may have taken it unsynced, or it was deleted."""
+    """Every acknowledged record is in the log at the end, unless it was deleted, or lost before it was synced."""
     for write in history.writes:
         if not history.promised(write) or write.log not in history.final:
             continue
@@ -49,11 +49,11 @@ def acknowledged_is_kept(history: History) -> Iterator[str]:
         for offset, value in enumerate(write.values, write.offset):
             if found.get(offset) != value and not history.may_be_lost(write.log, offset, write.life):
                 there = found.get(offset)
-                yield f"lost: {write.log} at {offset}, acknowledged in life {write.life}; now there: {_short(there)}"
+                yield f"lost: {write.log} at {offset}, acknowledged in life {write.life}; there is {_short(there)}"
 
 
 def flushed_is_kept(history: History) -> Iterator[str]:
-    """With flush.messages=1 every acknowledged record is there at the end, whatever the machine suffered."""
+    """With flush.messages=1 every acknowledged record is in the log at the end, whatever faults the machine had."""
     for write in history.writes:
         log = write.log
         if log not in history.flushed or log in history.rewritten or log in history.dropped:
@@ -66,18 +66,18 @@ def flushed_is_kept(history: History) -> Iterator[str]:
 
 
 def seen_is_kept(history: History) -> Iterator[str]:
-    """What a reader was given is there at the end, under the same conditions."""
+    """Every record that a reader got is in the log at the end, with the same exceptions."""
     for read in history.reads:
         found = history.final.get(read.log)
         if found is None:
             continue
         for offset, value in read.records:
             if found.get(offset) != value and not history.may_be_lost(read.log, offset, read.life):
-                yield f"unread: {read.log} at {offset}, read by {read.reader} in life {read.life}, is gone"
+                yield f"read, then lost: {read.log} at {offset}, read by {read.reader} in life {read.life}"
 
 
 def one_offset_one_value(history: History) -> Iterator[str]:
-    """Within one era, all who were told something about an offset were told the same."""
+    """Within one era, all acknowledgements and reads of an offset agree on its value."""
     seen: dict[tuple[str, int, int], bytes] = {}
     for log, offset, value, life in _observations(history):
         if not history.judged(log):
@@ -102,7 +102,7 @@ def _observations(history: History) -> Iterator[tuple[str, int, bytes, int]]:
 
 
 def offsets_are_dense(history: History) -> Iterator[str]:
-    """Within one answer offsets rise by one."""
+    """Within one Fetch answer the offsets rise by one."""
     for read in history.reads:
         for (before, _), (after, _) in zip(read.records, read.records[1:], strict=False):
             if after != before + 1:
@@ -111,7 +111,7 @@ def offsets_are_dense(history: History) -> Iterator[str]:
 
 
 def readers_see_no_jump(history: History) -> Iterator[str]:
-    """A reader that asks for an offset below the end gets that offset first; log start moves only by a reset."""
+    """The first record of an answer has the requested offset; only a reset moves a reader to the log start."""
     for read in history.reads:
         if read.records and read.records[0][0] != read.position:
             yield f"{read.reader} asked {read.log} for {read.position} and got {read.records[0][0]}"
@@ -144,17 +144,18 @@ def watermarks_never_go_back(history: History) -> Iterator[str]:
 
 
 def positions_stay_in_range(history: History) -> Iterator[str]:
-    """A reader is told "out of range" only after a deletion or a loss that can explain it."""
+    """A reader gets OFFSET_OUT_OF_RANGE only after a deletion or a loss that can explain it."""
     for reset in history.resets:
         if reset.position < history.deleted.get(reset.log, 0) or not history.judged(reset.log):
             continue
+        # A loss before this life may have removed the reader's position from the end of the log.
         lossy = any(loss.life < reset.life and loss.floors.get(reset.log, NEVER) < NEVER for loss in history.losses)
         if not lossy and reset.log not in history.dropped:
-            yield f"{reset.reader} stood at {reset.position} of {reset.log}, told out of range in life {reset.life}"
+            yield f"{reset.reader} at {reset.position} of {reset.log}: out of range in life {reset.life} without a loss"
 
 
 def idempotent_is_once(history: History) -> Iterator[str]:
-    """A value of an idempotent producer stands at one offset at most."""
+    """A value of an idempotent producer is at one offset at most."""
     writes = {(w.log, value): w for w in history.writes if w.idempotent for value in w.values}
     for log, found in _views(history):
         places: dict[bytes, int] = {}
@@ -164,7 +165,7 @@ def idempotent_is_once(history: History) -> Iterator[str]:
 
 
 def idempotent_is_in_order(history: History) -> Iterator[str]:
-    """The values of one producer id and epoch stand in the order of their sequence numbers."""
+    """In a log the values of one producer id and epoch are in the order of their sequence numbers."""
     order: dict[tuple[str, bytes], tuple[tuple[int, int], int]] = {}
     for write in history.writes:
         if write.idempotent:
@@ -183,7 +184,7 @@ def idempotent_is_in_order(history: History) -> Iterator[str]:
 
 
 def _views(history: History) -> Iterator[tuple[str, list[tuple[int, bytes]]]]:
-    """Every consistent picture of a log: the final one, and each single answer."""
+    """Every consistent view of a log: the final one, and each single Fetch answer."""
     for log, found in history.final.items():
         yield log, sorted(found.items())
     for read in history.reads:
@@ -191,7 +192,7 @@ def _views(history: History) -> Iterator[tuple[str, list[tuple[int, bytes]]]]:
 
 
 def sequences_are_remembered(history: History) -> Iterator[str]:
-    """A producer whose batches were not lost is not told that its next sequence number is out of order."""
+    """No producer is refused for its next sequence number as long as none of its batches may have been lost."""
     for refusal in history.refusals:
         lossy = any(
             refusal.since_life <= loss.life < refusal.life and loss.floors.get(refusal.log, NEVER) < NEVER
@@ -207,11 +208,11 @@ def refused_is_absent(history: History) -> Iterator[str]:
     for log, found in _views(history):
         for offset, value in found:
             if (log, value) in refused:
-                yield f"refused and yet there: {log} at {offset}: {_short(value)}"
+                yield f"refused but readable: {log} at {offset}: {_short(value)}"
 
 
 def latest_is_shown(history: History) -> Iterator[str]:
-    """At the end a compacted log shows the last value of each key, and no key that was deleted; on every replica."""
+    """At the end every replica of a compacted log has the last value of each key, and no key that was deleted."""
     for log in history.compacted:
         allowed = _allowed(history, log)
         for (of, broker), found in history.shown.items():
@@ -231,9 +232,9 @@ def _not_shown(log: str, broker: int, found: dict[bytes, bytes | None], allowed:
 
 
 def _allowed(history: History, log: str) -> Values:
-    """Key → what may be shown: the last value that nothing may have taken, what was written behind it, what is unsure.
+    """Key → values that a reader may find: the last one that cannot be lost, all later ones, and uncertain ones.
 
-    A key is one producer's, and its batches of one partition are written in the order in which they were made.
+    One producer writes a key, and it writes the batches of a partition in the order in which it made them.
     """
     last: Values = {}
     unsure: Values = {}
@@ -244,6 +245,9 @@ def _allowed(history: History, log: str) -> Values:
         taken = history.may_be_taken(log, end, write.life)
         for text in write.values:
             key, value = unpacked(text)
+            # 1. Without an acknowledgement the value may be in the log or not: it is allowed, but proves nothing.
+            # 2. An acknowledged value that a loss may have taken is allowed beside all values before it.
+            # 3. An acknowledged value that no loss can have taken replaces every value before it.
             if write.outcome is not Outcome.OK:
                 unsure.setdefault(key, []).append(value)
             elif taken:
@@ -256,7 +260,7 @@ def _allowed(history: History, log: str) -> Values:
 
 
 def deletions_are_told(history: History) -> Iterator[str]:
-    """Who reads a compacted log sees every tombstone that is younger than delete.retention.ms."""
+    """A reader of a compacted log gets every tombstone that is younger than delete.retention.ms."""
     for log, retention_ms in history.compacted.items():
         passages = [passage for passage in history.passages if passage.log == log]
         times = [passage.at_ns for passage in passages]
@@ -264,6 +268,7 @@ def deletions_are_told(history: History) -> Iterator[str]:
             if write.log != log or write.outcome is not Outcome.OK or write.offset < 0:
                 continue
             last_ns = write.invoked_ns + retention_ms * MS
+            # Brokers measure the age of a tombstone by the wall clock: a jump may end its retention early.
             if any(write.invoked_ns <= jump <= last_ns for jump in history.jumps):
                 continue
             within = passages[bisect_right(times, write.completed_ns) : bisect_left(times, last_ns)]
@@ -276,13 +281,13 @@ def _untold(offset: int, passages: list[Passage]) -> Iterator[str]:
     for passage in passages:
         if passage.position <= offset < passage.following and offset not in passage.offsets:
             yield (
-                f"{passage.log}: who read from {passage.position} to {passage.following} was not told of the tombstone "
+                f"{passage.log}: a reader from {passage.position} to {passage.following} did not get the tombstone "
                 f"at {offset}"
             )
 
 
 def everything_converges(history: History) -> Iterator[str]:
-    """After all faults are healed producers get their answers and readers reach the end."""
+    """After all faults are healed producers get their acknowledgements and readers reach the end of the log."""
     for what in history.stuck:
         yield f"stuck: {what}"
 
@@ -315,12 +320,12 @@ CHECKERS: Final[tuple[Callable[[History], Iterator[str]], ...]] = (
 
 
 def violations(history: History, at_most: int = 5) -> list[tuple[str, str]]:
-    """What is wrong with a history: (property, sentence), at most so many per property."""
+    """The violations in a history: (property, sentence), at most `at_most` per property."""
     return wrong_with(history, CHECKERS, at_most)
 
 
 def wrong_with(history: H, properties: Iterable[Callable[[H], Iterator[str]]], at_most: int) -> list[tuple[str, str]]:
-    """As `violations`, by these properties."""
+    """Check a history for the given properties; the result is that of `violations`."""
     return [(each.__name__, sentence) for each in properties for sentence in islice(each(history), at_most)]
 
 

@@ -1,9 +1,12 @@
 """Defects: an exception at a random call of the broker's code while it serves a request, an alarm or an effect.
 
-Zone: deterministic. What the broker has to make of it is judged here, by the stack at that moment: a defect in an
-effect, in what an alarm goes on with, or inside a change (`ottla.changes`), may stop the broker; any other has to cost
-its request, its connection, or the one call of what an alarm begins (`Purgatory.look_after`). What a stop leaves
-behind, and what the broker that goes on serves, the checkers judge.
+Zone: deterministic. The stack at that moment decides which consequence is allowed:
+
+1. A defect in an effect, in the continuation of an alarm, or inside a change (`ottla.changes`) may stop the broker.
+2. Any other defect may only fail its request, close its connection, or fail one call that an alarm starts
+   (`Purgatory.look_after`).
+
+The checkers judge the data after a stop, and the answers of a broker that continues.
 """
 
 from __future__ import annotations
@@ -18,23 +21,23 @@ from ottla.sim.entropy import Stream
 
 T = TypeVar("T")
 CALLS: Final = 90
-"""A request of these runs makes so many calls, more or less."""
+"""Roughly the number of calls that a request makes."""
 CALLBACK_CALLS: Final = 60
-"""So many calls are made in a few alarms, or at the ends of a few completions."""
+"""Roughly the number of calls in a few alarms, or in the effects of a few completions."""
 _LOOK: Final = "Look.expire"
 _ROOMS: Final = ("broker", "replication", "storage", "groups", "cluster", "coordinator", "purgatory", "record")
 ROOMS: Final = tuple(f"/ottla/{room}/" for room in _ROOMS)
-"""Where defects are; the compiler of codecs is left out, as what it does depends on what ran before."""
+"""Packages with defects. `ottla.wire` is left out: it compiles codecs once, so its calls depend on earlier runs."""
 CONTAINING: Final = {"contain", "close", "_tell", "fail", "_failed", "contain_callback", "_try_again"}
-"""Functions that run when a defect is contained."""
+"""Functions of the broker that run while a defect is contained."""
 
 
 class Defect(Exception):
-    """What no code of the broker expects."""
+    """An exception that no code of the broker expects."""
 
 
 class Defects:
-    """Raises them, and counts what became of them."""
+    """Raises defects, and counts their consequences."""
 
     def __init__(self, random: Stream, fired: Callable[[str], None]) -> None:
         self._random = random
@@ -44,15 +47,15 @@ class Defects:
         self._may_stop = False
 
     def arm(self) -> None:
-        """One of the next requests meets a defect, at a random call."""
+        """Raise a defect at a random call of one of the next requests."""
         self._requests_left = self._random.between(1, CALLS)
 
     def arm_callbacks(self, random: Stream) -> None:
-        """One of the next alarms, or of the effects of completions, meets a defect, at a random call."""
+        """Raise a defect at a random call of one of the next alarms or effects of completions."""
         self._callbacks_left = random.between(1, CALLBACK_CALLS)
 
     def disarm(self) -> None:
-        """No more of them."""
+        """Raise no more defects."""
         self._requests_left = self._callbacks_left = 0
 
     def run(self, turn: Callable[[], T]) -> T:
@@ -66,7 +69,7 @@ class Defects:
             self._requests_left = self._left
 
     def run_callback(self, turn: Callable[[], T]) -> T:
-        """Run a turn that an alarm begins, or the effects of a completion."""
+        """Run a turn of an alarm, or the effects of a completion."""
         if not self._callbacks_left:
             return turn()
         self._in_request, self._left = False, self._callbacks_left
@@ -91,14 +94,14 @@ class Defects:
         if self._left == 0:
             names = _names(frame)
             if frame.f_code.co_name == "on_frame" or frame.f_code.co_qualname == _LOOK or names & CONTAINING:
-                self._left = 1  # the containment itself has none
+                self._left = 1  # no defect inside the containment: raise it at the next call
                 return
             self._may_stop = "end_turn" in names or not (self._in_request or _LOOK in names)
             self._fired("defect in a request" if self._in_request else _kind(names))
             raise Defect(f"in {frame.f_code.co_qualname}")
 
     def stops(self, error: Exception) -> bool:
-        """Whether this exception may leave a turn; the broker ends then, and starts again."""
+        """Whether this exception may leave a turn and stop the broker, which then restarts."""
         if isinstance(error, HalfChanged) and _cause(error):
             self._fired("defect inside a change")
             return True

@@ -1,7 +1,7 @@
 """Seeded randomness: one independent stream per purpose.
 
-Zone: deterministic. Counter-mode BLAKE2b instead of the standard generator: the numbers depend on the seed and the
-stream's name alone (no platform, no Python version, no hash seed), and a new use never shifts an older stream.
+Zone: deterministic. Counter-mode BLAKE2b instead of the standard generator: the numbers depend only on the seed and the
+name of the stream, not on platform, Python version or hash seed. A new use never shifts the numbers of another stream.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Streams:
         return found
 
     def scoped(self, scope: str) -> Streams:
-        """A family of streams of its own, for instance one per process of a broker."""
+        """A separate family of streams, for instance for each process of a broker."""
         return Streams(self._seed, f"{self._scope}{scope}/")
 
     def below(self, stream: str, n: int) -> int:

@@ -1,7 +1,7 @@
-"""The nemesis: which faults strike a run, when, and how they are healed.
+"""The nemesis of a single broker: draws the faults of a run, causes them, and heals them.
 
 Zone: deterministic. Every seed draws its own mix (a swarm): many kinds are left out, the others get weights, and the
-pauses between two strikes have a mean of their own. What a fault does to a drive or to a link is said there.
+mean pause between two strikes differs. Drives and links implement their faults.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ ARMED: Final = {
     "directory sync error": DiskOperation.SYNC_DIR,
     "checkpoint error": DiskOperation.REPLACE,
 }
-"""Errors that wait for the next operation of their kind."""
+"""Errors that fire at the next operation of their kind."""
 
 ALWAYS: Final = ("kill", "power loss", "connection break", "cut off while sending")
-"""Kinds that no seed leaves out."""
+"""Kinds that every seed has."""
 
 
 @dataclass(slots=True)
@@ -48,12 +48,12 @@ class Fired:
 
     @property
     def total(self) -> int:
-        """All faults."""
+        """The number of all faults."""
         return sum(self.counts.values())
 
 
 class Nemesis:
-    """Strikes one node and its links until it is told to heal."""
+    """Strikes one node and its links until `heal` is called."""
 
     def __init__(self, node: SimNode, network: Network, catalog: Catalog, random: Stream, history: History) -> None:
         self.node = node
@@ -66,7 +66,7 @@ class Nemesis:
         self.active = False
         self._strikes = self._table()
         self.mix = self._mix()
-        """Kinds that this seed has, and their weights."""
+        """The kinds of this seed, and their weights."""
         self._pause_ns = int(random.between(600, 2500) * MS)
         node.on_down = self._restart_later
         network.fired = self.fired
@@ -106,7 +106,7 @@ class Nemesis:
     # ---- the schedule ----
 
     def start(self) -> None:
-        """Begin to strike."""
+        """Start to strike."""
         self.active = True
         self._next()
 
@@ -115,7 +115,7 @@ class Nemesis:
         self.timeline.after(wait, "nemesis", self._strike)
 
     def raise_defects(self, random: Stream, callbacks: Stream) -> None:
-        """Beside the faults: exceptions at random places while requests, and what alarms call, are served."""
+        """Also raise exceptions at random calls while the broker serves requests and alarms."""
         defects = self.node.machine.defects = Defects(random, self.fired)
 
         def arm() -> None:
@@ -146,7 +146,10 @@ class Nemesis:
         self._next()
 
     def heal(self) -> None:
-        """Stop, and take back everything that is still wrong."""
+        """Stop striking, and undo all faults that are still active."""
+        # 1. Stop defects, faults of links, and faults of drives.
+        # 2. Restart the broker if a device broke or a directory is offline: only a start repairs them.
+        # 3. Start it if it is down.
         self.active = False
         if self.node.machine.defects is not None:
             self.node.machine.defects.disarm()
@@ -161,7 +164,7 @@ class Nemesis:
             process.fuse = None
         broker = self.node.broker
         if any(f.broken for f in self.node.faults) or (broker is not None and broker.logs.offline_dirs):
-            self.node.kill(Death.KILL)  # a directory comes back with a restart only
+            self.node.kill(Death.KILL)  # an offline directory comes back only with a restart
         elif process is None:
             self.node.start()
 
@@ -177,7 +180,7 @@ class Nemesis:
             self.node.unplug()
 
     def _light_fuse(self, death: Death) -> None:
-        """Let the process die inside a turn, at one of its next disk operations."""
+        """Plan the death of the process inside a turn, at one of its next disk operations."""
         self._choose_loss()
         process = self.node.machine.process
         if process is not None:
@@ -253,7 +256,7 @@ class Nemesis:
     # ---- drives ----
 
     def _disk_fired(self, kind: str) -> None:
-        """A device failed: the operator replaces its cable and restarts the broker."""
+        """Note a fault of a disk. After an I/O error the operator repairs the device and restarts the broker."""
         self.fired(kind)
         if kind.endswith("EIO"):
             self.timeline.after(self.random.between(200, 2500) * MS, "operator", self._replace_device)
@@ -284,9 +287,9 @@ class Nemesis:
         self.node.machine.wall_skew_ms += self.random.between(-20_000, 20_000)
 
     def _truncate(self) -> None:
-        """Cut the end off a log while replies with its bytes wait to be sent, as a deposed leader has to.
+        """Truncate a log while replies with its bytes wait to be sent, as a deposed leader has to.
 
-        One broker alone never cuts a log that it serves; what comes is the command of a controller.
+        A single broker never truncates a log that it serves, so the nemesis does what a controller would order.
         """
         for connection in self.network.connections.values():
             if f"reader-{Role.CUT.value}" in connection.host:
@@ -311,7 +314,7 @@ class Nemesis:
             try:
                 log.truncate_to(offset)
             except Failure:
-                return  # the device failed under it; its directory is offline
+                return  # the device failed during the truncation, and its directory is offline
             partition.high_watermark = log.high_watermark = log.end_offset
             partition.notify()
 
@@ -321,4 +324,4 @@ class Nemesis:
 SECONDS_MIN: Final = 60 * SECOND
 ACKNOWLEDGED_MIN: Final = 1000
 FAULTS_MIN: Final = 10
-"""What a seed must reach to count."""
+"""Minimums that a seed must reach to count."""

@@ -1,10 +1,10 @@
-"""What happened in a run, as its clients saw it, and the deaths that excuse a loss. Input of the checkers.
+"""The history of a run: what its clients saw, and the deaths that excuse a loss. Input of the checkers.
 
-Zone: pure. Facts only; judging them is `checkers.py`'s. A log is named `<topic>-<partition>@<topic id>`, so that a
-topic made anew under an old name is another log.
+Zone: pure. Facts only; `checkers.py` judges them. A log is named `<topic>-<partition>@<topic id>`, so a topic that was
+created again under an old name is another log.
 
-A power loss takes what was not yet synced, and its place may be taken by other records. So every observation carries
-the life of the broker that made it, and the *era* of an offset counts the losses before that life which may have
+A power loss takes records that were not yet synced, and other records may get their offsets. So every observation has
+the life of the broker that made it. The *era* of an offset is the number of losses before that life that may have
 taken it: within one era an offset has one value.
 """
 
@@ -18,13 +18,13 @@ NEVER: Final = 1 << 62
 
 
 class Outcome(Enum):
-    """How a write ended, for its producer."""
+    """The result of a write, as its producer knows it."""
 
     INFO = "info"
-    """No answer: it may have happened."""
+    """No answer: the batch may be in the log."""
     OK = "ok"
     FAIL = "fail"
-    """Refused for good: it has not happened."""
+    """Refused for good: the batch is not in the log."""
 
 
 @dataclass(slots=True)
@@ -42,9 +42,9 @@ class Write:
     completed_ns: int = 0
     outcome: Outcome = Outcome.INFO
     offset: int = -1
-    """Of the first record; -1: not told (a duplicate older than the broker remembers)."""
+    """Of the first record; -1: unknown (a duplicate whose offset the broker does not remember)."""
     life: int = 0
-    """The life of the broker that acknowledged; in a cluster its number."""
+    """The life of the broker that acknowledged; in a cluster, its number."""
     sends: int = 0
     """How often it was sent before it was acknowledged."""
 
@@ -63,24 +63,24 @@ class Read:
     life: int
     at_ns: int
     position: int
-    """The offset that was asked for."""
+    """The requested offset."""
     records: list[tuple[int, bytes]]
     """Offset and value, from the position on."""
     high_watermark: int
     log_start: int
     connection: int
     damage: str = ""
-    """What is wrong with the bytes, if anything."""
+    """The defect of the bytes; empty: none."""
     after_reset: bool = False
     """The first read after the reader took a new position."""
     epoch: int = -1
-    """The leader epoch that the reader asked in."""
+    """The leader epoch in the request."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """Leader epochs of the batches, with the offset from which each holds."""
 
 
 class Reset(NamedTuple):
-    """A reader was told that its position is out of range, and asked for the ends."""
+    """A reader got OFFSET_OUT_OF_RANGE, and asks for the ends of the log."""
 
     reader: str
     log: str
@@ -90,7 +90,7 @@ class Reset(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """What ListOffsets said."""
+    """An answer to ListOffsets."""
 
     log: str
     life: int
@@ -112,13 +112,13 @@ class Refusal(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """What a reader of a compacted log was given in one answer: all that is left between two positions."""
+    """The records of a compacted log in one answer: all that are left between two positions."""
 
     log: str
     at_ns: int
     position: int
     following: int
-    """Where it goes on."""
+    """The position of the next request."""
     offsets: frozenset[int]
 
 
@@ -127,15 +127,15 @@ class Loss:
     """A death after which records may be missing."""
 
     life: int
-    """The life it ended (or the last one before it)."""
+    """The life that ended with it, or the last one before it."""
     at_ns: int
     floors: dict[str, int]
-    """Per log: offsets below are durable. A log that is not named has lost nothing it ever told anybody."""
+    """Per log: offsets below are durable. Logs that are not listed have lost nothing that a client saw."""
 
 
 @dataclass(slots=True)
 class History:
-    """Everything the checkers look at."""
+    """Input of the checkers."""
 
     writes: list[Write] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
@@ -144,53 +144,53 @@ class History:
     refusals: list[Refusal] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     deleted: dict[str, int] = field(default_factory=dict)
-    """Per log: the greatest offset that DeleteRecords was asked to delete up to."""
+    """Per log: the greatest offset in a DeleteRecords request."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Logs whose topic was asked to be deleted, with the time of asking."""
+    """Logs of topics in a DeleteTopics request, with the time of the request."""
     rewritten: dict[str, int] = field(default_factory=dict)
     """Logs that the nemesis truncated, with the time; only their bytes are judged."""
     flushed: dict[str, None] = field(default_factory=dict)
     """Logs with flush.messages=1: the broker acknowledges only what is durable."""
     compacted: dict[str, int] = field(default_factory=dict)
-    """Logs of compacted topics, with the ms for which tombstones stay. Of their offsets nothing else is judged."""
+    """Logs of compacted topics, with their delete.retention.ms. Checkers of offsets skip them."""
     passages: list[Passage] = field(default_factory=list)
     shown: dict[tuple[str, int], dict[bytes, bytes | None]] = field(default_factory=dict)
-    """By compacted log and broker: at the end the last value of every key (None: deleted) that a reader was given."""
+    """By compacted log and broker: the last value of every key (None: deleted) that a reader got at the end."""
     kept: dict[tuple[str, int], int] = field(default_factory=dict)
-    """How many records these were read from."""
+    """By compacted log and broker: the number of records that a reader got at the end."""
     jumps: list[int] = field(default_factory=list)
     """When the wall clock of a broker jumped."""
     final: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    """Per log: what a reader found at the end, when everything was healed."""
+    """Per log: the records that a reader got at the end, when everything was healed."""
     final_life: int = 0
     final_start: dict[str, int] = field(default_factory=dict)
     stuck: list[str] = field(default_factory=list)
-    """What had not converged when the liveness phase ran out of time."""
+    """Work that was not finished when the time of the liveness phase was over."""
     crashes: list[str] = field(default_factory=list)
     """Tracebacks of exceptions that left a turn of the broker."""
     broken_protocol: list[str] = field(default_factory=list)
-    """Answers that a client could not take."""
+    """Answers that a client could not accept."""
 
     def era(self, log: str, offset: int, life: int) -> int:
-        """How many losses before that life may have taken what stood at the offset."""
+        """How many losses before that life may have taken the record at the offset."""
         return sum(1 for loss in self.losses if loss.life < life and offset >= loss.floors.get(log, NEVER))
 
     def may_be_lost(self, log: str, offset: int, life: int) -> bool:
-        """Whether a record seen at that offset in that life may be missing at the end."""
+        """Whether a record that was seen at that offset in that life may be missing at the end."""
         if offset < self.deleted.get(log, 0) or log in self.dropped or log in self.rewritten:
             return True
         return self.may_be_taken(log, offset, life)
 
     def may_be_taken(self, log: str, offset: int, life: int) -> bool:
-        """Whether a loss may have taken what was seen at that offset in that life."""
+        """Whether a loss may have taken the record that was seen at that offset in that life."""
         return any(loss.life >= life and offset >= loss.floors.get(log, NEVER) for loss in self.losses)
 
     def may_be_missing(self, log: str, offset: int) -> bool:
-        """Whether a record may be missing even if it was durable: somebody deleted it."""
+        """Whether a durable record may be missing, because a client deleted it."""
         return offset < self.deleted.get(log, 0)
 
     def promised(self, write: Write) -> bool:
-        """Whether it was acknowledged for good, at an offset that was told."""
+        """Whether it was acknowledged with its offset."""
         return write.outcome is Outcome.OK and write.offset >= 0
 
     def judged(self, log: str) -> bool:
@@ -199,11 +199,11 @@ class History:
 
 
 def packed(key: bytes, value: bytes | None) -> bytes:
-    """A record of a compacted topic as one text, as it travels through what producers keep."""
+    """A record of a compacted topic as one text, so that producers and checkers handle it like a value."""
     return key + b"=" + (value or b"")
 
 
 def unpacked(text: bytes) -> tuple[bytes, bytes | None]:
-    """(key, value) of such a text; None: a deletion."""
+    """(key, value) of a packed record; None: a tombstone."""
     key, _, value = text.partition(b"=")
     return key, value or None

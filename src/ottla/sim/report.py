@@ -43,7 +43,7 @@ def replay_command(result: Result, options: Options | ClusterOptions) -> str:
 
 
 def _clients_of(options: ClusterOptions) -> str:
-    """Whose run it is: the option that asks for it."""
+    """The option that selects this kind of run."""
     if isinstance(options, TransactionOptions):
         return "--transactions"
     if isinstance(options, CompactionOptions):
@@ -52,7 +52,7 @@ def _clients_of(options: ClusterOptions) -> str:
 
 
 def result_lines(result: Result, options: Options | ClusterOptions) -> list[str]:
-    """One run, for people."""
+    """One run as text."""
     lines = [
         f"seed {result.seed}: {'ok' if result.ok else 'FAILED'}",
         f"  simulated     {result.simulated_ns / SECOND:.1f} s, {result.events:,} events",
@@ -95,7 +95,7 @@ def _client_lines(result: ClusterResult) -> list[str]:
     return [
         f"  producers     {result.accepted:,} records accepted, {result.failed:,} failed",
         f"  sent again    {result.retried:,} records, {result.splits} batches in halves",
-        f"  sequences     begun anew {result.epochs} times",
+        f"  sequences     restarted {result.epochs} times",
         f"  the group     {result.generations} generations",
     ]
 
@@ -117,7 +117,7 @@ def _transaction_lines(result: ClusterResult) -> list[str]:
 
 
 def shrunk_lines(shrunk: Shrunk, options: ClusterOptions) -> list[str]:
-    """The smallest failing run that was found, fault by fault, and what happened in it."""
+    """The smallest failing run that was found: its faults, its violations and its trace."""
     result = shrunk.result
     strikes = tuple(strike.number for strike in result.strikes)
     command = replay_command(result, replace(options, strikes=strikes))
@@ -128,7 +128,7 @@ def shrunk_lines(shrunk: Shrunk, options: ClusterOptions) -> list[str]:
 
 
 def coverage_lines(coverage: Coverage, options: Options | ClusterOptions) -> list[str]:
-    """A swarm, for people."""
+    """A swarm as text."""
     counted = coverage.seeds - len(coverage.not_counted) - len(coverage.failed)
     lines = []
     for result in coverage.failed:
@@ -162,7 +162,7 @@ def _cluster_totals(coverage: Coverage, options: Options | ClusterOptions) -> li
     if isinstance(options, ClientOptions):
         lines.append(
             f"producers     {coverage.accepted:,} records accepted, {coverage.failed_records:,} failed,"
-            f" {coverage.retried:,} sent again; sequences begun anew {coverage.epochs:,} times"
+            f" {coverage.retried:,} sent again; sequences restarted {coverage.epochs:,} times"
         )
     if isinstance(options, TransactionOptions):
         lines += [
@@ -174,7 +174,7 @@ def _cluster_totals(coverage: Coverage, options: Options | ClusterOptions) -> li
 
 
 def result_value(result: Result) -> dict[str, Value]:
-    """One run, for programs."""
+    """One run as a JSON value."""
     return {
         **_cluster_value(result),
         **_transaction_value(result),
@@ -244,7 +244,7 @@ def _client_value(result: Result) -> dict[str, Value]:
 
 
 def coverage_value(coverage: Coverage) -> dict[str, Value]:
-    """A swarm, for programs."""
+    """A swarm as a JSON value."""
     return {
         "ok": coverage.ok,
         "seeds": coverage.seeds,

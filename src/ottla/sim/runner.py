@@ -1,4 +1,4 @@
-"""One run: a world from a seed, faults and load in it, then healing, then the verdict.
+"""One run of a single broker: a world from a seed, faults under load, healing, then the verdict.
 
 Zone: deterministic. The same seed and options give the same run, event by event.
 """
@@ -23,38 +23,38 @@ from ottla.sim.world import SECOND, Timeline
 from ottla.storage.safeguards import Safeguards as StorageSafeguards
 
 SETTLE_NS: Final = 4 * SECOND
-"""Load goes on that long after everything was healed."""
+"""How long load continues after everything was healed."""
 CONVERGE_NS: Final = 40 * SECOND
-"""Then producers and readers have that long to finish."""
+"""How long producers and readers then have to finish."""
 CONTAINMENT: Final = "containment"
-"""Before the names of safeguards that only runs with defects miss."""
+"""Prefix of the names of safeguards that only runs with defects need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a run consists of, besides its seed."""
+    """Settings of a run, in addition to its seed."""
 
     seconds: int = 60
     """Length of the phase with faults, in simulated seconds."""
     without: str | None = None
     """Name of the safeguard that is switched off."""
     defects: bool = False
-    """Whether exceptions are raised at random places of the broker while it serves requests."""
+    """Whether exceptions are raised at random calls of the broker while it serves requests."""
     trace: Callable[[str], None] | None = None
     """Receives one line per noted event."""
 
 
 @dataclass(slots=True)
 class Result:
-    """What a run was and what it found."""
+    """Size and findings of a run."""
 
     seed: int
     simulated_ns: int = 0
     events: int = 0
     acknowledged: int = 0
-    """Records."""
+    """Records that were acknowledged."""
     read: int = 0
-    """Records, by all readers."""
+    """Records that all readers got."""
     recoveries: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     violations: list[tuple[str, str]] = field(default_factory=list)
@@ -63,11 +63,11 @@ class Result:
     written: int = 0
     """Records of compacted topics that were acknowledged."""
     kept: int = 0
-    """Records that are left of them; where there are several replicas, of the one that has most."""
+    """Records of compacted topics that are left; of several replicas, on the one with most."""
     keys: int = 0
-    """Keys that were deleted for good."""
+    """Keys that were deleted."""
     processor_s: float = 0.0
-    """What it cost; not part of the run."""
+    """Processor time of the run; it differs between equal runs."""
 
     @property
     def ok(self) -> bool:
@@ -76,7 +76,7 @@ class Result:
 
     @property
     def short_of(self) -> list[str]:
-        """Why the seed does not count, if it does not: too short, too little load, too few faults."""
+        """The minimums that the seed did not reach (time, load, faults); empty when it counts."""
         reasons = []
         if self.simulated_ns < SECONDS_MIN:
             reasons.append(f"{self.simulated_ns / SECOND:.0f} simulated seconds")
@@ -120,7 +120,12 @@ class Run:
         return self.timeline.run_until_holds(holds, limit_ns, STEP_NS)
 
     def _converge(self) -> None:
-        """Heal; load goes on for a while; then everything has to come to an end."""
+        """Heal, then wait until all work is done.
+
+        1. The administrator finishes the topics that it was creating.
+        2. Load continues for a while, and every producer gets acknowledgements again.
+        3. Producers finish; new readers read every log to its end.
+        """
         self.nemesis.heal()
         before = {producer.name: producer.acknowledged for producer in self.workload.producers}
         self.workload.admin.working = False
@@ -168,7 +173,7 @@ def _safeguards(without: str | None) -> BrokerSafeguards:
 
 
 def cleaned(history: History) -> dict[str, int]:
-    """What a result says of compacted topics."""
+    """The numbers of a result about compacted topics."""
     writes = [write for write in history.writes if write.log in history.compacted and history.promised(write)]
     most: dict[str, int] = {}
     for (log, _), count in history.kept.items():
@@ -181,7 +186,7 @@ def cleaned(history: History) -> dict[str, int]:
 
 
 def _properties(streams: Streams) -> dict[str, str]:
-    """The broker's configuration: everything that usually takes minutes happens in seconds."""
+    """The broker's configuration, with timeouts of seconds in place of minutes."""
     random, cleaners = streams.stream("config"), streams.stream("cleaners")
     return {
         "log.dirs": "disk-a,disk-b",

@@ -1,6 +1,6 @@
-"""Many seeds over many processes, and what they covered together.
+"""Many seeds over many processes, and their sums.
 
-Zone: real. Only the distribution lives here; a run is `runner.py`'s and knows nothing of processes.
+Zone: real. This module only distributes the seeds; `runner.py` runs one, and does not depend on processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run_seed(seed: int, options: Options | ClusterOptions) -> Result:
 
 @contextlib.contextmanager
 def _garbage_kept() -> Iterator[None]:
-    """A world is full of cycles that live as long as it does: looking for dead ones was a seventh of a run's time."""
+    """Switch the garbage collector off during a run: its searches for dead cycles took a seventh of the time."""
     gc.disable()
     try:
         yield
@@ -42,7 +42,7 @@ def _garbage_kept() -> Iterator[None]:
 
 
 def swarm(seeds: Iterable[int], options: Options | ClusterOptions, jobs: int | None = None) -> Iterator[Result]:
-    """The results of the seeds, as they come in; `jobs` processes at a time (default: one per processor)."""
+    """The results of the seeds, in the order of completion; in `jobs` processes (default: one per processor)."""
     jobs = jobs or os.cpu_count() or 1
     if jobs == 1:
         for seed in seeds:
@@ -68,11 +68,11 @@ def _more(
 
 @dataclass(slots=True)
 class Coverage:
-    """What the seeds of a swarm add up to."""
+    """Sums over the seeds of a swarm."""
 
     seeds: int = 0
     not_counted: list[tuple[int, list[str]]] = field(default_factory=list)
-    """Seeds that were too short, too idle or too calm, and why."""
+    """Seeds that do not count, with the minimums that they did not reach."""
     failed: list[Result] = field(default_factory=list)
     simulated_ns: int = 0
     processor_s: float = 0.0
@@ -95,7 +95,7 @@ class Coverage:
     faults: dict[str, int] = field(default_factory=dict)
 
     def add(self, result: Result) -> None:
-        """One more result."""
+        """Add one result."""
         self.seeds += 1
         self.simulated_ns += result.simulated_ns
         self.processor_s += result.processor_s

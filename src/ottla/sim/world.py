@@ -1,6 +1,6 @@
-"""Virtual time: one heap of events, run one by one, and the hash that proves a replay.
+"""Virtual time: one heap of events, run one by one, and a hash that proves that two runs are equal.
 
-Zone: deterministic. Knows nothing of brokers, disks or networks. Two events of the same time run in the order in which
+Zone: deterministic. Independent of brokers, disks and networks. Two events of the same time run in the order in which
 they were scheduled; nothing else decides an order.
 """
 
@@ -23,7 +23,7 @@ Action = Callable[..., object]
 
 
 class Timeline:
-    """The event heap, ordered by (time, sequence), and the clock that it turns."""
+    """The event heap, ordered by (time, sequence), and the virtual clock."""
 
     __slots__ = ("_heap", "_sequence", "_trace", "events", "log", "now_ns")
 
@@ -42,11 +42,11 @@ class Timeline:
         heapq.heappush(self._heap, (max(time_ns, self.now_ns), self._sequence, kind, action, arguments))
 
     def after(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
-        """Run `action(*arguments)` that much later."""
+        """Run `action(*arguments)` after the delay."""
         self.schedule_at(self.now_ns + delay_ns, kind, action, *arguments)
 
     def step(self) -> bool:
-        """Run the next event. False when there is none."""
+        """Run the next event. False if there is none."""
         if not self._heap:
             return False
         self.now_ns, sequence, kind, action, arguments = heapq.heappop(self._heap)
@@ -56,13 +56,13 @@ class Timeline:
         return True
 
     def run_until(self, time_ns: int) -> None:
-        """Run every event up to and including that time; the clock stands there afterwards."""
+        """Run every event up to and including that time, and set the clock to it."""
         while self._heap and self._heap[0][0] <= time_ns:
             self.step()
         self.now_ns = max(self.now_ns, time_ns)
 
     def run_while(self, waiting: Callable[[], bool], limit_ns: int) -> bool:
-        """Run events while `waiting()` holds, at most until `limit_ns`. Whether it stopped holding in time."""
+        """Run events while `waiting()` holds, at most until `limit_ns`. True if it stopped holding in time."""
         while waiting():
             if not self._heap or self._heap[0][0] > limit_ns:
                 return False
@@ -70,7 +70,7 @@ class Timeline:
         return True
 
     def run_until_holds(self, holds: Callable[[], bool], limit_ns: int, step_ns: int) -> bool:
-        """Run in steps until `holds()`, which is costly to ask, at most for `limit_ns`. Whether it does."""
+        """Run in steps until `holds()`, an expensive check, at most for `limit_ns`. True if it holds."""
         end = self.now_ns + limit_ns
         while self.now_ns < end:
             if holds():
@@ -79,7 +79,7 @@ class Timeline:
         return holds()
 
     def trace_fact(self, what: str, payload: bytes | bytearray | memoryview = b"") -> None:
-        """Add a fact to the trace hash (and to the log): what an event did, with the bytes that it moved."""
+        """Add a fact about the present event, and its bytes, to the trace hash and to the log."""
         self._trace.update(what.encode())
         self._trace.update(payload)
         if self.log is not None:
@@ -88,5 +88,5 @@ class Timeline:
 
     @property
     def trace_hash(self) -> str:
-        """32 hexadecimal digits over every event and fact so far: equal if and only if the runs were equal."""
+        """32 hexadecimal digits over every event and fact so far: equal only for equal runs."""
         return self._trace.hexdigest()

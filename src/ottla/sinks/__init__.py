@@ -1,5 +1,5 @@
-"""Results that leave the log: sinks whose results and positions change together.
+"""Sinks to other systems, which change results and positions together.
 
-Zone: real. Each sink is a module of its own, with its own extra to install; ordinary Kafka clients all of them, which
-know nothing of the broker.
+Zone: real. Each sink is a package of its own, with its own extra to install. All are ordinary Kafka clients, and use
+nothing of the broker.
 """

@@ -1,4 +1,4 @@
-"""What sinks raise has this form: what happened, and what to do.
+"""The form of the sinks' errors: what happened, and what to do next.
 
 Zone: pure.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class SinkError(Exception):
-    """Base of the sinks' errors. Nothing of the transaction that raised it is in the target."""
+    """Base of the sinks' errors. The transaction that raised one has written nothing."""
 
     def __init__(self, cause: str, next_step: str) -> None:
         super().__init__(f"{cause}. {next_step}")
@@ -16,4 +16,4 @@ class SinkError(Exception):
 
 
 class UsageError(SinkError):
-    """A call that the caller must not make."""
+    """A wrong call, which the caller must change."""

@@ -1,6 +1,6 @@
-"""PySpark data source and sink `format("ottla")`, and the Java they run on; an ordinary Kafka client.
+"""The PySpark data source and sink `format("ottla")`, an ordinary Kafka client, and the Java they run on.
 
-Zone: real. Only what a user's own script imports is named here.
+Zone: real. Exports only what users' scripts import.
 """
 
 from __future__ import annotations

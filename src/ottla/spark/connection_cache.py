@@ -1,6 +1,6 @@
-"""What stays between the tasks of a worker process: connections.
+"""Connections that a worker process keeps between tasks.
 
-Zone: real. Spark reuses its Python workers, so what one task has connected to and found out serves the next.
+Zone: real. Spark reuses its Python workers, so that a task can use the connections and metadata of the one before.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _MOST: Final = 4
 
 @contextmanager
 def kept_links(config: ClientConfig) -> Iterator[ConnectionCache]:
-    """Links for one user at a time; after an error they are closed: answers may be on their way that nobody takes.
+    """Connections for one user at a time, who may close them. They are also closed after an error.
 
-    The user may close them, too: then the next one gets others.
+    After an error responses may still arrive, which the next user would take for its own.
     """
     freeze_loaded_modules()
     links = _kept.pop(config, None) or ConnectionCache(config)

@@ -1,6 +1,6 @@
-"""What the processes of Spark inherit from the one that starts it.
+"""Environment variables that Spark's processes inherit from the process that starts it.
 
-Zone: real. Variables of the environment only; which Java, is in `java`.
+Zone: real. Environment variables only; `java` chooses the Java.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ THREADS: Final = "OMP_NUM_THREADS"
 
 @contextmanager
 def one_thread_in_planners() -> Iterator[None]:
-    """Start Spark within. What of Python plans queries loads numpy, whose linear algebra starts a thread for each core,
-    and these spin before they sleep: a quarter of a second of CPU per query on two cores, for nothing.
+    """Limit numpy to one thread in the Python processes of a Spark that is started inside of this context.
 
-    The process that starts Spark keeps its own environment, and a value that is set stays.
+    The process that plans a streaming query loads numpy, whose linear algebra starts a thread per core; the threads
+    spin before they sleep, which costs a quarter of a second of CPU per query on two cores. The calling process keeps
+    its own environment, and a value that is set already is not changed.
     """
     if THREADS in os.environ:
         yield
@@ -34,10 +35,10 @@ def one_thread_in_planners() -> Iterator[None]:
 
 
 def name_this_python(environment: MutableMapping[str, str]) -> None:
-    """Let Spark's workers run this Python (PYSPARK_PYTHON), where `python3` of PATH is another one, as in a virtual
-    environment that is not activated: that one has no ottla, so Spark would not find the format.
+    """Make Spark's workers run this Python (PYSPARK_PYTHON) if `python3` of PATH is another one.
 
-    What is set stays; under spark-submit, which says it in its own way, nothing is changed.
+    That is so in a virtual environment that is not activated: the other Python has no ottla, and Spark would not find
+    the format. A value that is set already is kept; under spark-submit, which chooses the Python, nothing is changed.
     """
     if "PYSPARK_GATEWAY_PORT" in environment or "PYSPARK_PYTHON" in environment:
         return
@@ -48,8 +49,10 @@ def name_this_python(environment: MutableMapping[str, str]) -> None:
 
 
 def activate_session(spark: Any) -> None:
-    """Make a session the active one of this thread: Spark looks for a sink written in Python only there, and a thread
-    of one's own has none. Spark Connect has no such thing: there nothing happens."""
+    """Make a session the active one of this thread; does nothing with Spark Connect, which has no active session.
+
+    Spark looks up sinks written in Python only in the active session, and a thread that the user starts has none.
+    """
     jvm = getattr(spark, "_jvm", None)
     if jvm is not None:
         jvm.SparkSession.setActiveSession(spark._jsparkSession)

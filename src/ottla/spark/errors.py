@@ -1,6 +1,6 @@
-"""What the source and the sink raise, for people to read in Spark's stack trace.
+"""The errors of the source and the sink, whose texts are read in Spark's stack traces.
 
-Zone: pure. Texts say the cause and the next step; the client's errors (`ottla.client.errors`) pass through as they are.
+Zone: pure. A text has the cause and the next step. Errors of the client (`ottla.client.errors`) are not wrapped.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class BadOption(ValueError):
 
 
 class DataLoss(RuntimeError):
-    """Records that the query should have read are not there any more."""
+    """Records that the query should have read no longer exist."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what}. Records may have been removed by retention, or the topic was deleted and made again, before the "
-            "query read them. Set failOnDataLoss to false to go on with what is there"
+            f"{what}. Retention may have removed records, or the topic was deleted and created again, before the "
+            "query read them. Set failOnDataLoss to false to continue with the records that exist"
         )
         self.what = what
 
@@ -45,32 +45,32 @@ class StaleDriver(RuntimeError):
 
 
 class UnstableRows(RuntimeError):
-    """The plan may put rows into other partitions when a batch is run again: exactly once cannot hold by partition."""
+    """The plan may put rows into other partitions when a batch is run again: no exactly once by partition."""
 
 
 class NotOnePartition(RuntimeError):
-    """A batch that is to be written as a whole comes in several partitions."""
+    """A batch that must be written as a whole has several partitions."""
 
 
 class NoBatch(RuntimeError):
-    """Spark does not say which batch of which query a task belongs to."""
+    """Spark gives no query and batch for a task."""
 
 
 class OffsetsOutside(RuntimeError):
-    """The offsets of the source's group are demanded in the transaction of the rows, and cannot be there."""
+    """The offsets of the source's group must be in the transaction of the rows, and cannot be."""
 
 
 class MarkersGone(RuntimeError):
-    """The topic of the markers was deleted under the query."""
+    """The topic of the markers was deleted while the query was running."""
 
 
 class Fenced(RuntimeError):
-    """Another attempt at the same rows has taken over; this one has written nothing that counts."""
+    """Another attempt at the same rows has taken over; nothing of this one is committed."""
 
 
 class ChangedUnit(RuntimeError):
-    """A batch that is committed in part was begun with another unit, another sink's name or other partitions."""
+    """A partly committed batch was begun with another unit, another name of the sink or other partitions."""
 
 
 class SharedGroup(RuntimeError):
-    """Several tasks read the same records, and the group of the source cannot be kept from moving ahead of them."""
+    """Several tasks read the same records, and the group of the source cannot be held back until all have finished."""

@@ -1,7 +1,7 @@
-"""Writing exactly once from within foreachBatch: for what `writeStream` cannot do from Python, as output mode update.
+"""Exactly-once writes within foreachBatch, for uses that `writeStream` does not support, as output mode update.
 
-Zone: real. Runs in the driver. A batch that Spark runs again calls the function again; each write is known by the
-query, the number of the batch and its own name, so the rows that are there already are not written a second time.
+Zone: real. Runs in the driver. When Spark runs a batch again, it calls the function again. A write is identified by the
+query, the number of the batch and a name, so that rows that are committed already are not written a second time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ottla.spark.environment import activate_session
 from ottla.spark.errors import BadOption, NoBatch
 from ottla.spark.sink.exactly_once import BATCH, RUN
 
-# Whether rows that Spark keeps (persist, cache) were read from topics without a shuffle. Asks the driver for the
-# physical plan of a DataFrame. Rows that come from memory leave no note of what they were read from; but what fills
-# the memory again, when the batch runs again, is the plan below it.
+# Whether cached rows (persist, cache) were read from topics without a shuffle. For cached rows the reader of a task
+# leaves no note, so the driver looks at the physical plan below the cache: Spark uses it to fill the cache again when
+# the batch is run again.
 
 CACHED: Final = "InMemoryTableScan"
 _NODE: Final = re.compile(r"^[\s:|+*()\d-]*([A-Za-z]+)")
@@ -29,24 +29,26 @@ _READS: Final = "DataSourceRDD"
 
 
 def comes_from_stable_cache(frame: Any) -> bool:
-    """Whether rows come from Spark's cache, and each kept partition holds rows of one part of a topic. False also where
-    it cannot be seen (Spark Connect)."""
+    """Whether rows come from Spark's cache, and each cached partition has rows of one part of a topic.
+
+    False also when the plan cannot be read (Spark Connect).
+    """
     if getattr(frame, "_jdf", None) is None:
         return False
     execution = frame._jdf.queryExecution()
     plan = str(execution.executedPlan().toString())
-    # The plan first: asking for the lineage of one with a shuffle would run it.
+    # The plan first: reading the lineage of a plan with a shuffle would run the shuffle.
     return is_stable_plan(plan) and is_stable_lineage(str(execution.toRdd().toDebugString()))
 
 
 def is_stable_plan(plan: str) -> bool:
-    """Whether the text of a physical plan has a cache in it, and nothing that moves rows."""
+    """Whether the text of a physical plan contains a cache, and nothing that moves rows between partitions."""
     nodes = {found[1] for line in plan.splitlines() if (found := _NODE.match(line)) is not None}
     return CACHED in plan and not nodes & _MOVES_ROWS
 
 
 def is_stable_lineage(lineage: str) -> bool:
-    """Whether the text of an RDD's lineage begins at a source, and nothing in it moves rows."""
+    """Whether the text of an RDD's lineage begins at a source, and nothing in it moves rows between partitions."""
     kinds = set(_RDD.findall(lineage))
     return _READS in kinds and not kinds & _MOVES_PARTITIONS
 
@@ -54,8 +56,8 @@ def is_stable_lineage(lineage: str) -> bool:
 _SCOPES: Final = ("partition", "batch")
 _REMEMBERED: Final = 1_000
 _last: Final[dict[tuple[str, str], int]] = {}
-"""The last batch of each (run of a query, sink): two writes under one name in one batch are a mistake, and the second
-would be taken for the first one."""
+"""The last batch of each run of a query and sink. Two writes with one name in one batch are a mistake: the second would
+be taken for a repetition of the first, and skipped."""
 
 
 def write_batch(
@@ -69,11 +71,11 @@ def write_batch(
 
         counts.writeStream.outputMode("update").foreachBatch(publish)
 
-    frame, batch_id: as Spark hands them over. options: those of the sink. sink: the name of this write, another one for
-    each write of the function; it must stay the same as long as the checkpoint does. exactly_once: "partition", or
-    "batch" for all rows in one transaction, which are then brought into one partition.
+    frame, batch_id: the arguments of the foreachBatch function. options: those of the sink. sink: the name of this
+    write; each write of the function needs its own, and must keep it as long as the checkpoint is used. exactly_once:
+    "partition", or "batch" for all rows in one transaction, for which they are moved into one partition.
 
-    Raises BadOption and NoBatch for what cannot be right, and Spark's error around what `format("ottla")` raises.
+    Raises BadOption, NoBatch, and Spark's error around those of `format("ottla")`.
     """
     if exactly_once not in _SCOPES:
         raise BadOption("exactlyOnce", f"must be one of {', '.join(_SCOPES)} in write_batch, not {exactly_once!r}")
@@ -87,14 +89,14 @@ def write_batch(
 
 
 def _check_batch(frame: Any, batch_id: int, sink: str) -> None:
-    """Whether this is the batch that Spark is running, and the first write of that name in it."""
+    """Check that Spark is running this batch, and that it is the first write with this name in it."""
     context = frame.sparkSession.sparkContext
     running, run = context.getLocalProperty(BATCH), context.getLocalProperty(RUN)
     if running != str(batch_id) or not run:
         raise NoBatch(
             f"write_batch was called for batch {batch_id}, and Spark runs {running or 'none'} here: call it in the "
-            "function that foreachBatch got, with the number that Spark hands over; in threads of your own start them "
-            "within the function as pyspark.InheritableThread, which carries Spark's properties over"
+            "function given to foreachBatch, with the number that Spark passes to it; start threads of your own within "
+            "that function, as pyspark.InheritableThread, which copies Spark's properties"
         )
     if _last.get((run, sink)) == batch_id:
         raise BadOption("sink", f"{sink!r} was written in batch {batch_id} already: each write needs its own name")

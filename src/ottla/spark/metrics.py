@@ -1,7 +1,7 @@
-"""How far a query is behind: the metrics of Spark's own Kafka source, out of a query's progress.
+"""The lag of a query: the metrics of Spark's own Kafka source, computed from a query's progress.
 
-Zone: pure. Spark takes no metrics of their own from sources written in Python, but shows the offsets that such a
-source tells; these are the same figures (KafkaMicroBatchStream.metrics).
+Zone: pure. Sources written in Python cannot report metrics to Spark, but a query's progress has the offsets that they
+report. The figures are the same as in KafkaMicroBatchStream.metrics.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ottla.spark.offsets import from_json
 def offsets_behind_latest(progress: Mapping[str, Any] | Any) -> dict[str, float]:
     """avgOffsetsBehindLatest, minOffsetsBehindLatest and maxOffsetsBehindLatest over all partitions of all sources.
 
-    `progress`: one of `query.recentProgress`, `query.lastProgress`, or what a StreamingQueryListener gets. Empty when
-    no source has told its latest offset.
+    `progress`: `query.lastProgress`, one of `query.recentProgress`, or that of a StreamingQueryListener. Empty when
+    no source has reported its latest offset.
     """
     behind = [size for source in _sources(progress) for size in behind_by_partition(source).values()]
     if not behind:
@@ -30,7 +30,7 @@ def offsets_behind_latest(progress: Mapping[str, Any] | Any) -> dict[str, float]
 
 
 def behind_by_partition(source: Mapping[str, Any]) -> dict[Any, int]:
-    """Offsets behind the latest one, by TopicPartition. `source`: one of a progress' `sources`."""
+    """The lag in offsets of each TopicPartition. `source`: one of a progress' `sources`."""
     latest, end = _offset(source.get("latestOffset")), _offset(source.get("endOffset"))
     return {where: max(0, offset - end.get(where, 0)) for where, offset in latest.items()}
 
@@ -41,6 +41,6 @@ def _sources(progress: Any) -> list[Mapping[str, Any]]:
 
 
 def _offset(text: Any) -> dict[Any, int]:
-    """Spark shows offsets as JSON, as a document or as text; "null" where there is none."""
+    """Parse an offset, which Spark gives as a JSON document or its text; "null" for none."""
     found = json.loads(text) if isinstance(text, str) else text
     return from_json(found) if isinstance(found, Mapping) else {}

@@ -1,7 +1,7 @@
-"""What a position of a consumer group says of who has put it there: a sink, with the rows of a batch, or anybody else.
+"""The metadata of committed offsets: which query's sink committed them, and until where tasks must not move them.
 
-Zone: pure. Written by the sink (`transactional_write`), minded by the source (`group_offsets`), which takes none of it
-back.
+Zone: pure. The sink writes it (`transactional_write`); the source reads it (`group_offsets`), and never moves such an
+offset back.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _UNTIL: Final = "until"
 
 
 def marked(turn: TaskBatch, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Positions that say which batch has put them there."""
+    """Positions whose metadata name the query and batch that commit them."""
     metadata = json.dumps({"q": turn.query, "b": turn.batch}, separators=(",", ":"))
     return {tp: OffsetAndMetadata(offset, -1, metadata) for tp, offset in offsets.items()}
 
 
 def query_of(position: OffsetAndMetadata) -> str | None:
-    """The query whose sink has put a position there, with rows; None for one of anybody else."""
+    """The query whose sink committed a position with rows; None if another program did."""
     try:
         said = json.loads(position.metadata)
         return str(said["q"]) if isinstance(said["b"], int) else None
@@ -33,14 +33,19 @@ def query_of(position: OffsetAndMetadata) -> str | None:
 
 
 def goes_on(offset: int, present: OffsetAndMetadata | None, query: str) -> bool:
-    """Whether an offset may take the place of what the group has. It may not take this query back; another one, that
-    began elsewhere, it may."""
+    """Whether an offset may replace the present one of the group.
+
+    1. There is none. 2. It moves the group forward. 3. The sink of another query committed the present one: this query
+    began elsewhere, and may move the group back.
+    """
     return present is None or offset > present.offset or query_of(present) not in (None, query)
 
 
 def hold(position: OffsetAndMetadata, until: int | None) -> OffsetAndMetadata:
-    """The same position, which tasks must not move as far as `until`: several of them read up to there, and each knows
-    its own rows only. None: it is free again. Who put it there is still told."""
+    """The same position with a mark that tasks must not move it to `until`; None removes the mark.
+
+    Several tasks read up to `until`, and each knows only its own rows. The query in the metadata is kept.
+    """
     said = _said(position)
     said.pop(_UNTIL, None)
     if until is not None:
@@ -49,7 +54,7 @@ def hold(position: OffsetAndMetadata, until: int | None) -> OffsetAndMetadata:
 
 
 def held_until(position: OffsetAndMetadata) -> int | None:
-    """As far as where tasks must not move a position; None for one that is free."""
+    """The offset to which tasks must not move a position; None without such a mark."""
     until = _said(position).get(_UNTIL)
     return until if isinstance(until, int) else None
 

@@ -1,17 +1,17 @@
-"""The offsets of a streaming query: the JSON in Spark's checkpoint, and how far one batch goes.
+"""The offsets of a streaming query: their JSON in Spark's checkpoint, and the end of a batch.
 
-Zone: pure. Nothing is asked of a broker here, so the same checkpoint always gives the same plan.
+Zone: pure. No request is sent to a broker here, so that the same checkpoint always gives the same plan.
 
-An offset is `{"topic": {"0": 345}}`, the next offset of each partition, as Spark's own Kafka source writes it. What a
-batch must know besides is frozen in its END offset under one reserved key, which no topic can be called (`$`):
+An offset is `{"topic": {"0": 345}}`, the next offset of each partition, as Spark's own Kafka source writes it. The rest
+of a batch's plan is stored in its END offset, under a reserved key that cannot be a topic's name (because of the `$`):
 
     {"orders": {"0": 25}, "$plan": {"start": {...}, "new": {...}, "minPartitions": 4, "maxRecordsPerPartition": 9}}
 
-`start`: where the query began (first batch only; `initialOffset` is a constant, because Spark asks for it again on
-every replay of the first batch and does not keep the answer). `new`: first offsets of partitions that were found since
-the batch before. The next two: how ranges are split. `ids` (with checkTopicIds): of the topics, so that a topic that
-was made again, or is of another cluster, is not taken for the one that was read. A plan with nothing in it is left out,
-so that Spark's own source can continue the checkpoint.
+`start`: where the query began (first batch only; `initialOffset` is a constant, because Spark calls it again on every
+replay of the first batch and does not store the result). `new`: first offsets of partitions that were found since the
+batch before. `minPartitions`, `maxRecordsPerPartition`: how ranges are split. `ids` (with checkTopicIds): the ids of
+the topics, to notice a topic that was created again, or is of another cluster. An empty plan is left out, so that
+Spark's own source can continue the checkpoint.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Offsets = dict[TopicPartition, int]
 
 
 class Split(NamedTuple):
-    """How to cut what is to be read into tasks; None: one task per partition."""
+    """How to cut ranges into tasks; None: one task per partition."""
 
     min_partitions: int | None = None
     max_records: int | None = None
@@ -47,12 +47,12 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets that is; records may be fewer."""
+        """The number of offsets; there may be fewer records."""
         return self.end - self.start
 
 
 class End(NamedTuple):
-    """An END offset taken apart."""
+    """The parts of an END offset."""
 
     offsets: Offsets
     start: Offsets | None = None
@@ -68,7 +68,7 @@ def is_initial(offset: Mapping[str, Any]) -> bool:
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """Offsets as Spark's checkpoint has them; topics and partitions in order."""
+    """Offsets in the form of Spark's checkpoint, with topics and partitions in order."""
     found: dict[str, Any] = {}
     for tp in sorted(offsets):
         found.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
@@ -76,7 +76,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
 
 
 def from_json(offset: Mapping[str, Any]) -> Offsets:
-    """Inverse of `to_json`; the plan is passed over. Raises BadCheckpoint for anything else."""
+    """Inverse of `to_json`; skips the plan. Raises BadCheckpoint for other JSON."""
     try:
         return {
             TopicPartition(topic, int(partition)): int(number)
@@ -85,7 +85,7 @@ def from_json(offset: Mapping[str, Any]) -> Offsets:
             for partition, number in parts.items()
         }
     except (AttributeError, TypeError, ValueError):
-        raise BadCheckpoint(f"the checkpoint's offset {offset!r} is not one of a Kafka source") from None
+        raise BadCheckpoint(f"the checkpoint's offset {offset!r} is not that of a Kafka source") from None
 
 
 def write_end(end: End) -> dict[str, Any]:
@@ -117,10 +117,10 @@ def read_end(offset: Mapping[str, Any]) -> End:
 
 
 def ranges_of(start: Mapping[str, Any], end: Mapping[str, Any], explicit_start: Offsets | None = None) -> list[Range]:
-    """What the batch between two offsets of the checkpoint reads, one range per partition, empty ones left out.
+    """The ranges of the batch between two offsets of the checkpoint, one per partition, without empty ones.
 
-    `explicit_start`: offsets that the user named; they stand in for the start that is missing in a first batch which
-    Spark's own source planned. Raises BadCheckpoint when there is neither.
+    `explicit_start`: offsets that the user named; used for a first batch that Spark's own source planned, which has no
+    start. Raises BadCheckpoint when there is neither.
     """
     last = read_end(end)
     first = from_json(start)
@@ -135,13 +135,13 @@ def ranges_of(start: Mapping[str, Any], end: Mapping[str, Any], explicit_start: 
     first = {**first, **last.new}
     missing = sorted(tp for tp in last.offsets if tp not in first)
     if missing:
-        raise BadCheckpoint(f"the checkpoint does not tell where {', '.join(map(str, missing))} began")
+        raise BadCheckpoint(f"the checkpoint has no first offset of {', '.join(map(str, missing))}: use a new one")
     ranges = [Range(tp, first[tp], until) for tp, until in sorted(last.offsets.items())]
     return [one for one in ranges if one.size > 0]
 
 
 def split_ranges(ranges: Iterable[Range], split: Split) -> list[Range]:
-    """Cut ranges for tasks: none larger than `max_records`, at least `min_partitions` where there are as many offsets.
+    """Cut ranges into tasks of at most `max_records`, and into at least `min_partitions` if there are as many offsets.
 
     Parts of one range differ by at most one offset; larger ranges get more parts.
     """
@@ -155,7 +155,7 @@ def split_ranges(ranges: Iterable[Range], split: Split) -> list[Range]:
 
 
 def _at_least(ranges: list[Range], counts: list[int], least: int) -> list[int]:
-    """More parts for those ranges whose parts are largest, until there are `least`."""
+    """Give more parts to the ranges with the largest parts, until there are `least`."""
     total = sum(one.size for one in ranges)
     shares = [min(one.size, one.size * least // total) for one in ranges]
     counts = [max(count, share) for count, share in zip(counts, shares, strict=True)]
@@ -171,7 +171,7 @@ def _cut(one: Range, count: int) -> list[Range]:
 
 
 def limited(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int) -> Offsets:
-    """The end of a batch of at most `most` offsets, shared out by how far each partition is behind.
+    """The end of a batch of at most `most` offsets, shared out in proportion to the lag of each partition.
 
     Every partition with something new advances by at least one, so that none starves: with more such partitions than
     `most`, the batch is that much larger.
@@ -180,11 +180,14 @@ def limited(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition,
     total = sum(behind.values())
     if total <= most:
         return dict(latest)
+    # 1. Proportional shares, rounded down, but at least one each.
     share = {tp: max(1, size * most // total) for tp, size in behind.items() if size}
     spare = most - sum(share.values())
     by_size = sorted(share, key=lambda tp: behind[tp], reverse=True)
+    # 2. Rounding left some over: one more for the partitions with the largest lag.
     for tp in by_size[: max(0, spare)]:
         share[tp] = min(behind[tp], share[tp] + 1)
+    # 3. The minimum of one made it too many: take the excess from the largest, down to one each.
     for tp in by_size:
         given_back = min(max(0, -spare), share[tp] - 1)
         share[tp] -= given_back

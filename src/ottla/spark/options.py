@@ -1,7 +1,7 @@
 """The options of the source: names, defaults, checks and errors as in Spark's own Kafka source.
 
-Zone: pure. Text to values; what a value does to a query is in `plan` and `stream_reader`. Options are described in
-Spark's "Structured Streaming + Kafka Integration Guide".
+Zone: pure. Turns text into values; `source/readers` and `lookup` apply them. Options are described in Spark's
+"Structured Streaming + Kafka Integration Guide".
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STREAM_ONLY: Final = (
     "commitOffsets",
     "checkTopicIds",
 )
-"""Checked but without effect in batch reads, as in Spark's source: there are no triggers."""
+"""Checked in batch reads, but without effect, as in Spark's source: these have no triggers."""
 BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 REFUSED: Final[Mapping[str, str]] = {
     "exactlyOnce": "it is an option of the sink",
@@ -59,7 +59,7 @@ _UNITS: Final = {"us": 0.001, "ms": 1, "s": 1e3, "m": 60e3, "min": 60e3, "h": 36
 
 
 class Topics(NamedTuple):
-    """What to read: exactly one of the three."""
+    """The topics to read: exactly one of the three fields is set."""
 
     subscribe: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
@@ -78,11 +78,11 @@ class Position(NamedTuple):
     or_latest: bool = False
     """A timestamp after the last record means the end of the partition; otherwise it is an error."""
     group: str | None = None
-    """Where this consumer group is; partitions for which it has nothing, from their beginning."""
+    """Start at this group's committed offsets; partitions without one start at their beginning."""
 
 
 class SourceOptions(NamedTuple):
-    """All that a query says about its source."""
+    """All options of a source."""
 
     client: ClientConfig
     topics: Topics
@@ -99,15 +99,15 @@ class SourceOptions(NamedTuple):
     fetch_retries: int
     fetch_retry_interval_ms: int
     commit_group: str | None = None
-    """The consumer group that is told how far the query has come; None: none is."""
+    """The consumer group to which the query's progress is committed; None: no commits."""
     delays_ms: Mapping[str, int] = {}
-    """Topics whose records are read only when they are so old, by their timestamps."""
+    """Topics whose records are read only when they are this old, by their timestamps."""
     check_topic_ids: bool = False
-    """The ids of topics are kept in the checkpoint, which then is no more one of Spark's own source."""
+    """Store topic ids in the checkpoint, which Spark's own source can then not continue."""
 
 
 class ParsedOptions:
-    """Options as a user wrote them, read without regard to case."""
+    """Options as a user wrote them; names are case-insensitive."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {key.lower(): value for key, value in options.items()}
@@ -121,7 +121,7 @@ class ParsedOptions:
         return None if value is None else value.strip()
 
     def integer(self, name: str, default: int | None, least: int) -> int | None:
-        """A whole number ≥ `least`."""
+        """A whole number ≥ `least`, or `default`. Raises BadOption."""
         if (text := self.text(name)) is None:
             return default
         if not re.fullmatch(r"[+-]?\d{1,19}", text) or int(text) < least:
@@ -129,19 +129,20 @@ class ParsedOptions:
         return int(text)
 
     def flag(self, name: str, default: bool) -> bool:
-        """true or false."""
+        """A boolean. Raises BadOption for other text than true and false."""
         text = (self.text(name) or str(default)).lower()
         if text not in ("true", "false"):
             raise BadOption(name, f"must be true or false, not {text!r}")
         return text == "true"
 
     def kafka(self) -> dict[str, str]:
-        """The options that start with `kafka.`, without that."""
+        """The options that start with `kafka.`, without that prefix."""
         return {key[len(PREFIX) :]: value for key, value in self._options.items() if key.startswith(PREFIX)}
 
     def refuse_misspelt(self, known: tuple[str, ...], refused: Mapping[str, str]) -> None:
-        """Spark passes on options of all kinds, so an unknown one is no error, except when it is nearly one of ours.
+        """Raise BadOption for a refused option, and for one that is nearly a known one.
 
+        Spark passes on options of all kinds, so that an unknown option alone is not an error.
         `refused`: options that are not supported, and why.
         """
         for name, reason in refused.items():
@@ -186,7 +187,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
 
 
 def _group(given: ParsedOptions) -> str:
-    """`kafka.group.id`, else `groupIdPrefix` and a mark of what is read: the same name after every restart."""
+    """`kafka.group.id`, else `groupIdPrefix` with a hash of the topics: the same name after every restart."""
     if (named := given.text("kafka.group.id")) is not None:
         if not named:
             raise BadOption("kafka.group.id", "must not be empty")
@@ -197,7 +198,7 @@ def _group(given: ParsedOptions) -> str:
 
 
 def _delays(given: ParsedOptions) -> Mapping[str, int]:
-    """Milliseconds by topic, out of JSON like {"orders.retry": "30s"}."""
+    """Milliseconds by topic, from JSON like {"orders.retry": "30s"}."""
     text = given.text("topicDelays")
     if not text:
         return {}
@@ -221,7 +222,7 @@ def _topics(given: ParsedOptions) -> Topics:
         try:
             pattern = re.compile(text)
         except re.error as error:
-            raise BadOption("subscribePattern", f"is no pattern that Python understands: {error}") from error
+            raise BadOption("subscribePattern", f"is not a regular expression of Python: {error}") from error
         if not text:
             raise BadOption("subscribePattern", "must not be empty")
         return Topics(pattern=pattern)
@@ -264,7 +265,7 @@ def _end(given: ParsedOptions) -> Position:
 
 
 def _position(given: ParsedOptions, side: str, default: int, *, or_latest: bool) -> Position:
-    """`…Timestamp` comes before `…OffsetsByTimestamp`, which comes before `…Offsets`."""
+    """A position; `…Timestamp` overrides `…OffsetsByTimestamp`, which overrides `…Offsets`."""
     if (moment := given.integer(f"{side}Timestamp", None, 0)) is not None:
         return Position(timestamp=moment, or_latest=or_latest)
     if text := given.text(f"{side}OffsetsByTimestamp"):
@@ -281,14 +282,14 @@ def _position(given: ParsedOptions, side: str, default: int, *, or_latest: bool)
 
 def _from_group(given: ParsedOptions, side: str) -> Position:
     if side == "ending":
-        raise BadOption("endingOffsets", "cannot be 'group': a group says where to begin")
+        raise BadOption("endingOffsets", "cannot be 'group': a group's offsets are a start, not an end")
     if "kafka.group.id" not in given and "groupIdPrefix" not in given:
         raise BadOption("startingOffsets", "is 'group', but no group is named: set kafka.group.id")
     return Position(group=_group(given))
 
 
 def partition_numbers(name: str, text: str, least: int) -> Offsets:
-    """Numbers per partition out of JSON like {"topic":{"0":23,"1":-1}}. Raises BadOption."""
+    """Numbers per partition from JSON like {"topic":{"0":23,"1":-1}}. Raises BadOption."""
     example = f'must be JSON like {{"topicA":{{"0":23,"1":{max(least, LATEST)}}}}}, not {text!r}'
     try:
         found = json.loads(text)
@@ -305,7 +306,7 @@ def _duration(given: ParsedOptions, name: str, default: str) -> int:
 
 
 def duration_ms(name: str, text: str) -> int:
-    """Milliseconds of a duration such as 500, 500ms, 30s, 15m, 2h, 1d. `name`: of the option, for BadOption."""
+    """Milliseconds of a duration such as 500, 500ms, 30s, 15m, 2h, 1d. `name`: the option's, for BadOption."""
     match = re.fullmatch(r"(\d{1,15})\s*(us|ms|s|m|min|h|d)?", text.strip().lower())
     if match is None:
         raise BadOption(name, f"must be a duration such as 30s or 15m, not {text!r}")

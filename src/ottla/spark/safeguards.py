@@ -1,6 +1,6 @@
-"""The safeguards of the exactly-once sink, each of which can be taken away to see that something would notice.
+"""The safeguards of the exactly-once sink; tests switch each one off to prove that it is needed.
 
-Zone: pure. Only switches; what each one guards stands where it is asked. A query in service has all of them on.
+Zone: pure. Only switches; the code that reads one explains it. In use all of them are on.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SinkSafeguards:
-    """One switch per safeguard; tests turn single ones off and must see rows that are lost or there twice."""
+    """One switch per safeguard; with one switched off, tests must find lost or duplicate rows."""
 
     fence_first: bool = True
-    """An attempt takes the transactional id before it looks what earlier ones have committed. Off: behind that, so that
-    one which commits in between is not seen."""
+    """An attempt takes the transactional id before it reads what earlier ones have committed. Off: after that, so that
+    it misses a commit in between."""
     marker_inside: bool = True
-    """What says that a batch is done is in the transaction of its rows. Off: nothing says so."""
+    """The marker of a finished batch is in the transaction of its rows. Off: there is no marker."""
     offsets_inside: bool = True
-    """The offsets of the source's group are committed in the transaction of its rows. Off: beside it, at once."""
+    """The offsets of the source's group are committed in the transaction of its rows. Off: at once, outside of it."""
     stable_rows: bool = True
-    """A batch is written by partition only if its rows come in the same partitions when Spark runs it again."""
+    """A batch is written by partition only if its rows are in the same partitions when Spark runs it again."""
     one_unit: bool = True
-    """All attempts at a batch write it in the unit in which its first task committed."""
+    """All attempts at a batch use the unit in which its first task committed."""
     one_partition: bool = True
-    """What is written as a whole comes from one partition. Off: the others are written, too, under its name."""
+    """A batch written as a whole has one partition. Off: all partitions are written, under the name of the first."""
 
 
 ALL_ON = SinkSafeguards()

@@ -1,4 +1,4 @@
-"""What a task knows of itself, and what reader and writer of one task tell each other.
+"""The running task: its identity, and the notes that its reader leaves for its writer.
 
 Zone: real. Runs in Spark's Python workers.
 """
@@ -22,9 +22,9 @@ from ottla.spark.source.source_positions import TaskPosition
 from ottla.types import TopicPartition
 
 KEPT_NOTES: Final = 4096
-"""Files of tasks that no writer holds: a writer opens its task's file long before so many other tasks have begun."""
+"""How many files of tasks are kept that no writer holds: a writer opens its file long before this many tasks begin."""
 _SWEEP_EVERY: Final = 512
-"""Notes of this process between two looks for old files; the first one looks, too."""
+"""Old files are removed at the first note of a process, and at every 512th one."""
 _left: Final = count()
 
 
@@ -35,26 +35,26 @@ class Task(NamedTuple):
     get: Callable[[str], str | None]
     """Spark's settings and properties, by name."""
     notes: Callable[[], Sequence[TaskPosition]]
-    """What was read from topics in this task, so far."""
+    """What this task has read from topics so far."""
     held: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-    """Keeps the notes while the task writes."""
+    """A context in which the notes are kept, while the task writes."""
 
     def batch(self) -> tuple[str, int]:
-        """(query id, number of the batch). Raises NoBatch outside of a streaming query."""
+        """The query id and the number of the batch. Raises NoBatch outside of a streaming query."""
         query, batch = self.get(QUERY), self.get(BATCH)
         if not query or batch is None or not batch.isdigit():
             raise NoBatch(
-                f"Spark names no batch for this task ({QUERY}={query!r}, {BATCH}={batch!r}). Outside of streaming "
-                "queries and foreachBatch give the write a name with jobId"
+                f"Spark gives no batch for this task ({QUERY}={query!r}, {BATCH}={batch!r}). Outside of streaming "
+                "queries and foreachBatch, name the write with jobId"
             )
         return query, int(batch)
 
 
 def this_task() -> Task:
-    """Raises NoBatch outside of a task."""
+    """The task of this process. Raises NoBatch outside of a task."""
     context = TaskContext.get()
     if context is None:
-        raise NoBatch("there is no task: rows are written in Spark's tasks only")
+        raise NoBatch("no task is running in this process: rows are written only in Spark's tasks")
     number = context.taskAttemptId()
     return Task(
         context.partitionId(),
@@ -65,8 +65,10 @@ def this_task() -> Task:
 
 
 def leave_note(read: TaskPosition) -> None:
-    """For the reader: the writer of the same task, which runs in another process, may want to know. Outside of a task,
-    and where there is no place for the note, nothing happens: then the writer assumes less."""
+    """Leave a note for the writer of the same task, which runs in another process.
+
+    Does nothing outside of a task, or when the note cannot be written: the writer then assumes that it reads nothing.
+    """
     context = TaskContext.get()
     if context is None:
         return
@@ -77,8 +79,8 @@ def leave_note(read: TaskPosition) -> None:
 
 
 def add_note(notes: Path, task: int, read: TaskPosition) -> None:
-    """Append a note of a task. Each task has a file of its own; files of earlier tasks are removed from time to time,
-    except those that a writer holds (`held_notes`)."""
+    """Append a note of a task to its file. Files of much earlier tasks are removed at intervals, unless a writer holds
+    them (`held_notes`)."""
     notes.mkdir(exist_ok=True)
     with _file(notes, task).open("a") as file:
         file.write(json.dumps([read.cluster, read.group, *read.tp, read.offset]) + "\n")
@@ -88,8 +90,8 @@ def add_note(notes: Path, task: int, read: TaskPosition) -> None:
 
 @contextlib.contextmanager
 def held_notes(notes: Path, task: int) -> Iterator[None]:
-    """Keep the notes of a task while its writer runs, however many other tasks begin; remove them afterwards. Does
-    nothing where there is no place for notes."""
+    """Keep the notes of a task while its writer runs, and remove them afterwards. Does nothing when the file cannot be
+    opened."""
     try:
         notes.mkdir(exist_ok=True)
         file = os.open(_file(notes, task), os.O_RDWR | os.O_CREAT, 0o600)
@@ -106,7 +108,7 @@ def held_notes(notes: Path, task: int) -> Iterator[None]:
 
 
 def _sweep_notes(notes: Path, before: int) -> None:
-    """Remove the files of tasks with lower ids that no writer holds."""
+    """Remove the files of tasks with ids below `before` that no writer holds."""
     for name in os.listdir(notes):
         if not name.isdigit() or int(name) >= before:
             continue
@@ -116,7 +118,7 @@ def _sweep_notes(notes: Path, before: int) -> None:
 
 
 def notes_of(notes: Path, task: int) -> list[TaskPosition]:
-    """The notes of a task that are written to their end."""
+    """The complete notes of a task; a line that is being written is left out."""
     try:
         lines = _file(notes, task).read_text().split("\n")[:-1]
     except OSError:
@@ -133,5 +135,5 @@ def _file(notes: Path, task: int) -> Path:
 
 
 def _notes() -> Path:
-    """In the directory that all Python workers of an executor share, and that Spark removes at the end."""
+    """A directory in the one that all Python workers of an executor share, and that Spark removes at its end."""
     return Path(SparkFiles.getRootDirectory()) / ".ottla-read-here"

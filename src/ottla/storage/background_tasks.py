@@ -1,7 +1,7 @@
-"""What every log needs from time to time, one log after the other: in idle moments, and when there are none, anyway.
+"""Runs periodic work on every log, a few logs at a time: in idle moments, or after a time limit without one.
 
-Zone: deterministic. What is done to a log is the manager's; here is only when. Under load a broker may have no idle
-moment for hours, and a disk would fill with what retention has long given up: so some logs have their turn regardless.
+Zone: deterministic. The manager defines the tasks; this module decides when they run. Under load a broker may have no
+idle moment for hours, and a disk would fill with segments past their retention: so after a time a step runs regardless.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from ottla.storage.log import Log
 from ottla.storage.timers import Timers
 
 LOGS_PER_STEP: Final = 16
-"""Logs that a step looks at."""
+"""The most logs that one step visits."""
 CHANGES_PER_STEP: Final = 4
-"""Logs whose files a step changes: each costs as much as dozens of looks. A step is a few milliseconds at most."""
+"""The most logs whose files one step changes: each costs as much as dozens of visits without a change. A step takes a
+few milliseconds at most."""
 PATIENCE_NS: Final = 100_000_000
-"""So long idle moments are waited for, then a step is taken without one."""
+"""How long to wait for an idle moment before a step runs without one."""
 
 BackgroundTask = Callable[[Log], bool]
-"""Does something to a log; whether it changed files."""
+"""Works on a log; returns whether it changed files."""
 
 
 class BackgroundTasks:
-    """The work that waits."""
+    """The queue of tasks and the logs that they are for."""
 
     __slots__ = ("_clock", "_queue", "_queued", "_timers", "_watching")
 
@@ -41,7 +42,7 @@ class BackgroundTasks:
         return len(self._queue)
 
     def add(self, chore: BackgroundTask, logs: Iterable[Log]) -> None:
-        """Do this to each of the logs, once, even if it was asked for before."""
+        """Queue the task for each of the logs, unless it is queued for that log already."""
         for log in logs:
             if (chore, log) not in self._queued:
                 self._queued.add((chore, log))
@@ -49,7 +50,7 @@ class BackgroundTasks:
         self._watch()
 
     def step(self) -> bool:
-        """Look after a few logs; True when more wait."""
+        """Run the tasks of a few logs; True when more are queued."""
         changes = 0
         for _ in range(min(LOGS_PER_STEP, len(self._queue))):
             chore, log = self._queue.popleft()
@@ -60,7 +61,7 @@ class BackgroundTasks:
         return bool(self._queue)
 
     def clear(self) -> None:
-        """Nothing is to happen any more."""
+        """Drop all queued tasks."""
         self._queue.clear()
         self._queued.clear()
 

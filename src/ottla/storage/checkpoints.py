@@ -1,17 +1,18 @@
-"""The small files beside the log: their bytes, to and from values.
+"""Formats of the small files beside the log: values to bytes, and back.
 
-Zone: pure. Formats only; when a file is written, and through which disk, belongs to the log and its manager.
+Zone: pure. Formats only; the log and its manager decide when a file is written, and through which disk.
 
     recovery-point-offset-checkpoint, replication-offset-checkpoint,   text, version 0: an offset per partition
     log-start-offset-checkpoint, cleaner-offset-checkpoint
     meta.properties                                                    whose directory it is
-    .kafka_cleanshutdown                                               JSON: the broker was stopped in order
+    .kafka_cleanshutdown                                               JSON: the broker was stopped cleanly
     <partition>/leader-epoch-checkpoint                                text, version 0: start offset per leader epoch
     <partition>/partition.metadata                                     text: the topic id
     <partition>/<offset>.snapshot                                      binary, version 1: the producers' state there
     <partition>/txnindex-checksums                                     text, version 0: size and checksum per file
 
-All but the last are Apache Kafka's to the byte. Whatever cannot be read raises CorruptCheckpoint, never half a value.
+All but the last are Apache Kafka's to the byte. An unreadable file raises CorruptCheckpoint; its readable part is not
+returned.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 
 class CorruptCheckpoint(StorageError):
-    """A file beside the log that does not say what its format demands; the message says where."""
+    """A file beside the log breaks its format; the message names the place."""
 
 
 class MetaProperties(NamedTuple):
-    """Whose data directory it is. Version 0 calls the id `broker.id` (ZooKeeper), version 1 `node.id`."""
+    """The owner of a data directory. Version 0 calls the id `broker.id` (ZooKeeper), version 1 `node.id`."""
 
     node_id: int
     cluster_id: str
@@ -62,7 +63,7 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 class OffsetText:
-    """An offset checkpoint that is written again and again: what does not change costs nothing."""
+    """An offset checkpoint that is written repeatedly: only lines that change are formatted again."""
 
     def __init__(self) -> None:
         self._offsets: dict[TopicPartition, int] = {}
@@ -71,7 +72,7 @@ class OffsetText:
         self._is_sorted = True
 
     def set_offset(self, tp: TopicPartition, offset: int | None) -> None:
-        """The offset of a partition from now on; None: it is not named."""
+        """Set the offset of a partition; None removes its line."""
         if self._offsets.get(tp) == offset:
             return
         self._data = None
@@ -83,7 +84,7 @@ class OffsetText:
         self._lines[tp] = _offset_line(tp, offset)
 
     def refresh(self, moved: dict[TopicPartition, None], offset_of: Callable[[TopicPartition], int | None]) -> bytes:
-        """The file with the offsets that these partitions have now; `moved` is empty then."""
+        """The file with the present offsets of the partitions in `moved`, which is emptied."""
         for tp in moved:
             self.set_offset(tp, offset_of(tp))
         moved.clear()
@@ -181,7 +182,7 @@ def format_meta_properties(meta: MetaProperties, wall_ms: int) -> bytes:
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:
-    """Inverse of `format_meta_properties`; keys of other programs are passed over. Raises CorruptCheckpoint."""
+    """Inverse of `format_meta_properties`; keys of other programs are ignored. Raises CorruptCheckpoint."""
     try:
         fields = parse_properties("\n".join(_lines(data)))
     except ConfigError as error:
@@ -260,7 +261,7 @@ def _format_text(lines: list[str]) -> bytes:
 
 
 def _parse_text(data: bytes) -> list[str]:
-    """The entries of a version 0 text checkpoint: version, count, one line each. A file just created is empty."""
+    """The entries of a version 0 text checkpoint: version, count, one line each. An empty file was just created."""
     if not data:
         return []
     lines = _lines(data)
@@ -269,7 +270,7 @@ def _parse_text(data: bytes) -> list[str]:
     if lines[0] != str(_TEXT_VERSION):
         raise CorruptCheckpoint(f"a checkpoint of version {lines[0]!r}")
     if _integer(lines[1], _INT32) != len(lines) - 2:
-        raise CorruptCheckpoint(f"{len(lines) - 2} entries where the checkpoint says {lines[1]}")
+        raise CorruptCheckpoint(f"{len(lines) - 2} entries where the checkpoint announces {lines[1]}")
     return lines[2:]
 
 

@@ -1,7 +1,7 @@
-"""A clean stop of the logs of one directory: what is only in memory comes to the files, and the files to the device.
+"""Stops the logs of one directory cleanly: memory is written to the files, and the files are synced to the device.
 
-Zone: deterministic. Some logs in a turn, so that the loop answers meanwhile. Where many logs have something that is not
-durable, one sync of the whole directory takes the place of several syncs for each of them.
+Zone: deterministic. Takes a share of the logs per turn, so that the loop keeps answering. When many logs have data that
+is not durable, one sync of the whole directory replaces several syncs for each of them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ottla.storage.segments.scan import read_file
 _logger = logging.getLogger(__name__)
 
 LOGS_AT_ONCE: Final = 500
-"""Logs in a turn; and logs that are synced at the same time: their files keep their descriptors meanwhile."""
+"""Logs per turn, and logs that are synced at the same time: their files keep their descriptors open until then."""
 SYNCED_ALONE: Final = 100
-"""Up to so many logs are synced by themselves: a sync of the directory waits for other programs' files, too."""
+"""Up to this many logs are synced one by one: a sync of the directory also waits for the files of other programs."""
 
 
 class CleanShutdown:
-    """The stop of one directory, up to the checkpoints that follow."""
+    """The stop of one directory; the caller writes the checkpoints that follow."""
 
     def __init__(self, home: LogDirContext, logs: list[Log], done: Callable[[Failure | None], None]) -> None:
         """`done` gets the first failure, or None, in a later turn."""
@@ -37,19 +37,19 @@ class CleanShutdown:
         self._failure: Failure | None = None
         self._unsynced: list[Log] = []
         self._written: list[Log] = []
-        """Of these, those with nothing in memory and no flush on its way."""
+        """Those of `_unsynced` with nothing in memory and no flush in progress."""
         self._laid: list[Log] = []
-        """Of these, those whose leader epochs lie beside the file that they are to replace."""
+        """Those of `_written` whose leader epochs are in a temporary file, which will replace the checkpoint."""
         self._lays = False
         self._synced = 0
 
     def begin_shutdown(self) -> None:
-        """The first turn of it."""
+        """Run the first turn."""
         self._lays = sum(log.epochs_file.is_due for log in self._logs) > SYNCED_ALONE
         self._settle(0)
 
     def _settle(self, start: int) -> None:
-        """Logs from this place on: what they have in memory comes to their files."""
+        """Write what the logs from index `start` on have in memory to their files, a share per turn."""
         share = self._logs[start : start + LOGS_AT_ONCE]
         following = start + len(share)
         self._log_progress(following, "written")
@@ -87,17 +87,21 @@ class CleanShutdown:
         if len(self._written) <= SYNCED_ALONE:
             self._sync_some(self._unsynced)
             return
-        _logger.info("%s: stopping, %d logs are synced together", self._home.disk.name, len(self._written))
+        _logger.info("%s: stopping, syncing %d logs with one call", self._home.disk.name, len(self._written))
         self._home.disk.sync_all(self._all_synced)
 
     def _all_synced(self, outcome: bool | Failure) -> None:
+        # 1. The sync failed: nothing is known to be durable.
         if isinstance(outcome, Failure):
             self._failure = self._failure or outcome
             self._done(self._failure)
             return
+        # 2. The temporary files are durable: rename them, then come here again for their names.
         if outcome and self._laid:
             self._put_in_place()
             return
+        # 3. Everything written is durable. Logs whose epochs are still due need syncs of their own.
+        # 4. False: the system has no such call, so every log is synced by itself.
         if outcome:
             covered_logs = [log for log in self._written if not log.epochs_file.is_due]
             for log in covered_logs:
@@ -107,7 +111,7 @@ class CleanShutdown:
         self._sync_some(self._unsynced)
 
     def _put_in_place(self) -> None:
-        """What lies beside files is durable now; so are the names, after another sync."""
+        """Rename the temporary files, whose content is durable, into place; another sync makes the names durable."""
         share, self._laid = self._laid[:LOGS_AT_ONCE], self._laid[LOGS_AT_ONCE:]
         try:
             for log in share:
@@ -121,7 +125,7 @@ class CleanShutdown:
             self._home.disk.sync_all(self._all_synced)
 
     def _sync_some(self, logs: list[Log]) -> None:
-        """A share at a time: files that wait for a sync keep their descriptors, and a process has not so many."""
+        """Sync a share at a time: files that wait for a sync keep their descriptors open, and those are limited."""
         share, left = logs[:LOGS_AT_ONCE], logs[LOGS_AT_ONCE:]
         self._synced += len(share)
         if self._synced > SYNCED_ALONE:
@@ -146,7 +150,7 @@ class CleanShutdown:
 
 
 def take_clean_mark(home: LogDirContext) -> bool:
-    """At the start: whether the last stop was clean. The mark is gone, durably, before anything is appended."""
+    """At start-up: whether the last stop was clean. The mark is removed, durably, before anything is appended."""
     disk = home.disk
     try:
         parse_clean_shutdown(read_file(disk, CLEAN_SHUTDOWN))

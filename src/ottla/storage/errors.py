@@ -1,6 +1,6 @@
-"""What can go wrong in a log besides the disk.
+"""Errors of a log other than failures of the disk.
 
-Zone: pure. Exceptions with a name; failures of the disk are `ottla.seams.Failure`, refusals to a client `ApiError`.
+Zone: pure. Failures of the disk are `ottla.seams.Failure`, refusals to a client `ApiError`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from ottla.seams import Region
 
 
 class StorageError(Exception):
-    """Base of the room's own errors."""
+    """Base of the errors of this package."""
 
 
 class IndexFull(StorageError):
-    """An entry was to be appended to an index that holds as many as it may."""
+    """An append to an index that is full."""
 
 
 class IndexOverflow(StorageError):
@@ -23,19 +23,19 @@ class IndexOverflow(StorageError):
 
 
 class NotMonotonic(StorageError):
-    """An index entry was to be appended that does not lie above the last one."""
+    """An append of an index entry that is not above the last one."""
 
 
 class CorruptLog(StorageError):
-    """The files of a log contradict themselves in a way that cutting does not cure."""
+    """The files of a log contradict each other in a way that truncation does not repair."""
 
 
 class WrongDirectory(StorageError):
-    """A log directory belongs to another cluster or another node, as its meta.properties says."""
+    """A log directory belongs to another cluster or another node, according to its meta.properties."""
 
 
 class Cold(Exception):
-    """A read needs bytes that are not in memory: warm `regions` (`Disk.warm`), then ask again."""
+    """A read needs bytes that are not in memory: warm `regions` (`Disk.warm`), then read again."""
 
     def __init__(self, regions: Sequence[Region]) -> None:
         super().__init__(f"{len(regions)} cold region(s)")

@@ -1,8 +1,8 @@
-"""Making a log durable, and knowing how far it is.
+"""Makes a log durable, and tracks up to which offset it is.
 
-Zone: deterministic. Order is everything here: names and bytes are synced first, and only when all of it has completed
-does the recovery point move. One flush is in flight per log, and all that ask meanwhile share the next one: that is
-group commit.
+Zone: deterministic. Order matters: names and bytes are synced first, and the recovery point moves only when all syncs
+have completed. One flush per log is in flight, and all requests that arrive meanwhile share the next one (group
+commit).
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Flush:
         end_offset: Callable[[], int],
         epochs_jobs: Callable[[], list[Job]],
     ) -> None:
-        """`epochs_jobs`: what brings the leader epochs of all records to their file."""
+        """`epochs_jobs`: the jobs that write the leader epochs of all records to their file."""
         self._home = home
         self._tp = tp
         self._segments = segments
         self._end_offset = end_offset
         self._epochs_jobs = epochs_jobs
         self.recovery_point = recovery_point
-        """Below it everything is durable: recovery need not look there."""
+        """Everything below it is durable: recovery need not read it."""
         self._cuts = self._cuts_covered = 0
         self._names: dict[str, None] = {}
         self._names_on_way: dict[str, None] = {}
@@ -73,24 +73,24 @@ class Flush:
         self._failure: Failure | None = None
 
     def let_go(self, end_offset: int) -> None:
-        """The log is gone, and ended there: hold nothing of it."""
+        """Drop all references to a log that was closed and ended at `end_offset`."""
         self._end_offset = lambda: end_offset
 
     def note_names(self, *directories: str) -> None:
-        """Files were created, renamed or removed in these directories: their names are synced, too."""
+        """Note that files were created, renamed or removed in these directories: the next flush syncs the names."""
         for directory in directories:
             self._names[directory] = None
 
     def doubt(self, directory: str) -> None:
-        """A process before this one may have created, renamed or cut here, and died before it was durable."""
+        """Note that an earlier process may have created, renamed or cut files here, and died before a sync."""
         self.note_names(directory, ROOT)
         self.cut = True
 
     def secure_names(self, directory: str) -> None:
-        """Have all names in a directory durable before the next one is added, waiting for it when they are not.
+        """Make all names in a directory durable before the next one is added; blocks unless they are durable already.
 
-        A file of later batches whose name is kept by a power cut that loses the one of earlier batches would be a log
-        without its beginning. Nearly always a flush has been there before. Raises Failure.
+        If a power cut kept the file of later batches and lost that of earlier ones, the log would lack its beginning.
+        Nearly always a flush has synced the names before. Raises Failure.
         """
         if not self.has_durable_names(directory):
             self._home.disk.sync_now(directory)
@@ -102,8 +102,8 @@ class Flush:
     def request(self, done: Done[int], everything: bool = False) -> None:
         """Make the log durable as it is now; `done` gets the recovery point, or the Failure.
 
-        `everything`: the indexes of the active segment, too, as a clean stop needs it (else they are rebuilt anyway).
-        Who asks again before that flush has begun, with the same object, is told once.
+        `everything`: includes the indexes of the active segment, as a clean stop needs it (else they are rebuilt
+        anyway). The same `done` passed again before that flush has begun is called once.
         """
         if not self._asking or self._asking[-1] is not done:
             self._asking.append(done)
@@ -115,16 +115,16 @@ class Flush:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is on its way and everything is durable."""
+        """Whether no flush is in flight and everything is durable."""
         return not self._open and not self._names and not self.cut and self.recovery_point >= self._end_offset()
 
     @property
     def idle(self) -> bool:
-        """Whether no flush is on its way."""
+        """Whether no flush is in flight."""
         return not self._open
 
     def covered(self) -> None:
-        """The whole directory was synced since the log was written last: a clean stop of many logs does that."""
+        """Note that the whole directory was synced since the last write to the log, as at a stop of many logs."""
         self._move_to(self._end_offset())
         self._names, self.cut, self._cuts = {}, False, 0
 
@@ -138,7 +138,7 @@ class Flush:
             job(self._one_done)
 
     def _jobs(self) -> list[Job]:
-        """What has to complete before the recovery point may move; never empty."""
+        """The jobs that have to complete before the recovery point may move; never empty."""
         disk = self._home.disk
         everything, self._everything = self._everything, False
         # At a clean stop the root is synced once, for all logs, by the log directory.
@@ -147,6 +147,8 @@ class Flush:
         jobs: list[Job] = [*(partial(disk.sync_dir, name) for name in names), *self._epochs_jobs()]
         self._names, self._names_on_way = {}, self._names
         cut, self.cut = self.cut, False
+        # A segment is synced when it has records below the target. The active one may have none, and is synced
+        # still: at a clean stop for its indexes, after a cut for its length.
         for slot in range(self._first_unsaved(), len(self._segments)):
             segment = self._segments[slot]
             if segment.base_offset < self._target or (segment.active and (everything or cut)):
@@ -154,8 +156,10 @@ class Flush:
         return jobs or [self._segments.active.file.sync]
 
     def _first_unsaved(self) -> int:
-        """The first slot that has something to sync: a segment sealed when all its records were durable already still
-        has indexes that no sync has covered."""
+        """The first slot that has something to sync.
+
+        A segment may have been sealed when all its records were durable already: its indexes still need a sync.
+        """
         slot = self._segments.floor(self.recovery_point)
         while slot and self._segments[slot - 1].unsaved:
             slot -= 1
@@ -167,7 +171,7 @@ class Flush:
                 segment.close_time_index()
                 segment.write_out()
             except Failure as failure:
-                # The flush has failed; an index that could not be written may not even have a file to be synced.
+                # The flush has failed; an index that could not be written may not even have a file to sync.
                 self._failure = failure.as_value()
                 return segment.syncs(with_indexes=False)
         return segment.syncs(with_indexes=everything or not segment.active)
@@ -184,7 +188,7 @@ class Flush:
             self._finish()
 
     def _on_renamed(self, failure: Failure) -> bool:
-        """A directory that was renamed meanwhile: its log is being deleted, nobody needs it durable."""
+        """Whether the directory was renamed meanwhile: its log is being deleted, and need not be durable."""
         return failure.kind is Kind.NOT_DONE
 
     def _finish(self) -> None:
@@ -196,6 +200,7 @@ class Flush:
             outcome = max(self.recovery_point, self._target)
             self._move_to(outcome)
             self._cuts -= self._cuts_covered
+        # Requests that came during this flush are not covered by it: the next one begins before these are answered.
         self._names_on_way = {}
         waiting, self._waiting = self._waiting, []
         if self._asking:
@@ -204,9 +209,11 @@ class Flush:
             done(outcome)
 
     def sync_cut(self, segment: Segment) -> None:
-        """Before another segment follows one that was cut: a power loss may bring back what was cut off, and take only
-        what was written in its place; then the next segment would continue what is no more. Nor does a recovery point
-        from before the cut vouch for the indexes of what is now sealed. Raises Failure.
+        """Make a cut durable, blocking, before another segment follows the one that was cut. Raises Failure.
+
+        Otherwise a power loss may restore the bytes that were cut off and lose those written in their place: the next
+        segment would then continue records that no longer exist. And a recovery point from before the cut must not
+        cover the indexes of the segment that is sealed now.
         """
         if self._cuts:
             self._home.settle_recovery_points()
@@ -214,20 +221,20 @@ class Flush:
             self._cuts = self._cuts_covered = 0
 
     def truncated(self, offset: int) -> None:
-        """The log was cut: from `offset` on, nothing that was asked for before is durable."""
+        """Note that the log was cut at `offset`: flushes requested before make nothing durable from there on."""
         self._cuts += 1
         self._target = min(self._target, offset)
         self.cut = True
         self._back_to(offset)
 
     def restarted(self, offset: int) -> None:
-        """The log begins anew at `offset`: there is nothing to recover below it."""
+        """Note that the log is empty and begins at `offset`: there is nothing to recover below it."""
         self._target = offset
         self._back_to(offset)
         self._move_to(offset)
 
     def _back_to(self, offset: int) -> None:
-        """What stands in the checkpoint must not vouch for what will be written in the place of what was cut."""
+        """Lower the recovery point, in its checkpoint also: it must not cover records written in place of those cut."""
         if offset < self.recovery_point and self._home.safeguards.recovery_point_goes_back:
             self._move_to(offset)
             self._home.save_recovery_points()

@@ -1,10 +1,10 @@
-"""When a log is flushed without being asked: flush.messages and flush.ms.
+"""Decides when a log is flushed without a request: flush.messages and flush.ms.
 
-Zone: deterministic. Decides only; the order of things in a flush is `flush`'s. Both are off by default: what keeps
-records is replication, not the disk of one broker.
+Zone: deterministic. Decides only; `flush` does the syncs in order. Both settings are off by default: replication keeps
+records safe, not the disk of one broker.
 
 An append that reaches flush.messages is not acknowledged before its records are durable, as in Kafka; with 1 that is
-every append, and all that come while a sync is under way share the next one. A flush by time delays nobody.
+every append, and appends that arrive during a sync share the next one. A flush by time delays no append.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class FlushPolicy:
         self._flushed = end_offset()
         self._armed = False
         self._tell = self._on_ended
-        """One object: hundreds of appends that wait for one flush are told of it once."""
+        """One object, so that hundreds of appends that wait for one flush get one call."""
         self.awaited = end_offset()
-        """Records below it are acknowledged when they are durable: flush.messages asked for that. What a recovery
-        found is not durable either: a retry of it waits for the flush with which a log begins."""
+        """Records below it are acknowledged only when they are durable, as flush.messages demands. Records that a
+        recovery found are not durable either: a retry of them waits for the flush that follows the recovery."""
         self.on_synced: Callable[[], None] = _do_nothing
-        """Called when a flush that somebody may wait for has ended, well or not."""
+        """Called when a flush that acknowledgements may wait for has ended, successfully or not."""
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -65,26 +65,26 @@ class FlushPolicy:
         self._arm()
 
     def let_go(self, end_offset: int) -> None:
-        """The log is gone, and ended there: hold nothing of it, or of what listens for its flushes."""
+        """Drop all references to a log that was closed and ended at `end_offset`, and to listeners of its flushes."""
         self._end_offset = lambda: end_offset
         self._tell = self._home.note_failure
         self.on_synced = _do_nothing
 
     def _arm(self) -> None:
         self.at = self._flushed + self._config.flush_messages - 1
-        """`on_appended` wants to be called once a record has this offset: at once when a deadline is to be set."""
+        """`on_appended` has to be called once a record has this offset: with -1 at the next one, to set a deadline."""
         if self._config.flush_ms < NEVER and not self._armed:
             self.at = -1
         if self._sleeps:
             self.at = -1
 
     def sleep(self) -> None:
-        """No record is above the high watermark: until the next one comes, the directory need not look at the log."""
+        """Note that no record is above the high watermark: the directory may skip the log until the next append."""
         self._sleeps = True
         self.at = -1
 
     def on_appended(self, now: Instant) -> None:
-        """Records reach up to `at` or above."""
+        """Records up to `at` or above were appended. Wakes a sleeping log, sets the deadline, or starts a flush."""
         if self._sleeps:
             self._sleeps = False
             self._home.woken[self._tp] = None
@@ -98,7 +98,7 @@ class FlushPolicy:
         self._arm()
 
     def request(self, done: Done[int]) -> None:
-        """Flush for somebody who asks; those who wait for durable records are told, too."""
+        """Flush on request; `on_synced` is called as well, for acknowledgements that wait for durable records."""
 
         def ended(outcome: int | Failure) -> None:
             done(outcome)
@@ -121,15 +121,15 @@ class FlushPolicy:
         self._arm()
 
     def await_all(self) -> None:
-        """Nothing of the log counts as durable before the next flush has ended, as after a recovery."""
+        """Treat no record of the log as durable before the next flush has ended, as after a recovery."""
         self.awaited = self._end_offset()
 
     def truncated(self, end_offset: int) -> None:
-        """The log ends here now."""
+        """Note that the log was cut at `end_offset`."""
         self._flushed = min(self._flushed, end_offset)
         self.awaited = min(self.awaited, end_offset)
         self._arm()
 
 
 def _do_nothing() -> None:
-    """Nobody waits."""
+    """The default of `on_synced`."""

@@ -1,9 +1,8 @@
-"""A log that moves to another log directory of its broker (KIP-113): its copy, and how they change places.
+"""Moves a log to another log directory of its broker (KIP-113): copies it, and swaps the copy in.
 
-Zone: deterministic. One move; when it goes on and how fast is replication's to say, names are `future_logs`'. The copy
-is
-always a beginning of the log: it takes batches as they are, is cut where the log is cut, and at a start is compared by
-leader epochs, which tell where two copies of a log part (KIP-101).
+Zone: deterministic. One move; replication decides when it continues and how fast, `future_logs` handles the names. The
+copy is always a prefix of the log: it takes batches unchanged, is cut where the log is cut, and is compared at a start
+by leader epochs, which show where two copies of a log diverge (KIP-101).
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ CopiedBytes = Callable[[int | Failure | ApiError], None]
 
 
 class FutureLog:
-    """One log on its way from a directory to another."""
+    """The move of one log from a directory to another."""
 
     __slots__ = ("_cuts", "_marked", "begin", "copy", "end", "log")
 
     def __init__(self, begin: LogDir, end: LogDir, log: Log) -> None:
-        """The copy in `end` is made when there is none, else brought to what it has in common. Raises Failure."""
+        """Create the copy in `end`, or cut an existing one to what it has in common with the log. Raises Failure."""
         self.begin = begin
         self.end = end
         self.log = log
@@ -55,30 +54,32 @@ class FutureLog:
 
     @property
     def behind(self) -> int:
-        """Offsets that the copy has yet to reach."""
+        """By how many offsets the copy lags."""
         return self.log.end_offset - self.copy.end_offset
 
     @property
     def stands(self) -> bool:
-        """Whether it can go on: the log is where it was, both directories are in service."""
+        """Whether the move can continue: log and copy are in their places, both directories are in service."""
         if self.begin.offline is not None or self.end.offline is not None:
             return False
         return self.begin.logs.get(self.tp) is self.log and self.end.moves.futures.get(self.tp) is self.copy
 
     def give_up(self) -> None:
-        """The copy goes. Raises Failure."""
+        """Delete the copy. Raises Failure."""
         if self.end.offline is None and self.end.moves.futures.get(self.tp) is self.copy:
             self.end.moves.drop(self.tp)
 
-    # -- the copy is a beginning of the log ----------------------------------------------------------------------------
+    # -- the copy is a prefix of the log -------------------------------------------------------------------------------
 
     def _align(self) -> None:
-        """After a start: cut what the log has not, or has otherwise. Raises Failure.
+        """After a start: cut from the copy what the log does not have, or has differently. Raises Failure.
 
-        A power cut can take the names of the first segments as well: then nothing of the copy is of use.
+        A power cut may also have lost the names of the first segments: then the copy starts from nothing.
         """
         log, copy = self.log, self.copy
         start, end = log.start_offset, min(log.end_offset, copy.end_offset)
+        # 1. The copy lost records that were durable. 2. It begins after the log begins, or ends before that.
+        # 3. Both have a common part: cut where their leader epochs diverge.
         if copy.lack is not None:
             copy.restart_at(start)
             copy.excuse()
@@ -89,7 +90,7 @@ class FutureLog:
         copy.settle_epochs()
 
     def cut(self) -> None:
-        """The log was cut, or begins anew: so does the copy. Raises Failure."""
+        """Follow a cut or a restart of the log. Raises Failure."""
         self._cuts += 1
         log, copy = self.log, self.copy
         if not log.start_offset <= copy.end_offset or copy.start_offset > log.end_offset:
@@ -98,7 +99,7 @@ class FutureLog:
             copy.truncate_to(log.end_offset)
 
     def _follow_start(self) -> None:
-        """What the log has deleted at its old end need not be copied. Raises Failure, ApiError."""
+        """Skip records that the log has deleted at its start. Raises Failure, ApiError."""
         log, copy = self.log, self.copy
         if log.start_offset > copy.end_offset:
             copy.restart_at(log.start_offset)
@@ -108,9 +109,9 @@ class FutureLog:
     # -- copying -------------------------------------------------------------------------------------------------------
 
     def copy_piece(self, max_bytes: int, done: CopiedBytes) -> None:
-        """Copy up to `max_bytes`, but a batch in any case; `done` gets how many bytes, in a later turn.
+        """Copy up to `max_bytes`, but one batch at least; `done` gets the number of bytes, in a later turn.
 
-        They are read off the loop. 0: the log was cut meanwhile. Raises Failure, ApiError.
+        The bytes are read off the loop. 0: the log was cut meanwhile. Raises Failure, ApiError.
         """
         region = self._next(max_bytes)
         if region is None:
@@ -133,7 +134,10 @@ class FutureLog:
         region.file.read(region.pos, region.size, read)
 
     def catch_up(self, max_bytes: int) -> bool:
-        """Copy all the rest in this turn, if it is not more than that; whether the copy has all. Raises as above."""
+        """Copy the rest in this turn if it has at most about `max_bytes`; whether the copy is complete then.
+
+        Raises as `copy_piece`.
+        """
         while self.behind and max_bytes > 0:
             region = self._next(max_bytes)
             if region is not None:
@@ -144,7 +148,7 @@ class FutureLog:
         return not self.behind
 
     def _next(self, max_bytes: int) -> Region | None:
-        """What the copy lacks next. None when it lacks only offsets: what had them was compacted away."""
+        """The next region that the copy lacks; None when it lacks only offsets whose records were compacted away."""
         self._follow_start()
         log, copy = self.log, self.copy
         region = log.read(copy.end_offset, max_bytes, log.end_offset, warmed=True) if self.behind else None
@@ -159,31 +163,33 @@ class FutureLog:
         self.copy.high_watermark = min(self.log.high_watermark, after)
         return len(piece)
 
-    # -- changing places -----------------------------------------------------------------------------------------------
+    # -- swapping ------------------------------------------------------------------------------------------------------
 
     def flush(self, done: Done[int]) -> None:
-        """Make the copy durable as far as it is: what is to be flushed when they change places is little then."""
+        """Make the copy durable up to its end, so that little is left to flush at the swap."""
         self.copy.flush(done)
 
     @property
     def may_swap(self) -> bool:
-        """Whether a stop from now on would know the copy for what it is."""
+        """Whether the mark of the copy is durable, so that a start after a stop would recognise the copy."""
         return self._marked
 
     def swap(self) -> Log:
-        """The copy is the log from now on; returns it. It has all that the log has. Raises Failure: it is not.
+        """Make the copy, which must be complete, the log, and return it. Raises Failure; then it is not the log.
 
-        The old one stays until the new one is durable, so whatever a power cut takes, one of them has all that was.
+        The old log stays until the new one is durable: whatever a power cut takes, one of them has all records.
         """
         assert not self.behind, f"the copy of {self.tp} lacks {self.behind} offsets"
         log, copy = self.log, self.copy
         copy.set_start_offset(log.start_offset)
         copy.epochs.take_over(log.epochs.entries)
-        # Before it counts: a start that reads older ones would bring deleted records back, or miss some.
+        # 1. Before the rename: a start with older checkpoints would restore deleted records, or miss some.
         self.end.save_starts_now()
         copy.save_epochs_now()
+        # 2. The rename: from here on a start serves the copy, if its leader epoch and end show that it is complete.
         self.end.moves.promote(self.tp)
         self.begin.moves.leave(self.tp)
+        # 3. The state in memory is that of the old log; the copy has not tracked it.
         copy.high_watermark = log.high_watermark
         copy.producers = log.producers
         copy.producers.frozen = None  # a snapshot that is being made is one of the old log
@@ -191,6 +197,7 @@ class FutureLog:
         copy.cleaning.checkpoint = log.cleaning.checkpoint  # nothing was compacted meanwhile
         self.end.checkpoint_cleaned(self.tp)
         copy.write_snapshot(_do_nothing)
+        # 4. Once the copy is durable, `_durable` removes the old log.
         barrier = CompletionBarrier(self._durable)
         copy.flush(barrier.expect())
         copy.when_epochs_saved(barrier.expect())
@@ -199,11 +206,12 @@ class FutureLog:
 
     def _durable(self, outcome: Failure | None) -> None:
         if outcome is not None or self.begin.offline is not None:
-            return  # what stays in the old directory is compared at the next start
+            return  # the old log stays, and the next start compares the two
         try:
             self.begin.moves.drop_left(self.log, self._on_removed)
         except Failure as failure:
-            _logger.warning("what was %s in %s stays until the next start: %s", self.tp, self.begin.name, failure)
+            text = "cannot remove the old log of %s in %s after its move, the next start will: %s"
+            _logger.warning(text, self.tp, self.begin.name, failure)
 
     def _on_removed(self, outcome: object) -> None:
         if not isinstance(outcome, Failure) and self.end.offline is None and self.tp in self.end.logs:
@@ -214,7 +222,7 @@ class FutureLog:
 
 
 def common_end(one: LeaderEpochs, other: LeaderEpochs, start: int, end: int) -> int:
-    """Up to where two copies of a log are the same, by the leader epochs of their records between `start` and `end`."""
+    """Up to which offset between `start` and `end` two copies of a log are equal, by their leader epochs."""
     bounds = {entry.start_offset for each in (one, other) for entry in each.entries}
     for offset in sorted(bounds | {start}):
         if start <= offset < end and one.epoch_of(offset) != other.epoch_of(offset):
@@ -223,10 +231,10 @@ def common_end(one: LeaderEpochs, other: LeaderEpochs, start: int, end: int) -> 
 
 
 def settle(dirs: Sequence[LogDir]) -> None:
-    """At start: of two logs of one partition, take the one that has all; a move that was ended is ended for good.
+    """At start: of two logs of one partition, serve the one that has all records; finish moves that were swapped.
 
-    A stop between the steps of `FutureLog.swap` leaves both. Then the one with the newer leader epoch, or the longer
-    one of the same, has all that the other has. Raises nothing: a directory that fails is offline then.
+    A stop between the steps of `FutureLog.swap` leaves both. Then the one with the newer leader epoch, or with the same
+    epoch the longer one, has all records of the other. Raises nothing: a directory that fails is offline then.
     """
     working = [each for each in dirs if each.offline is None]
     holders: dict[TopicPartition, list[LogDir]] = {}
@@ -240,27 +248,28 @@ def settle(dirs: Sequence[LogDir]) -> None:
             if len(working) == len(dirs):
                 several[-1].moves.settle_down(tp)
         except (Failure, ApiError) as error:
-            _logger.error("what a move has left of %s: %s", tp, error)
+            _logger.error("cannot settle an interrupted move of %s between log directories: %s", tp, error)
     for each in working:
         for tp in [tp for tp in each.moves.futures if tp not in holders]:
-            _logger.warning("%s/%s is a copy of a log that is not there: it is left alone", each.name, tp)
+            _logger.warning("%s/%s is a future log, but the log that it copies is missing: ignoring it", each.name, tp)
 
 
 def _settle_one(tp: TopicPartition, several: list[LogDir]) -> None:
-    """Put the one that is to be served last, and the others aside."""
+    """Move the log to serve to the end of `several`, and take the others out of service."""
 
     def rank(each: LogDir) -> tuple[int, int, bool]:
         log = each.logs[tp]
         return last_epoch(log), log.end_offset, tp in each.moves.arrived
 
-    several.reverse()  # of equals the first one
+    several.reverse()  # the sort is stable, so that of equal logs the first one in `several` is served
     several.sort(key=rank)
     best = several[-1].logs[tp]
     for each in several[:-1]:
         log = each.logs[tp]
         if log.topic_id != best.topic_id:
-            continue  # of another topic that had the name: whoever knows the topic decides
-        _logger.warning("%s is in %s and %s: the latter has all", tp, each.name, several[-1].name)
+            continue  # of another topic that had the name: `LogManager.adopt` decides, which knows the topic's id
+        text = "%s is in %s and in %s after an interrupted move: keeping the latter, which has all records"
+        _logger.warning(text, tp, each.name, several[-1].name)
         if tp in each.moves.arrived:
             each.moves.demote(tp)
         else:
@@ -268,7 +277,7 @@ def _settle_one(tp: TopicPartition, several: list[LogDir]) -> None:
 
 
 def last_epoch(log: Log) -> int:
-    """The leader epoch of the last record, -1 when there is none: what the checkpoint says may be older."""
+    """The leader epoch of the last record, -1 when there is none; the one in the checkpoint may be older."""
     found = NO_EPOCH
     for segment in log.segments:
         if segment.size:
@@ -279,4 +288,4 @@ def last_epoch(log: Log) -> int:
 
 
 def _do_nothing(_: object) -> None:
-    """Without the snapshot the next start reads more of the log."""
+    """Ignore the outcome: without the snapshot the next start only reads more of the log."""

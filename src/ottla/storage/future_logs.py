@@ -1,9 +1,9 @@
-"""What one log directory has of logs that move between directories: copies that come, logs that go (KIP-113).
+"""The logs of one directory that move between directories: copies that arrive, logs that leave (KIP-113).
 
-Zone: deterministic. Names and their order live here; copying is `future_log`'s. A copy is `<partition>.<uuid>-future`,
-with a mark in it. When it has all that the log has, it takes the log's name here; the log elsewhere goes once that is
-durable, and then only the mark. So at any moment of a stop there is a log with all that was ever acknowledged; where
-there are two, `moving.settle` finds the one by its leader epoch and its end.
+Zone: deterministic. Names and the order of renames; `future_log` copies. A copy is `<partition>.<uuid>-future`, with a
+mark in it. When it has all records, it takes the log's name here; once that is durable, the log elsewhere is removed,
+and the mark last. So a stop at any moment leaves a log with all acknowledged records; where it leaves two,
+`future_log.settle` chooses by leader epoch and end offset.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class FutureLogs:
         self._home = home
         self._dir = directory
         self.futures: dict[TopicPartition, Log] = {}
-        """Copies that are to take the place of logs in other directories."""
+        """Copies that will replace logs in other directories."""
         self.leaving: dict[TopicPartition, Log] = {}
-        """Logs whose place was taken so; they stay until their copies are durable."""
+        """Logs that were replaced by copies elsewhere; they stay until the copies are durable."""
         self.arrived: dict[TopicPartition, None] = {}
-        """Logs that came from another directory, where something of them may still be."""
+        """Logs that came from another directory, which may still have files of them."""
 
     # -- marks ---------------------------------------------------------------------------------------------------------
 
     def marked(self, directory: str) -> TopicPartition | None:
-        """The partition that the mark in a directory names: the directory's own name may be cut short."""
+        """The partition in a directory's mark; None without one. The directory's own name may be cut short."""
         try:
             return parse_log_dir(read_file(self._home.disk, f"{directory}/{MOVING}").decode("utf-8", "replace").strip())
         except Failure as failure:
@@ -51,12 +51,12 @@ class FutureLogs:
             return None
 
     def note_mark(self, tp: TopicPartition) -> None:
-        """At start: whether a log came from another directory."""
+        """At start: note a log that came from another directory."""
         if self._home.disk.exists(f"{tp}/{MOVING}"):
             self.arrived[tp] = None
 
     def settle_down(self, tp: TopicPartition) -> None:
-        """Nothing of the log is left in the directory that it came from. Raises Failure."""
+        """Remove the mark: the directory that the log came from has no files of it any more. Raises Failure."""
         if tp in self.arrived:
             del self.arrived[tp]
             self._home.disk.unlink_now(f"{tp}/{MOVING}")
@@ -86,8 +86,8 @@ class FutureLogs:
         return log
 
     def _mark(self, copy: Log, marked: Callable[[], None]) -> None:
-        """Behind its topic's id: of two logs of one name those with one id are compared, and one that has the mark may
-        be the only one that has all."""
+        """Write the mark of a copy, after its topic id: of two logs of one partition only those with one topic id are
+        compared, and the one with the mark may be the only one that has all records."""
 
         def written(outcome: object) -> None:
             self._home.note_failure(outcome)
@@ -97,15 +97,15 @@ class FutureLogs:
         self._home.disk.replace(f"{copy.directory}/{MOVING}", f"{copy.tp}\n".encode(), written)
 
     def drop(self, tp: TopicPartition) -> None:
-        """The copy is not wanted any more. Raises Failure."""
+        """Delete a copy. Raises Failure."""
         log = self.futures.pop(tp)
         self._dir.set_aside(log, self._home.note_failure)
         log.close()
 
     def promote(self, tp: TopicPartition) -> None:
-        """The copy takes the name of the log: from now on it is the log, for whoever starts next, too. Raises Failure.
+        """Give the copy the name of the log: from now on it is the log, also for the next start. Raises Failure.
 
-        That its name is durable, its next flush sees to.
+        Its next flush makes the name durable.
         """
         log = self.futures[tp]
         self._dir.rename(log.directory, str(tp))
@@ -114,9 +114,9 @@ class FutureLogs:
         log.relocate(str(tp))
 
     def demote(self, tp: TopicPartition) -> None:
-        """Make a copy again of what had just become the log, and is behind the one that it came from. Raises Failure.
+        """Make a log a copy again: it had just been promoted, and lags the log that it came from. Raises Failure.
 
-        At start, before anybody uses it.
+        At start, before the log is used.
         """
         log, directory = self._dir.logs[tp], self._directory(tp)
         self._dir.rename(log.directory, directory)
@@ -124,10 +124,10 @@ class FutureLogs:
         del self.arrived[tp]
         log.relocate(directory)
 
-    # -- logs that go --------------------------------------------------------------------------------------------------
+    # -- logs that leave -----------------------------------------------------------------------------------------------
 
     def leave(self, tp: TopicPartition) -> Log:
-        """A copy elsewhere is the log now; this one stays, unused, until `drop_left`."""
+        """Take a log out of service, because a copy elsewhere is the log now; it stays until `drop_left`."""
         self.arrived.pop(tp, None)
         log = self.leaving[tp] = self._dir.logs.pop(tp)
         log.cleaning.closed = True
@@ -135,9 +135,9 @@ class FutureLogs:
         return log
 
     def drop_left(self, log: Log, done: Callable[[object], None]) -> None:
-        """The copy is durable: this one goes. `done` when a power cut cannot bring it back. Raises Failure.
+        """Remove a log whose copy is durable. `done` when a power cut cannot bring it back. Raises Failure.
 
-        Whoever still reads it has the usual time to finish. Nothing is done when it is gone already, with its topic.
+        Reads in progress have file.delete.delay.ms to finish. Does nothing when the log was removed with its topic.
         """
         if self.leaving.get(log.tp) is log:
             del self.leaving[log.tp]

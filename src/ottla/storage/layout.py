@@ -1,6 +1,6 @@
 """Names of files and directories of a log directory, as Apache Kafka has them.
 
-Zone: pure. Names only; what is in the files stands with their readers.
+Zone: pure. Names only; the formats are documented where the files are read.
 
     <log dir>/
       meta.properties  .kafka_cleanshutdown
@@ -9,9 +9,9 @@ Zone: pure. Names only; what is in the files stands with their readers.
       <topic>-<partition>/
         <base offset, 20 digits>.log .index .timeindex .txnindex .snapshot
         leader-epoch-checkpoint  partition.metadata
-        txnindex-checksums                   ours: what each .txnindex was when it was finished
-        incomplete                           ours: the log lacks records that it had
-        moving                               the log comes from another directory (KIP-113), and may be there, too
+        txnindex-checksums                   Ottla's: size and checksum of each .txnindex when it was finished
+        incomplete                           Ottla's: the log lacks records that it had
+        moving                               the log comes from another directory (KIP-113), which may still have it
       <topic>-<partition>.<uuid>-delete/       waits for its removal
       <topic>-<partition>.<uuid>-future/       will take the place of the log in another directory
 """
@@ -44,7 +44,7 @@ INCOMPLETE: Final = "incomplete"
 TXN_SUMS: Final = "txnindex-checksums"
 META_PROPERTIES: Final = "meta.properties"
 TEMPORARY: Final = ".tmp"
-"""Behind the name of a file that is to take the place of the one of that name."""
+"""The suffix of a file that will replace the one of the same name without it."""
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
@@ -54,7 +54,7 @@ MOVING: Final = "moving"
 CLEANED_UNTIL: Final = "cleaner-offset-checkpoint"
 
 METADATA_LOGS: Final = ("__znodes-0", "__cluster_metadata-0")
-"""Named like partitions, but not topics': the embedded metadata store's, and Apache Kafka's own."""
+"""Directories named like partitions that are not: those of the embedded metadata store and of Apache Kafka's."""
 
 DELETE_DIR: Final = "-delete"
 STRAY_DIR: Final = "-stray"
@@ -81,12 +81,12 @@ class FileName(NamedTuple):
 
 
 def file_name(base_offset: int, kind: str) -> str:
-    """`%020d` and the suffix."""
+    """The base offset as 20 digits, and the suffix."""
     return f"{base_offset:020d}{kind}"
 
 
 def parse_file_name(name: str) -> FileName | None:
-    """The parts of `name`, None when it is no file of a segment: no offset is larger than 2^63 - 1."""
+    """The parts of `name`; None when it is not a file of a segment, or its offset is above 2^63 - 1."""
     match = _SEGMENT_FILE.fullmatch(name)
     if match is None or int(match[1]) > _OFFSET_MAX:
         return None
@@ -104,28 +104,28 @@ def parse_log_dir(name: str) -> TopicPartition | None:
 
 
 def parse_future_dir(name: str) -> TopicPartition | None:
-    """The partition of a `-future` directory (without the `/`); None when it is none, or the name was cut short."""
+    """The partition of a `-future` directory (without the `/`); None for other names, or one that was cut short."""
     match = _FUTURE_DIR.fullmatch(name)
     return None if match is None or len(name) == _NAME_MAX else parse_log_dir(match[1])
 
 
 def future_dir_name(tp: TopicPartition, unique: str) -> str:
-    """`<topic>-<partition>.<unique>-future`, cut like the name of a directory that waits for its removal."""
+    """`<topic>-<partition>.<unique>-future`, the topic cut as in `delete_dir_name`."""
     return _suffixed(tp, unique, FUTURE_DIR)
 
 
 def delete_dir_name(tp: TopicPartition, unique: str) -> str:
-    """`<topic>-<partition>.<unique>-delete`, the topic cut so that a file system takes the name."""
+    """`<topic>-<partition>.<unique>-delete`, the topic cut to the length that file systems allow."""
     return _suffixed(tp, unique, DELETE_DIR)
 
 
 def is_delete_dir(name: str) -> bool:
-    """Whether a directory (without the `/`) is a partition's that waits for its removal, not somebody's own."""
+    """Whether this is the name (without the `/`) of a partition's directory that waits for its removal."""
     return _DELETE_DIR.fullmatch(name) is not None
 
 
 def stray_dir_name(tp: TopicPartition, unique: str) -> str:
-    """`<topic>-<partition>.<unique>-stray`: a log whose topic nobody knows, kept for whoever looks for it."""
+    """`<topic>-<partition>.<unique>-stray`: a log whose topic is not known, kept for an operator to recover."""
     return _suffixed(tp, unique, STRAY_DIR)
 
 

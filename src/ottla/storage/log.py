@@ -1,10 +1,10 @@
-"""The log of one partition: segments on disk, and everything known about them.
+"""The log of one partition: segments on disk, and the state kept about them.
 
-Zone: deterministic. Append, read, retention, truncation; what is under that stands in `log_files`. It knows no
-replicas: the high watermark is told to it, and only bounds what may be removed. How a log is found again after a stop
-stands in `recovery`.
+Zone: deterministic. Append, read, retention, truncation; `log_files` has the files and their durability. It does not
+know replicas: replication sets the high watermark, which only bounds what may be removed. `recovery` opens a log after
+a stop.
 
-`append` is the hot path of Produce: one comparison decides whether anything but writing is due.
+`append` is the hot path of Produce: one expression decides whether more than writing is due.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Log(LogFiles):
         """Append the one batch that fills `view`; returns the offset of its first record.
 
         Offset and leader epoch are patched into `view`, which is borrowed for the call. With LogAppendTime the caller
-        has stamped it with `now`. `marker`: what is in a control batch, where that is known. Raises ApiError
+        has stamped it with `now`. `marker`: the content of a control batch, if known. Raises ApiError
         KAFKA_STORAGE_ERROR (nothing was written), RECORD_LIST_TOO_LARGE (more than a segment holds,
         or no offsets are left).
         """
@@ -65,6 +65,8 @@ class Log(LogFiles):
         last = base + header[6]
         timestamp = now.wall_ms if self._append_time else header[8]
         segment, size = self._active, len(view)
+        # The active segment takes the batch unless it is too large, out of relative offsets, or too old by timestamp or
+        # by the clock. `fence` sets roll_size to -1, so that every special case comes through here as well.
         if (
             segment.size + size > segment.roll_size
             or timestamp > segment.roll_timestamp
@@ -103,18 +105,19 @@ class Log(LogFiles):
         return base
 
     def append_time_of(self, view: memoryview, wall_ms: int) -> int:
-        """The LogAppendTime of a batch that is appended now: that of its messages, where a worker has made them."""
+        """The LogAppendTime of a batch that is appended now: that of its messages if a worker has converted it."""
         ahead = self.ahead
         return ahead.stamp_ms if ahead is not None and ahead.view is view else wall_ms
 
     def append_lowered(self, view: memoryview, header: HeaderTuple, leader_epoch: int, _now: Instant) -> int:
-        """`append` where an older format is written: the batch becomes messages of it. Returns their first offset.
+        """As `append`, for a log in an older format: converts the batch to messages. Returns their first offset.
 
-        Raises ApiError as `append` and `record.lowering` do.
+        Raises ApiError as `append` and `record.down_conversion` do.
         """
         base = self.end_offset
         self._check_offsets_left(base + header[6])
         patch_offset_and_epoch(view, 0, base, leader_epoch)
+        # The conversion of a worker is valid for this very batch at this offset in this format only.
         ahead, self.ahead = self.ahead, None
         if ahead is not None and ahead.view is view and (ahead.base, ahead.magic) == (base, self.magic):
             content = ahead.content
@@ -131,7 +134,7 @@ class Log(LogFiles):
     def append_replica(self, view: memoryview, newest_epoch: int = ANY_EPOCH, check_crc: bool = True) -> int:
         """Append batches as a leader of at most `newest_epoch` wrote them: offsets and epochs stay. Returns the end.
 
-        Batches that go into the same segment are one write. Raises ApiError CORRUPT_MESSAGE when they are damaged or
+        Batches for the same segment are one write. Raises ApiError CORRUPT_MESSAGE when they are damaged or
         do not continue this log, KAFKA_STORAGE_ERROR; whole batches before the error are in the log.
         """
         batches, error = replica_batches(view, self.end_offset, newest_epoch, check_crc)
@@ -148,7 +151,7 @@ class Log(LogFiles):
         return self.end_offset
 
     def _begin_within(self, base: int) -> None:
-        """The first batch of an empty log begins below its start, as after DeleteRecords into the midst of a batch."""
+        """Restart an empty log at `base`, below its start, as after DeleteRecords into the middle of a batch."""
         if self.end_offset != self.start_offset:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp} ends at {self.end_offset}, got offset {base}")
         try:
@@ -157,7 +160,7 @@ class Log(LogFiles):
             raise self._home.refusal(failure.as_value()) from failure
 
     def _append_run(self, view: memoryview, batches: list[ReplicaBatch], at: int, now: Instant) -> int:
-        """Append as many of the batches from `at` on as one segment takes; returns how many are appended by then."""
+        """Append as many of the batches from `at` on as one segment takes; returns how many are appended in all."""
         segment, (first, end, header) = self._active, batches[at]
         if self._is_full(segment, end - first, header) or now.wall_ms > segment.roll_wall_ms:
             self.end_offset = header[0]
@@ -193,12 +196,12 @@ class Log(LogFiles):
     def _note_replica(
         self, view: memoryview, start: int, end: int, header: HeaderTuple, position: int, now: Instant
     ) -> None:
-        """A leader's batch is in the file: index it, and take note of what it says."""
+        """Index a leader's batch that is in the file, and note its epoch, producer and offsets."""
         base = header[0]
         if header[2] != self.epochs.latest and header[2] >= 0:
             self.epochs.assign(header[2], base)
         if header[3] < MAGIC_V2 and self.epochs_file.is_due:
-            self.write_epochs()  # these messages do not carry their leader epoch: recovery finds it in the file only
+            self.write_epochs()  # these messages do not carry their leader epoch: recovery has it from the file only
         self._active.index_batch(position, end - start, base + header[6], header[8])
         self._tail_offsets.append(base)
         self._tail_positions.append(position)
@@ -214,18 +217,22 @@ class Log(LogFiles):
 
         Raises ApiError, RECORD_LIST_TOO_LARGE also where no offsets are left: nothing was written.
         """
+        # 1. Refusals for any batch: the directory is offline, or no offsets are left.
         self._home.check()
         self._check_offsets_left(last)
+        # 2. The first record of a leader's epoch brings the epoch to its file; then the batch may fit without a roll.
         if self.epochs_stale:
             self._unfence()
             self._home.check()
             if self._active.has_room(size, last, timestamp, self._home.clock.now().wall_ms):
                 return self._active
+        # 3. Short of disk space: clients' records are refused, but a marker that ends a transaction is not.
         if self._home.short and not self.uses_reserve:
             if not is_marker:
                 raise self._home.refusal(Failure(Kind.FULL))
             if not self._active.full and self._active.size + size <= self.config.segment_bytes:
                 return self._active
+        # 4. The rest is a plain roll, if a new segment can take the batch.
         if size > self.config.segment_bytes:
             raise ApiError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -248,7 +255,7 @@ class Log(LogFiles):
         self._arm_active(now.wall_ms)
 
     def _note_marker(self, marker: Marker | None, header: HeaderTuple, base_offset: int, wall_ms: int) -> None:
-        """A transaction ended."""
+        """Note the end of a transaction; an aborted one is added to the transaction index."""
         state, mark = self.producers, self.high_watermark
         aborted = None if marker is None else state.end_transaction(header, base_offset, marker, wall_ms, mark)
         if aborted is not None:
@@ -263,8 +270,8 @@ class Log(LogFiles):
         """Whole batches from the one that holds `offset` on, all below `limit_offset`, as a region of a segment file.
 
         At most `max_bytes`, but one batch in any case when `at_least_one`. None when there is nothing. `warmed`: the
-        caller has just warmed what Cold named; rather wait than ask again. Raises ApiError OFFSET_OUT_OF_RANGE,
-        CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, and Cold.
+        caller has just warmed the regions of Cold; block rather than raise it again. Raises ApiError
+        OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, and Cold.
         """
         if self._home.offline is not None:
             self._home.check()
@@ -281,7 +288,7 @@ class Log(LogFiles):
             raise self._home.refusal(failure.as_value()) from failure
 
     def read_newest(self, offset: int, max_bytes: int) -> Region | None:
-        """What `read` gives up to the log end, where memory alone tells where that is; None: ask `read`."""
+        """As `read` up to the log end, if the positions are known without reading; None: call `read`."""
         slot = bisect_right(self._tail_offsets, offset)
         if not slot or offset >= self.end_offset or offset < self.start_offset or self._home.offline is not None:
             return None
@@ -313,18 +320,21 @@ class Log(LogFiles):
         return self._trimming.delete_old_segments(now)
 
     def retention_due_ms(self, now: Instant) -> int | None:
-        """The wall time at which retention has to look at the log again if it does not change: `now` where less could
-        go than should; None: never."""
+        """The wall time at which retention has to check the log again if it does not change.
+
+        `now` when fewer segments could be removed than should be; None: never.
+        """
         return self._trimming.due_ms(now)
 
     def retention_needs_flush(self, now: Instant) -> bool:
-        """Whether `delete_old_segments` would begin a segment, and wait for the disk in it: a `flush` before makes
-        durable what it would wait for.
+        """Whether `delete_old_segments` would begin a segment, and block on the disk for it.
+
+        A `flush` before makes durable what it would wait for.
         """
         return self._trimming.needs_flush(now)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything from `offset` on; a batch that reaches over it goes whole. Raises Failure, ApiError."""
+        """Drop everything from `offset` on, with the whole batch that contains it. Raises Failure, ApiError."""
         if offset >= self.end_offset:
             return
         if offset < self.segments.first.base_offset:
@@ -340,6 +350,8 @@ class Log(LogFiles):
             # The newest first, each before the next, and all before the cut: a power loss must not leave a hole.
             retire(self._home, gone, self.config.file_delete_delay_ms)
             self.disk.sync_now(self.directory)
+        # Then the cut of the segment that becomes the active one. If no batch of it shows the new end, an empty segment
+        # with that name follows, which is sealed off from the cut one by a sync.
         position = segment.size if found is None else found.position
         fresh = self._beyond_hole(segment, position, end)
         segment.activate(self.config)
@@ -353,13 +365,13 @@ class Log(LogFiles):
         self.epochs.truncate_from_end(end)
         self._flush.truncated(end)
         self._reload_producers()
-        if fresh is not None:  # no recovery point from before the cut vouches for the indexes of what is sealed now
+        if fresh is not None:  # no recovery point from before the cut may cover the indexes of the sealed segment
             self._home.settle_recovery_points()
 
     def _beyond_hole(self, segment: Segment, position: int, end: int) -> Segment | None:
-        """The segment that says by its name where the log ends, as no batch does: what was there is compacted away.
+        """A new segment whose name has the end of the log, if no batch has it: the batches there were compacted away.
 
-        It is durable before the cut. A start that finds it behind what is not cut yet drops it.
+        It is durable before the cut. A start that finds it after bytes that are not cut yet drops it.
         """
         told = segment.base_offset
         for _, header in walk_headers(segment.file, segment.index.floor_of_position(position - 1), position):
@@ -371,7 +383,7 @@ class Log(LogFiles):
         return fresh
 
     def restart_at(self, offset: int) -> None:
-        """Drop everything and begin anew at `offset`: a leader no longer has this log's end. Raises Failure."""
+        """Drop everything and continue at `offset`: a leader no longer has this log's end. Raises Failure."""
         self.uncover(min(offset, self.start_offset))
         for segment in reversed(self.segments.drop_from(0)):
             retire(self._home, segment, self.config.file_delete_delay_ms)
@@ -384,7 +396,7 @@ class Log(LogFiles):
         self._home.start_moved(self.tp)
 
     def _reset(self, end_offset: int) -> None:
-        """The log ends somewhere else now, perhaps in another segment."""
+        """Adjust the state in memory to a log that ends at `end_offset`, perhaps in another segment."""
         self._active = self.segments.active
         self._tail.clear()
         self.end_offset = end_offset

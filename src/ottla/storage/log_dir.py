@@ -1,6 +1,6 @@
 """One log directory: its logs, its checkpoints, and the mark of a clean stop.
 
-Zone: deterministic. What concerns the directory as a whole; which directory a new log goes to is the manager's choice.
+Zone: deterministic. Works on the directory as a whole; the manager chooses the directory of a new log.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from ottla.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
 GHOSTS_KEPT: Final = 1000
-"""Deleted partitions that are remembered until the checkpoints are rid of them."""
+"""Deleted partitions that are remembered until they are removed from the checkpoints."""
 
 
 class LogDir:
@@ -84,14 +84,14 @@ class LogDir:
         home.save_cleaned = self._save_cleaned
         self.logs: dict[TopicPartition, Log] = {}
         self.moves = FutureLogs(home, self)
-        """Logs that come from other directories or go there."""
+        """Logs that move to or from other directories."""
         self._clean = self._loaded = False
         self._unopened: dict[TopicPartition, LogMarks] = {}
-        """What checkpoints say of logs that loading has not come to."""
+        """The checkpoints' entries of logs that are not loaded yet."""
         self.missing: dict[TopicPartition, int] = {}
-        """Recovery points of logs that are not there: of topics that went, or lost. Kept until somebody has said so."""
+        """Recovery points of missing logs: lost, or of deleted topics. Kept until the controller has been informed."""
         self._ghosts: set[TopicPartition] = set()
-        """Partitions that have no log here any more but may be named in a checkpoint."""
+        """Partitions that have no log here any more but may have entries in a checkpoint."""
         self._recovery_points = CoalescingWriter(home, RECOVERY_POINTS)
         self._high_watermarks = CoalescingWriter(home, HIGH_WATERMARKS)
         self._starts = LogStartCheckpoint(home, self._start_bytes)
@@ -100,16 +100,16 @@ class LogDir:
         self._start_text, self._clean_text = OffsetText(), OffsetText()
         self._cleaned = CoalescingWriter(home, CLEANED_UNTIL)
         self._noted_clean = self._clean_text.data
-        """What that file says, or will."""
+        """The content of that file, or the content that is being written to it."""
 
     @property
     def name(self) -> str:
-        """As the configuration names it."""
+        """Its name in the configuration."""
         return self._home.disk.name
 
     @property
     def space(self) -> tuple[int, int]:
-        """Size of its file system, and what is free of it, in bytes; -1 where the system does not tell (KIP-827)."""
+        """Size and free space of its file system, in bytes; -1 where the system does not report them (KIP-827)."""
         disk = self._home.disk
         try:
             return disk.total_bytes(), disk.free_bytes()
@@ -118,12 +118,12 @@ class LogDir:
 
     @property
     def short(self) -> bool:
-        """Whether clients' records are refused for want of room."""
+        """Whether clients' records are refused for lack of disk space."""
         return self._home.short
 
     @property
     def offline(self) -> Failure | None:
-        """Why it is out of service, None while it is not."""
+        """Why it is out of service; None while it is in service."""
         return self._home.offline
 
     def _fence(self) -> None:
@@ -142,7 +142,7 @@ class LogDir:
     # -- whose it is ---------------------------------------------------------------------------------------------------
 
     def meta(self) -> MetaProperties | None:
-        """What meta.properties says, None when there is none. Raises WrongDirectory when it cannot be read, Failure."""
+        """The content of meta.properties; None without one. Raises WrongDirectory when it cannot be parsed, Failure."""
         try:
             return parse_meta_properties(read_file(self._home.disk, META_PROPERTIES))
         except CorruptCheckpoint as error:
@@ -177,8 +177,8 @@ class LogDir:
     ) -> bool:
         """Open every log. A failing disk takes the directory offline; nothing is raised for it.
 
-        Recovery stops between two logs when it is not wanted any more: False, and what is to follow is `stop`. A
-        directory that was stopped cleanly is loaded to the end, which is quick, and cleanly stopped again then."""
+        Recovery stops between two logs when `is_wanted` is false: returns False, and `stop` has to follow. A directory
+        that was stopped cleanly is loaded to the end, which is quick, so that it can be stopped cleanly again."""
         try:
             return self._load(topic_config, progress, is_wanted)
         except Failure as failure:
@@ -195,7 +195,7 @@ class LogDir:
     ) -> bool:
         directories = [name[:-1] for name in self._home.disk.list(ROOT) if name.endswith("/")]
         self._clean = take_clean_mark(self._home)
-        # Otherwise each log would have to be synced before its first record: the process before may have cut it.
+        # Without this each log would have to be synced before its first record: the last process may have cut it.
         durable = not self._clean and self._home.disk.sync_all_now()
         points, marks = self._home.noted_offsets(RECOVERY_POINTS), self._home.noted_offsets(HIGH_WATERMARKS)
         starts, cleaned = self._home.noted_offsets(LOG_STARTS), self._home.noted_offsets(CLEANED_UNTIL)
@@ -224,7 +224,7 @@ class LogDir:
             self._start_text.set_offset(tp, each.start_offset or None)
         for done, (tp, directory) in enumerate(found.items()):
             if not self._clean and not is_wanted():
-                _logger.warning("%s: recovery ends after %d of %d logs", self.name, done, len(found))
+                _logger.warning("%s: stopping recovery after %d of %d logs", self.name, done, len(found))
                 return False
             self._open_partition(tp, directory, config_of(tp.topic), self._unopened[tp], count)
             del self._unopened[tp]
@@ -234,8 +234,8 @@ class LogDir:
         return True
 
     def _take_checkpoints(self, cleaned: dict[TopicPartition, int]) -> None:
-        """Take over how far logs are clean. Where recovery has cut a log below that, what is written from now on is not
-        clean, and the file must not say so."""
+        """Take over up to which offsets logs are clean. Where recovery has cut a log below that, new records are not
+        clean, so the file is corrected."""
         for tp, offset in cleaned.items():
             log = self.logs.get(tp)
             self._clean_text.set_offset(tp, offset)
@@ -247,7 +247,7 @@ class LogDir:
             self._correct_cleaned()
 
     def _log_directories(self, names: list[str]) -> Iterator[tuple[TopicPartition, str]]:
-        """Partitions and their directories, logs before copies; what waits for its removal is removed."""
+        """Partitions and their directories, logs before copies; removes directories of deleted partitions."""
         seen: dict[TopicPartition, None] = {}
         for name in sorted(names, key=_is_future):
             if is_delete_dir(name):
@@ -255,7 +255,7 @@ class LogDir:
                 continue
             tp = (parse_future_dir(name) or self.moves.marked(name)) if _is_future(name) else parse_log_dir(name)
             if tp in seen:
-                self._home.unlink(name)  # a copy of what is here, or a second copy
+                self._home.unlink(name)  # a copy of a log in this same directory, or a second copy
             elif tp is not None:
                 seen[tp] = None
                 yield tp, name
@@ -310,7 +310,7 @@ class LogDir:
         return target
 
     def set_aside(self, log: Log, done: Callable[[object], None]) -> None:
-        """Give its directory the name of what waits for its removal; `done` when that is durable. Raises Failure."""
+        """Rename its directory to `…-delete`, to be removed later; `done` when the name is durable. Raises Failure."""
         log.cleaning.closed = True
         target = delete_dir_name(log.tp, self._home.entropy.octets("deleted-log", 16).hex())
         self.rename(log.directory, target)
@@ -327,19 +327,19 @@ class LogDir:
             self._home.on_failed(failure.as_value())
             raise
 
-    # -- names that come again -----------------------------------------------------------------------------------------
+    # -- names that are used again -------------------------------------------------------------------------------------
 
     def lay_ghosts(self, tp: TopicPartition) -> None:
-        """Before a log is made: what checkpoints say of an earlier one of its name is forgotten. Raises Failure."""
+        """Before a log is created: remove an earlier log of the same name from the checkpoints. Raises Failure."""
         named = tp in self._ghosts or len(self._ghosts) > GHOSTS_KEPT
         if named and self._home.safeguards.ghosts_forgotten:
             self._forget_ghosts()
 
     def _forget_ghosts(self) -> None:
-        """Take what was deleted out of the checkpoints: a new log must not be taken for the old one of its name.
+        """Remove deleted logs from the checkpoints: a new log must not be taken for an old one of the same name.
 
-        Before the new one is there, and waiting for it: a recovery point it inherits would vouch for bytes that no
-        flush has covered, a log start for a deletion that was not asked for. Raises Failure."""
+        Blocking, before the new log exists: an inherited recovery point would cover bytes that were never flushed, an
+        inherited log start would delete records that were not to be deleted. Raises Failure."""
         self._recovery_points.write_now(self._recovery_point_bytes())
         self._high_watermarks.write_now(self._high_watermark_bytes())
         self._starts.write_now()
@@ -349,43 +349,43 @@ class LogDir:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def checkpoint_recovery_points(self) -> None:
-        """Note how far each log is durable."""
+        """Begin to write the recovery point of each log."""
         self._recovery_points.write(self._recovery_point_bytes)
 
     def refresh_recovery_points(self) -> None:
-        """The same, if one of them moved."""
+        """Begin to write the recovery points if one of them moved."""
         self._recovery_points.refresh(self._recovery_point_bytes)
 
     def forget_missing(self, tp: TopicPartition) -> bool:
-        """It is not expected any more that a log of this partition is here; whether it was."""
+        """Stop to expect a log of this partition here; returns whether one was expected."""
         self._home.points_moved[tp] = None
         return self.missing.pop(tp, 0) > 0
 
     def save_recovery_points(self, done: Callable[[object], None]) -> None:
-        """The same; `done` in a later turn, when that is durable, or the directory offline."""
+        """Write the recovery points; `done` in a later turn, when they are durable, or the directory is offline."""
         self.checkpoint_recovery_points()
         self._recovery_points.when_idle(done)
 
     def checkpoint_high_watermarks(self) -> None:
-        """Note each log's high watermark."""
+        """Begin to write the high watermarks if one of them moved."""
         self._high_watermarks.refresh(self._high_watermark_bytes)
 
     def checkpoint_starts(self) -> None:
-        """Note the log starts that file names do not tell."""
+        """Begin to write the log starts that file names do not show."""
         self._starts.write()
 
     def checkpoint_cleaned(self, tp: TopicPartition) -> None:
-        """Note how far a log is clean."""
+        """Begin to write up to which offset a log is clean."""
         self._home.cleaned(tp)
         self._cleaned.write(self._cleaned_bytes)
 
     def save_cleaned(self, tp: TopicPartition, done: Callable[[object], None]) -> None:
-        """Note how far a log is clean; `done` in a later turn, when that is durable, or the directory offline."""
+        """Write up to where a log is clean; `done` in a later turn, when that is durable, or the directory offline."""
         self.checkpoint_cleaned(tp)
         self._cleaned.when_idle(done)
 
     def _correct_cleaned(self) -> None:
-        """Have the file say nothing of logs that is not so, waiting for it. Raises Failure."""
+        """Write the cleaner's checkpoint, blocking, if it is wrong about a log. Raises Failure."""
         before = self._noted_clean
         if before != self._cleaned_bytes():
             self._save_cleaned()
@@ -402,12 +402,12 @@ class LogDir:
         return None if log is None else log.cleaning.checkpoint
 
     def save_starts_now(self) -> None:
-        """Note the log starts, waiting for it. Raises Failure."""
+        """Write the log starts, blocking. Raises Failure."""
         self._starts.write_now()
 
     @property
     def starts_changed(self) -> bool:
-        """Whether a log start moved since they were noted."""
+        """Whether a log start moved since they were written."""
         return self._home.starts_changed
 
     def _recovery_point_bytes(self) -> bytes:
@@ -426,17 +426,17 @@ class LogDir:
         return self._mark_text.data
 
     def take_unchecked(self) -> list[Log]:
-        """The logs that have changed since this was asked."""
+        """The logs that have changed since the last call."""
         tps = self._home.unchecked | self._home.woken
         self._home.unchecked = {}
         return [self.logs[tp] for tp in tps if tp in self.logs]
 
     def check_again(self, tp: TopicPartition) -> None:
-        """Have a log be among those that changed."""
+        """Return a log from the next `take_unchecked`."""
         self._home.unchecked[tp] = None
 
     def _log_here(self, tp: TopicPartition) -> Log | None:
-        """The log that checkpoints speak of."""
+        """The log whose offsets checkpoints have."""
         return self.logs.get(tp) or self.moves.futures.get(tp) or self.moves.leaving.get(tp)
 
     def _start_bytes(self) -> bytes:
@@ -451,13 +451,13 @@ class LogDir:
     # -- stop ----------------------------------------------------------------------------------------------------------
 
     def stop(self, done: Done[None]) -> None:
-        """Everything to the disk, then the checkpoints, then the mark of a clean stop; `done` in a later turn."""
+        """Write and sync all logs, then the checkpoints, then the mark of a clean stop; `done` in a later turn."""
         CleanShutdown(
             self._home, list(self._all().values()), lambda failure: self._quiet(failure, done)
         ).begin_shutdown()
 
     def _quiet(self, failure: Failure | None, done: Done[None]) -> None:
-        """The logs are synced; a checkpoint that is being written, perhaps begun meanwhile, comes to its end first."""
+        """The logs are synced: wait for checkpoints that are being written, also those begun meanwhile."""
         every = (self._recovery_points, self._high_watermarks, self._starts.file, self._cleaned)
         busy = [file for file in every if file.busy]
         if not busy:
@@ -477,13 +477,13 @@ class LogDir:
                 failure = error.as_value()
         if failure is not None:
             self._home.on_failed(failure)
-            _logger.warning("%s is not marked as cleanly stopped, its next start recovers: %s", self.name, failure)
+            _logger.warning("%s was not stopped cleanly, its next start recovers its logs: %s", self.name, failure)
         done(failure)
 
     def _seal(self) -> None:
-        """The last writes, in this order: whoever finds the mark believes all the rest.
+        """The last writes, in this order: a start that finds the mark trusts all other files.
 
-        A directory that was not loaded stays as it was found; one whose loading ended on the way gets no mark."""
+        A directory that was not loaded stays as it was found; one that was loaded in part gets no mark."""
         disk = self._home.disk
         for log in self._all().values():
             log.close()

@@ -1,7 +1,7 @@
-"""What the logs of one log directory share: the disk, the clock, deferred removal, and whether the disk still works.
+"""The context that the logs of one log directory share: disk, clock, deferred removal, and whether the disk works.
 
-Zone: deterministic. One `LogDirContext` per directory. A failing disk takes this directory offline, once and for good,
-and whoever asked to be told learns it; which partitions that means is for others to say.
+Zone: deterministic. One `LogDirContext` per directory. A failing disk takes this directory offline for good and calls
+`on_offline`; the listener finds the partitions that it affects.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _SHOWN_PAUSE_NS: Final = 1_000_000
 
 
 class ShowsEntries(Protocol):
-    """A segment."""
+    """A segment, as far as this module uses it."""
 
     def show_entries(self) -> None:
-        """Bring index entries to their files."""
+        """Write index entries to their files."""
         ...
 
 
@@ -69,11 +69,11 @@ class LogDirContext:
     )
 
     starts_moved: dict[TopicPartition, None]
-    """Partitions whose log start, or what file names tell of it, may have moved since it was noted."""
+    """Partitions whose log start, or the names of whose files, may have changed since the checkpoint was written."""
     cleaned_moved: dict[TopicPartition, None]
-    """Partitions of which it may have changed, since it was noted, how far their logs are clean."""
+    """Partitions whose clean part may have changed since the cleaner's checkpoint was written."""
     renewed: dict[TopicPartition, None]
-    """Partitions that may have come, gone, or have other settings since the cleaner has looked."""
+    """Partitions that may have been added, removed or configured since the cleaner last searched."""
 
     def __init__(
         self,
@@ -86,9 +86,9 @@ class LogDirContext:
         workers: Workers | None = None,
         expiry: ProducerExpiry | None = None,
     ) -> None:
-        """Without workers everything is unpacked in the turn that needs it: for tools and tests."""
+        """Without workers, batches are unpacked in the turn that needs them: for tools and tests."""
         self.expiry = expiry or ProducerExpiry()
-        """Of the producers of all logs of this broker."""
+        """The expiry of the producers of all logs of this broker."""
         self.workers = workers
         self.disk = disk
         self.clock = clock
@@ -97,38 +97,38 @@ class LogDirContext:
         self.safeguards = safeguards
         self.scan = scan
         self.offline: Failure | None = None
-        """Why the directory is out of service."""
+        """Why the directory is out of service; None while it is in service."""
         self.on_offline: Callable[[str], None] = _do_nothing
-        """Told the directory's name when it goes offline."""
+        """Called with the directory's name when it goes offline."""
         self.short = False
-        """Less is free than what is kept for the broker itself: clients' records are refused."""
+        """Less space is free than the reserve for the broker itself: clients' records are refused."""
         self.rearm: Callable[[], None] = _nothing
-        """Has the logs take notice of `short`."""
+        """Applies a change of `short` to the logs."""
         self.fence: Callable[[], None] = _nothing
-        """Keeps the logs from taking appends once the directory is offline."""
+        """Makes the logs refuse appends once the directory is offline."""
         self.save_starts: Callable[[Callable[[], None]], None] = _at_once
         """Makes the log starts durable, then calls back."""
         self.save_recovery_points: Callable[[], None] = _nothing
-        """Brings the recovery points to the disk, soon: one of them went back."""
+        """Begins to write the recovery points: one of them was lowered."""
         self.settle_recovery_points: Callable[[], None] = _nothing
-        """Waits until that has come to the disk. Raises Failure."""
+        """Waits until they are on the disk, blocking. Raises Failure."""
         self.save_cleaned: Callable[[], None] = _nothing
-        """Makes durable how far each log is clean, waiting for it: one of them was cut. Raises Failure."""
+        """Writes the cleaner's checkpoint, blocking: one of the logs was cut. Raises Failure."""
         self._full_told_ns = 0
         self._unshown: dict[ShowsEntries, None] = {}
         """Segments with index entries that are only in memory."""
         self.woken: dict[TopicPartition, None] = {}
-        """Partitions whose high watermark may have moved since it was noted: others have no record above theirs."""
+        """Partitions whose high watermark may have moved since its checkpoint: others have no record above theirs."""
         self.unchecked: dict[TopicPartition, None] = {}
-        """Partitions whose logs have changed since retention looked at them, beside those that are `woken`."""
+        """Partitions whose logs have changed since retention checked them, besides those in `woken`."""
         self.points_moved: dict[TopicPartition, None] = {}
-        """Partitions whose recovery point may have moved since it was noted."""
+        """Partitions whose recovery point may have moved since its checkpoint."""
         self.starts_changed = False
-        """A log start moved since the checkpoint of log starts was written."""
+        """Whether a log start moved since the checkpoint of log starts was written."""
         self.starts_moved, self.cleaned_moved, self.renewed = {}, {}, {}
 
     def on_failed(self, failure: Failure) -> None:
-        """Note a failure of the disk; one of the device takes the directory offline."""
+        """Note a failure of the disk; a failing device takes the directory offline."""
         if failure.kind is not Kind.IO or self.offline is not None:
             return
         self.offline = failure
@@ -137,17 +137,17 @@ class LogDirContext:
         self.on_offline(self.disk.name)
 
     def wake(self, tp: TopicPartition) -> None:
-        """A log is there, or gone, was cut, or has other settings: checkpoints and retention look at it again."""
+        """Note that a log was added, removed, cut or configured: checkpoints and retention visit it again."""
         self.woken[tp] = self.points_moved[tp] = None
         self.starts_moved[tp] = self.cleaned_moved[tp] = self.renewed[tp] = None
 
     def start_moved(self, tp: TopicPartition) -> None:
-        """A log start moved: its checkpoint is to be written, and the log looked at."""
+        """Note that a log start moved: its checkpoint has to be written, and retention visits the log."""
         self.starts_changed = True
         self.wake(tp)
 
     def cleaned(self, tp: TopicPartition) -> None:
-        """It has changed how far a log is clean."""
+        """Note that the clean part of a log changed."""
         self.cleaned_moved[tp] = None
 
     def check(self) -> None:
@@ -156,32 +156,32 @@ class LogDirContext:
             raise self.refusal(self.offline)
 
     def refusal(self, failure: Failure) -> ApiError:
-        """What a client is told when the disk failed under its request."""
+        """The error for a client whose request failed because of the disk."""
         self.on_failed(failure)
         if failure.kind is Kind.FULL:
-            text = f"no space left in {self.disk.name}: free some, or lower retention"
+            text = f"no space left in {self.disk.name}: free some space, or lower retention"
             self._tell_full(text)
         else:
             text = f"log directory {self.disk.name} failed: {failure.message}"
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
     def _tell_full(self, text: str) -> None:
-        """One line now and then: every request is refused while the disk is full."""
+        """Log one line a minute at most: every request is refused while the disk is full."""
         now = self.clock.now().mono_ns
         if now >= self._full_told_ns:
             self._full_told_ns = now + _FULL_TELL_NS
-            _logger.error("%s; writes are refused until then", text)
+            _logger.error("%s; refusing clients' writes until then", text)
 
     def unlink(self, path: str) -> None:
-        """Remove a file or directory off the loop; a leftover is found at the next start."""
+        """Remove a file or directory off the loop; the next start finds one that was left."""
         self.disk.unlink(path, self.note_failure)
 
     def unlink_later(self, path: str, delay_ms: int) -> None:
-        """Remove it after `delay_ms`, so that whoever reads it now can finish."""
+        """Remove it after `delay_ms`, so that reads in progress can finish."""
         self.timers.add(self.clock.now().mono_ns + delay_ms * 1_000_000, lambda: self.unlink(path))
 
     def show_entries_soon(self, segment: ShowsEntries) -> None:
-        """Have a segment bring its index entries to their files within a second."""
+        """Schedule that a segment writes its index entries to their files within a second."""
         if not self._unshown:
             self.timers.add(self.clock.now().mono_ns + _SHOWN_NS, self._show_entries)
         self._unshown[segment] = None
@@ -195,18 +195,18 @@ class LogDirContext:
             self.timers.add(self.clock.now().mono_ns + _SHOWN_PAUSE_NS, self._show_entries)
 
     def noted_offsets(self, name: str) -> dict[TopicPartition, int]:
-        """An offset checkpoint; one that is missing or cannot be read says nothing, which costs time, not data."""
+        """An offset checkpoint; empty when it is missing or cannot be read, which costs time, not data."""
         try:
             return parse_offsets(read_file(self.disk, name))
         except CorruptCheckpoint as error:
-            _logger.warning("%s/%s: %s", self.disk.name, name, error)
+            _logger.warning("ignoring the checkpoint %s/%s, recovery takes longer: %s", self.disk.name, name, error)
         except Failure as failure:
             if failure.kind is not Kind.NOT_DONE:
                 raise
         return {}
 
     def note_failure(self, outcome: object) -> None:
-        """A completion that nobody waits for: only its failure matters."""
+        """A completion without a waiting caller: only a failure matters."""
         if isinstance(outcome, Failure):
             self.on_failed(outcome)
 
@@ -234,16 +234,16 @@ class CompletionBarrier:
         self._open = 1
 
     def expect(self) -> Callable[[object], None]:
-        """One completion more; to be handed to what completes."""
+        """Expect one completion more; returns its callback."""
         self._open += 1
         return self._completed
 
     def fail(self, failure: Failure) -> None:
-        """Something went wrong at once."""
+        """Note a failure that has no completion of its own."""
         self._failure = self._failure or failure
 
     def armed(self) -> None:
-        """All that is to be waited for has been named. At least one of it completes in a later turn."""
+        """End the expecting: call it after all `expect`. At least one completion comes in a later turn."""
         self._completed(None)
 
     def _completed(self, outcome: object) -> None:
@@ -255,7 +255,7 @@ class CompletionBarrier:
 
 
 class CoalescingWriter:
-    """A small file that is written anew at each change: one write in flight, the newest content next."""
+    """A small file that is rewritten at each change: one write in flight, the newest content next."""
 
     __slots__ = ("_home", "_idle", "_next", "_on_way", "_path", "_saved", "_writing", "failure")
 
@@ -265,39 +265,39 @@ class CoalescingWriter:
         self._path = path if callable(path) else lambda: path
         self._writing = False
         self.failure: Failure | None = None
-        """That of the last write; None when it succeeded."""
+        """The failure of the last write; None when it succeeded."""
         self._on_way = b""
-        """What is being written; nothing when something newer has been written meanwhile."""
+        """The content that is being written; empty when newer content has been written meanwhile."""
         self._saved: bytes | None = None
-        """What the file has; None where that is not known."""
+        """The content of the file; None when it is not known."""
         self._next: bytes | Callable[[], bytes] | None = None
         self._idle: list[Callable[[object], None]] = []
 
     def let_go(self) -> None:
-        """The directory keeps its name from now on: hold nothing of what told it."""
+        """Fix the path, which cannot change any more, and drop the reference to its owner."""
         path = self._path()
         self._path = lambda: path
 
     def write(self, data: bytes | Callable[[], bytes]) -> None:
-        """Bring `data` to the file, soon. A function is called when the write begins: many askers cost one call."""
+        """Write `data` to the file soon. A function is called when the write begins, once for several calls."""
         self._next = data
         if not self._writing:
             self._start()
 
     def refresh(self, data: Callable[[], bytes]) -> None:
-        """Bring `data` to the file, soon, if the file has something else."""
+        """Write `data` to the file soon, if the file has different content."""
         if self._writing or data() != self._saved:
             self.write(data)
 
     def write_now(self, data: bytes) -> None:
-        """Bring `data` to the file now, behind a write that is on its way. Raises Failure."""
+        """Write `data` to the file now, blocking, after a write in progress. Raises Failure."""
         self._next = self._saved = None
         self._on_way = b""
         self._home.disk.replace_now(self._path(), data)
         self._saved = None if self._writing else data
 
     def settle(self, data: Callable[[], bytes]) -> None:
-        """Wait for what is on its way, and bring the newest there. Raises Failure."""
+        """If a write is in progress, wait for it and write the newest content, blocking. Raises Failure."""
         if self._writing:
             self.write_now(data())
 
@@ -323,10 +323,10 @@ class CoalescingWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether a write is on its way."""
+        """Whether a write is in progress."""
         return self._writing
 
     def when_idle(self, tell: Callable[[object], None]) -> None:
-        """Call back with None once nothing is on its way any more; only asked while busy."""
+        """Call back with None once no write is in progress; only allowed while busy."""
         assert self._writing
         self._idle.append(tell)

@@ -1,6 +1,6 @@
-"""What the log of one partition consists of: its segments, its small files, and how they come to the disk.
+"""The parts of one partition's log: its segments, its small files, and how they are written to the disk.
 
-Zone: deterministic. State, facts, rolling, flushing, a clean stop. Appending, reading and trimming stand in `log`.
+Zone: deterministic. State, facts, rolling, flushing, a clean stop. `log` appends, reads and trims.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ UNBOUNDED: Final = 2**63 - 1
 
 
 class ConvertedBatch(NamedTuple):
-    """A batch as messages of an older format."""
+    """A batch that was converted to messages of an older format."""
 
     view: memoryview
-    """The batch, this very object."""
+    """The batch; compared by identity."""
     base: int
     """The offset of its first record, if it is appended there."""
     magic: int
     content: bytes
     stamp_ms: int = NO_TIMESTAMP
-    """The LogAppendTime that is in the messages; -1: they have their producer's times."""
+    """The LogAppendTime in the messages; -1: they have their producer's times."""
 
 
 class LogFiles:
-    """What a log consists of, and how it comes to the disk. `Log` is what others use."""
+    """The parts of a log, and how they are written to the disk. Other packages use `Log`."""
 
     __slots__ = (
         "_active",
@@ -102,23 +102,23 @@ class LogFiles:
         snapshot_offset: int,
         txn_sums: Mapping[str, IndexChecksum],
     ) -> None:
-        """A log over what was found (or created) on the disk; the last segment is appendable already."""
+        """A log of segments that were found (or created) on the disk; the last one is appendable already."""
         self._home = home
         self.tp, self.directory, self.topic_id = tp, directory, topic_id
         self.segments = segments
         self.start_offset = start_offset
         """The first offset that can be read."""
         self.end_offset = end_offset
-        """The offset the next record gets."""
+        """The offset that the next record gets."""
         self.high_watermark = start_offset
-        """Told by replication: retention and DeleteRecords stay below it."""
+        """Set by replication: retention and DeleteRecords stay below it."""
         self.producers = producers
         producers.attach(home.expiry)
-        self.lack: IncompleteLog | None = None  # of what had been durable in it; None: nothing, or it is excused
+        self.lack: IncompleteLog | None = None  # which durable records it has lost; None: none, or it is excused
         self.cleaning = CleaningState(lambda fresh: self.vouch((fresh,)))
         self.removable_below = UNBOUNDED
-        """Tombstones and markers at or above this offset stay when the log is compacted: another replica may not have
-        them yet. Told by replication; a log that is the only replica has no such bound."""
+        """Compaction keeps tombstones and markers at or above this offset: another replica may not have them yet. Set
+        by replication; the log of an only replica has no such bound."""
         self._active = segments.active
         self._tail = BatchPositionCache()
         self._tail_offsets, self._tail_positions = self._tail.offsets, self._tail.positions
@@ -132,19 +132,19 @@ class LogFiles:
         self._snapshot_offset = snapshot_offset  # of the newest producer snapshot on the disk
         self.closed = False
         self.epochs_stale = False
-        """Whether the file has others: epochs without records are not written, since a start would not believe them,
-        and a broker that starts leads thousands of logs. The next append writes the file first (`_unfence`)."""
+        """Whether the epochs differ from the file: an epoch without records is not written, since a start would not
+        trust it, and a starting broker leads thousands of logs. The next append writes the file first (`_unfence`)."""
         self.epochs = LeaderEpochs(epochs, lambda: self.end_offset, self._save_epochs)
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
-        """Take a changed configuration; sizes of index files count from the next segment on."""
+        """Take a changed configuration; index sizes apply from the next segment on."""
         self.config = config
         self._append_time = config.message_timestamp_type == "LogAppendTime"
         self.ahead: ConvertedBatch | None = None
-        """What the next batch is in the older format that is written, where that was found out beforehand."""
+        """The next batch, converted beforehand to the older format of the log, if there is one."""
         self.magic = config.message_magic
-        """The message format that is written; what was written before may be of any."""
+        """The message format that is written; earlier records may be of any format."""
         self._arm_active(self._home.clock.now().wall_ms)
         self._flush_policy.configure(config)
         self._home.wake(self.tp)
@@ -163,7 +163,7 @@ class LogFiles:
 
     @property
     def start_is_moved(self) -> bool:
-        """Whether the names of the segments do not tell the log start, or may not after a power cut."""
+        """Whether the names of the segments do not show the log start, or may not after a power cut."""
         return self.start_offset > self.segments.first.base_offset or self._trimming.dropping > 0
 
     @property
@@ -178,7 +178,7 @@ class LogFiles:
 
     @property
     def cleaned_until(self) -> int:
-        """Below it the log is clean: compaction has been there. The log start when it never was."""
+        """Compaction has cleaned the log below this offset; the log start if it never did."""
         return dirty_start(self.cleaning.checkpoint, self.start_offset, self.end_offset)
 
     @property
@@ -192,8 +192,8 @@ class LogFiles:
         return self._flush_policy.awaited
 
     def noted_high_watermark(self) -> int:
-        """The high watermark, for the directory's checkpoint; a log that has no record above it is not looked at again
-        before one comes (`LogDirContext.woken`)."""
+        """The high watermark, for the directory's checkpoint; a log without records above it is not visited again
+        before the next append (`LogDirContext.woken`)."""
         if self.high_watermark == self.end_offset:
             self._home.woken.pop(self.tp, None)
             self._home.unchecked[self.tp] = None
@@ -201,7 +201,7 @@ class LogFiles:
         return self.high_watermark
 
     def on_synced(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called when a flush has ended that acknowledgements may wait for."""
+        """Set `tell` to be called when a flush that acknowledgements may wait for has ended."""
         self._flush_policy.on_synced = tell
 
     @property
@@ -217,26 +217,26 @@ class LogFiles:
 
     @property
     def _refuses(self) -> bool:
-        """Whether the directory is offline, or has too little room for this log."""
+        """Whether the directory is offline, or has too little space for this log."""
         return self._home.offline is not None or (self._home.short and not self.uses_reserve)
 
     def rearm(self) -> None:
-        """There is too little room in the directory, or enough again."""
+        """Adjust to a directory that has too little space, or enough again."""
         if not self.closed:
             self._arm_active(self._home.clock.now().wall_ms)
 
     @property
     def uses_reserve(self) -> bool:
-        """Whether it may take what clients' records may not: offsets and transactions of the coordinators."""
+        """Whether it may use the disk reserve: the coordinators' offsets and transactions may."""
         return self.tp.topic in INTERNAL_TOPICS
 
     def fence(self) -> None:
-        """The next append takes the slow way: the directory is offline, or short of room, and it is refused there, or
-        the file of leader epochs is to be written first."""
+        """Make the next append take the slow path (`Log._make_room`): it is refused there when the directory is
+        offline or short of space, or has to write the leader epochs first."""
         self._active.roll_size = -1
 
     def _unfence(self) -> None:
-        """Write the leader epochs before the records that are about to come, and let these pass."""
+        """Write the leader epochs before the next records, and let appends take the fast path again."""
         self.settle_epochs()
         if not self._refuses:
             self._active.bound_size(self.config)
@@ -244,7 +244,11 @@ class LogFiles:
     # -- rolling -------------------------------------------------------------------------------------------------------
 
     def roll(self) -> None:
-        """Seal the active segment and begin a new one, unless it is empty. Raises Failure; then nothing has changed."""
+        """Seal the active segment and begin a new one, unless it is empty. Raises Failure; then nothing has changed.
+
+        The order protects against a power cut: names and a cut of the old segment are durable before the new segment
+        exists, and the old one is sealed before the new one is used.
+        """
         old, base = self._active, self.end_offset
         if not old.size and old.base_offset == base:
             return
@@ -266,21 +270,21 @@ class LogFiles:
         self._flush.request(self._home.note_failure)
 
     def vouch(self, segments: Iterable[Segment]) -> None:
-        """The transaction indexes of these segments are whole, and nothing more comes into them. Raises Failure."""
+        """Record the checksums of the transaction indexes of these segments, which are finished. Raises Failure."""
         self._home.wake(self.tp)  # they are new, or sealed now
         for segment in segments:
             self._txn_sums.record_checksum(segment)
         self._txn_sums.save()
 
     def skip_to(self, offset: int) -> None:
-        """Continue at `offset`: what was between is compacted away where this log is copied from. Raises Failure."""
+        """Continue at `offset`: the records between were compacted away in the log that is copied. Raises Failure."""
         self.end_offset = offset
         self.roll()
 
     def write_snapshot(self, done: Callable[[object], None], *, whole: bool = False) -> None:
-        """Save the producer state at the log end, so that the next start need not read the log for it.
+        """Write the producer state at the log end, so that the next start need not read the log for it.
 
-        That of many producers is made in later turns, unless it has to be `whole` now; `done` does not wait for it.
+        With many producers it is written in later turns, unless it has to be `whole` now; then `done` is not called.
         """
         self.producers.end_offset = self.end_offset
         if whole or len(self.producers) <= AT_ONCE:
@@ -290,7 +294,7 @@ class LogFiles:
             SnapshotWriting(self, self._home).start()
 
     def save_snapshot(self, offset: int, content: bytes, done: Callable[[object], None]) -> None:
-        """Bring a producer snapshot to the disk."""
+        """Begin to write a producer snapshot."""
         self._snapshot_offset = offset
         self.disk.replace(snapshot_path(self.directory, offset), content, done)
 
@@ -301,22 +305,25 @@ class LogFiles:
         self._flush_policy.request(done)
 
     def save_epochs_now(self) -> None:
-        """Bring the leader epochs to the disk, waiting for it. Raises Failure."""
+        """Write the leader epochs to the disk, blocking. Raises Failure."""
         self.epochs_file.write_now(self.epochs.entries)
 
     def write_epochs(self) -> None:
-        """Write the leader epochs as they are, at once."""
+        """Begin to write the present leader epochs."""
         self.epochs_file.write(self.epochs.entries)
 
     def lead(self, epoch: int) -> None:
-        """A leader of this epoch writes from the log end on. Its first record brings that to the file."""
+        """Note that a leader of this epoch writes from the log end on. Its first record writes that to the file."""
         self.epochs_stale = self.epochs.expect(epoch, self.end_offset) or self.epochs_stale
         if self.epochs_stale:
             self.fence()
 
     def compare_epochs(self, stored: list[EpochEntry], trusted: bool) -> None:
-        """At start: what the file says. Where it is wrong about records that are there, and a stop that was not clean
-        makes another recovery likely, it is written at once, else before the next record."""
+        """At start: compare the epochs with those in the file.
+
+        If the file is wrong about existing records, and the last stop was not clean, so that another recovery is
+        likely, it is written at once; otherwise before the next record.
+        """
         entries = list(self.epochs.entries)
         self.epochs_file.take_stored(stored)
         self.epochs_stale = entries != stored
@@ -326,7 +333,7 @@ class LogFiles:
             self.fence()
 
     def settle_epochs(self) -> None:
-        """Records are to follow: the file has no epoch that has none, and the one that is to have some."""
+        """Before records are appended: write the epochs if the file differs, without an epoch that has no records."""
         if self.epochs_stale:
             self._save_epochs(self.epochs.entries)
 
@@ -335,17 +342,17 @@ class LogFiles:
         if not self._flush.cut:
             self.epochs_file.save_entries(entries)
             return
-        # Behind a cut that may not be durable: a power loss can leave new batches behind those that were cut off, and
-        # only where their epoch began tells (`recovery`). So that is on the disk before they are.
+        # After a cut that may not be durable, a power loss can leave new batches after those that were cut off. Only
+        # the start of their epoch distinguishes them (`recovery`), so the epoch is on the disk before they are.
         try:
             self.epochs_file.write_now(entries)
         except Failure as failure:
             self._home.on_failed(failure.as_value())
 
     def write_metadata(self, then: Callable[[], None] = lambda: None) -> None:
-        """Write `partition.metadata` and have the names of a log just created made durable with its first flush.
+        """Write `partition.metadata`; the names of a log just created become durable with its first flush.
 
-        `then` is called when the topic's id is durable, at once where it has none.
+        `then` is called when the topic's id is durable, at once if it has none.
         """
 
         def written(outcome: object) -> None:
@@ -361,31 +368,32 @@ class LogFiles:
         self.disk.replace(path, format_partition_metadata(self.topic_id), written)
 
     def misses(self, lack: IncompleteLog) -> None:
-        """It is not what it had been: that stays noted until it is excused. Raises Failure."""
+        """Mark the log, durably, as one that lost records, until `excuse`. Raises Failure."""
         self.disk.replace_now(f"{self.directory}/{INCOMPLETE}", format_lack(lack))
         self.lack = lack
 
     def excuse(self) -> None:
-        """What it lacks is not expected of it any more: another log of it begins, or nobody has more. Raises Failure.
+        """Remove the mark of a log that lost records: it begins from another log, or no replica has more.
 
-        The mark goes when names that have changed are durable: it must not be missed beside the old ones.
+        Changed names are made durable first: after a power cut the old ones must not come back without the mark.
+        Raises Failure.
         """
         self.disk.sync_now(self.directory)
         self.disk.unlink_now(f"{self.directory}/{INCOMPLETE}")
         self.lack = None
 
     def doubt(self) -> None:
-        """The last stop was none in order: what is seen here need not be on the disk, until the next flush."""
+        """Treat the files as not durable until the next flush, because the last stop was not clean."""
         self._flush.doubt(self.directory)
 
     def when_epochs_saved(self, tell: Callable[[object], None]) -> None:
-        """Call back in a later turn, once no change of the leader epochs is on its way to the disk."""
+        """Call back in a later turn, once no write of the leader epochs is in progress."""
         if not self.epochs_file.busy:
             self.write_epochs()
         self.epochs_file.when_idle(tell)
 
     def relocate(self, directory: str) -> None:
-        """Its directory has another name now. What waits for the disk waits for the flush that is to follow."""
+        """Note the new name of the directory. Acknowledgements that wait for the disk wait for the next flush."""
         self.directory = directory
         self._home.wake(self.tp)
         for segment in self.segments:
@@ -395,11 +403,11 @@ class LogFiles:
         self._flush_policy.await_all()
 
     def stop(self, barrier: CompletionBarrier, epochs_wait: bool = False) -> bool:
-        """Bring what a clean stop needs to its files: snapshot, epochs, entries of indexes.
+        """Write the files that a clean stop needs: snapshot, epochs, checksums of transaction indexes.
 
-        Returns whether `finish` is to follow: log, indexes or, where `epochs_wait` for it, epochs are not durable.
+        Returns whether `finish` has to follow: log or indexes are not durable, or epochs with `epochs_wait` are due.
         """
-        # Without any snapshot a start that follows a clean stop takes it that there are no producers, as Kafka does.
+        # A start after a clean stop that finds no snapshot assumes that there are no producers, as Kafka does.
         told = self._snapshot_offset >= 0 or len(self.producers)
         if told and self.end_offset > max(self._snapshot_offset, self.start_offset):
             self.write_snapshot(barrier.expect(), whole=True)
@@ -415,9 +423,9 @@ class LogFiles:
         self._flush.request(barrier.expect(), everything=True)
 
     def write_out(self) -> bool:
-        """Bring all that is only in memory to the files, so that one sync of the directory makes it durable.
+        """Write everything that is only in memory to the files, so that one sync of the directory makes it durable.
 
-        False: a flush is on its way, which `finish` waits for. Raises Failure.
+        False: a flush is in flight, which `finish` waits for. Raises Failure.
         """
         if not self._flush.idle:
             return False
@@ -427,11 +435,12 @@ class LogFiles:
         return True
 
     def covered(self) -> None:
-        """The whole directory was synced since `write_out`."""
+        """Note that the whole directory was synced since `write_out`."""
         self._flush.covered()
 
     def close(self) -> None:
-        """Give all files back; appends are over. Once more does nothing: a topic may be deleted while all is closed."""
+        """Close all files; nothing may be appended after it. A second call does nothing: a topic may be deleted during
+        a shutdown."""
         if self.closed:
             return
         self.closed = self.cleaning.closed = True
@@ -439,10 +448,10 @@ class LogFiles:
             segment.close()
 
     def let_go(self) -> None:
-        """Close the log of a partition that is gone: what it consists of does not hold it any more.
+        """Close the log of a removed partition, and cut the references of its parts to it.
 
-        All these hold each other. The process's garbage collection does not look at what has lived for long, so their
-        reference counts have to free them.
+        The parts refer to each other. The garbage collector of the process does not visit old objects, so reference
+        counts have to free them.
         """
         self.close()
         end_offset = self.end_offset
@@ -457,7 +466,7 @@ class LogFiles:
     # -- its start -----------------------------------------------------------------------------------------------------
 
     def set_start_offset(self, offset: int) -> None:
-        """Move the log start up to `offset` (DeleteRecords); files below it go with the next retention check.
+        """Move the log start up to `offset` (DeleteRecords); the next retention check removes files below it.
 
         Raises ApiError OFFSET_OUT_OF_RANGE above the log end; a smaller offset than the present one changes nothing.
         """
@@ -471,8 +480,8 @@ class LogFiles:
         self._home.start_moved(self.tp)
 
     def uncover(self, offset: int) -> None:
-        """The log is about to be cut at `offset`: no segments are half exchanged any more, and what compaction has
-        noted, durably, does not speak of what will be written behind it. Raises Failure.
+        """Prepare a cut of the log at `offset`: finish an exchange of segments, and lower the cleaner's checkpoint,
+        durably, so that it does not cover records that will be written after the cut. Raises Failure.
         """
         self.cleaning.settle()
         is_less = self.cleaning.cut(offset)

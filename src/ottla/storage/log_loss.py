@@ -1,7 +1,7 @@
-"""What a log lacks of what was durable in it: it must not lead while a replica in sync has all of it.
+"""Marks a log that lost durable records: it must not lead while an in-sync replica has them all.
 
-Zone: pure. What is found stands in the file `incomplete` in the log's directory until the replica is out of the in-sync
-replicas, or leads as the only one left; so a broker that dies in between still says so.
+Zone: pure. The mark is the file `incomplete` in the log's directory. It stays until the replica has left the in-sync
+replicas, or leads as the only one left; so a broker that dies in between reports the loss after its next start.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from enum import IntEnum
 
 
 class IncompleteLog(IntEnum):
-    """The worse one is the larger."""
+    """What the log lost; the larger value is the worse one."""
 
     END = 1
-    """The newest records: the log is a beginning of what it was, and goes on from there."""
+    """The newest records: the log is a prefix of what it was, and continues from there."""
     WITHIN = 2
-    """Others: a segment is gone or damaged. All of it is fetched again."""
+    """Other records: a segment is missing or damaged. The whole log is fetched again."""
 
 
 def format_lack(lack: IncompleteLog) -> bytes:
-    """The file."""
+    """The content of the file."""
     return f"version: 0\nlacks: {lack.name.lower()}\n".encode()
 
 
 def parse_lack(data: bytes) -> IncompleteLog:
-    """What the file says; the worst when it cannot be read."""
+    """The loss in the file; the worst one when it cannot be read."""
     return IncompleteLog.END if data == format_lack(IncompleteLog.END) else IncompleteLog.WITHIN

@@ -1,7 +1,7 @@
-"""All logs of a broker, over all its log directories, and what they need from time to time.
+"""Manages all logs of a broker, in all its log directories, and their periodic tasks.
 
-Zone: deterministic. Finding, creating, deleting logs; the calendar of checkpoints, retention and expiry. Work that
-goes over all logs is done a few logs at a time, in idle moments (`background_tasks`).
+Zone: deterministic. Finds, creates and deletes logs; schedules checkpoints, retention and expiry. Work over all
+logs is done a few logs at a time, in idle moments (`background_tasks`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class LogManager:
         safeguards: Safeguards | None = None,
         workers: Workers | None = None,
     ) -> None:
-        """Without workers nothing is compacted."""
+        """Without workers there is no compaction."""
         self._clock = clock
         self._config = config
         self.timers = Timers()
@@ -81,11 +81,11 @@ class LogManager:
         self.dirs = tuple(LogDir(home) for home in self._homes)
         """One per log directory, in the order of the configuration."""
         self._deleted_ids: dict[TopicPartition, bytes] = {}
-        """Topic ids of logs that were deleted and are missing since (`LogDir.missing`)."""
+        """Topic ids of logs that were deleted and are in `LogDir.missing` since."""
         self._chores = BackgroundTasks(clock, self.timers)
         self._retention = RetentionQueue()
         self.removable_at_first = UNBOUNDED
-        """Of every log that is loaded, before anybody says more: its `removable_below`. The cleaner begins at once."""
+        """`removable_below` of every loaded log until replication sets it: the cleaner begins at once."""
         self.cleaner = None if workers is None else Cleaner(self._homes, self.dirs, workers, clock, config)
 
     # -- directories ---------------------------------------------------------------------------------------------------
@@ -96,12 +96,12 @@ class LogManager:
         return tuple(each.name for each in self.dirs if each.offline is not None)
 
     def on_offline(self, tell: Callable[[str], None]) -> None:
-        """Have `tell` called with the name of a directory that goes out of service."""
+        """Set `tell` to be called with the name of a directory that goes out of service."""
         for home in self._homes:
             home.on_offline = tell
 
     def stored_cluster_id(self) -> str | None:
-        """The cluster id that a directory remembers; None when all are new. Raises WrongDirectory, Failure."""
+        """The cluster id in the first directory that has one; None when all are new. Raises WrongDirectory, Failure."""
         for each in self.dirs:
             meta = each.meta()
             if meta is not None:
@@ -109,7 +109,7 @@ class LogManager:
         return None
 
     def has_blank_dir(self) -> bool:
-        """Whether a directory that can be read was never claimed: whatever replicas had in its place is gone."""
+        """Whether a readable directory was never claimed: if it replaced another one, that one's logs are lost."""
         for each in self.dirs:
             try:
                 if each.offline is None and each.meta() is None:
@@ -119,7 +119,7 @@ class LogManager:
         return False
 
     def found_logs(self) -> list[FoundLog]:
-        """What there is before anything is loaded. Raises Failure, CorruptCheckpoint."""
+        """The logs in the directories, before any is loaded. Raises Failure, CorruptCheckpoint."""
         return found_logs(home.disk for home in self._homes)
 
     def claim(self, cluster_id: str, node_id: int, check_only: bool = False) -> None:
@@ -134,7 +134,7 @@ class LogManager:
                 home.on_failed(Failure(Kind.IO, failure.message or failure.kind.name))
 
     def configure(self, config: BrokerConfig) -> None:
-        """Settings of the broker have changed; what topics take from them is told to their logs."""
+        """Take changed settings of the broker; logs get theirs by `Log.configure`."""
         self._config = config
         if self.cleaner is not None:
             self.cleaner.configure(config)
@@ -149,7 +149,7 @@ class LogManager:
     ) -> bool:
         """Open and recover every log, blocking. A directory that fails is offline afterwards, nothing is raised.
 
-        False: it was not wanted any more, and recovery has ended on the way; then only `stop` may follow.
+        False: `is_wanted` became false and recovery has stopped early; then only `stop` may follow.
         """
         for each in self.dirs:
             if each.offline is None and not each.load(topic_config, progress or _say, is_wanted or _always):
@@ -193,36 +193,38 @@ class LogManager:
                 yield from each.logs.values()
 
     def topics(self) -> list[str]:
-        """Topics that have logs here, or had."""
+        """Topics that have logs here, or that checkpoints expect here."""
         tps = [log.tp for log in self.logs()] + [tp for each in self.dirs for tp in each.missing]
         return list(dict.fromkeys(tp.topic for tp in tps))
 
     def incomplete(self, ids: Mapping[str, bytes]) -> list[TopicPartition]:
-        """Partitions of these topics, whose ids are given, that have not here what they had.
+        """Partitions of these topics, given with their ids, whose records here are not complete.
 
-        A log that lacks something and was not excused, one of another topic, or none although a checkpoint names it.
+        The log lost records and was not excused, or belongs to another topic, or is missing although expected.
         """
         logs = [log for log in self.logs() if log.tp.topic in ids]
         whole = {log.tp for log in logs if log.lack is None and _rank(log.topic_id, ids[log.tp.topic]) < _OTHER}
         gone = [tp for each in self.dirs for tp in each.missing if tp.topic in ids and self.get(tp) is None]
         for tp in gone:
-            _logger.error("%s: its log is not there, though it had records", tp)
+            _logger.error("the log of %s is missing, though a checkpoint shows that it had records", tp)
         return [tp for tp in dict.fromkeys([*(log.tp for log in logs), *gone]) if tp not in whole]
 
     def forget_missing(self) -> None:
-        """It has been said what is missing."""
+        """Stop to expect missing logs: the controller was informed about them."""
         for each in self.dirs:
             for tp in list(each.missing):
                 each.forget_missing(tp)
         self._deleted_ids.clear()
 
     def adopt(self, tp: TopicPartition, topic_id: bytes) -> Log | None:
-        """The log of this very topic, None when there is none in service; logs of others that had its name stand aside.
+        """The log of the topic with this id, None when none is in service; logs of others of its name are set aside.
 
-        A topic that is deleted and made again while a directory is away leaves its old log there (KIP-516): old data
-        is not new data. Its directory is kept as `-stray`, for the id may be what is wrong. A log whose id never
-        reached the disk, or is damaged in a letter or two, is taken for the topic's, unless another one is.
+        A topic that is deleted and created again while a directory is offline leaves its old log there (KIP-516), which
+        must not be served. Its directory is kept as `-stray`, in case the id is wrong. A log whose id never reached the
+        disk, or differs in a letter or two, is taken for the topic's, unless another log has the right id.
         """
+        # 1. The log with the best matching id is served. 2. All others of that name are set aside. 3. Copies of other
+        #    topics are deleted. 4. A damaged or missing id is written again.
         holders = [each for each in self.dirs if tp in each.logs]
         ranked = [(rank, each) for each in holders if (rank := _rank(each.logs[tp].topic_id, topic_id)) < _OTHER]
         chosen = min(ranked, key=lambda found: found[0])[1] if ranked else None
@@ -238,7 +240,7 @@ class LogManager:
         log = chosen.logs[tp]
         if log.topic_id != topic_id:
             if log.topic_id != ZERO_UUID:
-                _logger.error("%s: its partition.metadata is damaged and is written anew", tp)
+                _logger.error("partition.metadata of %s is damaged, rewriting it with the topic's id", tp)
             log.topic_id = topic_id
             log.write_metadata()
         return log
@@ -247,27 +249,29 @@ class LogManager:
     def _stray_from(directory: LogDir, tp: TopicPartition) -> None:
         try:
             target = directory.stray(tp)
-            _logger.warning("%s in %s belongs to another topic of that name: it is kept as %s",
-                            tp, directory.name, target)  # fmt: skip
+            text = "the log of %s in %s belongs to an earlier topic of that name, keeping it as %s"
+            _logger.warning(text, tp, directory.name, target)
         except Failure as failure:
-            _logger.error("the log of %s in %s cannot be set aside: %s", tp, directory.name, failure)
+            _logger.error("cannot set aside the log of %s in %s: %s", tp, directory.name, failure)
 
     def create_log(
         self, tp: TopicPartition, topic_id: bytes, config: TopicConfig, is_new: bool = True, preferred: str = ""
     ) -> Log:
-        """A new log, in the preferred directory, else in the one that has the fewest, and room.
+        """A new log in the preferred directory, else in the one with the fewest logs, if possible one with space.
 
-        Raises Failure: of the disk, or NOT_DONE when the partition is there but not served, or may be: when it is not
-        new and a directory is offline, its records are to be expected there.
+        Raises Failure: of the disk, or NOT_DONE when the partition exists in an offline directory, or may exist there:
+        when it is not new, an offline directory may have its records.
         """
         if not is_new and self.offline_dirs:
-            raise Failure(Kind.NOT_DONE, f"{tp} may be in {', '.join(self.offline_dirs)}")
+            raise Failure(Kind.NOT_DONE, f"{tp} may be in {', '.join(self.offline_dirs)}, which is offline")
         for each in self.dirs:
             if tp in each.logs:
                 raise Failure(Kind.NOT_DONE, f"{tp} exists: its directory {each.name} is offline")
         working = [each for each in self.dirs if each.offline is None]
         if not working:
             raise Failure(Kind.IO, "every log directory is offline")
+        # From here on the log is created. It is incomplete if a log of the same topic with records was here before and
+        # the partition is not new: this replica must not count as in sync with its empty log.
         self._drop_copies(tp)
         had = any([each.forget_missing(tp) for each in self.dirs])  # noqa: C419  all of them forget it
         if self._deleted_ids.pop(tp, topic_id) != topic_id:
@@ -282,8 +286,8 @@ class LogManager:
     def delete_log(self, tp: TopicPartition) -> None:
         """Delete a log: out of service now, its files after file.delete.delay.ms. Raises Failure.
 
-        One that had records is missing from then on, until `forget_topics` or `create_log`: if the controller still
-        counts on this replica at the next start, it is told that the records are gone.
+        A log that had records is in `missing` from then on, until `forget_topics` or `create_log`: if the controller
+        still has this replica in sync at the next start, the broker reports that the records are lost.
         """
         self._drop_copies(tp)
         self._retention.forget_log(tp)
@@ -297,14 +301,14 @@ class LogManager:
                     each.checkpoint_recovery_points()
 
     def forget_topics(self, names: Collection[str]) -> None:
-        """These topics are deleted: no log of theirs is missing."""
+        """Stop to expect logs of these topics, which are deleted."""
         for each in self.dirs:
             for tp in [tp for tp in each.missing if tp.topic in names]:
                 each.forget_missing(tp)
                 self._deleted_ids.pop(tp, None)
 
     def _drop_copies(self, tp: TopicPartition) -> None:
-        """Whatever moves between directories leave of it."""
+        """Delete the copies that moves between directories left of a log."""
         for each in self._working():
             try:
                 if tp in each.moves.futures:
@@ -312,46 +316,46 @@ class LogManager:
                 if tp in each.moves.leaving:
                     each.moves.drop_left(each.moves.leaving[tp], _do_nothing)
             except Failure as failure:
-                _logger.error("a copy of %s in %s cannot be deleted: %s", tp, each.name, failure)
+                _logger.error("cannot delete a copy of %s in %s: %s", tp, each.name, failure)
 
     # -- moves between directories -------------------------------------------------------------------------------------
 
     def move_under_way(self, tp: TopicPartition) -> FutureLog | None:
-        """The move whose copy was found at the start, brought up to what it has in common. Raises Failure."""
+        """The move whose copy was found at the start, cut to what it has in common with the log. Raises Failure."""
         begin = next((each for each in self._working() if tp in each.logs), None)
         end = next((each for each in self._working() if tp in each.moves.futures), None)
         return None if begin is None or end is None else FutureLog(begin, end, begin.logs[tp])
 
     def begin_move(self, tp: TopicPartition, target: LogDir) -> FutureLog:
-        """Have a log that is served move to another directory. Raises Failure, and nothing has changed."""
+        """Begin to move a log that is served to another directory. Raises Failure; then nothing has changed."""
         begin = next(each for each in self._working() if tp in each.logs)
         return FutureLog(begin, target, begin.logs[tp])
 
     def is_moving(self, tp: TopicPartition) -> bool:
-        """Whether there is a copy of its log, or the one it was copied from: then nothing is compacted.
+        """Whether there is a copy of its log, or the log that was copied: then nothing is compacted.
 
-        A copy that has a record might else lack the tombstone that deletes it.
+        Otherwise a copy could have a record but lack the tombstone that deletes it.
         """
         return any(tp in each.moves.futures or tp in each.moves.leaving for each in self.dirs)
 
-    # -- from time to time ---------------------------------------------------------------------------------------------
+    # -- periodic tasks ------------------------------------------------------------------------------------------------
 
     def next_deadline_ns(self) -> int | None:
-        """When `on_time` has something to do next."""
+        """The next deadline of `on_time`; None when there is none."""
         return self.timers.next_ns
 
     def on_time(self) -> None:
-        """Do what is due."""
+        """Run the tasks that are due."""
         self.timers.run(self._clock.now().mono_ns)
 
     def background(self, budget_ns: int) -> bool:
-        """Look after a few logs; True when more wait. The budget is counted in logs: a turn has no clock."""
+        """Run background tasks of a few logs; True when more are queued. Logs are counted, as a turn has no clock."""
         del budget_ns
         return self._chores.step()
 
     def _set_calendar(self) -> None:
         config = self._config
-        delay_ms = config.log_initial_task_delay_ms  # a broker that does not live for a whole interval deletes, too
+        delay_ms = config.log_initial_task_delay_ms  # a broker that runs less than one interval has to delete as well
         self._every(config.log_retention_check_interval_ms, self._check_retention, delay_ms)
         self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self._every(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint_recovery_points)
@@ -390,7 +394,7 @@ class LogManager:
             each.checkpoint_high_watermarks()
 
     def _check_retention(self) -> None:
-        """Look at the logs that have changed, and at those that have become due by time."""
+        """Check the logs that have changed, and those that have become due by time."""
         for each in self._working():
             self._chores.add(self._retain, each.take_unchecked())
         due = (self.get(tp) for tp in self._retention.take_due(self._clock.now().wall_ms))
@@ -400,6 +404,9 @@ class LogManager:
         if self.get(log.tp) is not log:
             return False
         now = self._clock.now()
+        # 1. Removing all segments would block on the disk: flush first, then try again.
+        # 2. Remove; a log whose next segment becomes due later waits for that time, one that could not remove all that
+        #    it should is checked again at the next check.
         if log.retention_needs_flush(now):
             log.flush(lambda outcome: self._retain_later(log, outcome))
             return False
@@ -412,7 +419,7 @@ class LogManager:
         return has_dropped
 
     def _check_again(self, log: Log) -> None:
-        """At the next check."""
+        """Check the log again at the next retention check."""
         for each in self.dirs:
             if each.logs.get(log.tp) is log:
                 each.check_again(log.tp)
@@ -424,7 +431,8 @@ class LogManager:
             _logger.warning("retention of %s: %s", log.tp, error.message)
             return False
         if dropped:
-            _logger.info("%s: %d segments dropped, it starts at offset %d", log.tp, dropped, log.start_offset)
+            text = "retention of %s: removed %d segments, the log starts at offset %d"
+            _logger.info(text, log.tp, dropped, log.start_offset)
         return dropped > 0
 
     def _retain_later(self, log: Log, outcome: int | Failure) -> None:
@@ -440,7 +448,7 @@ class LogManager:
 
 
 def _rank(stored: bytes, wanted: bytes) -> int:
-    """How well a log's topic id fits a topic's; 0 is best. No two topics' random ids have 20 of 22 letters alike."""
+    """How well a log's topic id matches a topic's; 0 is best. Random ids of two topics never share 20 of 22 letters."""
     if stored == wanted:
         return 0
     if stored == ZERO_UUID:
@@ -450,17 +458,17 @@ def _rank(stored: bytes, wanted: bytes) -> int:
 
 
 def _always() -> bool:
-    """It is wanted."""
+    """The default of `is_wanted`."""
     return True
 
 
 def _say(progress: LoadProgress) -> None:
-    """How far it is, where there are many logs."""
+    """Log the progress of loading many logs."""
     done, total = progress.logs_done, progress.logs_total
     if total > LOGS_PER_LINE and (done % LOGS_PER_LINE == 0 or done == total):
-        text = "%s: %d of %d logs are loaded, recovery has read %d bytes"
+        text = "%s: loaded %d of %d logs, recovery has read %d bytes"
         _logger.info(text, progress.directory, done, total, progress.bytes_scanned)
 
 
 def _do_nothing(_: object) -> None:
-    """A directory that fails is noted by itself."""
+    """Ignore the outcome: the directory notes a failure by itself."""

@@ -1,4 +1,4 @@
-"""The checkpoint of log starts, and what waits until a log start is durable.
+"""The checkpoint of log starts, and the callers that wait until a log start is durable.
 
 Zone: deterministic.
 """
@@ -19,28 +19,28 @@ Then = Callable[[], None]
 
 
 class LogStartCheckpoint:
-    """The log starts of one directory, as far as the names of files do not tell them."""
+    """The log starts of one directory that the names of files do not show."""
 
     __slots__ = ("_content", "_home", "_is_busy", "_waiting", "file")
 
     def __init__(self, home: LogDirContext, content: Callable[[], bytes]) -> None:
-        """`content` gives what the file is to have; it is called once a write."""
+        """`content` returns the new content of the file; it is called once per write."""
         self._home = home
         self._content = content
         self.file = CoalescingWriter(home, LOG_STARTS)
-        """What writes it; only to be asked whether it is busy."""
+        """The writer of the file; others only read whether it is busy."""
         self._waiting: deque[Then] = deque()
         """Callers that wait for a write that has not begun."""
         self._is_busy = False
         """Whether callers wait for a write that has begun, or continue after it."""
 
     def write(self) -> None:
-        """Bring the log starts to the file, soon."""
+        """Begin to write the log starts to the file."""
         self._home.starts_changed = False
         self.file.write(self._content)
 
     def write_now(self) -> None:
-        """Bring the log starts to the file, waiting for it. Raises Failure."""
+        """Write the log starts to the file, blocking. Raises Failure."""
         self.file.write_now(self._content())
 
     def save(self, then: Then) -> None:

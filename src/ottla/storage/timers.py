@@ -1,6 +1,6 @@
-"""Things to be done at a time: the storage room's own deadlines, under the broker's one alarm.
+"""Runs actions at deadlines: the timers of the storage package, driven by the broker's one alarm.
 
-Zone: pure. A heap; times are monotonic nanoseconds, equal ones come in the order they were added.
+Zone: pure. A heap; times are monotonic nanoseconds, actions with equal ones run in the order they were added.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Action = Callable[[], None]
 
 
 class Timers:
-    """Deadlines and what they do. There is no taking back: an action re-checks what it stood on."""
+    """Deadlines and their actions. An action cannot be cancelled: it checks again whether it is still needed."""
 
     __slots__ = ("_count", "_heap", "next_ns")
 
@@ -29,12 +29,12 @@ class Timers:
         self.next_ns = self._heap[0][0]
 
     def clear(self) -> None:
-        """Forget all: nothing more is to happen."""
+        """Drop all actions."""
         self._heap.clear()
         self.next_ns = None
 
     def run(self, now_ns: int) -> None:
-        """Do what is due. What is added meanwhile waits for the next call, even when it is due."""
+        """Run the actions that are due. One that is added meanwhile waits for the next call, even when it is due."""
         due: list[Action] = []
         while self._heap and self._heap[0][0] <= now_ns:
             due.append(heapq.heappop(self._heap)[2])

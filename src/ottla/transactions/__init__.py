@@ -1,13 +1,13 @@
-"""The transaction coordinator: who writes under a transactional id, and how a transaction ends in all its partitions.
+"""The transaction coordinator: the producer of each transactional id, and the end of transactions in all partitions.
 
-Zone: deterministic. One machine per partition of `__transaction_state`, behind the runtime of `ottla.coordinator`.
+Zone: deterministic. One state machine per partition of `__transaction_state`, run by `ottla.coordinator`.
 
     state        a transactional id and its transitions
-    rules        what a request makes of it, or why it is refused
-    commands     what is asked of the machine
+    rules        the transition that a request causes, or the error that refuses it
+    commands     the commands of the state machine
     codec        entries ↔ records of the topic
-    machine      the machine: handle, apply, time
-    markers      which markers are still to be written, by broker
-    messages     requests and responses of the protocol ↔ commands and answers
-    service      the machines behind the runtime, producer ids and markers
+    machine      the state machine: handle, apply, time-outs
+    markers      the queue of markers to write, by broker
+    messages     requests and responses of the protocol ↔ commands and results
+    service      the state machines of this broker, producer ids and markers
 """

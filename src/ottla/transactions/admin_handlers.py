@@ -2,8 +2,8 @@
 
 Zone: deterministic.
 
-Version notes. ListTransactions 1 filters by duration (KIP-994), 2 by a pattern of transactional ids (KIP-1152): a
-regular expression, of which a client can make what it likes, so what it may cost is limited (`ottla.linear_regex`).
+Version notes. ListTransactions 1 filters by duration (KIP-994), 2 by a pattern of transactional ids (KIP-1152). The
+pattern is a regular expression that any client can choose, so its cost is limited (`ottla.linear_regex`).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from ottla.wire.messages import (
 
 PATTERN_STEPS: Final = 100_000
 PATTERN_STEPS_PER_ID: Final = 64
-"""What a pattern may cost: so many steps, and so many more for each transactional id; some hundredths of a second."""
+"""The limit of a pattern's cost: `PATTERN_STEPS`, and these for each transactional id; some hundredths of a second."""
 IDS_PER_TURN: Final = 64
-"""Ids that are compared with a pattern in one turn; the longest likely ids take 4 ms."""
+"""The number of ids that one turn compares with a pattern. The longest likely ids take 4 ms."""
 PLAIN_IDS_PER_TURN: Final = 1_000
-"""The same without a pattern."""
+"""The number of ids that one turn lists without a pattern."""
 _Row = DescribeTransactionsResponse.TransactionState
 
 
 class TransactionAdminHandlers:
-    """What tools ask."""
+    """Handlers of the requests that tools send."""
 
     def __init__(self, transactions: Transactions, now_ms: Callable[[], int]) -> None:
-        """`now_ms` gives the wall time."""
+        """`now_ms` returns the wall time."""
         self._transactions = transactions
         self._now_ms = now_ms
 
@@ -56,7 +56,7 @@ class TransactionAdminHandlers:
         parts=Parts(cost_us=40, request=(("transactional_ids",),), response=(("transaction_states",),), once=str),
     )
     def describe_transactions(self, context: Context, request: DescribeTransactionsRequest) -> None:
-        """State, producer and partitions of each; errors of single ones stand in their places."""
+        """Describe state, producer and partitions of transactions. Each row has an error of its own."""
         names = list(dict.fromkeys(request.transactional_ids))
         gather: FanIn[_Row] = FanIn(lambda rows: context.reply(DescribeTransactionsResponse(transaction_states=rows)))
         for name in names:
@@ -65,9 +65,9 @@ class TransactionAdminHandlers:
 
     @handles(ApiKey.LIST_TRANSACTIONS, 0, 2, resource="TransactionalId", operation="Describe")
     def list_transactions(self, context: Context, request: ListTransactionsRequest) -> None:
-        """The transactions that this broker coordinates.
+        """List the transactions that this broker coordinates.
 
-        INVALID_REGULAR_EXPRESSION: the pattern is none, or one that takes too much work.
+        INVALID_REGULAR_EXPRESSION: the pattern is malformed, or matching it takes too many steps.
         """
         unknown = unknown_states(request)
         pattern = _pattern_of(request)
@@ -89,7 +89,7 @@ class TransactionAdminHandlers:
         left: Iterator[tuple[str, Transaction]],
         pattern: Pattern | None,
     ) -> None:
-        """Look at the next ids, and at the others in later turns; answer when none is left."""
+        """List the next ids, and the others in later turns; answer after the last one."""
         count = IDS_PER_TURN if pattern is not None else PLAIN_IDS_PER_TURN
         ids = dict(islice(left, count))
         if not ids:
@@ -97,6 +97,7 @@ class TransactionAdminHandlers:
             return
         matches = None
         if pattern is not None:
+            # The allowance grows with the ids, so that a cheap pattern may list any number of them.
             pattern.allowance += PATTERN_STEPS_PER_ID * len(ids)
             matches = pattern.matches
         try:
@@ -111,7 +112,7 @@ class TransactionAdminHandlers:
 
 
 def _pattern_of(request: ListTransactionsRequest) -> Pattern | None:
-    """None: all ids. Raises ApiError."""
+    """The pattern of a request; None: all ids. Raises ApiError INVALID_REGULAR_EXPRESSION."""
     if not request.transactional_id_pattern:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Entries of the machine to records of `__transaction_state`, and back.
+"""Entries of the state machine ↔ records of `__transaction_state`.
 
-Zone: pure. Bytes as Kafka writes them. Values are written in version 1, which has tagged fields; they are packed here
-by hand, and read through the declared messages.
+Zone: pure. The bytes are Kafka's. Values are written in version 1, which has tagged fields; they are packed here by
+hand, and read with the declared messages.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _SHORT_TAG: Final = Struct(">BBh")
 _INDEX: Final = Struct(">i")
 _REMEMBERED: Final = 2000
 _REMEMBERED_BYTES: Final = 200
-"""At most so many sets of partitions are remembered as they are written, of at most so many bytes each."""
+"""Encoded sets of partitions are cached: at most `_REMEMBERED`, of at most `_REMEMBERED_BYTES` each."""
 
 
 class Entry(NamedTuple):
-    """The state of a transactional id from here on; None: it is forgotten."""
+    """The new state of a transactional id; None: it is removed."""
 
     transactional_id: str
     transaction: Transaction | None
@@ -46,10 +46,10 @@ class TransactionCodec:
 
     def __init__(self) -> None:
         self._known: dict[frozenset[TopicPartition], bytes] = {}
-        """Partitions as they are written: producers come back to the same ones, and each set is written twice."""
+        """Encoded sets of partitions. Producers use the same sets again, and each transaction writes its set twice."""
 
     def encode(self, entry: object) -> tuple[bytes, bytes | None]:
-        """Key and value; no value for what is forgotten."""
+        """Key and value; no value removes the transactional id."""
         assert isinstance(entry, Entry)
         name = entry.transactional_id.encode("utf-8", "surrogateescape")
         key = _KEY.pack(_KEY_TYPE, len(name)) + name
@@ -69,7 +69,7 @@ class TransactionCodec:
         return packed
 
     def decode(self, key: bytes | None, value: bytes | None) -> Entry | None:
-        """The entry; None for a record of another kind. Raises CorruptRecord."""
+        """The entry; None for a record of an unknown type. Raises CorruptRecord."""
         try:
             record = parse_record(TRANSACTION_RECORDS, key, value)
         except UnknownType:
@@ -82,7 +82,8 @@ class TransactionCodec:
 
 
 def _packed(txn: Transaction, partitions: bytes) -> bytes:
-    """A TransactionLogValue, as its declaration would encode it. Hot: four are written for a transaction."""
+    """The same bytes as an encoded TransactionLogValue. Hot: each transaction writes four."""
+    # Tagged fields are written in ascending order, and only with values other than their defaults.
     tags: list[bytes] = []
     if txn.previous_producer_id != NO_PRODUCER_ID:
         tags.append(_LONG_TAG.pack(0, 8, txn.previous_producer_id))
@@ -98,7 +99,7 @@ def _packed(txn: Transaction, partitions: bytes) -> bytes:
 
 
 def _packed_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """By topic."""
+    """The encoded partitions, grouped by topic."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)

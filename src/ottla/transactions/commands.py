@@ -1,6 +1,6 @@
-"""What is asked of the transaction machine, and what those who ask are told.
+"""The commands of the transaction state machine, and their results.
 
-Zone: pure. Values only. Every ticket gets the answer or an ApiError, exactly once.
+Zone: pure. Values only. Every ticket gets the result or an ApiError, exactly once.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from ottla.types import NO_PRODUCER_ID, TopicPartition
 
 
 class TransactionCommand(Protocol):
-    """Something that is asked about one transactional id, or all."""
+    """A command about one transactional id, or all."""
 
     @property
     def ticket(self) -> Refusal:
-        """Who is answered."""
+        """The callback that gets the result or an error."""
         ...
 
 
 class InitProducerId(NamedTuple):
-    """A producer starts (KIP-98), or goes on after an error (`expected`, KIP-360)."""
+    """A producer starts (KIP-98), or continues after an error (`expected`, KIP-360)."""
 
     transactional_id: str
     timeout_ms: int
     expected: ProducerIdentity | None
-    """Who it was so far."""
+    """The identity that the producer had so far."""
     ticket: Completion[ProducerIdentity]
     fresh_id: int = NO_PRODUCER_ID
-    """A producer id that nobody has; used if one is needed."""
+    """An unused producer id; it is taken if one is needed."""
 
 
 class AddPartitions(NamedTuple):
-    """A transaction widens, or begins. `version`: the transaction version of the producer."""
+    """Partitions join a transaction, or begin one. `version`: the transaction version of the producer."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -55,7 +55,7 @@ class VerifyPartitions(NamedTuple):
 
 
 class EndTransaction(NamedTuple):
-    """A producer commits or aborts; it is told who it is from then on."""
+    """A producer commits or aborts. The result is its identity for the next transaction."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -63,11 +63,11 @@ class EndTransaction(NamedTuple):
     version: int
     ticket: Completion[ProducerIdentity]
     fresh_id: int = NO_PRODUCER_ID
-    """A producer id that nobody has; used if one is needed."""
+    """An unused producer id; it is taken if one is needed."""
 
 
 class MarkersWritten(NamedTuple):
-    """Partitions have the marker that `identity` was to write. An error says that it has to be said again."""
+    """Partitions have the marker of the transaction of `identity`. After an error the command must be repeated."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -76,21 +76,21 @@ class MarkersWritten(NamedTuple):
 
 
 class ResumeMarkers(NamedTuple):
-    """The markers of a transaction could not be sent when it was decided, because that took long to be committed."""
+    """Send the markers of a transaction again: its decision was not committed in time, so they were not sent."""
 
     transactional_id: str
     ticket: Completion[None]
 
 
 class DescribeTransaction(NamedTuple):
-    """An administrator asks for one."""
+    """An administrator describes one transaction."""
 
     transactional_id: str
     ticket: Completion[Transaction]
 
 
 class ListTransactions(NamedTuple):
-    """An administrator asks for all of them."""
+    """An administrator lists all transactions."""
 
     ticket: Completion[Mapping[str, Transaction]]
 

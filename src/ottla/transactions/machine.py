@@ -1,11 +1,11 @@
-"""The machine of one partition of `__transaction_state`.
+"""The state machine of one partition of `__transaction_state`.
 
-Zone: pure. Which transactional ids there are, what is still to be marked, and what is due in time; what a request
-makes of a transactional id is `rules`'.
+Zone: pure. It keeps the transactional ids, the markers that are still to be written, and the time-outs; `rules` decides
+the transitions of a transactional id.
 
-A transaction that is decided waits for its markers in `unmarked`; that is not journaled: after a failover all markers
-are written again, and partitions that have them say so. Answers wait until what they stand on is committed, those that
-only tell somebody to try again do not.
+A decided transaction waits for its markers in `unmarked`, which is not journaled. After a failover all markers are
+written again; a partition that has one already answers so. Answers wait until the state that they report is committed,
+except for CONCURRENT_TRANSACTIONS, which only asks the client to try again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ W = TypeVar("W", AddPartitions, VerifyPartitions, EndTransaction)
 
 ABORTS_PER_STEP: Final = 50
 PARTITIONS_PER_STEP: Final = 5000
-"""Of transactions that are aborted in one batch, so that it does not get too large."""
+"""The limits of one batch of timed-out transactions that are aborted: their number, and that of their partitions."""
 FORGOTTEN_PER_STEP: Final = 1000
 KEY_CHARACTERS_PER_STEP: Final = 100_000
 _NS_PER_MS: Final = 1_000_000
@@ -59,74 +59,75 @@ class Policy(NamedTuple):
 
 
 class TransactionEffects(Protocol):
-    """What a machine needs done. Nothing of it calls back into the machine within the call."""
+    """The actions outside the state machine. None of them calls back into the state machine within the call."""
 
     def take_id(self, command: InitProducerId | EndTransaction) -> None:
-        """Get a producer id and ask again with it; its ticket gets the error otherwise."""
+        """Fetch a producer id and submit the command again with it. On failure its ticket gets the error."""
         ...
 
     def send(self, markers: Markers) -> None:
-        """Write markers until all partitions have them, and say so with MarkersWritten."""
+        """Write markers until all partitions have them, and submit MarkersWritten as they do."""
         ...
 
     def resume(self, transactional_id: str) -> None:
-        """Ask with ResumeMarkers: a decision is made, but not committed yet."""
+        """Submit ResumeMarkers: a decision was made, but not committed in time."""
         ...
 
 
 class TakeId(NamedTuple):
-    """The effect of getting a producer id for a command."""
+    """The effect that fetches a producer id for a command."""
 
     outside: TransactionEffects
     command: InitProducerId | EndTransaction
 
     def perform(self) -> None:
-        """Get it."""
+        """Fetch the id."""
         self.outside.take_id(self.command)
 
     def drop(self, error: ApiError) -> None:
-        """Whoever asked is told by the runtime."""
+        """Nothing to do: the runtime passes the error to the ticket of the command."""
 
 
 class SendMarkers(NamedTuple):
-    """The effect of writing markers, which must not begin before the decision is committed."""
+    """The effect that writes markers. It must not begin before the decision is committed."""
 
     outside: TransactionEffects
     markers: Markers
 
     def perform(self) -> None:
-        """Begin."""
+        """Begin to write."""
         self.outside.send(self.markers)
 
-    def drop(self, error: ApiError) -> None:  # noqa: ARG002  # whatever it was, the machine is asked
-        """Either nothing was decided, or it took long to be committed: the machine knows which."""
+    def drop(self, error: ApiError) -> None:  # noqa: ARG002  # the state machine is asked after any error
+        """Ask the state machine: either nothing was decided, or the decision was not committed in time."""
         self.outside.resume(self.markers.transactional_id)
 
 
 class Acknowledged(NamedTuple):
-    """A volatile event: partitions have their marker."""
+    """Volatile: partitions have their marker."""
 
     transactional_id: str
     partitions: Sequence[TopicPartition]
 
 
 class Looked(NamedTuple):
-    """A volatile event: what is due was looked for, and when to look again (monotonic ns)."""
+    """Volatile: a search for time-outs or expired ids has found no more; the times of the next searches."""
 
     timeouts_ns: int = -1
-    """-1: as it was."""
+    """Monotonic ns; -1: unchanged."""
     expiry_ns: int = -1
+    """Monotonic ns; -1: unchanged."""
 
 
 class TransactionMachine:
     """Implements `Shard`. All transactional ids of one partition."""
 
     def __init__(self, policy: Policy, outside: TransactionEffects, coordinator_epoch: int) -> None:
-        """`coordinator_epoch`: the leader epoch of the partition; markers carry it, so that older ones are refused."""
+        """`coordinator_epoch`: the leader epoch of the partition. Markers carry it, so that older ones are refused."""
         self.transactions: dict[str, Transaction] = {}
-        """By transactional id, the one that was changed last at the end."""
+        """By transactional id, in the order of the last change."""
         self.unmarked: dict[str, set[TopicPartition]] = {}
-        """Partitions of decided transactions that have not said that they have their marker."""
+        """By transactional id, the partitions of decided transactions that have not confirmed their marker."""
         self._ongoing: dict[str, None] = {}
         self._complete: dict[str, None] = {}
         """Decided transactions without partitions, which need no markers."""
@@ -136,16 +137,18 @@ class TransactionMachine:
         self._coordinator_epoch = coordinator_epoch
         self._timeouts_ns = 0
         self._begun = False
-        """Whether a transaction has begun since late ones were looked for: else there are none to look for."""
+        """Whether a transaction has begun since the last search for time-outs; if not, there is nothing to search."""
         self._expiry_ns = 0
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def handle(self, command: TransactionCommand, now: Instant) -> Decision:
-        """Decide. Changes nothing."""
+        """Decide about a command. Changes nothing."""
         try:
             return self._RULES[type(command)](self, command, now.wall_ms)
         except ApiError as error:
+            # An error reports state as well (fenced by whom, in which epoch), so it waits for the commit of that state.
+            # Only CONCURRENT_TRANSACTIONS, which asks the client to try again, goes out at once.
             answer = (_answer_command(command, error.as_value()),)
             at_once = error.code is ErrorCode.CONCURRENT_TRANSACTIONS
             return Decision(now=answer) if at_once else Decision(committed=answer)
@@ -197,7 +200,7 @@ class TransactionMachine:
         return self._become(command, command.transactional_id, after, after.successor)
 
     def _become(self, command: TransactionCommand, name: str, after: Transaction, answer: object) -> Decision:
-        """Journal a transition, and tell whoever asked when it holds."""
+        """Journal a transition; the command is answered when it is committed."""
         records, markers = self._transition(name, after)
         told = _new(AnswerEffect, (command.ticket, answer))
         if not self._policy.safeguards.decided_before_marked:
@@ -205,7 +208,7 @@ class TransactionMachine:
         return _new(Decision, ((), records, (), (told, *markers), None))
 
     def _transition(self, name: str, after: Transaction) -> tuple[list[Entry], list[SendMarkers]]:
-        """Entries and markers of a next state. What is decided and has no partitions is complete at once."""
+        """The entries and markers of a next state. A decided transaction without partitions is complete at once."""
         entry = _new(Entry, (name, after))
         if not after.status.ending:
             return [entry], []
@@ -228,11 +231,14 @@ class TransactionMachine:
     def _acknowledge(self, command: MarkersWritten, now_ms: int) -> Decision:
         txn = self._ending(command.transactional_id, command.identity)
         answer = _answer_command(command, None)
-        if txn is None:  # said twice, or of a transaction that is over
+        # 1. A repeated report, or one of a transaction that is complete.
+        if txn is None:
             return Decision(now=(answer,))
+        # 2. Other partitions are missing. The progress is volatile: a new coordinator writes all markers again.
         if self.unmarked[command.transactional_id].difference(command.partitions):
             event = Acknowledged(command.transactional_id, command.partitions)
             return Decision(volatile=(event,), now=(answer,))
+        # 3. All partitions have the marker. The answer need not wait: if the record is lost, markers are written again.
         done = _new(Entry, (command.transactional_id, completed(txn, now_ms)))
         return _new(Decision, ((), (done,), (answer,), (), None))
 
@@ -264,14 +270,14 @@ class TransactionMachine:
         return Decision(committed=(_answer_command(command, everything),))
 
     def _shown(self, transactional_id: str, txn: Transaction) -> Transaction:
-        """Of a decided transaction the partitions that still wait for their marker."""
+        """The transaction as administrators see it: a decided one with the partitions that still lack their marker."""
         unmarked = self.unmarked.get(transactional_id)
         return txn if unmarked is None else txn._replace(partitions=frozenset(unmarked))
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def apply(self, entry: object, origin: EntryOrigin) -> None:  # noqa: ARG002  # all is in the entry
-        """Take a record or a volatile event. The only method that changes the state."""
+        """Apply a record or a volatile event. The only method that changes the state."""
         if isinstance(entry, Entry):
             self._store(entry.transactional_id, entry.transaction)
         elif isinstance(entry, Acknowledged):
@@ -282,12 +288,14 @@ class TransactionMachine:
             self._expiry_ns = self._expiry_ns if entry.expiry_ns < 0 else entry.expiry_ns
 
     def _store(self, transactional_id: str, txn: Transaction | None) -> None:
+        # 1. Remove the old state. The dict stays in the order of the last change, on which `_expired` relies.
         before = self.transactions.pop(transactional_id, None)
         if before is not None and before.status.ending:
             self.unmarked.pop(transactional_id, None)
             self._complete.pop(transactional_id, None)
         elif before is not None and (txn is None or txn.status is not TransactionStatus.ONGOING):
             self._ongoing.pop(transactional_id, None)
+        # 2. Add the new one.
         if txn is None:
             return
         self.transactions[transactional_id] = txn
@@ -300,7 +308,7 @@ class TransactionMachine:
                 self._complete[transactional_id] = None
 
     def on_loaded(self, now: Instant) -> Decision:
-        """Markers of what was decided are written again, once it is known that the decision holds."""
+        """Write the markers of all decided transactions again, once the loaded decisions are committed."""
         policy = self._policy
         unmarked = self.unmarked if policy.safeguards.marked_again else {}
         markers = [self._markers(name, self.transactions[name], left) for name, left in unmarked.items() if left]
@@ -308,26 +316,30 @@ class TransactionMachine:
         return Decision(volatile=(looked,), committed=markers)
 
     def waiting(self) -> Sequence[Refusal]:
-        """Nobody: whoever has to wait is told to try again."""
+        """None: a request that would have to wait gets CONCURRENT_TRANSACTIONS instead."""
         return ()
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def deadline(self) -> int | None:
-        """When to look for what has timed out, or for what is to be forgotten."""
+        """Monotonic ns of the next search for timed-out transactions or expired ids; 0: there is work now."""
         if self._complete:
             return 0
-        if self._begun:  # not only while it is open: short ones would ask for a look each time
+        if self._begun:  # not only while one is open: each short transaction would set and clear the deadline
             return min(self._timeouts_ns, self._expiry_ns)
         return self._expiry_ns if self.transactions else None
 
     def on_time(self, now: Instant) -> Decision:
-        """Abort some of what has timed out, or forget some of what nobody uses."""
+        """Decide about one step: complete, abort or remove some transactional ids."""
+        # 1. Decided without partitions, but not complete. Kafka journals both in two batches, so its coordinator may
+        #    have died in between; no marker will complete it.
         if self._complete:
             names = list(islice(self._complete, ABORTS_PER_STEP))
             return Decision(records=[Entry(name, completed(self.transactions[name], now.wall_ms)) for name in names])
+        # 2. Transactions that have timed out.
         if self._begun and self._timeouts_ns <= now.mono_ns:
             return self._abort_some(now)
+        # 3. Transactional ids that are not used any more.
         if self._expiry_ns <= now.mono_ns:
             return self._forget_some(now)
         return NOTHING
@@ -343,7 +355,7 @@ class TransactionMachine:
             entries, effects = self._transition(name, after)
             records += entries
             markers += effects
-        # Where there were some there may be more: another step follows at once.
+        # A step that found some may have left more: without a Looked event the next step follows at once.
         looked = () if records else (Looked(timeouts_ns=self._next(now, self._policy.abort_interval_ms)),)
         return Decision(looked, records, (), markers)
 
@@ -363,7 +375,7 @@ class TransactionMachine:
         return Decision(looked, [Entry(name, None) for name in names])
 
     def _expired(self, now_ms: int) -> Iterator[str]:
-        """The least recently changed ones come first, so that those in use are not looked at."""
+        """The expired ids of one step. The dict has the least recently changed first, so ids in use are not visited."""
         characters, after_ms = 0, self._policy.expiration_ms
         for found, (name, txn) in enumerate(self.transactions.items()):
             if txn.status.resting and not rules.expired(txn, now_ms, after_ms):
@@ -387,21 +399,21 @@ class TransactionMachine:
         DescribeTransaction: _describe,
         ListTransactions: _list,
     }
-    """The rule of each command. Of the class: a machine that held its own methods would die in a cycle."""
+    """The rule of each command. It belongs to the class: bound methods in an instance would be a reference cycle."""
 
 
 def _bumped(before: Transaction | None, after: Transaction, guarded: bool) -> Transaction:
-    """The transition as the rules want it; without its safeguard the epoch stays what it was."""
+    """The transition of the rules; without its safeguard the epoch does not change."""
     if guarded or before is None or before.producer_id != after.producer_id:
         return after
     return after._replace(epoch=before.epoch, version=UNBUMPED)
 
 
 def _believed(command: W, txn: Transaction | None) -> W:
-    """The command of a producer whose epoch is believed: without that safeguard every epoch is the present one."""
+    """The command with the present identity: without the safeguard `epoch_check` every epoch is accepted."""
     return command if txn is None else command._replace(identity=txn.identity)
 
 
 def _answer_command(command: TransactionCommand, value: object) -> AnswerEffect:
-    """The ticket of a command takes what the command's rule gives."""
+    """The effect that answers a command."""
     return _new(AnswerEffect, (command.ticket, value))

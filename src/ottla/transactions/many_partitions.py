@@ -1,7 +1,7 @@
 """AddPartitionsToTxn with hundreds of partitions: checked in slices, then added all together or not at all.
 
-Zone: deterministic. A partition that cannot be added keeps all others of the request from being added, so nothing is
-submitted before all have been looked at.
+Zone: deterministic. One partition that cannot be added prevents all others of the request from being added, so all are
+checked before any is submitted.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ _Topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 _Row = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
 
 Refusal = Callable[[TopicPartition, bool], ErrorCode]
-"""Why a partition cannot be part of a transaction: (partition, whether a client asks) → NONE when it can."""
+"""The error for a partition that cannot join a transaction: (partition, by a client) → error; NONE when it can."""
 
 
 def is_large(request: AddPartitionsToTxnRequest) -> bool:
-    """Whether a request of a client is worked on in slices."""
+    """Whether a request of a client is processed in slices."""
     return weigh(request, PATH) > SLICE
 
 
 class ManyPartitionsRequest:
-    """One large request of a client. What it repeats is answered as often."""
+    """One large request of a client. A partition that it repeats is repeated in the response."""
 
     def __init__(self, context: Context, request: AddPartitionsToTxnRequest, refusal: Refusal) -> None:
         self._context = context
         self._request = request
         self._refusal = refusal
         self._parts: list[AddPartitionsToTxnRequest] = []
-        """The request in slices, as far as they are checked."""
+        """The slices of the request that are checked."""
         self._codes = array("h")
-        """Of each partition so far, in their order: why it cannot be added."""
+        """The error code of each partition that is checked, in the order of the request."""
         self._known: dict[TopicPartition, None] = {}
-        """What is to be added: no more than there are partitions, however many a request names."""
+        """The partitions to add, each once: existing partitions only, however many a request names."""
 
     def steps(self, submit: Callable[[AddPartitions], None]) -> Steps:
-        """Check all. Where none is refused, `submit` adds them, and the answer follows; else the answer says why."""
+        """Check all partitions. If none is refused, `submit` adds them; else the response has the errors."""
         for part in split(self._request, PATH, SLICE):
             self._check_part(part)
             yield _CHECK_US * weigh(part, PATH)
@@ -90,7 +90,7 @@ def _partitions(part: AddPartitionsToTxnRequest) -> Iterator[TopicPartition]:
 
 
 def _response(part: AddPartitionsToTxnRequest, code_of: Callable[[int], int]) -> AddPartitionsToTxnResponse:
-    """The rows of a slice, in its order."""
+    """The response rows of a slice, in its order."""
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[
             _Topic(

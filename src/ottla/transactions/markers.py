@@ -1,10 +1,10 @@
-"""Markers on their way: which partitions still need which marker, gathered by the broker that leads them.
+"""The queue of transaction markers: which partitions still need which marker, grouped by the leading broker.
 
-Zone: pure. Bookkeeping: what to send, what an answer means, when to try again. Who sends, and tells the
-machine, is whoever holds the queue.
+Zone: pure. Bookkeeping: which requests to send, what a response means, when to retry. The owner of the queue sends the
+requests, and reports written markers to the state machine.
 
-A marker is written again until its partition says that it has it: partitions know a marker that they have already.
-Nothing here is journaled; a coordinator that is loaded begins anew.
+A marker is sent again until its partition confirms it; a partition recognizes a marker that it has already. The queue
+is not journaled: a coordinator that is loaded starts with the markers of all decided transactions.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from ottla.types import TopicPartition
 from ottla.wire.messages.end_txn import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 IN_FLIGHT: Final = 5
-"""Requests to one broker at a time: what comes meanwhile goes together in the next one."""
+"""The most requests to one broker at a time. Markers that are queued meanwhile share the next request."""
 PARTITIONS_PER_REQUEST: Final = 10_000
 RETRY_MIN_MS: Final = 20
 RETRY_MAX_MS: Final = 1000
 _NS_PER_MS: Final = 1_000_000
 
 LeaderOf = Callable[[TopicPartition], "int | None"]
-"""The broker that leads a partition; None while nobody does. Raises KeyError for a partition that is gone."""
+"""The broker that leads a partition; None while there is no leader. Raises KeyError for a deleted partition."""
 
-HAS_IT: Final = (  # what a partition says that needs no marker any more
+HAS_IT: Final = (  # error codes of partitions that need no marker any more
     ErrorCode.NONE,
-    # Its producer is past this marker's epoch, which nobody can be before the transaction is complete: it was written,
-    # and the answer was lost (KAFKA-19999).
+    # The producer has a later epoch than the marker. It gets one only after the transaction is complete, so the marker
+    # was written, and the response was lost (KAFKA-19999).
     ErrorCode.INVALID_PRODUCER_EPOCH,
-    # Nothing of the transaction can be there.
+    # A partition with an old message format has no transactions.
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     ErrorCode.UNSUPPORTED_VERSION,
-    # No offsets are left there: it takes no marker now or later, and its last transaction stays open.
+    # The partition has no offsets left: it can never take the marker, and its last transaction stays open.
     ErrorCode.RECORD_LIST_TOO_LARGE,
 )
 
@@ -48,19 +48,19 @@ class PartitionsMarked(NamedTuple):
 
 
 class MarkerBatch(NamedTuple):
-    """What one broker is told at once."""
+    """The markers of one request to a broker."""
 
     node: int
     parts: Sequence[tuple[Markers, Sequence[TopicPartition]]]
 
     @property
     def request(self) -> WriteTxnMarkersRequest:
-        """The same as a message."""
+        """The request."""
         return WriteTxnMarkersRequest(markers=[_marker(*part) for part in self.parts])
 
 
 class _MarkerWork:
-    """The markers of one transaction."""
+    """The markers of one transaction: partitions to do, in flight, and when to try again."""
 
     __slots__ = ("failures", "in_flight", "markers", "not_before_ns", "todo")
 
@@ -73,17 +73,18 @@ class _MarkerWork:
 
 
 class MarkerQueue:
-    """All markers that this broker's coordinators have to get written."""
+    """All markers that this broker's coordinators have to write."""
 
     def __init__(self, leader_of: LeaderOf) -> None:
         self._leader_of = leader_of
         self._jobs: dict[str, _MarkerWork] = {}
         self._ready: dict[str, _MarkerWork] = {}
-        """Those with something to do, whether it may be done now or only after a while."""
+        """The jobs with partitions to do, also those that wait for `not_before_ns`."""
         self._held_up: dict[str, _MarkerWork] = {}
-        """Those with something to do for busy brokers only: not to be walked for each new one."""
+        """The jobs whose partitions to do are all on busy brokers. They are kept apart, so that a new job costs no walk
+        over all of them."""
         self._look_again_ns = 0
-        """When to walk them all the same, for leaders move."""
+        """When to check the held-up jobs again, because leaders may have changed."""
         self._busy: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -91,18 +92,19 @@ class MarkerQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to send, now or later, but what answers bring."""
+        """Whether there is nothing to send until a response arrives."""
         return not self._ready and not self._held_up
 
     def __contains__(self, transactional_id: str) -> bool:
         return transactional_id in self._jobs
 
     def add(self, markers: Markers, not_before_ns: int = 0) -> None:
-        """Take markers on; in place of older ones of the same transactional id, whose answers mean nothing any more.
+        """Queue markers. They replace older ones of the same transactional id; responses to those are ignored.
 
-        `not_before_ns`: when they may be sent, monotonic.
+        `not_before_ns`: the monotonic time from which on they may be sent.
         """
         assert markers.partitions, "a transaction without partitions needs no markers"
+        # The same markers again (a resumed decision) change nothing: the job continues where it is.
         job = self._jobs.get(markers.transactional_id)
         if job is None or job.markers.identity != markers.identity or _older(job.markers, markers):
             job = self._jobs[markers.transactional_id] = self._ready[markers.transactional_id] = _MarkerWork(markers)
@@ -110,7 +112,7 @@ class MarkerQueue:
             self._held_up.pop(markers.transactional_id, None)
 
     def drop_markers(self, keep: Callable[[Markers], bool]) -> None:
-        """Give up what is not ours any more: another coordinator writes it."""
+        """Drop the markers that `keep` rejects: another coordinator writes them."""
         self._jobs = {name: job for name, job in self._jobs.items() if keep(job.markers)}
         self._ready = {name: job for name, job in self._jobs.items() if job.todo}
         self._held_up.clear()
@@ -118,7 +120,7 @@ class MarkerQueue:
     # -- out -----------------------------------------------------------------------------------------------------------
 
     def drain_due_markers(self, now_ns: int) -> tuple[list[MarkerBatch], list[PartitionsMarked]]:
-        """What to send now, and partitions that are gone, with what was written in them."""
+        """The batches to send now, and the partitions that were deleted, which need no marker any more."""
         gone: list[PartitionsMarked] = []
         by_node: dict[int, list[tuple[Markers, list[TopicPartition]]]] = {}
         if now_ns >= self._look_again_ns:
@@ -132,7 +134,7 @@ class MarkerQueue:
         return [batch for node, parts in by_node.items() for batch in self._batches(node, parts)], gone
 
     def _free(self) -> None:
-        """Look at those again that are held up."""
+        """Make the held-up jobs ready again."""
         if self._held_up:
             self._ready.update(self._held_up)
             self._held_up.clear()
@@ -140,21 +142,21 @@ class MarkerQueue:
     def _sort(
         self, job: _MarkerWork, by_node: dict[int, list[tuple[Markers, list[TopicPartition]]]], now_ns: int
     ) -> list[TopicPartition]:
-        """Hand the partitions of a job to the brokers that lead them; which ones are gone."""
+        """Group the partitions of a job by leader into `by_node`. Returns the partitions that were deleted."""
         lost: list[TopicPartition] = []
         mine: dict[int, list[TopicPartition]] = {}
         busy = False
         for tp in job.todo:
             try:
                 node = self._leader_of(tp)
-            except KeyError:
+            except KeyError:  # 1. deleted
                 lost.append(tp)
                 continue
-            if node is None:
+            if node is None:  # 2. an election is going on: try again soon
                 job.not_before_ns = now_ns + RETRY_MIN_MS * _NS_PER_MS
             elif self._busy.get(node, 0) < IN_FLIGHT:
                 mine.setdefault(node, []).append(tp)
-            else:
+            else:  # 3. the broker has enough requests: its next response makes the job ready again
                 busy = True
         if busy and not mine and not job.not_before_ns:
             self._hold_up(job, now_ns)
@@ -169,13 +171,13 @@ class MarkerQueue:
         self._held_up[name] = self._ready.pop(name)
 
     def _batches(self, node: int, parts: list[tuple[Markers, list[TopicPartition]]]) -> Iterator[MarkerBatch]:
-        """Requests of bounded size, as many as the broker takes at a time; the rest waits."""
+        """Requests of bounded size, up to the broker's limit of requests in flight. The other partitions stay to do."""
         while parts and self._busy.get(node, 0) < IN_FLIGHT:
             size, count = 0, 0
             for _, partitions in parts:
                 size += len(partitions)
                 if count and size > PARTITIONS_PER_REQUEST:
-                    break
+                    break  # but one transaction is never split
                 count += 1
             yield self._batch(node, parts[:count])
             del parts[:count]
@@ -191,7 +193,7 @@ class MarkerQueue:
         return MarkerBatch(node, parts)
 
     def deadline(self) -> int | None:
-        """When `drain_due_markers` should be called again, monotonic ns; answers may make it worth while earlier."""
+        """Monotonic ns at which to call `drain_due_markers` again. A response may make an earlier call worthwhile."""
         times = [job.not_before_ns for job in self._ready.values() if job.not_before_ns]
         if self._held_up:
             times.append(self._look_again_ns)
@@ -202,13 +204,13 @@ class MarkerQueue:
     def on_marker_response(
         self, batch: MarkerBatch, response: WriteTxnMarkersResponse | None, now_ns: int
     ) -> list[PartitionsMarked]:
-        """Take the answer to a batch, None when there was none. Which partitions have their marker now."""
+        """Process the response to a batch; None: there was none. Returns the partitions that have their marker now."""
         codes = {} if response is None else _codes(response)
         places = [(markers.identity.producer_id, tp) for markers, partitions in batch.parts for tp in partitions]
         return self.on_marker_codes(batch, [codes.get(place) for place in places], now_ns)
 
     def on_marker_codes(self, batch: MarkerBatch, codes: Sequence[int | None], now_ns: int) -> list[PartitionsMarked]:
-        """The same with a code for each partition of the batch, in their order; None: nothing was said of it."""
+        """The same with an error code per partition of the batch, in their order; None: the response lacks it."""
         self._busy[batch.node] -= 1
         self._free()
         written: list[PartitionsMarked] = []
@@ -218,7 +220,7 @@ class MarkerQueue:
             at += len(partitions)
             job = self._jobs.get(markers.transactional_id)
             if job is None or job.markers is not markers:
-                continue
+                continue  # replaced or dropped since the batch was sent
             done = [tp for tp, code in zip(partitions, mine, strict=True) if code in HAS_IT]
             if len(done) < len(partitions):
                 self._retry_partitions(
@@ -229,13 +231,13 @@ class MarkerQueue:
         return written
 
     def put_back(self, written: PartitionsMarked, now_ns: int) -> None:
-        """The machine could not take note: say it again, after the marker is written again."""
+        """The state machine could not record written markers: write them again, and report them again."""
         job = self._jobs.get(written.markers.transactional_id)
         if job is not None and job.markers is written.markers:
             self._retry_partitions(job, written.partitions, now_ns)
 
     def mark_written(self, written: PartitionsMarked) -> None:
-        """The machine has taken note."""
+        """The state machine has recorded written markers: their partitions are done."""
         job = self._jobs.get(written.markers.transactional_id)
         if job is None or job.markers is not written.markers:
             return
@@ -252,7 +254,7 @@ class MarkerQueue:
         return PartitionsMarked(job.markers, tuple(partitions))
 
     def _rest(self, job: _MarkerWork) -> None:
-        """There may be nothing to do for it any more."""
+        """Take a job without partitions to do out of the ready and the held-up ones."""
         if not job.todo:
             self._ready.pop(job.markers.transactional_id, None)
             self._held_up.pop(job.markers.transactional_id, None)

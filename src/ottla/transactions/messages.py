@@ -1,6 +1,6 @@
-"""Requests of the protocol to what is asked of the machine, and its answers to responses, in every version.
+"""Requests of the protocol to commands of the state machine, and results to responses, in every version.
 
-Zone: pure. Field by field; who may ask, and whether topics exist, is for the handlers.
+Zone: pure. Field by field; the handlers check authorization and whether topics exist.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _new = tuple.__new__  # a third of the time of the class's own
 
 
 def code_for(api_key: int, version: int, error: ApiError) -> ErrorCode:
-    """The error as clients of that version know it."""
+    """The error code, mapped to one that clients of that version know."""
     if error.code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM[api_key]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error.code
@@ -54,20 +54,20 @@ def code_for(api_key: int, version: int, error: ApiError) -> ErrorCode:
 
 
 def init_command(request: InitProducerIdRequest, ticket: Completion[ProducerIdentity]) -> InitProducerId:
-    """Of a producer with a transactional id. Raises ApiError INVALID_REQUEST for half an identity."""
+    """The command of a producer with a transactional id. Raises ApiError INVALID_REQUEST for half an identity."""
     return InitProducerId(request.transactional_id or "", request.transaction_timeout_ms, expected_of(request), ticket)
 
 
 def expected_of(request: InitProducerIdRequest) -> ProducerIdentity | None:
-    """Who the producer was so far. Raises ApiError INVALID_REQUEST when only half of that is said."""
+    """The identity that the producer had so far. Raises ApiError INVALID_REQUEST when the request has half of it."""
     known = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_PRODUCER_EPOCH
     if known[0] != known[1]:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch are said together")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a request needs both the producer id and its epoch, or neither")
     return ProducerIdentity(request.producer_id, request.producer_epoch) if known[0] else None
 
 
 def init_response(version: int, outcome: ProducerIdentity | ApiError) -> InitProducerIdResponse:
-    """Who the producer is."""
+    """The response with the producer's identity."""
     if isinstance(outcome, ApiError):
         code = code_for(InitProducerIdRequest.API_KEY, version, outcome)
         return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
@@ -86,7 +86,7 @@ class RequestedPartitions(NamedTuple):
     partitions: Sequence[TopicPartition]
 
     def command(self, version: int, ticket: Callable[[PartitionCodes], None]) -> AddPartitions | VerifyPartitions:
-        """What the machine is asked; the ticket gets a code for every partition."""
+        """The command for these partitions. `ticket` gets an error code for every partition."""
         name, identity, verify_only, partitions = self
 
         def send_response(outcome: PartitionCodes | ApiError | None) -> None:
@@ -107,12 +107,12 @@ class RequestedPartitions(NamedTuple):
         return dict.fromkeys(self.partitions, code)
 
     def not_attempted(self, wrong: PartitionCodes) -> PartitionCodes:
-        """Some partitions are wrong: nothing is done for the others."""
+        """The codes when some partitions are wrong: the others get OPERATION_NOT_ATTEMPTED."""
         return {tp: wrong.get(tp, ErrorCode.OPERATION_NOT_ATTEMPTED) for tp in self.partitions}
 
 
 def wanted_in(request: AddPartitionsToTxnRequest, version: int) -> list[RequestedPartitions]:
-    """The transactions of a request; up to version 3 it has one."""
+    """The transactions of a request. Up to version 3 there is one."""
     if version >= BATCHED_FROM:
         return [
             RequestedPartitions(
@@ -136,7 +136,7 @@ def _partitions(topics: Iterable[AddPartitionsToTxnRequest.AddPartitionsToTxnTop
 
 
 def add_response(version: int, outcomes: Sequence[tuple[str, PartitionCodes]]) -> AddPartitionsToTxnResponse:
-    """The codes of every transaction of the request, by its transactional id."""
+    """The response with the error codes of every transaction of the request."""
     if version < BATCHED_FROM:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(outcomes[0][1]))
     return AddPartitionsToTxnResponse(
@@ -175,13 +175,13 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicParti
 def add_offsets_command(
     request: AddOffsetsToTxnRequest, partition: TopicPartition, ticket: Completion[None]
 ) -> AddPartitions:
-    """`partition`: that of `__consumer_offsets` in which the group's offsets are."""
+    """The command of a request. `partition`: the partition of `__consumer_offsets` with the group's offsets."""
     identity = ProducerIdentity(request.producer_id, request.producer_epoch)
     return AddPartitions(request.transactional_id, identity, (partition,), UNBUMPED, ticket)
 
 
 def add_offsets_response(version: int, outcome: ApiError | None) -> AddOffsetsToTxnResponse:
-    """Whether they joined."""
+    """The response, with the error if there is one."""
     if outcome is None:
         return AddOffsetsToTxnResponse()
     return AddOffsetsToTxnResponse(error_code=code_for(AddOffsetsToTxnRequest.API_KEY, version, outcome))
@@ -191,7 +191,7 @@ def add_offsets_response(version: int, outcome: ApiError | None) -> AddOffsetsTo
 
 
 def end_command(request: EndTxnRequest, version: int, ticket: Completion[ProducerIdentity]) -> EndTransaction:
-    """Commit or abort; the version of the request says which transaction version its producer has."""
+    """The command of a request. Its version determines the transaction version of the producer."""
     identity = _new(ProducerIdentity, (request.producer_id, request.producer_epoch))
     protocol = BUMPED if version >= BUMPED_FROM else UNBUMPED
     fields = request.transactional_id, identity, request.committed, protocol, ticket, NO_PRODUCER_ID
@@ -199,7 +199,7 @@ def end_command(request: EndTxnRequest, version: int, ticket: Completion[Produce
 
 
 def end_response(version: int, outcome: ProducerIdentity | ApiError) -> EndTxnResponse:
-    """Who the producer is from then on; clients before version 5 know that it stays who it is."""
+    """The response with the producer's next identity. Before version 5 the identity never changes, so it is absent."""
     if isinstance(outcome, ApiError):
         return EndTxnResponse(error_code=code_for(EndTxnRequest.API_KEY, version, outcome))
     if version < BUMPED_FROM:
@@ -207,11 +207,11 @@ def end_response(version: int, outcome: ProducerIdentity | ApiError) -> EndTxnRe
     return EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
 
 
-# -- what administrators see -------------------------------------------------------------------------------------------
+# -- administration ----------------------------------------------------------------------------------------------------
 
 
 def described(transactional_id: str, outcome: Transaction | ApiError) -> DescribeTransactionsResponse.TransactionState:
-    """One transaction; of a decided one the partitions that wait for their marker (KIP-664)."""
+    """The row of one transaction. Of a decided one it has the partitions that wait for their marker (KIP-664)."""
     if isinstance(outcome, ApiError):
         return DescribeTransactionsResponse.TransactionState(
             error_code=outcome.code, transactional_id=transactional_id, producer_id=NO_PRODUCER_ID
@@ -234,7 +234,7 @@ _LABELS: Final = tuple(status.label for status in TransactionStatus)
 
 
 def unknown_states(request: ListTransactionsRequest) -> list[str]:
-    """State filters that name no state."""
+    """The state filters of a request that are not names of states."""
     return [name for name in request.state_filters if name not in _LABELS]
 
 
@@ -244,7 +244,7 @@ def listed(
     now_ms: int,
     matches: Callable[[str], bool] | None = None,
 ) -> list[ListTransactionsResponse.TransactionState]:
-    """Transactions that pass all filters. `matches`: the pattern of ids, compiled by whoever can bound its cost."""
+    """The rows of transactions that pass all filters. `matches`: the pattern of ids; the caller bounds its cost."""
     states, producers, duration = request.state_filters, request.producer_id_filters, request.duration_filter
     return [
         ListTransactionsResponse.TransactionState(

@@ -1,7 +1,7 @@
-"""The metrics of transactions: how many ids there are, in which states, and markers on their way.
+"""The metrics of transactions: the number of transactional ids, their states, and pending markers.
 
-Zone: deterministic. Everything is read from the machines when somebody looks. Kafka measures loading and markers; the
-counts of ids and states are ours, named as it names groups.
+Zone: deterministic. Values are read from the state machines at each scrape. Kafka has metrics of loading and markers;
+the counts of ids and states are Ottla's own, and named as Kafka names those of groups.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MARKERS: Final = "kafka_coordinator_transaction_transactionmarkerchannelmanager
 
 
 class TransactionMetrics:
-    """Registers the rows over the transactions of one broker."""
+    """Registers the metrics of one broker's transactions."""
 
     def __init__(self, registry: Registry, transactions: Transactions) -> None:
         self._transactions = transactions

@@ -1,9 +1,9 @@
-"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn: what transactional producers ask their coordinator.
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn: requests of transactional producers.
 
-Zone: deterministic. Whether topics exist is seen here; what a request makes of a transactional id is `rules`'.
+Zone: deterministic. These handlers check that topics exist; `rules` decides about the transactional id.
 
-Version notes. AddPartitionsToTxn: up to version 3 clients send it, from 4 on only brokers do, for several transactions
-and perhaps only to verify (KIP-890). EndTxn 5: the epoch grows with every end.
+Version notes. AddPartitionsToTxn: up to version 3 clients send it; from 4 on only brokers do, for several transactions,
+and possibly only to verify (KIP-890). EndTxn 5: the epoch grows with every end.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from ottla.wire.messages import (
 
 Submit = Callable[[AddPartitions | VerifyPartitions], None]
 MAX_TRANSACTIONS: Final = 10_000
-"""Transactions that one request of a broker may be about."""
+"""The most transactions in one request of a broker."""
 
 
 class Topics(Protocol):
-    """The topics of the cluster, as far as producers name them."""
+    """The topics of the cluster."""
 
     def refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
-        """Why a partition cannot be part of a transaction; NONE when it can."""
+        """The error for a partition that cannot join a transaction; NONE when it can."""
         ...
 
     def offsets_of(self, group_id: str, done: Callable[[TopicPartition | ApiError], None]) -> None:
-        """The partition of `__consumer_offsets` that holds a group's offsets."""
+        """Pass the partition of `__consumer_offsets` with a group's offsets to `done`."""
         ...
 
 
 class ProducerHandlers:
-    """What producers ask; verification for the leaders of partitions."""
+    """Handlers of the requests of producers, and of verification requests of partition leaders."""
 
     def __init__(self, transactions: Transactions, ids: IdSource, topics: Topics) -> None:
         self._transactions = transactions
@@ -76,7 +76,7 @@ class ProducerHandlers:
         also=(("Cluster", "IdempotentWrite"),),
     )
     def init_producer_id(self, context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
-        """Who a producer is. Without a transactional id: a fresh producer id (what that needs is IdempotentWrite)."""
+        """Get a producer's identity. Without a transactional id: an unused producer id (needs IdempotentWrite)."""
         if request.transactional_id is None:
             self._ids.take_producer_id(context.continuing(lambda outcome: context.reply(_idempotent(outcome))))
             return None
@@ -100,7 +100,7 @@ class ProducerHandlers:
         also=(("Topic", "Write"), ("Cluster", "ClusterAction")),
     )
     def add_partitions(self, context: Context, request: AddPartitionsToTxnRequest) -> Steps | None:
-        """Answered for all transactions together. One wrong partition of a transaction keeps the others out of it."""
+        """Add partitions to transactions. One wrong partition prevents all others of its transaction from joining."""
         version = context.api_version
         if version < BATCHED_FROM and is_large(request):
             return ManyPartitionsRequest(context, request, self._topics.refusal).steps(self._transactions.submit)
@@ -121,9 +121,9 @@ class ProducerHandlers:
     def add(
         self, wanted: RequestedPartitions, version: int, done: Callable[[PartitionCodes], None], submit: Submit
     ) -> None:
-        """Add partitions to one transaction, or verify that they are in it, as that version of the API has it.
+        """Add partitions to one transaction, or verify that they are in it. `version`: that of the request.
 
-        `submit` gives the command to the shard of the transactional id.
+        `submit` passes the command to the shard of the transactional id.
         """
         refusal, by_client = self._topics.refusal, version < BATCHED_FROM
         wrong = None
@@ -139,7 +139,7 @@ class ProducerHandlers:
 
     @handles(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, resource="TransactionalId", operation="Write", also=(("Group", "Read"),))
     def add_offsets(self, context: Context, request: AddOffsetsToTxnRequest) -> None:
-        """The partition with the group's offsets joins. It also needs Read on the group."""
+        """Add the partition with a group's offsets to the transaction. Needs Read on the group as well."""
         version = context.api_version
 
         def send_response(outcome: ApiError | None) -> None:
@@ -158,7 +158,7 @@ class ProducerHandlers:
 
     @handles(ApiKey.END_TXN, 0, 5, resource="TransactionalId", operation="Write")
     def end_txn(self, context: Context, request: EndTxnRequest) -> None:
-        """Answered when the decision is committed; the markers follow."""
+        """Commit or abort. The response waits until the decision is committed, not for the markers."""
         version = context.api_version
 
         def send_response(outcome: ProducerIdentity | ApiError) -> None:

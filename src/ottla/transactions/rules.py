@@ -1,10 +1,10 @@
-"""What a request makes of a transactional id, or why it is refused.
+"""The rules of transactional ids: the transition that a request causes, or the error that refuses it.
 
-Zone: pure. Each rule gets the state and the request and returns the next state, or the same one when there is nothing
-to be done. All raise ApiError. A producer of a past epoch never changes anything (KIP-98, KIP-890).
+Zone: pure. Each rule takes the state and the request and returns the next state, or the same one when nothing changes.
+All raise ApiError. A producer with a past epoch never changes anything (KIP-98, KIP-890).
 
-Kafka's coordinator refuses whoever comes while a record is on its way to its replicas. Here the record is applied at
-once, and whoever is refused because of it waits until it is committed (`machine`).
+Kafka's coordinator refuses requests while a record of the transactional id is being replicated. Here the record is
+applied at once; an error that depends on it is answered once the record is committed (`machine`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from ottla.utf8 import encode_text
 
 MAX_ID_BYTES: Final = 2**15 - 1
 MAX_PARTITIONS_BYTES: Final = 1_000_000
-"""Of a record's value, below the 1,048,588 bytes that a batch of `__transaction_state` may have."""
+"""The most bytes of the partitions in a record; a batch of `__transaction_state` may have 1,048,588 bytes."""
 _LONGEST_PARTITION: Final = 265
-"""Bytes of one partition of a topic of its own, whose name has at most 249."""
+"""The most bytes of one partition: the only one of a topic with a name of 249 bytes."""
 _PER_TOPIC: Final = 12
 
 
 class FreshIdNeeded(Exception):
-    """The request can be decided only with a producer id that nobody has."""
+    """The request needs an unused producer id (`fresh_id`)."""
 
 
 def check_id(transactional_id: str) -> None:
@@ -55,8 +55,9 @@ def check_id(transactional_id: str) -> None:
 def check_size(txn: Transaction) -> None:
     """Raises ApiError MESSAGE_TOO_LARGE for partitions that one record cannot hold.
 
-    With some room: a transaction that can be journaled while it is open must have a place for its end.
+    The limit leaves room in the batch, so that the end of a transaction always fits when its partitions did.
     """
+    # The cheap bound is enough for nearly all transactions.
     if len(txn.partitions) * _LONGEST_PARTITION <= MAX_PARTITIONS_BYTES:
         return
     topics = {tp.topic for tp in txn.partitions}
@@ -69,26 +70,31 @@ def check_size(txn: Transaction) -> None:
 
 
 def initialise(txn: Transaction | None, request: InitProducerId, now_ms: int, version: int) -> Transaction:
-    """A producer starts, or goes on. An open transaction is aborted instead: the producer has to ask again.
+    """A producer starts, or continues. If a transaction is open, it is aborted, and the producer has to ask again.
 
-    `version`: the transaction version of this broker. Raises FreshIdNeeded; ApiError PRODUCER_FENCED (somebody else
+    `version`: the transaction version of this broker. Raises FreshIdNeeded; ApiError PRODUCER_FENCED (another producer
     has the id now), CONCURRENT_TRANSACTIONS (its last transaction is not complete yet).
     """
+    # 1. An unknown id.
     if txn is None:
         return opened(_fresh(request.fresh_id), request.timeout_ms, now_ms)
+    # 2. The end of its last transaction is in progress: the producer has to wait for it.
     if txn.status.ending:
         raise _still_ending(request.transactional_id)
+    # 3. A new instance, which fences the one before.
     if request.expected is None:
         return _taken_over(txn, request, now_ms, version)
+    # 4. The present instance recovers from an error (KIP-360).
     if request.expected == txn.identity:
         return _continued(txn, request, now_ms, version)
+    # 5. The same, but the response with its last epoch was lost.
     if txn.status.resting and txn.preceded_by(request.expected):
         return _repeated(txn, request, now_ms)
     raise _fenced(request.transactional_id, txn, request.expected)
 
 
 def _taken_over(txn: Transaction, request: InitProducerId, now_ms: int, version: int) -> Transaction:
-    """Whoever knows only the transactional id takes it: everybody before is fenced."""
+    """A producer that sends only the transactional id takes it over: all earlier instances are fenced."""
     if txn.status is TransactionStatus.ONGOING:
         return given_up(txn, now_ms, version, NO_PRODUCER_EPOCH)
     if txn.exhausted:
@@ -97,7 +103,7 @@ def _taken_over(txn: Transaction, request: InitProducerId, now_ms: int, version:
 
 
 def _continued(txn: Transaction, request: InitProducerId, now_ms: int, version: int) -> Transaction:
-    """The producer of now wants another epoch (KIP-360)."""
+    """The present producer asks for a new epoch (KIP-360)."""
     if txn.status is TransactionStatus.ONGOING:
         return given_up(txn, now_ms, version, txn.epoch)
     if txn.exhausted:
@@ -106,11 +112,11 @@ def _continued(txn: Transaction, request: InitProducerId, now_ms: int, version: 
 
 
 def _repeated(txn: Transaction, request: InitProducerId, now_ms: int) -> Transaction:
-    """The producer has not heard of its new epoch: the answer was lost, or its transaction timed out (KIP-588)."""
+    """The producer does not have its new epoch: the response was lost, or its transaction timed out (KIP-588)."""
     last_epoch = txn.last_epoch
     if txn.status is TransactionStatus.EMPTY:
         return renewed(txn, request.timeout_ms, now_ms, bump=False, last_epoch=last_epoch)
-    # The present epoch is that of markers, which may come late: they must not meet anything written in it.
+    # Markers carry the present epoch and may arrive late: no records may be written in that epoch.
     if txn.exhausted:
         return rotated(txn, _fresh(request.fresh_id), request.timeout_ms, now_ms, last_epoch)
     return renewed(txn, request.timeout_ms, now_ms, bump=True, last_epoch=last_epoch)
@@ -120,7 +126,7 @@ def _repeated(txn: Transaction, request: InitProducerId, now_ms: int) -> Transac
 
 
 def widen(txn: Transaction | None, request: AddPartitions, now_ms: int) -> Transaction:
-    """Partitions join.
+    """Partitions join a transaction, or begin one.
 
     Raises ApiError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, MESSAGE_TOO_LARGE.
     """
@@ -133,7 +139,7 @@ def widen(txn: Transaction | None, request: AddPartitions, now_ms: int) -> Trans
 
 
 def verify(txn: Transaction | None, request: VerifyPartitions) -> Mapping[TopicPartition, ErrorCode]:
-    """Which partitions the transaction has; TRANSACTION_ABORTABLE for the others. Raises ApiError as `widen`."""
+    """NONE for partitions of the transaction, TRANSACTION_ABORTABLE for others. Raises the errors of `widen`."""
     known = _writer(txn, request.transactional_id, request.identity)
     return {
         tp: ErrorCode.NONE if tp in known.partitions else ErrorCode.TRANSACTION_ABORTABLE for tp in request.partitions
@@ -141,7 +147,7 @@ def verify(txn: Transaction | None, request: VerifyPartitions) -> Mapping[TopicP
 
 
 def _writer(txn: Transaction | None, transactional_id: str, identity: ProducerIdentity) -> Transaction:
-    """The transaction, if this producer may write in it now."""
+    """The transaction, if this producer may write in it now. Raises ApiError."""
     txn = _known(txn, transactional_id)
     if identity != txn.successor:
         raise _not_the_one(transactional_id, txn, identity)
@@ -154,8 +160,10 @@ def _writer(txn: Transaction | None, transactional_id: str, identity: ProducerId
 
 
 def end(txn: Transaction | None, request: EndTransaction, now_ms: int) -> Transaction:
-    """Commit or abort. Raises FreshIdNeeded; ApiError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
-    CONCURRENT_TRANSACTIONS (it is ending), INVALID_TXN_STATE (there is nothing to end, or it ended the other way).
+    """Commit or abort.
+
+    Raises FreshIdNeeded; ApiError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (it is ending),
+    INVALID_TXN_STATE (there is nothing to end, or it ended the other way).
     """
     known = _known(txn, request.transactional_id)
     return _end_bumped(known, request, now_ms) if request.version >= BUMPED else _end_unbumped(known, request, now_ms)
@@ -170,22 +178,29 @@ def _end_unbumped(txn: Transaction, request: EndTransaction, now_ms: int) -> Tra
 
 
 def _end_bumped(txn: Transaction, request: EndTransaction, now_ms: int) -> Transaction:
-    """The present epoch ends the present transaction; the one before only repeats that it ended the last one."""
+    """End a transaction under version 2, where each end gives the producer another epoch (KIP-890).
+
+    The present epoch ends the present transaction; the previous one can only repeat the end of the last transaction.
+    """
+    # 1. The present epoch. An abort without a transaction is allowed: the producer may not know that it has none.
     if not txn.status.ending and request.identity == txn.identity:
         if txn.status is TransactionStatus.ONGOING or not request.commit:
             fresh_id = _fresh(request.fresh_id) if txn.exhausted else NO_PRODUCER_ID
             return ended_and_bumped(txn, request.commit, now_ms, fresh_id)
         raise _nothing_to_end(txn, request)
+    # 2. The previous epoch: the response to this end was lost. Not when the coordinator aborted in the last epoch: the
+    #    producer has no next epoch to continue in, and needs InitProducerId.
     decided = txn.status not in (TransactionStatus.EMPTY, TransactionStatus.ONGOING)
     if decided and txn.preceded_by(request.identity) and txn.successor.epoch != MAX_EPOCH:
         return _end_again(txn, request)
+    # 3. The next epoch, before the end of the last one is complete.
     if txn.status.ending and request.identity == txn.successor:
         raise _still_ending(request.transactional_id)
     raise _not_the_one(request.transactional_id, txn, request.identity)
 
 
 def _end_again(txn: Transaction, request: EndTransaction) -> Transaction:
-    """A producer that has not heard that its transaction is decided; the same decision again is no error."""
+    """A producer repeats the end of its transaction. The same decision again succeeds, the other one is an error."""
     if txn.status is TransactionStatus.EMPTY or txn.status.commits != request.commit:
         raise _nothing_to_end(txn, request)
     if txn.status.ending:
@@ -197,17 +212,17 @@ def _end_again(txn: Transaction, request: EndTransaction) -> Transaction:
 
 
 def timed_out(txn: Transaction, now_ms: int) -> bool:
-    """Whether an open transaction has taken longer than its producer wanted."""
+    """Whether an open transaction has exceeded its producer's time-out."""
     return txn.status is TransactionStatus.ONGOING and txn.start_ms + txn.timeout_ms < now_ms
 
 
 def expired(txn: Transaction, now_ms: int, after_ms: int) -> bool:
-    """Whether nothing has been heard of a transactional id for so long that it is forgotten."""
+    """Whether a transactional id was not used for `after_ms`."""
     return txn.status.resting and txn.update_ms + after_ms <= now_ms
 
 
 def abort_timed_out(txn: Transaction, now_ms: int, version: int) -> Transaction:
-    """Its producer is fenced, but may come back (KIP-588)."""
+    """Abort a transaction that has timed out. Its producer is fenced, but may continue in a new epoch (KIP-588)."""
     return given_up(txn, now_ms, version, txn.epoch)
 
 

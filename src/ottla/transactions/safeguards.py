@@ -1,6 +1,6 @@
-"""The safeguards of transactions, each of which can be taken away to see that something would notice.
+"""The safeguards of transactions. The simulator switches single ones off, to prove that a checker notices.
 
-Zone: pure. Only switches; what each one guards stands where it is asked. A broker in service has all of them on.
+Zone: pure. Switches only; the code that reads a switch explains it. A broker in service has all of them on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TransactionSafeguards:
-    """One switch per safeguard; the simulator turns single ones off and must catch what follows."""
+    """One switch per safeguard."""
 
     epoch_check: bool = True
     """A request of another epoch than the present one changes nothing."""
@@ -19,10 +19,10 @@ class TransactionSafeguards:
     bump_at_abort: bool = True
     """A transaction that the coordinator itself aborts ends in another epoch: its producer is fenced (KIP-98)."""
     bump_at_start: bool = True
-    """Whoever starts under a transactional id gets another epoch: those before are fenced (KIP-98)."""
+    """A producer that starts under a transactional id gets another epoch: earlier ones are fenced (KIP-98)."""
     decided_before_marked: bool = True
     """Markers are written when the decision is committed, not when it is made."""
     marked_again: bool = True
-    """Whoever takes over as a coordinator writes the markers of what was decided before."""
+    """A new coordinator writes the markers of transactions that were decided before it took over."""
     complete_when_marked: bool = True
     """A transaction is complete when all its partitions have their markers; until then the next one waits."""

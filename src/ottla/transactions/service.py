@@ -1,6 +1,6 @@
-"""All transactions that this broker coordinates: the machines behind the runtime, and their markers on their way.
+"""All transactions that this broker coordinates: their shards, producer ids, and the markers to write.
 
-Zone: deterministic. Finds the shard of a transactional id, gets producer ids and sends markers; decides nothing.
+Zone: deterministic. Finds the shard of a transactional id, fetches producer ids and sends markers; decides nothing.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ TOPIC: Final = "__transaction_state"
 MARKERS_VERSION: Final = 2
 MARKERS_LANE: Final = "transaction markers"
 FEW_PARTITIONS: Final = 4
-"""A transaction with at most so many partitions, all led here, has its markers written without the queue …"""
+"""A transaction with at most this many partitions, all led here, has its markers written without the queue …"""
 FEW_ENDS: Final = 50
-"""… if at most so many transactions ended before it in the same turn."""
+"""… if fewer than this many transactions ended before it in the same turn."""
 _NS_PER_MS: Final = 1_000_000
 _logger = logging.getLogger(__name__)
 _new = tuple.__new__  # a third of the time of the classes' own
 
 
 class IdSource(Protocol):
-    """Where producer ids come from."""
+    """The source of producer ids."""
 
     def take_producer_id(self, done: Done[int]) -> None:
-        """Give an id that nobody has; perhaps at once."""
+        """Pass an unused id to `done`, possibly within this call."""
         ...
 
 
 class ClusterView(Protocol):
-    """The cluster, as far as transactions have to know it."""
+    """The view of the cluster that transactions need."""
 
     def index_of(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that is in charge; -1 without the topic."""
+        """The partition of `__transaction_state` of a transactional id; -1 when the topic does not exist."""
         ...
 
     def is_to_lead(self, index: int) -> bool:
@@ -72,7 +72,7 @@ class ClusterView(Protocol):
         ...
 
     def leader_of(self, tp: TopicPartition) -> int | None:
-        """The broker that leads a partition; None while nobody does. Raises KeyError for a partition that is gone."""
+        """The broker that leads a partition; None while there is no leader. Raises KeyError for a deleted partition."""
         ...
 
 
@@ -81,12 +81,12 @@ class OneTransaction(TransactionCommand, Protocol):
 
     @property
     def transactional_id(self) -> str:
-        """Whose shard it goes to."""
+        """The transactional id; its shard handles the command."""
         ...
 
 
 class Transactions:
-    """Implements `TransactionEffects` for all its machines."""
+    """Passes commands to the shards of transactional ids. Implements `TransactionEffects` for their state machines."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Transactions:
         around: ClusterView,
         request_timeout_ms: int = 30_000,
     ) -> None:
-        """`tools` have a TransactionCodec. `request_timeout_ms`: how long an answer about markers is waited for."""
+        """`tools` have a TransactionCodec. `request_timeout_ms`: the time-out of requests with markers."""
         self.coordinator: Coordinator[TransactionMachine] = Coordinator(TOPIC, tools, self._machine)
         self._tools = tools
         self._policy = policy
@@ -107,11 +107,11 @@ class Transactions:
         self._request_timeout_ms = request_timeout_ms
         self._markers = MarkerQueue(around.leader_of)
         self.here: tuple[int, WriteHere] | None = None
-        """This broker, and what writes into its partitions; None: it is sent messages like all others."""
+        """This broker's id, and the function that writes markers to its own partitions; None: it uses requests."""
         self._at_hand: list[Markers] = []
-        """Few, which may be for partitions of this broker alone: they are written when this turn's input is through."""
+        """Markers of small transactions of this turn. At its end they are written here, or move to the queue."""
         self._written_here: dict[str, Markers] = {}
-        """By transactional id, markers that went from there into the partitions, until the machine has taken note."""
+        """By transactional id, markers that are written here without the queue, until the state machine records it."""
         self._planned = False
         self._timer: Timer | None = None
         self._timer_ns = 0
@@ -120,10 +120,10 @@ class Transactions:
         return TransactionMachine(self._policy, self, self._around.epoch_of(index))
 
     def submit(self, command: OneTransaction) -> None:
-        """Give a command to the shard of its transactional id.
+        """Pass a command to the shard of its transactional id.
 
-        Its ticket gets NOT_COORDINATOR when that is not led here; COORDINATOR_LOAD_IN_PROGRESS when others know already
-        that it is going to be: to look for another coordinator would be in vain.
+        Its ticket gets NOT_COORDINATOR when this broker does not lead the partition, and COORDINATOR_LOAD_IN_PROGRESS
+        when it is about to: clients would find no other coordinator.
         """
         index = self._around.index_of(command.transactional_id)
         runner = self.coordinator.find_shard(index)
@@ -136,16 +136,16 @@ class Transactions:
             self.coordinator.submit(index, command)
 
     def shard_of(self, transactional_id: str) -> ShardRuntime | None:
-        """Its shard, while that is here."""
+        """The shard of a transactional id; None when it is not here."""
         return self.coordinator.find_shard(self._around.index_of(transactional_id))
 
     def machines(self) -> Iterator[TransactionMachine]:
-        """Those that serve, only to be read."""
+        """The state machines that serve (read only)."""
         return (machine for _, machine in self.coordinator.active())
 
     @property
     def loading(self) -> int:
-        """Partitions whose transactions cannot be seen yet."""
+        """The number of partitions that are loading, whose transactions are not known yet."""
         return self.coordinator.count_shards(ShardState.LOADING)
 
     @property
@@ -154,8 +154,8 @@ class Transactions:
         return len(self._markers) + len(self._at_hand) + len(self._written_here)
 
     def list_all(self, done: Callable[[Mapping[str, Transaction] | ApiError], None]) -> None:
-        """All transactions of this broker. COORDINATOR_LOAD_IN_PROGRESS while some of them cannot be seen yet, and any
-        other error of a shard, in place of all.
+        """Pass all transactions of this broker to `done`; or COORDINATOR_LOAD_IN_PROGRESS while a shard is loading, or
+        the first error of a shard.
         """
         if self.loading:
             done(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transactions are being loaded"))
@@ -166,13 +166,13 @@ class Transactions:
         gather.close()
 
     def on_role(self, partition: Partition) -> None:
-        """The role of a partition of any topic has changed: markers of another leader epoch are not ours to write."""
+        """The role of a partition of any topic has changed. Markers of another leader epoch are dropped."""
         self.coordinator.on_role(partition)
         if partition.tp.topic == TOPIC:
             self._tools.later(self._drop_foreign_markers)
 
     def stop(self) -> None:
-        """Turn everybody away: the logs are about to be closed."""
+        """Refuse all waiting requests: the logs are about to be closed."""
         self.coordinator.stop()
         self._drop_foreign_markers()
         if self._timer is not None:
@@ -187,21 +187,22 @@ class Transactions:
         runner = self.coordinator.find_shard(self._around.index_of(markers.transactional_id))
         return runner is not None and runner.epoch == markers.coordinator_epoch
 
-    # -- what the machines need done -----------------------------------------------------------------------------------
+    # -- effects of the state machines ---------------------------------------------------------------------------------
 
     def take_id(self, command: InitProducerId | EndTransaction) -> None:
-        """Get a producer id and ask again with it."""
+        """Fetch a producer id and submit the command again with it."""
         self._ids.take_producer_id(lambda outcome: self._tools.later(lambda: self._with_id(command, outcome)))
 
     def _with_id(self, command: InitProducerId | EndTransaction, outcome: int | Failure) -> None:
         if isinstance(outcome, Failure):
-            text = f"there is no producer id to be had: {outcome.message}"
+            text = f"no producer id is available: {outcome.message}"
             command.ticket(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
         else:
             self.submit(command._replace(fresh_id=outcome))
 
     def send(self, markers: Markers) -> None:
         """Write markers until all partitions have them."""
+        # Most transactions are small and local. With many ends in one turn the queue is cheaper: it batches.
         if (
             self.here is not None
             and len(markers.partitions) <= FEW_PARTITIONS
@@ -217,13 +218,13 @@ class Transactions:
             self._plan()
 
     def resume(self, transactional_id: str) -> None:
-        """Ask the machine again, in a later turn, what markers a transaction needs."""
+        """Submit ResumeMarkers in a later turn: the state machine sends the markers that are missing."""
         self._tools.later(lambda: self.submit(ResumeMarkers(transactional_id, _do_nothing)))
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
     def _write_at_hand(self) -> None:
-        """The short way of most transactions: no job, no request; what does not succeed takes the long way."""
+        """Write the markers of small transactions to partitions of this broker. If that fails, the queue takes them."""
         at_hand, self._at_hand = self._at_hand, []
         for markers in at_hand:
             self._written_here[markers.transactional_id] = markers
@@ -272,7 +273,7 @@ class Transactions:
         self._plan()
 
     def _plan(self) -> None:
-        """Send when this turn's input is through: what it decides goes together."""
+        """Plan to send at the end of this turn, so that all markers of the turn share requests."""
         if not self._planned:
             self._planned = True
             self._tools.later(self._send)
@@ -302,12 +303,17 @@ class Transactions:
 
     def _on_marker_response(self, batch: MarkerBatch, answer: WriteTxnMarkersResponse | Failure) -> None:
         if isinstance(answer, Failure):
-            _logger.info("broker %d has not answered about %d markers: %s", batch.node, len(batch.parts), answer)
+            _logger.info(
+                "broker %d did not answer a request with markers of %d transactions, sending it again: %s",
+                batch.node,
+                len(batch.parts),
+                answer,
+            )
         response = None if isinstance(answer, Failure) else answer
         self._take_written(self._markers.on_marker_response(batch, response, self._tools.clock.now().mono_ns))
 
     def _on_written(self, batch: MarkerBatch, codes: Sequence[ErrorCode]) -> None:
-        """The partitions of this broker have said what they think of their markers."""
+        """Partitions of this broker have written, or refused, their markers."""
         self._take_written(self._markers.on_marker_codes(batch, codes, self._tools.clock.now().mono_ns))
 
     def _take_written(self, news: Sequence[PartitionsMarked]) -> None:
@@ -335,7 +341,7 @@ class Transactions:
             self._plan()
 
     def _rearm(self, now_ns: int) -> None:
-        """See to it that the queue is looked at in time; once too often does no harm."""
+        """Set the timer for the queue's deadline, unless an earlier one is set. A call too many does no harm."""
         deadline_ns = self._markers.deadline()
         if deadline_ns is None or (self._timer is not None and self._timer_ns <= deadline_ns):
             return
@@ -350,7 +356,7 @@ class Transactions:
 
 
 def _endings(batch: MarkerBatch) -> Iterator[tuple[TransactionEnd, TopicPartition]]:
-    """What is to be written where, in the order of the batch."""
+    """The ends to write and their partitions, in the order of the batch."""
     for markers, partitions in batch.parts:
         yield from _places(markers, partitions)
 
@@ -362,7 +368,7 @@ def _places(markers: Markers, partitions: Sequence[TopicPartition]) -> Iterator[
 
 
 def _together(outcomes: Sequence[Mapping[str, Transaction] | ApiError]) -> dict[str, Transaction] | ApiError:
-    """What all shards have, or the first error."""
+    """The transactions of all shards, or the first error."""
     everything: dict[str, Transaction] = {}
     for outcome in outcomes:
         if isinstance(outcome, ApiError):
@@ -372,4 +378,4 @@ def _together(outcomes: Sequence[Mapping[str, Transaction] | ApiError]) -> dict[
 
 
 def _do_nothing(_: object) -> None:
-    """Nobody waits for the answer."""
+    """A ticket whose result is not needed."""

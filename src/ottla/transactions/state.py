@@ -1,7 +1,7 @@
 """A transactional id: its producer, its transaction, and the transitions between them.
 
-Zone: pure. Values and how one follows from another; which transition a request asks for, and whether it may, is
-`rules`'. Epochs go up to 2^15-1; producers get at most 2^15-2, so that there is always one left to fence them with.
+Zone: pure. Values and transitions; `rules` decides which transition a request causes. Epochs go up to 2^15-1; producers
+get at most 2^15-2, so that one epoch is always left to fence them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ MAX_EPOCH: Final = 2**15 - 1
 LAST_EPOCH: Final = MAX_EPOCH - 1
 """The highest epoch that a producer gets."""
 BUMPED: Final = 2
-"""The transaction version (KIP-890) from which on the epoch grows with every end of a transaction."""
+"""The transaction version (KIP-890) from which on every end of a transaction increments the epoch."""
 UNBUMPED: Final = 0
 _NOWHERE: Final[frozenset[TopicPartition]] = frozenset()
 _new = tuple.__new__  # a third of the time of the classes' own, and identities are made and compared all the time
 
 
 class TransactionStatus(IntEnum):
-    """Where a transaction stands; the numbers are those of the records."""
+    """The state of a transaction; the numbers are those of Kafka's records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -33,9 +33,9 @@ class TransactionStatus(IntEnum):
     COMPLETE_ABORT = 5
 
     ending: bool
-    """Decided; its markers are being written."""
+    """The end is decided; its markers are being written."""
     resting: bool
-    """Nothing is open."""
+    """No transaction is open."""
     commits: bool
     """Whether the end was, or is going to be, a commit."""
 
@@ -51,14 +51,14 @@ class TransactionStatus(IntEnum):
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id, and which of its lives."""
+    """A producer id and its epoch."""
 
     producer_id: int
     epoch: int
 
 
 class Transaction(NamedTuple):
-    """What is known of a transactional id: one record of `__transaction_state`."""
+    """The state of a transactional id: one record of `__transaction_state`."""
 
     producer_id: int
     epoch: int
@@ -66,48 +66,48 @@ class Transaction(NamedTuple):
     status: TransactionStatus = TransactionStatus.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = NO_TIMESTAMP
-    """Wall time at which the present or last transaction began; -1: none."""
+    """The wall time at which the current or last transaction began; -1: none."""
     update_ms: int = NO_TIMESTAMP
-    """Wall time of the last change: what expiry counts from."""
+    """The wall time of the last change, from which the id's expiry counts."""
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    """While ending: the producer id to go on with, because the epochs of the present one are used up."""
+    """While ending: the producer id of the next transaction, because the epochs of the present one are used up."""
     last_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch of the same producer before the present one: it may not have heard of the change. -1: nobody's."""
+    """The previous epoch of the same producer, which may not have received the present one. -1: none."""
     version: int = UNBUMPED
-    """The transaction version of whoever changed it."""
+    """The transaction version of the last change."""
 
     @property
     def identity(self) -> ProducerIdentity:
-        """The producer of now."""
+        """The present producer."""
         return _new(ProducerIdentity, (self.producer_id, self.epoch))
 
     @property
     def successor(self) -> ProducerIdentity:
-        """The producer that goes on once the transaction is complete."""
+        """The identity of the producer once the transaction is complete."""
         fresh_id = self.next_producer_id
         return _new(ProducerIdentity, (self.producer_id, self.epoch) if fresh_id < 0 else (fresh_id, 0))
 
     @property
     def exhausted(self) -> bool:
-        """Whether the next change of the epoch needs a new producer id."""
+        """Whether the next epoch needs a new producer id."""
         return self.epoch >= LAST_EPOCH
 
     def preceded_by(self, identity: ProducerIdentity) -> bool:
-        """Whether this is the producer itself that has not heard of its last change."""
+        """Whether this is the same producer with its previous epoch, because it has not received the present one."""
         if identity.epoch != self.last_epoch or identity.epoch < 0:
             return False
-        # Another epoch than the first one belongs to the same producer id.
+        # Epoch 0 is the first one of a producer id, so the previous epoch belongs to the previous id.
         return identity.producer_id == (self.previous_producer_id if self.epoch == 0 else self.producer_id)
 
 
 def opened(producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """A transactional id that was not known."""
+    """The state of a new transactional id."""
     return Transaction(producer_id, 0, timeout_ms, update_ms=now_ms, previous_producer_id=producer_id)
 
 
 def renewed(txn: Transaction, timeout_ms: int, now_ms: int, bump: bool, last_epoch: int) -> Transaction:
-    """A producer starts anew under the same producer id; without a bump it only repeats itself."""
+    """A producer starts again under the same producer id. Without a bump this only repeats its last start."""
     assert txn.status.resting, "nothing is renewed while a transaction is open"
     assert not bump or not txn.exhausted, "epochs are used up"
     return txn._replace(
@@ -122,14 +122,14 @@ def renewed(txn: Transaction, timeout_ms: int, now_ms: int, bump: bool, last_epo
 
 
 def rotated(txn: Transaction, producer_id: int, timeout_ms: int, now_ms: int, last_epoch: int) -> Transaction:
-    """A producer starts anew under another producer id, because the epochs of the old one are used up."""
+    """A producer starts again under another producer id, because the epochs of the old one are used up."""
     assert txn.status.resting, "nothing is renewed while a transaction is open"
     fresh = opened(producer_id, timeout_ms, now_ms)
     return fresh._replace(previous_producer_id=txn.producer_id, last_epoch=last_epoch, version=txn.version)
 
 
 def widened(txn: Transaction, partitions: Iterable[TopicPartition], version: int, now_ms: int) -> Transaction:
-    """More partitions; the first ones begin a transaction."""
+    """Partitions join the transaction; the first ones begin it."""
     assert not txn.status.ending, "a transaction that ends gets no partitions"
     ongoing = txn.status is TransactionStatus.ONGOING
     return _new(Transaction, (
@@ -142,7 +142,7 @@ def widened(txn: Transaction, partitions: Iterable[TopicPartition], version: int
         now_ms,
         txn.producer_id,
         txn.next_producer_id,
-        # A producer that writes has heard of its epoch: an older request of the same producer is only late.
+        # A producer that writes has its epoch: a request with the previous one is late, and not a retry.
         NO_PRODUCER_EPOCH,
         version,
     ))  # fmt: skip
@@ -154,16 +154,16 @@ def ended(txn: Transaction, commit: bool, now_ms: int) -> Transaction:
 
 
 def ended_and_bumped(txn: Transaction, commit: bool, now_ms: int, next_producer_id: int) -> Transaction:
-    """The producer ends its transaction, with or without partitions, and goes on with another epoch (KIP-890)."""
+    """The producer ends its transaction, with or without partitions, and continues in another epoch (KIP-890)."""
     assert not txn.exhausted or next_producer_id >= 0, "epochs are used up"
     next_producer_id = next_producer_id if txn.exhausted else NO_PRODUCER_ID
     return _decided(txn, commit, now_ms, min(txn.epoch + 1, MAX_EPOCH), next_producer_id, txn.epoch, BUMPED)
 
 
 def given_up(txn: Transaction, now_ms: int, version: int, last_epoch: int) -> Transaction:
-    """The coordinator aborts: the epoch grows, so that the marker fences the producer in every partition.
+    """The coordinator aborts. The epoch grows, so that the marker fences the producer in every partition.
 
-    `last_epoch`: the present epoch if its producer may come back, -1 if another has taken its place.
+    `last_epoch`: the present epoch if its producer may continue, -1 if another has replaced it.
     """
     epoch = min(txn.epoch + 1, MAX_EPOCH)
     return _decided(txn, False, now_ms, epoch, txn.next_producer_id, last_epoch, version)
@@ -188,8 +188,8 @@ def _decided(
 
 
 def completed(txn: Transaction, now_ms: int) -> Transaction:
-    """All markers are written."""
-    assert txn.status.ending, "only what was decided is complete"
+    """All markers are written: the transaction is complete."""
+    assert txn.status.ending, "only a decided transaction can be complete"
     producer_id, epoch = txn.successor
     return _new(Transaction, (
         producer_id,

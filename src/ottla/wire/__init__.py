@@ -1,8 +1,8 @@
-"""Bytes to messages and back, for every API and version.
+"""Encodes and decodes Kafka's messages, for every API and version.
 
 Zone: pure.
 
-`schema` says how a message is declared, `messages` holds the declarations (one class per message, all versions in
-it), `codec` turns a declaration and a version into straight-line code, `header` and `apis` are the frame around it,
-`hot` is the hand-written pair for Produce and Fetch. Nothing here knows what a message means.
+`schema` defines how a message is declared, `messages` has the declarations (one class per message, with all versions),
+`codec` compiles a declaration and a version to straight-line code, `header` and `apis` handle the frame around it, and
+`hot` has hand-written codecs for Produce and Fetch. Nothing here depends on the meaning of a message.
 """

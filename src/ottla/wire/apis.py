@@ -1,6 +1,6 @@
-"""Which APIs there are: their keys, messages and versions, derived from the declarations.
+"""Kafka's APIs: their keys, messages and versions, derived from the declarations.
 
-Zone: pure. What a broker offers of them is decided by its handlers, not here.
+Zone: pure. The handlers of a broker decide which of them it offers.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ class ApiKey(IntEnum):
 
 
 class Api(NamedTuple):
-    """One API: a request, its response, and the versions both are declared for."""
+    """One API: a request, its response, and the versions for which both are declared."""
 
     key: ApiKey
     name: str
-    """As Kafka writes it: "DescribeTopicPartitions"."""
+    """Kafka's name, such as "DescribeTopicPartitions"."""
     request: type[Message]
     response: type[Message]
     min_version: int
@@ -134,8 +134,8 @@ API_TABLE: Final = _derive()
 def warm_up(served: Iterable[tuple[int, int, int]], *, client: bool = False) -> Iterator[ApiKey]:
     """Compile the codecs of (key, first, last version) ahead of use; yields after every pair of functions (≈ 0.5 ms).
 
-    A broker reads requests and writes responses; a client the other way round. Drive it to its end at start, or step by
-    step in idle time: what is not compiled yet still works, it only pays at its first use.
+    A broker decodes requests and encodes responses, a client the other way round. Run the iterator to its end at start,
+    or step by step in idle time. A codec that is not compiled yet is compiled at its first use.
     """
     for key, first, last in served:
         api = API_TABLE[key]

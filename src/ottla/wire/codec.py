@@ -1,6 +1,6 @@
-"""Messages to bytes and back: compiles a declaration once per version, then calls straight-line code.
+"""Encodes and decodes messages: compiles a declaration once per version, then calls straight-line code.
 
-Zone: pure. The public face of the compiled codec; the text it compiles is written by `decoding` and `encoding`.
+Zone: pure. The interface of the compiled codec; `decoding` and `encoding` generate the source.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ M = TypeVar("M", bound=Message)
 
 
 def decode(cls: type[M], version: int, view: Buffer, pos: int = 0) -> tuple[M, int]:
-    """Read one message that starts at `pos`: (message, position behind it).
+    """Decode one message that starts at `pos`: (message, position after it).
 
-    Record data is a slice of `view`; everything else is copied. Whether bytes are left over is for the caller to judge.
+    Record data is a slice of `view`; all other fields are copied. The caller checks whether bytes are left over.
     Raises MalformedMessage; UnknownVersion when the message has no such version.
     """
     decoder = cls.DECODERS.get(version) or _compile_decoder(cls, version)
@@ -35,7 +35,7 @@ def decode(cls: type[M], version: int, view: Buffer, pos: int = 0) -> tuple[M, i
         try:
             message, pos = decoder(buffer, pos, end)
         except UnicodeDecodeError:
-            message = None  # what was read so far is let go with the exception, before it is read again
+            message = None  # leaving the `except` frees the partial message before the second attempt
         if message is None:
             message, pos = _odd_decoder(cls, version)(buffer, pos, end)
     except (IndexError, struct.error) as error:
@@ -46,11 +46,11 @@ def decode(cls: type[M], version: int, view: Buffer, pos: int = 0) -> tuple[M, i
 
 
 def decode_sliced(cls: type[M], version: int, view: Buffer, pos: int = 0) -> Generator[tuple[M, int], None, M]:
-    """Read one large message piece by piece: yields it, unfinished, after every SLICE elements, and returns it.
+    """Decode one large message in slices: yields it, unfinished, after every SLICE elements, and returns it.
 
-    With it comes how many arrays, each inside the one before, end in an unfinished element.
+    With it, yields the number of nested arrays that end in an unfinished element.
 
-    The buffer must live and stay as it is until the end. Raises as `decode` does, where it stands.
+    The buffer must not change until the end. Raises as `decode` does, at the step that meets the error.
     """
     decoder = cls.SLICED.get(version) or _compile_sliced(cls, version)
     end = len(view)
@@ -64,7 +64,7 @@ def decode_sliced(cls: type[M], version: int, view: Buffer, pos: int = 0) -> Gen
 
 
 def encode(message: Message, version: int) -> list[Part]:
-    """The bytes of a message, without header and length prefix, as few parts: record data is not copied.
+    """Encode a message, without header and length prefix, into few parts: record data is not copied.
 
     Raises UnknownVersion; FieldNotInVersion for a request that would lose a value in this version; struct.error or
     TypeError for values outside their type (a programmer's error).
@@ -74,7 +74,7 @@ def encode(message: Message, version: int) -> list[Part]:
     pieces: list[bytes] = []
     try:
         encoder(message, parts, pieces, pieces.append)
-    except UnicodeEncodeError:  # once more, for text that is not UTF-8
+    except UnicodeEncodeError:  # encode again with the slower encoder for text that is not UTF-8
         parts.clear()
         pieces.clear()
         _odd_encoder(type(message), version)(message, parts, pieces, pieces.append)
@@ -84,12 +84,12 @@ def encode(message: Message, version: int) -> list[Part]:
 
 
 def encode_bytes(message: Message, version: int) -> bytes:
-    """The same in one piece, for messages without a Region."""
+    """Encode a message without a Region into one piece."""
     return b"".join(_in_memory(part) for part in encode(message, version))
 
 
 def warm(cls: type[Message], version: int, *, decoder: bool = True, encoder: bool = True) -> None:
-    """Compile ahead of use: at start or in idle time, so that no request pays for it (a millisecond or so each)."""
+    """Compile ahead of use, at start or in idle time, so that no request waits for it (about a millisecond each)."""
     if decoder and version not in cls.DECODERS:
         _compile_decoder(cls, version)
     if encoder and version not in cls.ENCODERS:
@@ -109,7 +109,7 @@ def _scope(cls: type[Message], version: int) -> Scope:
 
 def _amplification(cls: type[Message]) -> int:
     if not cls.__name__.endswith("Request"):
-        return 0  # a response of the broker that was chosen, or a record of our own: not from a stranger
+        return 0  # a response, or a record of Ottla's own: its sender is trusted
     return BROKER_AMPLIFICATION if cls.BETWEEN_BROKERS else AMPLIFICATION
 
 
@@ -130,7 +130,7 @@ def _compile_sliced(cls: type[Message], version: int) -> SlicedDecoder:
 
 
 def compile_portion(owner: type[Message], version: int, cls: StructType, array: str, portion: str) -> Encoder:
-    """The encoder of a part of a struct inside a message: its "head" or "tail" beside an array, or its "function"."""
+    """The encoder of a part of a struct in a message: "head" or "tail" around an array, or "function" for all of it."""
     source = EncoderSource(_scope(owner, version), strict=False, odd_text=True)
     text = source.function(cls) if portion == "function" else getattr(source, portion)(cls, array)
     encoder: Encoder = _define("encode", text, source.names, owner, version)
@@ -146,7 +146,7 @@ def _compile_encoder(cls: type[Message], version: int) -> Encoder:
 
 @cache
 def _odd_decoder(cls: type[Message], version: int) -> Decoder:
-    """One for text that is not UTF-8: rare, so that the others pay nothing for it."""
+    """A decoder that accepts text that is not UTF-8. It is separate so that the usual decoders stay fast."""
     amplification = _amplification(cls)
     source = DecoderSource(_scope(cls, version), view=cls.HAS_RECORDS, amplification=amplification, odd_text=True)
     decoder: Decoder = _define("decode", source.function(cls), source.names, cls, version)
@@ -161,6 +161,6 @@ def _odd_encoder(cls: type[Message], version: int) -> Encoder:
 
 
 def _define(name: str, text: str, names: dict[str, object], cls: type[Message], version: int) -> Any:
-    """Run the text of one function; the file name it gets shows in a traceback which codec it was."""
-    exec(compile(text, f"<{cls.__name__} v{version} {name}>", "exec"), names)  # noqa: S102  # our own text
+    """Compile and run the source of one function; its file name identifies the codec in tracebacks."""
+    exec(compile(text, f"<{cls.__name__} v{version} {name}>", "exec"), names)  # noqa: S102  # the text is generated, not input
     return names[name]

@@ -1,8 +1,8 @@
-"""From a declaration and a version to the source of a straight-line decoder.
+"""Generates the source of a straight-line decoder from a declaration and a version.
 
-Zone: pure. Only text is made here; `codec` compiles and keeps it.
+Zone: pure. Generates text only; `codec` compiles and keeps it.
 
-Shape of what is written, for a struct of a number, a string and an array in a flexible version::
+The generated code for a struct of a number, a string and an array in a flexible version::
 
     def decode(b, p, end):
      o1 = new(C1)
@@ -14,9 +14,9 @@ Shape of what is written, for a struct of a number, a string and an array in a f
      return o1, p
 
 Bounds: a number past the end raises IndexError or struct.error. A *slice* past the end is silently short, but `p` then
-lies beyond `end` for good (positions only grow), so every later read raises, every count exceeds what remains, and the
-caller's last check `p <= end` catches the rest. Before an array is made its count is compared with the bytes that
-remain, and the memory that its elements will take is drawn from `room`, which is a multiple of the input.
+stays beyond `end` (positions only grow), so every later read raises, every count exceeds the remaining bytes, and the
+caller's last check `p <= end` catches the rest. Before an array is created its count is compared with the remaining
+bytes, and the memory of its elements is subtracted from `room`, which is a multiple of the input.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _TOP = "o1"
 
 
 class DecoderSource:
-    """Writes one decoder. `lines` is its text and `names` what the text refers to."""
+    """Generates one decoder. `lines` is its text, and `names` has the objects that the text refers to."""
 
     def __init__(
         self, scope: Scope, *, view: bool, amplification: int, odd_text: bool = False, sliced: bool = False
     ) -> None:
         """`view`: the input is a memoryview (the message has records), else bytes.
 
-        `odd_text`: text that is not UTF-8 is kept as `utf8.decode_text` has it; else it raises UnicodeDecodeError.
+        `odd_text`: text that is not UTF-8 is decoded by `utf8.decode_text`; else it raises UnicodeDecodeError.
 
-        `amplification`: bytes of memory allowed per byte of input; 0 lets it be what it is. `sliced`: the decoder is a
-        generator that yields the unfinished message after every SLICE elements of structs or text, and how many arrays
-        end in an unfinished element: the outermost one, and those inside of it. Finished elements may be taken out of
-        the arrays (in place) at each yield. It returns what it has decoded.
+        `amplification`: bytes of memory allowed per byte of input; 0: no limit. `sliced`: the decoder is a generator
+        that yields the unfinished message after every SLICE elements of structs or text, with the number of arrays that
+        end in an unfinished element: the outermost one, and those inside of it. At each yield the caller may take
+        finished elements out of the arrays (in place). It returns the decoded message.
         """
         self.scope = scope
         self.view = view
@@ -68,7 +68,7 @@ class DecoderSource:
         self._depth = 0
 
     def function(self, cls: StructType) -> str:
-        """The text of `decode(b, p, end) -> (message, position behind it)`."""
+        """The text of `decode(b, p, end) -> (message, position after it)`."""
         self.lines.append("def decode(b, p, end):")
         if self.amplification:
             self.lines.append(f" room = end * {self.amplification - 1} + {ALLOWANCE}")
@@ -109,7 +109,7 @@ class DecoderSource:
     def _struct(self, cls: StructType, path: str, indent: str, items: str | None = None) -> str:
         """Text that decodes one struct; returns the variable that holds it. May leave a run to flush.
 
-        `items`: the array that gets it before its fields are read.
+        `items`: the array to which it is added before its fields are read.
         """
         prepare(cls)
         out = self._name("o")

@@ -1,17 +1,17 @@
-"""From a declaration and a version to the source of a straight-line encoder.
+"""Generates the source of a straight-line encoder from a declaration and a version.
 
-Zone: pure. Only text is made here; `codec` compiles and keeps it.
+Zone: pure. Generates text only; `codec` compiles and keeps it.
 
-Shape of what is written: `put` appends to the list of small pieces; neighbours of fixed size fuse into one packing, a
-length's first byte and a closing empty tag section (one zero byte) included::
+In the generated code `put` appends to the list of small pieces. Adjacent values of fixed size are packed in one call,
+with a length's first byte and a closing empty tag section (one zero byte)::
 
     def encode(o, parts, pieces, put):
      x1 = o.name.encode(); n1 = len(x1) + 1
      put(S3(o.error_code, n1) if n1 < 128 else S4(o.error_code) + uvarint(n1)); put(x1)
      …
 
-The pieces of long arrays are joined as they come (`gather`). Record data is never joined: `keep` moves the pieces
-before it into `parts`, then the Part itself.
+The pieces of long arrays are joined on the way (`gather`). Record data is never joined: `keep` moves the pieces before
+it into `parts`, then the Part itself.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from ottla.wire.layout import Scope
 from ottla.wire.schema import NUMBERS, Field, StructType, struct_class
 
 MANY: Final = 2_000
-"""Small pieces of an array after which they are joined."""
+"""Number of small pieces after which those of an array are joined."""
 JOINED: Final = 512
-"""Bytes from which on a piece is not joined with others."""
+"""A piece of this number of bytes or more is not joined with others."""
 
 
 class EncoderSource:
-    """Writes one encoder. `lines` is its text and `names` what the text refers to."""
+    """Generates one encoder. `lines` is its text, and `names` has the objects that the text refers to."""
 
     def __init__(self, scope: Scope, *, strict: bool, odd_text: bool = False) -> None:
-        """`strict`: refuse to drop a value that the version cannot carry (requests).
+        """`strict`: refuse to drop a value that the version cannot encode (requests).
 
-        `odd_text`: text becomes bytes as in `utf8.encode_text`; else what is not UTF-8 raises UnicodeEncodeError.
+        `odd_text`: text is encoded by `utf8.encode_text`; else text that is not UTF-8 raises UnicodeEncodeError.
         """
         self.scope = scope
         self.encode_text = ".encode(errors='surrogateescape')" if odd_text else ".encode()"
@@ -68,11 +68,11 @@ class EncoderSource:
         return "\n".join(self.lines)
 
     def head(self, cls: StructType, array: str) -> str:
-        """The text of `encode` for the fields in front of an array."""
+        """The text of `encode` for the fields before an array."""
         return self._portion(cls, self._beside(cls, array)[0], is_end=False)
 
     def tail(self, cls: StructType, array: str) -> str:
-        """The text of `encode` for what follows that array, tagged fields included."""
+        """The text of `encode` for the fields after that array, tagged ones included."""
         return self._portion(cls, self._beside(cls, array)[1], is_end=True)
 
     def _beside(self, cls: StructType, array: str) -> tuple[list[Field], list[Field]]:
@@ -98,7 +98,7 @@ class EncoderSource:
     # Runs: consecutive values of fixed size become one packing.
 
     def _packing(self, run: list[tuple[str, str]]) -> str:
-        """The expression of the bytes of a run."""
+        """The expression that packs a run."""
         if run == [("0", "B")]:
             return "U[0]"
         letters = "".join(letter for _, letter in run)
@@ -112,7 +112,7 @@ class EncoderSource:
             self._run = []
 
     def _varint(self, value: str, indent: str) -> None:
-        """A length in a flexible version: fused with the run before it when it fits in one byte."""
+        """Text that encodes a length in a flexible version, packed with the run before it if it fits in one byte."""
         short = self._packing([*self._run, (value, "B")]) if self._run else f"U[{value}]"
         long = f"{self._packing(self._run)} + uvarint({value})" if self._run else f"uvarint({value})"
         self.lines.append(f"{indent}{self._put}({short} if {value} < 128 else {long})")
@@ -188,7 +188,7 @@ class EncoderSource:
             self._flush(indent)
 
     def _measure(self, value: str, convert: str, size: str, *, null: bool, indent: str, empty: str) -> tuple[str, str]:
-        """Text that takes bytes or a list and its length: returns the variables of both."""
+        """Text that assigns bytes or a list and its length to variables. Returns both names."""
         variable, length = self._name("x"), self._name("n")
         plus, none = (" + 1", "0") if self.scope.flexible else ("", "-1")
         if not null:
@@ -249,14 +249,14 @@ class EncoderSource:
 
 
 def size_of(part: Part) -> int:
-    """Bytes of a part of a message. Raises ImpossibleLength for a Region that has less than none."""
+    """The size of a part of a message. Raises ImpossibleLength for a Region with a negative size."""
     if not isinstance(part, Region):
         return len(part)
     return part.size if part.size >= 0 else refuse_length(part.size)
 
 
 def gather(pieces: list[bytes]) -> None:
-    """Join the small pieces at the end: each costs some forty bytes besides its content."""
+    """Join the small pieces at the end of the list: each has some forty bytes of overhead."""
     first = next((at for at, piece in enumerate(pieces) if len(piece) < JOINED), len(pieces))
     if first > MANY // 2:
         first = 0
@@ -264,7 +264,7 @@ def gather(pieces: list[bytes]) -> None:
 
 
 def keep(part: Part, parts: list[Part], pieces: list[bytes]) -> None:
-    """Move the pieces so far into `parts` as one, then a part that stays as it is."""
+    """Move the pieces so far into `parts` as one, then add a part unchanged."""
     parts.append(b"".join(pieces))
     pieces.clear()
     parts.append(part)

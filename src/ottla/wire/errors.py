@@ -1,6 +1,6 @@
-"""The named errors of the wire.
+"""Exceptions of encoding and decoding.
 
-Zone: pure. Only what bytes or versions can do wrong lives here; Kafka's error codes are in `ottla.errors`.
+Zone: pure. Errors in bytes or versions only; Kafka's error codes are in `ottla.errors`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import NoReturn
 
 
 class MalformedMessage(Exception):
-    """The bytes are not a message of the claimed API and version: cut short, a length out of range, null where null
-    is not allowed, invalid UTF-8, over a limit. The sender cannot be talked to any further: close the connection."""
+    """The bytes are not a message of the claimed API and version: truncated, a length out of range, null where null
+    is not allowed, invalid UTF-8, over a limit. The rest of the stream is unusable: close the connection."""
 
 
 class UnknownVersion(Exception):
@@ -18,18 +18,18 @@ class UnknownVersion(Exception):
 
 
 class FieldNotInVersion(Exception):
-    """A request carries a value that its version cannot transport and that must not be dropped (KIP-482's
-    "not ignorable" fields). Choose a newer version, or leave the field at its default."""
+    """A request has a value that its version cannot encode and that must not be dropped (KIP-482's "not ignorable"
+    fields). Choose a newer version, or leave the field at its default."""
 
 
 class ImpossibleLength(ValueError):
-    """A defect of ours: a length below 0 was to be written. Bytes that look like another length, or like null, would
-    cost the reader the whole message."""
+    """A defect of the caller: a length below 0 was to be encoded. It would look like another length or like null, and
+    the reader could not decode the rest of the message."""
 
 
 def refuse_length(length: int) -> NoReturn:
     """Raise ImpossibleLength."""
-    raise ImpossibleLength(f"a length of {length} was to be written")
+    raise ImpossibleLength(f"cannot encode a length of {length}")
 
 
 def fail(field: str, why: object = "bad length or null") -> NoReturn:

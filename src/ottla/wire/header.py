@@ -8,7 +8,8 @@ Zone: pure. Layouts, all big-endian, after the frame's length prefix:
     response v0  correlation_id int32
     response v1  … tagged fields                                                  (flexible versions)
 
-ApiVersions is answered with response v0 in every version: the asker does not know yet what we speak (KIP-511).
+ApiVersions has response header v0 in every version, because the client does not know the broker's versions yet
+(KIP-511).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ottla.wire.errors import MalformedMessage, fail
 from ottla.wire.primitives import Buffer, skip_tags
 
 UNKNOWN_BODY: Final = -1
-"""`body_pos` of a request whose API or version nobody here knows: its header's shape is not known either."""
+"""`body_pos` of a request with an unknown API or version, whose header version is also unknown."""
 
 
 class RequestHeader(NamedTuple):
@@ -40,7 +41,7 @@ _unpack_common = struct.Struct(">hhih").unpack_from
 _pack_fixed = struct.Struct(">hhi").pack
 _pack_common = struct.Struct(">hhih").pack
 _pack_correlation = struct.Struct(">i").pack
-_new = tuple.__new__  # a third of the time of RequestHeader(…), and this runs for every request
+_new = tuple.__new__  # takes a third of the time of RequestHeader(…); called for every request
 
 _SHAPES: Final = {
     (api.key.value, version): version >= api.flexible_from
@@ -48,14 +49,14 @@ _SHAPES: Final = {
     for version in range(api.min_version, api.max_version + 1)
     if (api.key, version) != (ApiKey.CONTROLLED_SHUTDOWN, 0)
 }
-"""For every known (API, version) with a client id: whether tagged fields follow it."""
+"""For every known (API, version) with a client id: whether tagged fields follow the client id."""
 
 
 def decode_request_header(view: Buffer) -> RequestHeader:
-    """Read the header of a whole request frame.
+    """Decode the header of a whole request frame.
 
-    Of an unknown API or version only the first three fields are read (`client_id` None, `body_pos` UNKNOWN_BODY).
-    Raises MalformedMessage when even those are cut short, or when the client id or the tagged fields are wrong.
+    For an unknown API or version only the first three fields (`client_id` None, `body_pos` UNKNOWN_BODY).
+    Raises MalformedMessage when even those are truncated, or when the client id or the tagged fields are malformed.
     """
     end = len(view)
     if end < 10:
@@ -82,7 +83,7 @@ def decode_request_header(view: Buffer) -> RequestHeader:
 
 
 def _short_header(view: Buffer) -> RequestHeader:
-    """The header without a client id, or with one whose place is not known."""
+    """Decode a header without a client id, or with one at an unknown position."""
     if len(view) < 8:
         raise MalformedMessage(f"request header: {len(view)} of 8 bytes")
     key, version, correlation = _unpack_fixed(view)
@@ -100,7 +101,7 @@ def _pass_tags(view: Buffer, pos: int) -> int:
 
 
 def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """The header of a request. Raises KeyError for an API or version that is not declared."""
+    """Encode the header of a request. Raises KeyError for an API or version that is not declared."""
     if (api_key, api_version) == (ApiKey.CONTROLLED_SHUTDOWN, 0):
         return _pack_fixed(api_key, api_version, correlation_id)
     tags = b"\0" if _SHAPES[api_key, api_version] else b""
@@ -111,14 +112,14 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 
 
 def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """The header of a response: 4 bytes, or 5 in a flexible version of any API but ApiVersions."""
+    """Encode the header of a response: 4 bytes, or 5 in a flexible version of any API but ApiVersions."""
     if _SHAPES.get((api_key, api_version)) and api_key != ApiKey.API_VERSIONS:
         return _pack_correlation(correlation_id) + b"\0"
     return _pack_correlation(correlation_id)
 
 
 def response_body_pos(api_key: int, api_version: int, view: Buffer) -> int:
-    """Where the body of a response frame starts. Raises MalformedMessage when the header is cut short or wrong."""
+    """Where the body of a response frame starts. Raises MalformedMessage when the header is truncated or malformed."""
     if len(view) < 4:
         raise MalformedMessage(f"response header: {len(view)} of 4 bytes")
     if _SHAPES.get((api_key, api_version)) and api_key != ApiKey.API_VERSIONS:

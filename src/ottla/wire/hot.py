@@ -1,12 +1,12 @@
-"""Produce and Fetch by hand: plain tuples, few calls, for the requests that are nearly all of the traffic.
+"""Hand-written codecs for Produce and Fetch, which are nearly all of the traffic: plain tuples, few calls.
 
-Zone: pure. The face of the hot path; the four codecs are in `hot_produce` and `hot_fetch`; requests of many
-partitions are read by `many_partitions`.
+Zone: pure. The interface of the hot path; the four codecs are in `hot_produce` and `hot_fetch`, and `many_partitions`
+decodes requests of many partitions.
 
-Each function here picks, for a version, a function to keep. Decoders take the frame and the position of the body; they
-never copy record data, and what the fast code does not expect (a cut frame above all) is handed to the compiled codec,
-which knows every case and raises MalformedMessage with the field's name. Encoders write what a broker answers in good
-times; record errors, error texts and addresses of new leaders are for the compiled codec.
+Each function returns the function for a version, to be kept by the caller. Decoders take the frame and the position of
+the body. They never copy record data, and leave unexpected input (a truncated frame above all) to the compiled codec,
+which handles every case and raises MalformedMessage with the field's name. Encoders write responses without errors;
+record errors, error texts and addresses of new leaders need the compiled codec.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Fetch by hand, v0 to v18.
+"""Hand-written codec for Fetch, v0 to v18.
 
-Zone: pure. Of a request, the partition's fixed fields are read in one unpacking; directory ids and high watermarks that
-a follower may tag to them are passed over. Of a response, everything between two stretches of record data is one part.
+Zone: pure. The fixed fields of a request's partition are unpacked in one call; tagged high watermarks of a follower are
+skipped. In a response, all bytes between two record sets are one part.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ottla.wire.primitives import read_uvarint, skip_tags, uvarint
 
 Wanted = tuple[str | bytes, int, int, int, int, int, int]
 """(topic name, or topic id from v13; partition; current leader epoch; fetch offset; last fetched epoch; log start
-offset; most bytes). What a version lacks is -1."""
+offset; most bytes). Fields that a version lacks are -1."""
 Forgotten = tuple[str | bytes, int]
 """(topic name, or topic id from v13; partition)"""
 Fetched = tuple[int, int, int, int, int, list[tuple[int, int]] | None, int, Part | None]
 """(partition, error, high watermark, last stable offset, log start offset, aborted transactions as (producer id, first
 offset) or None, preferred replica or -1, record data)"""
 Answers = Sequence[tuple[str, bytes, Collection[Fetched]]]
-"""(topic name, topic id, answers): the version decides which of the two is written."""
+"""(topic name, topic id, answers): the version decides which of the two is encoded."""
 
 
 class FetchRequest(NamedTuple):
-    """A Fetch request; what a version lacks has Kafka's default."""
+    """A Fetch request; fields that a version lacks have Kafka's default."""
 
     replica_id: int
     max_wait_ms: int
@@ -43,16 +43,16 @@ class FetchRequest(NamedTuple):
     forgotten: list[Forgotten]
     rack_id: str
     replica_epoch: int = -1
-    """The broker epoch of the follower that asks (v15, KIP-903)."""
+    """The broker epoch of the follower (v15, KIP-903)."""
 
 
 class _Unusual(Exception):
-    """The fast code met what it does not handle, right or wrong: the compiled codec decides."""
+    """The fast code does not handle this input, valid or not: the compiled codec decides."""
 
 
 _FORGOTTEN_MEMORY: Final = 80
-"""Bytes of memory per forgotten partition: a tuple of two and its place in the list. Wanted ones need no such guard:
-theirs are 16 bytes on the wire at the least, and 169 in memory at the most."""
+"""Bytes of memory per forgotten partition: a tuple of two and its place in the list. Wanted partitions need no such
+limit: they take at least 16 bytes on the wire, and at most 169 in memory."""
 _new = tuple.__new__
 
 
@@ -65,7 +65,7 @@ def decode_fetch(version: int) -> Callable[[memoryview, int], FetchRequest]:
         try:
             return fast(view, pos)
         except (IndexError, struct.error, UnicodeDecodeError, MalformedMessage, _Unusual):
-            pass  # what was read so far is let go with the exception, before it is read again
+            pass  # leaving the `except` frees the partial result before the second attempt
         return _decode_any(version, view, pos)
 
     return decode_one
@@ -95,7 +95,7 @@ _read_number = struct.Struct(">i").unpack_from
 
 
 def _plain_request(version: int) -> Callable[[memoryview, int], FetchRequest]:
-    """v0 to v11: lengths are int16 (text) and int32 (arrays). Forgotten topics are left to the compiled codec."""
+    """The decoder for v0 to v11: lengths are int16 (text) and int32 (arrays). Forgotten topics are _Unusual."""
     fields = "iii" + ("i" if version >= 3 else "") + ("b" if version >= 4 else "") + ("ii" if version >= 7 else "")
     head = struct.Struct(f">{fields}ih")  # … topics, length of the first one's name
     read_head, head_size = head.unpack_from, head.size
@@ -145,7 +145,7 @@ _one_old = struct.Struct(">iiqqi").unpack_from
 
 
 def _read_oldest(view: memoryview, p: int, name: str, wanted: list[Wanted]) -> int:
-    """The partitions of one topic in v0 to v4; returns the position behind them."""
+    """Decode the partitions of one topic in v0 to v4. Returns the position after them."""
     count: int = _read_number(view, p)[0]
     if count < 0:
         raise _Unusual
@@ -157,7 +157,7 @@ def _read_oldest(view: memoryview, p: int, name: str, wanted: list[Wanted]) -> i
 
 
 def _read_older(view: memoryview, p: int, name: str, wanted: list[Wanted]) -> int:
-    """The same in v5 to v8."""
+    """Decode the partitions of one topic in v5 to v8. Returns the position after them."""
     count: int = _read_number(view, p)[0]
     if count < 0:
         raise _Unusual
@@ -169,7 +169,7 @@ def _read_older(view: memoryview, p: int, name: str, wanted: list[Wanted]) -> in
 
 
 def _read_old(view: memoryview, p: int, name: str, wanted: list[Wanted]) -> int:
-    """The same in v9 to v11."""
+    """Decode the partitions of one topic in v9 to v11. Returns the position after them."""
     count: int = _read_number(view, p)[0]
     if count < 0:
         raise _Unusual
@@ -181,8 +181,8 @@ def _read_old(view: memoryview, p: int, name: str, wanted: list[Wanted]) -> int:
 
 
 def _compact_request(version: int) -> Callable[[memoryview, int], FetchRequest]:
-    """v12 and later: compact lengths, tagged fields. Forgotten topics, long names, and tags at the end other than the
-    replica's state are left to the compiled codec."""
+    """The decoder for v12 and later: compact lengths, tagged fields. Forgotten topics, long names, and tags at the end
+    other than the replica's state are _Unusual."""
     by_id = version >= 13
     replica_first = version < 15
     skip = 4 if replica_first else 0
@@ -227,11 +227,11 @@ _read_replica = struct.Struct(">BBBiqB").unpack_from
 
 
 _MARK_TAG: Final = b"\1\1\x08"
-"""One tag: the high watermark that a follower knows (v18), 8 bytes. It is passed over."""
+"""A tag section with the high watermark that a follower knows (v18), 8 bytes. It is skipped."""
 
 
 def _read_new(view: memoryview, p: int, name: tuple[str | bytes], wanted: list[Wanted]) -> int:
-    """The partitions of one topic from v12 on; returns the position behind the topic."""
+    """Decode the partitions of one topic from v12 on. Returns the position after the topic."""
     count = view[p]
     p += 1
     if count > 127:
@@ -242,14 +242,14 @@ def _read_new(view: memoryview, p: int, name: tuple[str | bytes], wanted: list[W
         wanted.append(name + _read_wanted(view, p))
         if view[p + 32]:
             if view[p + 32 : p + 35].tobytes() != _MARK_TAG:
-                raise _Unusual  # a directory id, or what nobody here knows: the compiled codec looks at it
+                raise _Unusual  # a directory id, or an unknown tag
             p += 10
         p += 33
     return p + 1 if not view[p] else skip_tags(view, p, len(view))
 
 
 def _rare_tail(view: memoryview, p: int) -> tuple[str, int, int]:
-    """The end of a request with a rack or tags: (rack, replica id, replica epoch)."""
+    """Decode the end of a request with a rack or tags: (rack, replica id, replica epoch)."""
     forgotten, n, e = view[p], view[p + 1], p + 1 + view[p + 1]
     if forgotten != 1 or not 0 < n < 128:
         raise _Unusual
@@ -258,7 +258,7 @@ def _rare_tail(view: memoryview, p: int) -> tuple[str, int, int]:
 
 
 def _replica_state(view: memoryview, p: int) -> tuple[int, int]:
-    """A tag section with the replica's state alone: (id, epoch)."""
+    """Decode a tag section with the replica's state only: (id, epoch)."""
     count, tag, size, replica, epoch, inner = _read_replica(view, p)
     if (count, tag, size, inner) != (1, 1, 13, 0):
         raise _Unusual
@@ -268,7 +268,7 @@ def _replica_state(view: memoryview, p: int) -> tuple[int, int]:
 def encode_fetch(version: int) -> Callable[[Answers, int, int, int], list[Part]]:
     """An encoder of Fetch responses: (answers, throttle time in ms, error, session id) to the body's parts.
 
-    Diverging epochs, current leaders and their addresses are for the compiled codec (`FetchResponse`).
+    Diverging epochs, current leaders and their addresses need the compiled codec (`FetchResponse`).
     """
     assert version in Declared.VERSIONS, version
     return _compact_response(by_id=version >= 13) if version >= 12 else _plain_response(version)
@@ -317,7 +317,7 @@ _pack_v4 = struct.Struct(">ihqqii").pack
 
 
 def _before_records(version: int, answer: Fetched, size: int) -> bytes:
-    """A partition of v0 to v3, or one of v4 to v11 with aborted transactions, up to the length of its records."""
+    """Encode a partition of v0 to v3, or of v4 to v11 with aborted transactions, up to the length of its records."""
     partition, code, high, stable, start, aborted, preferred, _ = answer
     out = struct.pack(">ihq", partition, code, high)
     if version >= 4:
@@ -336,7 +336,7 @@ def _compact_response(*, by_id: bool) -> Callable[[Answers, int, int, int], list
     """v12 and later."""
     top = struct.Struct(">ihi").pack
     usual = struct.Struct(">ihqqqBi").pack  # the B: no aborted transactions, null or empty
-    sized = struct.Struct(">ihqqqBiBB").pack  # and behind it the size of its records; or an empty size and no tags
+    sized = struct.Struct(">ihqqqBiBB").pack  # then the size of its records; or an empty size and no tags
     fixed, int32 = struct.Struct(">ihqqq").pack, struct.Struct(">i").pack
 
     def encode(topics: Answers, throttle_ms: int, error: int, session_id: int) -> list[Part]:

@@ -1,7 +1,7 @@
-"""Produce by hand, v0 to v13.
+"""Hand-written codec for Produce, v0 to v13.
 
-Zone: pure. Values that lie side by side are read in one unpacking, across struct borders: the head of a request with
-its first topic's name length, the head of a topic's partitions with the first partition.
+Zone: pure. Adjacent values are unpacked in one call, across struct borders: the head of a request with its first
+topic's name length, the head of a topic's partitions with the first partition.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ Produced = tuple[str | None, int, int, list[Entry]]
 Answer = tuple[int, int, int, int, int]
 """(partition, error, base offset, append time in ms or -1, log start offset)"""
 Answers = list[tuple[str, bytes, list[Answer]]]
-"""(topic name, topic id, answers): the version decides which of the two is written."""
+"""(topic name, topic id, answers): the version decides which of the two is encoded."""
 
 MANY: Final = 500
-"""Partitions of a request that is decoded and handled as a whole."""
+"""Most partitions of a request that is decoded and handled as a whole."""
 _VERSIONS: Final = ProduceRequest.VERSIONS
 
 
 class ManyPartitions(Exception):
-    """A request has more than MANY partitions: it is read with `many.ProduceWalk`."""
+    """A request has more than MANY partitions: decode it with `many_partitions.ProduceWalk`."""
 
 
 class _Unusual(Exception):
-    """The fast code met what it does not handle, right or wrong: the compiled codec decides."""
+    """The fast code does not handle this input, valid or not: the compiled codec decides."""
 
 
 def decode_produce(version: int) -> Callable[[memoryview, int], Produced]:
     """A decoder of Produce requests: (frame, position of the body) to Produced.
 
-    It raises MalformedMessage; ManyPartitions for a request of more than MANY, which is read in slices.
+    It raises MalformedMessage; ManyPartitions for a request of more than MANY partitions, to be decoded in slices.
     """
     assert version in _VERSIONS, version
     fast = _plain_request(with_id=version >= 3)
@@ -52,7 +52,7 @@ def decode_produce(version: int) -> Callable[[memoryview, int], Produced]:
         try:
             return fast(view, pos)
         except (IndexError, struct.error, UnicodeDecodeError, MalformedMessage, _Unusual):
-            pass  # what was read so far is let go with the exception, before it is read again
+            pass  # leaving the `except` frees the partial result before the second attempt
         if has_many_entries(version, view, pos, MANY):
             raise ManyPartitions
         return _decode_any(version, view, pos)
@@ -73,7 +73,7 @@ def _decode_any(version: int, view: memoryview, pos: int) -> Produced:
 
 
 def _plain_request(*, with_id: bool) -> Callable[[memoryview, int], Produced]:
-    """v0 to v8: lengths are int16 (text) and int32 (arrays, records). `with_id`: v3 and later."""
+    """The decoder for v0 to v8: lengths are int16 (text) and int32 (arrays, records). `with_id`: v3 and later."""
     whole_head = struct.Struct(">hhiih").unpack_from  # id's length, acks, timeout, topics, length of the first name
     head = struct.Struct(">hiih").unpack_from
     first = struct.Struct(">iii").unpack_from  # partitions, first partition, length of its records
@@ -98,6 +98,7 @@ def _plain_request(*, with_id: bool) -> Callable[[memoryview, int], Produced]:
             name = view[p:e].tobytes().decode()
             partitions, partition, length = first(view, e)
             room -= partitions
+            # Negative lengths (null), empty arrays and too many partitions: reads past the end are noticed below.
             if size < 0 or partitions < 1 or room < 0:
                 raise _Unusual
             p = e + 12
@@ -116,6 +117,7 @@ def _plain_request(*, with_id: bool) -> Callable[[memoryview, int], Produced]:
             if topics:
                 (size,) = short(view, p)
                 p += 2
+        # A slice past the end is silently short, but the position then lies beyond the end.
         if p > end or topics < 0 or n < -1:
             raise _Unusual
         return name_id, acks, timeout_ms, entries
@@ -124,7 +126,7 @@ def _plain_request(*, with_id: bool) -> Callable[[memoryview, int], Produced]:
 
 
 def _named_request() -> Callable[[memoryview, int], Produced]:
-    """v9 to v12: compact lengths, topics by name. Counts and names are below 127, else the compiled codec takes it."""
+    """The decoder for v9 to v12: compact lengths, topics by name. Counts and name lengths have to be below 127."""
     head = struct.Struct(">BhiBB").unpack_from  # id's length, acks, timeout, topics, length of the first name
     tail = struct.Struct(">hiBB").unpack_from
     first = struct.Struct(">BiB").unpack_from  # partitions, first partition, first byte of its records' length
@@ -139,7 +141,7 @@ def _named_request() -> Callable[[memoryview, int], Produced]:
             acks, timeout_ms, topics, size = tail(view, e)
             p = e
         if topics < 2:
-            raise _Unusual  # no topic: what was read as its name's length is something else
+            raise _Unusual  # without a topic, the byte read as its name's length is another field
         p += 8
         room = MANY
         entries: list[Entry] = []
@@ -164,7 +166,7 @@ def _named_request() -> Callable[[memoryview, int], Produced]:
 
 
 def _identified_request() -> Callable[[memoryview, int], Produced]:
-    """v13: compact lengths, topics by id."""
+    """The decoder for v13: compact lengths, topics by id."""
     head = struct.Struct(">BhiB").unpack_from  # id's length, acks, timeout, topics
     tail = struct.Struct(">hiB").unpack_from
     first = struct.Struct(">16sBiB").unpack_from  # topic, partitions, first partition, its records' length
@@ -202,7 +204,8 @@ _next_entry = struct.Struct(">iB").unpack_from
 def _entries(
     view: memoryview, p: int, entries: list[Entry], name: str | bytes, partitions: int, partition: int, length: int
 ) -> int:
-    """The partitions of one topic, the first of them read up to its records' length; returns the position behind."""
+    """Decode the partitions of one topic; the first one is decoded up to its records' length. Returns the position
+    after them."""
     if partitions < 2:
         raise _Unusual
     while True:
@@ -216,7 +219,7 @@ def _entries(
                 p += 1
                 if byte > 127:
                     length, p = read_uvarint(view, p - 3)
-        if not length:  # null, also where it was written in more bytes than it needs
+        if not length:  # null, also if its varint is longer than needed
             raise _Unusual
         e = p + length - 1
         entries.append((name, partition, view[p:e]))
@@ -298,7 +301,7 @@ def _compact_response(*, with_ids: bool) -> Callable[[Answers, int], bytes]:
 
 
 class OneAnswer:
-    """The usual answer, one partition and no error, in two pieces: what only the topic decides, and the rest.
+    """The usual response, one partition without error, in two pieces: one that depends on the topic only, and the rest.
 
     `head(name, topic id)` is followed by `pack(partition, 0, base offset, append time, log start offset, *constants)`.
     """
@@ -306,7 +309,7 @@ class OneAnswer:
     __slots__ = ("_version", "constants", "pack")
 
     def __init__(self, version: int) -> None:
-        """From version 5 on."""
+        """For versions from 5 on."""
         assert 5 <= version <= _VERSIONS[-1], version
         self._version = version
         self.constants: tuple[int, ...] = ()
@@ -319,7 +322,7 @@ class OneAnswer:
         self.pack = struct.Struct(f">ihqqq{layout}").pack
 
     def head(self, name: str, topic_id: bytes) -> bytes:
-        """Everything before the number of the partition."""
+        """The bytes before the number of the partition."""
         text = name.encode("utf-8", "surrogateescape")
         if self._version >= 13:
             return b"\2" + topic_id + b"\2"

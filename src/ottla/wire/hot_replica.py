@@ -1,8 +1,8 @@
-"""Fetch as a follower says and hears it, by hand from v15 on: the other half of `hot_fetch`.
+"""Hand-written codec for a follower's Fetch, from v15 on: the other side of `hot_fetch`.
 
-Zone: pure. Requests of one replica with what changed in its session; answers as tuples whose records are slices of the
-frame. Older versions, and whatever is rare in an answer (tagged fields other than none, aborted transactions), are left
-to the compiled codec.
+Zone: pure. Encodes requests of one replica with the changes of its session; decodes responses to tuples whose records
+are slices of the frame. Older versions, and rare contents (tagged fields, aborted transactions), are left to the
+compiled codec.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.wire.messages import FetchRequest, FetchResponse
 from ottla.wire.primitives import read_uvarint, uvarint
 
 FIRST_WITH_IDS: Final = 13
-"""From this version on a topic is its id, before that its name."""
+"""From this version on topics are identified by ids, before that by names."""
 FIRST_BY_HAND: Final = 15
 
 Row = tuple[str | bytes, int, int, int, int, tuple[int, int] | None, memoryview]
@@ -28,7 +28,7 @@ or None; records, a slice of the frame)"""
 
 
 class Answer(NamedTuple):
-    """A Fetch response, as far as a follower cares."""
+    """The fields of a Fetch response that a follower needs."""
 
     error: int
     session_id: int
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What is the same in every request of one fetcher. Times in ms, sizes in bytes."""
+    """The fields that are the same in every request of one fetcher. Times in ms, sizes in bytes."""
 
     replica_id: int
     max_wait_ms: int
@@ -100,7 +100,7 @@ def _by_codec(version: int, limits: Limits) -> Encoder:
     def encode(
         broker_epoch: int, session_id: int, epoch: int, wanted: Sequence[Wanted], forgotten: Sequence[Forgotten]
     ) -> bytes:
-        del broker_epoch  # before v15 nobody asks
+        del broker_epoch  # not in the request before v15
         request = FetchRequest(max_wait_ms=limits.max_wait_ms, min_bytes=limits.min_bytes, max_bytes=limits.max_bytes)
         request.replica_id = limits.replica_id
         request.session_id, request.session_epoch = session_id, epoch
@@ -126,15 +126,15 @@ def _declared(version: int, row: Wanted) -> FetchRequest.FetchPartition:
     return one
 
 
-# Answers.
+# Responses.
 
 
 class _Unusual(Exception):
-    """The fast code met what it does not handle, right or wrong: the compiled codec decides."""
+    """The fast code does not handle this input, valid or not: the compiled codec decides."""
 
 
 def decode_replica_fetch(version: int) -> Callable[[memoryview, int], Answer]:
-    """A decoder of answers: (frame, position of the body) to Answer. It raises MalformedMessage."""
+    """A decoder of responses: (frame, position of the body) to Answer. It raises MalformedMessage."""
     assert version in FetchResponse.VERSIONS, version
 
     def decode_one(view: memoryview, pos: int) -> Answer:
@@ -169,7 +169,7 @@ def _fast(view: memoryview, p: int) -> Answer:
 
 
 def _read_rows(view: memoryview, p: int, topic: bytes, rows: list[Row]) -> int:
-    """The partitions of one topic; returns the position behind it."""
+    """Decode the partitions of one topic. Returns the position after it."""
     count, p = read_uvarint(view, p)
     end = len(view)
     for _ in range(count - 1):

@@ -1,6 +1,6 @@
-"""What a struct takes in one version: bytes at the least on the wire, bytes of memory once decoded.
+"""Sizes of a struct in one version: the fewest bytes on the wire, and bytes of memory once decoded.
 
-Zone: pure. Arithmetic over declarations; the compilers (`decoding`, `encoding`) and the tests ask it.
+Zone: pure. Arithmetic over declarations, for the compilers (`decoding`, `encoding`) and the tests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ottla.wire.schema import NUMBERS, Field, StructType, struct_class
 
 
 class Scope(NamedTuple):
-    """The part of a message that is the same all over it while one version is compiled."""
+    """The properties of a message that are fixed while one version is compiled."""
 
     version: int
     flexible: bool
@@ -55,12 +55,12 @@ class Scope(NamedTuple):
         return 1 if field.may_be_null(self.version) else self.least_bytes(struct_class(cls, field))
 
     def element_memory(self, cls: StructType, field: Field) -> int:
-        """Bytes of memory that one decoded element of an array takes, its text and nested arrays counted empty."""
+        """Bytes of memory of one decoded element of an array, with text and nested arrays counted as empty."""
         inside = self.struct_memory(struct_class(cls, field)) if field.of == "struct" else _MEMORY[field.of]
-        return inside + 9  # a list grows an eighth ahead of its need
+        return inside + 9  # 8 bytes of the list, which over-allocates by an eighth
 
     def struct_memory(self, cls: StructType) -> int:
-        """The same for a struct: header and slots as CPython lays them out, and what the slots point to."""
+        """Bytes of memory of a struct: header and slots in CPython's layout, and the objects in the slots."""
         read = sum(self._memory_of(cls, f, f.type) for f in self.fields(cls))
         unread = [f for f in cls.FIELDS if f.tag is not None or not f.exists(self.version)]
         fresh = sum(self._memory_of(cls, f, f.type) for f in unread if f.type in {"array", "struct"})
@@ -73,9 +73,9 @@ class Scope(NamedTuple):
 
 
 _MEMORY = {
-    "int8": 0,  # small numbers and truth values are shared
+    "int8": 0,  # CPython shares small numbers and booleans
     "bool": 0,
-    "int16": 14,  # as most of these are ids and counts below 257, half of them counts
+    "int16": 14,  # half of a number: most of these are ids and counts below 257, which are shared
     "uint16": 14,
     "int32": 14,
     "int64": 32,
@@ -86,4 +86,4 @@ _MEMORY = {
     "records": 184,  # a memoryview
     "array": 56,
 }
-"""Bytes per value, as `sys.getsizeof` says it for empty text and arrays."""
+"""Bytes per value, by `sys.getsizeof` of empty text and arrays."""

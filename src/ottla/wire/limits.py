@@ -1,6 +1,6 @@
-"""What a message may claim before the claim is believed.
+"""Limits for counts and lengths in messages, checked before memory is allocated for them.
 
-Zone: pure. Numbers only. The size of a whole frame is the listener's limit (`socket.request.max.bytes`), not ours.
+Zone: pure. Numbers only. The listener limits the size of a whole frame (`socket.request.max.bytes`).
 """
 
 from __future__ import annotations
@@ -8,20 +8,20 @@ from __future__ import annotations
 from typing import Final
 
 MAX_ELEMENTS: Final = 1_000_000
-"""Elements of one array (the cap of Kafka 4.4's readers)."""
+"""Most elements of one array (the limit of Kafka 4.4)."""
 MAX_TAGS: Final = 10_000
-"""Tagged fields of one struct (the cap of Kafka 4.4's readers)."""
+"""Most tagged fields of one struct (the limit of Kafka 4.4)."""
 MAX_STRING: Final = 0x7FFF
-"""Bytes of one string, also where the compact encoding could say more."""
+"""Most bytes of one string, although the compact encoding allows more."""
 MAX_LENGTH: Final = 0x7FFF_FFFF
 """Any length, count or tag: an int32 that is not negative."""
 
 AMPLIFICATION: Final = 16
 """Bytes of memory that decoding a request may take per byte of its frame (one of them for the copy of the frame) …"""
 BROKER_AMPLIFICATION: Final = 20
-"""… the same for requests that brokers send each other, whose structs are wide …"""
+"""… the same for requests between brokers, whose structs have many fields …"""
 ALLOWANCE: Final = 64 * 1024
-"""… beyond this many bytes, which every message gets."""
+"""… and these bytes, which every message may take in addition."""
 
 SLICE: Final = 1024
 """Elements of structs or text that a large request decodes in one slice: 2 ms for the widest of them."""

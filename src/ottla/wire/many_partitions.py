@@ -1,7 +1,7 @@
-"""Produce and Fetch requests of many partitions, read one partition after the other; answers of Fetch made in pieces.
+"""Decodes Produce and Fetch requests of many partitions one by one, and encodes Fetch responses in pieces.
 
-Zone: pure. The decoders of `hot_produce` and `hot_fetch` make a list of a whole request. What is here keeps nothing, so
-that a request can be read in slices, and twice: once to see that it can be read to its end, once to handle it.
+Zone: pure. The decoders of `hot_produce` and `hot_fetch` return a list for a whole request. The walks here keep
+nothing, so a request can be decoded in slices, and twice: first to check that it is well-formed, then to handle it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ T = TypeVar("T")
 Entry = tuple[str | bytes, int, memoryview | None]
 """As in `hot_produce`."""
 _TAGS: Final = 16
-"""Tags that are read in the time of a partition."""
+"""Number of tags that take as long to read as a partition."""
 _int16: Final = struct.Struct(">h").unpack_from
 _int32: Final = struct.Struct(">i").unpack_from
 _int64: Final = struct.Struct(">q").unpack_from
 
 
 def read_chunks(items: Iterable[T | None], size: int) -> Iterator[list[T]]:
-    """Lists of what is in at most `size` items each; None counts, and is left out. Raises MalformedMessage."""
+    """Lists of at most `size` items each; a None counts, but is left out. Raises MalformedMessage."""
     walk = iter(items)
     try:
         while chunk := list(islice(walk, size)):
             yield [item for item in chunk if item is not None]
     except (IndexError, struct.error) as error:
-        raise MalformedMessage("a request of many partitions: cut short") from error
+        raise MalformedMessage("a request of many partitions: truncated") from error
 
 
 class _Reader:
@@ -48,7 +48,7 @@ class _Reader:
         self.pos = pos
         self.flexible = flexible
         self.extra = 0
-        """Partitions' worth of tags that were read."""
+        """Tags read so far, in units of partitions."""
 
     def number(self, read: struct.Struct) -> int:
         (value,) = read.unpack_from(self.view, self.pos)
@@ -56,7 +56,7 @@ class _Reader:
         return int(value)
 
     def count(self, where: str) -> int:
-        """Of an array; null is none."""
+        """The number of elements of an array; null counts as empty."""
         if self.flexible:
             count, self.pos = read_uvarint(self.view, self.pos)
             count = max(0, count - 1)
@@ -81,7 +81,7 @@ class _Reader:
             return self.take_bytes(16, where).tobytes()
         name = self.text(where)
         if name is None:
-            fail(where, "a name is null")
+            fail(where, "the name is null")
         return name
 
     def take_bytes(self, size: int, where: str) -> memoryview:
@@ -102,7 +102,7 @@ class _Reader:
         return None if size < 0 else self.take_bytes(size, "ProduceRequest.records")
 
     def tags(self) -> Iterator[tuple[int, int]]:
-        """(tag, position of its value) each."""
+        """(tag, position of its value) for each tagged field."""
         if not self.flexible:
             return
         count, self.pos = read_tag_count(self.view, self.pos, len(self.view))
@@ -120,7 +120,7 @@ class _Reader:
                 pass
 
     def rests(self) -> Iterator[None]:
-        """None for what took the time of partitions and was none."""
+        """A None for each unit of work that was not a partition, so that slices count it."""
         extra, self.extra = self.extra, 0
         yield from (None for _ in range(extra))
 
@@ -132,7 +132,7 @@ _LONG: Final = struct.Struct(">q")
 
 
 class ProduceWalk:
-    """A Produce request: its fixed fields at once, its partitions one by one."""
+    """A Produce request: decodes its fixed fields at once, its partitions one by one."""
 
     def __init__(self, version: int, view: memoryview, pos: int) -> None:
         """Raises MalformedMessage."""
@@ -150,7 +150,7 @@ class ProduceWalk:
         self._body = reader.pos
 
     def entries(self) -> Iterator[Entry | None]:
-        """From the first one on; None where nothing but tags and empty topics were read. Read it by `read_chunks`."""
+        """The partitions; None after work that was not a partition. Iterate by `read_chunks`."""
         reader = self._reader
         reader.pos = self._body
         for _ in range(reader.count("ProduceRequest.topic_data")):
@@ -169,7 +169,7 @@ class ProduceWalk:
 
 
 def has_many_entries(version: int, view: memoryview, pos: int, most: int) -> bool:
-    """Whether a Produce request has more than so many topics and partitions; one that is cut before has not."""
+    """Whether a Produce request has more than `most` topics and partitions; False if it is truncated before that."""
     try:
         entries = ProduceWalk(version, view, pos).entries()
         return sum(1 for _ in islice(entries, most + 1)) > most
@@ -178,11 +178,11 @@ def has_many_entries(version: int, view: memoryview, pos: int, most: int) -> boo
 
 
 _FETCH_ROWS: Final = (">iqi", ">iqqi", ">iiqqi", ">iiqiqix")
-"""A partition of a Fetch request: version 0, 5 and 9 on, and 12 on, where it ends with the count of its tags."""
+"""The layout of a partition of a Fetch request from version 0, 5, 9 and 12 on; the last one ends with a tag count."""
 
 
 class FetchWalk:
-    """A Fetch request: its first fields at once; then `runs`, forgotten ones, and the fields behind, in order."""
+    """A Fetch request: decodes its first fields at once; then `runs`, `forgotten` and the last fields, in order."""
 
     def __init__(self, version: int, view: memoryview, pos: int) -> None:
         """Raises MalformedMessage."""
@@ -206,7 +206,7 @@ class FetchWalk:
         self.replica_epoch = -1
 
     def runs(self, size: int) -> Iterator[list[Wanted]]:
-        """At most `size` partitions of one topic each; empty ones for what else took time. Raises MalformedMessage."""
+        """Lists of at most `size` partitions of one topic; empty ones for other work. Raises MalformedMessage."""
         try:
             yield from self._runs(size)
         except (IndexError, struct.error) as error:
@@ -229,7 +229,7 @@ class FetchWalk:
             yield from ([] for _ in reader.rests())
 
     def _run(self, name: str | bytes, count: int) -> list[Wanted]:
-        """So many partitions at once; none where one of them has tags."""
+        """Decode `count` partitions at once; returns none if one of them has tags."""
         reader, row, version = self._reader, self._row, self._version
         end = reader.pos + row.size * count
         if end > len(reader.view):
@@ -251,7 +251,7 @@ class FetchWalk:
         return wanted
 
     def _one_by_one(self, name: str | bytes, count: int) -> Iterator[list[Wanted]]:
-        """Partitions with tags, from version 12 on."""
+        """Decode partitions with tags (from version 12 on) one by one."""
         reader = self._reader
         for _ in range(count):
             (row,) = self._row.iter_unpack(reader.take_bytes(self._row.size, "FetchRequest.partitions"))
@@ -261,7 +261,7 @@ class FetchWalk:
             yield from ([] for _ in reader.rests())
 
     def forgotten(self) -> Iterator[tuple[str | bytes, int] | None]:
-        """To be read behind `runs`, by `read_chunks`; the fields behind are there when it ends."""
+        """The forgotten partitions. Iterate after `runs`, by `read_chunks`; sets the last fields at its end."""
         reader, version = self._reader, self._version
         for _ in range(reader.count("FetchRequest.forgotten_topics_data") if version >= 7 else 0):
             name = reader.name("FetchRequest.forgotten_topics_data.topic", by_id=version >= 13)
@@ -279,7 +279,7 @@ class FetchWalk:
 
 
 class FetchPieces:
-    """The body of a Fetch answer, made of encoded pieces: topics and partitions in the order in which they come."""
+    """The body of a Fetch response, built of encoded pieces in the order of their arrival."""
 
     def __init__(self, version: int) -> None:
         self._encode = encode_fetch(version)
@@ -292,12 +292,12 @@ class FetchPieces:
         return [bytes(part) for part in self._encode(topics, 0, 0, session_id)]  # type: ignore[arg-type]  # no Region
 
     def add(self, topics: Answers) -> None:
-        """Encode these and keep the bytes."""
+        """Encode topics, and keep the bytes."""
         if topics:
             self.add_encoded(self._encode(topics, 0, 0, 0), len(topics))
 
     def add_encoded(self, parts: list[Part], topics: int) -> None:
-        """Keep what is between head and tail of a body with so many topics, and count them."""
+        """Keep the bytes between head and tail of an encoded body, and count its topics."""
         self._topics += topics
         before = 10 + len(uvarint(topics + 1)) if self._flexible else self._empty
         first = parts[0]
@@ -310,12 +310,12 @@ class FetchPieces:
         self._parts += parts
 
     def extend(self, other: FetchPieces) -> None:
-        """Take the pieces of another answer of this version, behind these."""
+        """Append the pieces of another response of this version."""
         self._topics += other._topics
         self._parts += other._parts
 
     def body(self, session_id: int, tail: bytes = b"\0") -> list[Part]:
-        """The whole body; `tail`: the tags of the answer, from version 12 on."""
+        """The whole body; `tail`: the tags of the response, from version 12 on."""
         empty = b"".join(self._bytes([], session_id))
         if self._flexible:
             return [empty[:10] + uvarint(self._topics + 1), *self._parts, tail]

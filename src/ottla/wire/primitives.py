@@ -1,7 +1,7 @@
-"""Varints, lengths and tag sections: what generated and hand-written codecs share.
+"""Varints, lengths and tag sections, for generated and hand-written codecs.
 
-Zone: pure. Functions on bytes and positions. Reading past the end raises IndexError (a single byte), or is noticed by
-the caller comparing its final position with the end: positions only grow.
+Zone: pure. Functions on bytes and positions. A read past the end raises IndexError (a single byte), or the caller
+notices it by comparing its final position with the end, because positions only grow.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from ottla.wire.errors import MalformedMessage, fail, refuse_length
 from ottla.wire.limits import MAX_LENGTH, MAX_STRING, MAX_TAGS
 
 Buffer = bytes | bytearray | memoryview
-"""What is read from."""
+"""The types of input buffers."""
 
 UVARINT: Final = tuple(bytes((n,)) for n in range(128))
-"""The one-byte varints, by value. What may be negative goes through `uvarint`: an index below 0 counts from the end."""
+"""The one-byte varints, by value. Values that may be negative need `uvarint`: an index below 0 counts from the end."""
 
 
 def read_uvarint(buffer: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned varint of at most 5 bytes and at most 2^31-1 (KIP-482): (value, position behind it).
+    """Read an unsigned varint of at most 5 bytes and at most 2^31-1 (KIP-482): (value, position after it).
 
-    Raises MalformedMessage when it is longer or larger, IndexError when the buffer ends inside it.
+    Raises MalformedMessage when it is longer or larger, IndexError when the buffer ends within it.
     """
     value = buffer[pos]
     if value < 128:
@@ -39,7 +39,7 @@ def read_uvarint(buffer: Buffer, pos: int) -> tuple[int, int]:
 
 
 def read_string_length(buffer: Buffer, pos: int) -> tuple[int, int]:
-    """A compact string's length field (length + 1, 0 = null), bounded by the longest string Kafka allows."""
+    """Read a compact string's length field (length + 1, 0 = null), which is limited to Kafka's longest string."""
     length, pos = read_uvarint(buffer, pos)
     if length > MAX_STRING + 1:
         fail("string", f"{length - 1} bytes exceed {MAX_STRING}")
@@ -68,7 +68,7 @@ def uvarint(value: int) -> bytes:
 
 
 def read_tag_count(buffer: Buffer, pos: int, end: int) -> tuple[int, int]:
-    """The count at the head of a tag section, believed only if that many tags fit: a tag is 2 bytes at least."""
+    """Read the count of a tag section, and check that the tags fit into the input: each takes at least 2 bytes."""
     count, pos = read_uvarint(buffer, pos)
     if count > MAX_TAGS or count * 2 > end - pos:
         fail("tagged fields", f"{count} of them in {end - pos} bytes")
@@ -76,7 +76,7 @@ def read_tag_count(buffer: Buffer, pos: int, end: int) -> tuple[int, int]:
 
 
 def read_tag(buffer: Buffer, pos: int, end: int, last: int) -> tuple[int, int, int]:
-    """The head of one tagged field: (tag, position of its value, end of its value).
+    """Read the head of one tagged field: (tag, position of its value, end of its value).
 
     Tags ascend strictly (KIP-482), so `last` is the tag before, -1 for the first.
     """
@@ -90,7 +90,7 @@ def read_tag(buffer: Buffer, pos: int, end: int, last: int) -> tuple[int, int, i
 
 
 def skip_tags(buffer: Buffer, pos: int, end: int) -> int:
-    """Pass over a tag section nobody here knows: the position behind it. Nothing is kept."""
+    """Skip a tag section without known tags. Returns the position after it."""
     count, pos = read_tag_count(buffer, pos, end)
     tag = -1
     for _ in range(count):

@@ -1,7 +1,7 @@
-"""How a message is declared: one class, all versions in it.
+"""The declaration language of messages: one class per message, with all its versions.
 
-Zone: pure. The words of a declaration (`int32`, `string`, `array` …), the class machinery that turns them into slots
-and a constructor, and version ranges live here; nothing that reads or writes bytes.
+Zone: pure. Contains the words of a declaration (`int32`, `string`, `array` …), the metaclass that turns them into slots
+and a constructor, and version ranges; nothing here reads or writes bytes.
 
 A declaration reads like the tables of Kafka's protocol guide::
 
@@ -14,8 +14,8 @@ A declaration reads like the tables of Kafka's protocol guide::
         topic_names: list[str] = array("0-5", of="string")
         timeout_ms: int = int32("0+")
 
-A range is "3" (only that), "3-5", "3+", or "none". What an array or struct field consists of is said once, by its
-annotation. A field that a version lacks has its default after decoding and is not written when encoding.
+A range is "3" (only that), "3-5", "3+", or "none". The annotation of an array or struct field defines the type of its
+elements. A field that a version lacks has its default after decoding, and is not encoded.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ottla.seams import Part
 
 ZERO_UUID: Final = bytes(16)
 OWN_TAG: Final = 10_000
-"""Tagged fields from here on are between brokers of this kind alone; Kafka's are numbered from 0 on."""
+"""Tagged fields with this number or a higher one are Ottla's own, between brokers; Kafka's are numbered from 0 on."""
 LATEST: Final = 0x7FFF
 """The open end of a range such as "3+"."""
 
 Decoder = Callable[["bytes | memoryview", int, int], tuple[Any, int]]
-"""(buffer, position, end) to (message, position behind it)."""
+"""(buffer, position, end) to (message, position after it)."""
 SlicedDecoder = Callable[[memoryview, int, int], Generator[Any, None, tuple[Any, int]]]
 """The same as a generator, which yields between slices."""
 Encoder = Callable[[Any, list[Part], list[bytes], Callable[[bytes], None]], None]
@@ -55,7 +55,7 @@ NUMBERS: Final = {
 
 @cache
 def version_range(text: str) -> range:
-    """The versions a range text covers. Raises ValueError when it is not one."""
+    """The versions that a range text covers. Raises ValueError when the text is malformed."""
     if text == "none":
         return range(0)
     match = re.fullmatch(r"(\d+)(?:(\+)|-(\d+))?", text)
@@ -82,9 +82,9 @@ class Field:
         self.tag = tag
         self.ignorable = ignorable
         self.of = ""
-        """What an array holds: a type as above."""
+        """The type of an array's elements, as above."""
         self.struct = ""
-        """The name of the class, inside the message's class, that a struct or an array of structs consists of."""
+        """The name of the class, inside the message's class, of a struct or of an array's structs."""
 
     def exists(self, version: int) -> bool:
         """Whether that version has the field."""
@@ -95,8 +95,8 @@ class Field:
         return version in version_range(self.nullable)
 
 
-# The words below return a Field and say they return the value it will hold: the class machinery puts slots in the
-# place of the Fields, and the type checker sees attributes and constructor arguments with a default.
+# The functions below return a Field, but are annotated with the type of the field's value: the metaclass replaces the
+# Fields by slots, so the type checker sees attributes and constructor arguments with a default.
 
 
 def int8(versions: str, default: int = 0, *, tag: int | None = None, ignorable: bool = False) -> int:
@@ -187,21 +187,21 @@ def array(
 
 
 def struct(versions: str, *, nullable: str = "none", tag: int | None = None, ignorable: bool = False) -> Any:
-    """One struct, of the class of the annotation; null by default where it can be null, else a fresh one."""
+    """One struct, of the class of the annotation; by default null if it can be null, else a new one."""
     return Field("struct", versions, None, nullable, tag, ignorable)
 
 
 class StructType(type):
-    """Makes a class of Fields into one with slots; its constructor is written at first use (see `prepare`)."""
+    """Turns a class of Fields into one with slots; its constructor is generated at first use (see `prepare`)."""
 
     FIELDS: tuple[Field, ...]
     OWNER: StructType
-    """The message that the struct belongs to; a message's is itself."""
+    """The message that the struct belongs to; a message is its own owner."""
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], space: dict[str, Any], **options: str | int | bool
     ) -> StructType:
-        """Take the Fields out of the class body and put slots of the same names in their place."""
+        """Replace the Fields of the class body by slots of the same names."""
         fields = {key: value for key, value in space.items() if isinstance(value, Field)}
         for key, field in fields.items():
             field.name = key
@@ -216,7 +216,7 @@ class StructType(type):
 
 @dataclass_transform(kw_only_default=True)
 class Struct(metaclass=StructType):
-    """A declared structure. Construct with keywords; what is left out has Kafka's default."""
+    """A declared structure. Construct it with keywords; omitted fields have Kafka's default."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
 
@@ -245,11 +245,11 @@ class Message(Struct):
     FLEXIBLE: ClassVar[range] = range(0)
     """The versions with compact lengths and tagged fields (KIP-482)."""
     HAS_RECORDS: ClassVar[bool] = False
-    """Whether record data is somewhere in it: then the input is sliced rather than copied."""
+    """Whether it contains record data: then the input is sliced rather than copied."""
     DECODERS: ClassVar[dict[int, Decoder]]
     SLICED: ClassVar[dict[int, SlicedDecoder]]
     ENCODERS: ClassVar[dict[int, Encoder]]
-    """Compiled functions by version: a memo of `codec`, never more than one entry per version."""
+    """Compiled functions by version: a cache of `codec` with at most one entry per version."""
 
     BETWEEN_BROKERS: ClassVar[bool] = False
     """Whether only brokers send it."""
@@ -271,14 +271,14 @@ class Message(Struct):
 
 
 class _Fresh:
-    """The default of a constructor argument that stands for a new list or struct."""
+    """The default of a constructor argument whose value is a new list or struct."""
 
 
 _FRESH: Final = _Fresh()
 
 
 def prepare(cls: StructType) -> None:
-    """Write the constructor of a class, once: done at first use, or ahead of it by `codec.warm`."""
+    """Generate the constructor of a class, once: at its first use, or ahead of it by `codec.warm`."""
     if "__init__" in vars(cls):
         return
     space: dict[str, object] = {"FRESH": _FRESH}
@@ -289,8 +289,8 @@ def prepare(cls: StructType) -> None:
         value = f"{fresh} if {field.name} is FRESH else {field.name}" if fresh else field.name
         lines.append(f" self.{field.name} = {value}")
     signature = ", ".join(arguments) if cls.FIELDS else "self"
-    exec(f"def __init__({signature}):\n" + ("\n".join(lines) or " pass"), space)  # noqa: S102  # our own text
-    cls.__init__ = space["__init__"]  # type: ignore[misc]  # the shape the type checker was promised
+    exec(f"def __init__({signature}):\n" + ("\n".join(lines) or " pass"), space)  # noqa: S102  # the text is generated, not input
+    cls.__init__ = space["__init__"]  # type: ignore[misc]  # has the signature that the type checker derives
 
 
 def fresh_default(cls: StructType, field: Field, space: dict[str, object]) -> str:
@@ -304,7 +304,7 @@ def fresh_default(cls: StructType, field: Field, space: dict[str, object]) -> st
 
 
 def struct_class(cls: StructType, field: Field) -> StructType:
-    """The class that a field of `cls` consists of."""
+    """The class of a struct field of `cls`, or of the elements of an array field."""
     found = getattr(cls.OWNER, field.struct)
-    assert isinstance(found, StructType), f"{cls.__qualname__}.{field.name} names no struct: {field.struct!r}"
+    assert isinstance(found, StructType), f"{cls.__qualname__}.{field.name}: {field.struct!r} is not a struct"
     return found

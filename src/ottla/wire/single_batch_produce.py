@@ -1,8 +1,8 @@
-"""A Produce request of one batch, and its usual answer, by hand: for the producer what `hot_produce` is for a broker.
+"""Hand-written codec for Produce requests of one batch and their usual response: the client's side of `hot_produce`.
 
-Zone: pure. All that does not change from batch to batch of a partition is laid out once: a request is that around its
-correlation id and its records, an answer is compared with what it has to be, and three numbers in it are read. From
-version 3 on, the first one with batches of format v2.
+Zone: pure. The bytes that are the same for all batches of a partition are encoded once; a request adds the correlation
+id and the records. A response is compared with the expected bytes, and three numbers are read from it. From version 3
+on, the first one with batches of format v2.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ FIRST_VERSION: Final = 3
 _FLEXIBLE: Final = 9
 _IDENTIFIED: Final = 13
 _CORRELATION_POS: Final = 4
-"""Of the correlation id in a request header, behind API key and version."""
-_new = tuple.__new__  # a third of the time of LoneAnswer(…)
+"""Position of the correlation id in a request header, after API key and version."""
+_new = tuple.__new__  # takes a third of the time of LoneAnswer(…)
 _int16: Final = struct.Struct(">h").pack
 _int32: Final = struct.Struct(">i").pack
 
 
 class LoneAnswer(NamedTuple):
-    """What a broker says of the one batch when it is written."""
+    """The usual response: the batch was appended."""
 
     base_offset: int
     append_time_ms: int
@@ -36,7 +36,7 @@ class LoneAnswer(NamedTuple):
 
 
 class LoneProduce:
-    """The layout of all requests with one batch for one partition, over one connection."""
+    """The layout of all requests with one batch for one partition on one connection."""
 
     __slots__ = (
         "_answer_head",
@@ -71,7 +71,7 @@ class LoneProduce:
         self._start = header[:_CORRELATION_POS]
         self._before = header[_CORRELATION_POS + 4 :] + head + where
         self.tail = b"\0\0\0" if self._flexible else b""
-        """What follows the records: no tags of the partition, the topic, the request."""
+        """The bytes after the records: empty tag sections of the partition, the topic, the request."""
         self._answer_head = (b"\0" if self._flexible else b"") + where
         self._lay_out_answer(version)
 
@@ -82,13 +82,14 @@ class LoneProduce:
         return (uvarint(len(raw) + 1) if self._flexible else _int16(len(raw))) + raw
 
     def _where(self, version: int, topic: str, topic_id: bytes, partition: int) -> bytes:
-        """One topic with one partition: written alike in the request and in its answer."""
+        """One topic with one partition: the same bytes in the request and in its response."""
         one = b"\2" if self._flexible else _int32(1)
         name = topic_id if version >= _IDENTIFIED else self._text(topic)
         return one + name + one + _int32(partition)
 
     def _lay_out_answer(self, version: int) -> None:
-        """After the partition: error, base offset, append time, log start, then no details, throttle time, no tags."""
+        """Lay out the response after the partition: error, base offset, append time, log start, empty record errors,
+        throttle time, empty tags."""
         numbers = "hqq" + ("q" if version >= 5 else "")
         if self._flexible:
             details, tail = b"\1\0\0\0", b"\0"
@@ -100,14 +101,14 @@ class LoneProduce:
         self._answer_tail = (details, tail)
 
     def frame(self, correlation_id: int, size: int) -> bytes:
-        """What goes before records of `size` bytes, the frame's length prefix included; `tail` goes behind them."""
+        """The bytes before records of `size` bytes, with the frame's length prefix; `tail` follows the records."""
         length = uvarint(size + 1) if self._flexible else _int32(size)
         behind = self._before + length
         whole = len(behind) + size + len(self.tail) + 8
         return _int32(whole) + self._start + _int32(correlation_id) + behind
 
     def read(self, frame: memoryview) -> LoneAnswer | None:
-        """The answer in a frame without its length prefix; None when it is any but the usual one, or wrong."""
+        """Decode a response without its length prefix; None if it is not the usual one, or is malformed."""
         at = 4 + len(self._answer_head)
         if len(frame) != self._answer_size or frame[4:at] != self._answer_head:
             return None

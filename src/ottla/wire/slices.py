@@ -1,7 +1,7 @@
-"""Large requests in parts, and their partial responses as one: the request's array is cut, the responses' are joined.
+"""Divides an array of a large request into slices, and joins the arrays of the responses to one response.
 
-Zone: pure. `Elements` decodes an array slice by slice, `split` cuts a slice along a path of nested arrays, and `Joined`
-keeps encoded bytes only, so that only one slice is alive as objects. The dispatch decides when a part is handled.
+Zone: pure. `Elements` decodes an array slice by slice, `split` divides a slice along a path of nested arrays, and
+`Joined` keeps encoded bytes only, so that only one slice exists as objects. The dispatch decides when to handle a part.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Path = tuple[str, ...]
 
 
 class Elements:
-    """An array of a large request, decoded slice by slice from the frame, as often as it is walked; never a whole.
+    """An array of a large request, decoded slice by slice from the frame each time it is iterated over.
 
-    It stands in the place of the list, for handlers that only iterate over it. The frame must stay as it is.
+    It replaces the list for handlers that only iterate over it. The frame must not change.
     """
 
     __slots__ = ("_cls", "_path", "_pos", "_version", "_view")
 
     def __init__(self, cls: type[Message], version: int, view: memoryview, pos: int, path: Path) -> None:
-        """The array is the first of the path. A large element of it comes in pieces, which are cut along the path."""
+        """The array is the first of the path. A large element of it is divided into pieces along the path."""
         self._cls = cls
         self._version = version
         self._view = view
@@ -37,14 +37,14 @@ class Elements:
         self._path = _cuttable(cls, version, path)
 
     def __iter__(self) -> Iterator[Any]:
-        """All elements, or pieces of them. Raises MalformedMessage where the frame was not read to its end before."""
+        """All elements, or pieces of them. Raises MalformedMessage if the frame was not checked before."""
         for elements in self.slices():
             yield from elements
 
     def slices(self) -> Generator[list[Any], None, Any]:
-        """The elements, up to SLICE structs or texts at a time; returns the request without them, or with null.
+        """Yield the elements, up to SLICE structs or texts at a time. Returns the request without them, or with null.
 
-        A slice may be empty: an element that cannot be cut can be large. Raises MalformedMessage.
+        A slice may be empty, within a large element that cannot be divided. Raises MalformedMessage.
         """
         decoding = decode_sliced(self._cls, self._version, self._view, self._pos)
         array, *rest = self._path
@@ -59,7 +59,7 @@ class Elements:
 
 
 def _cuttable(cls: StructType, version: int, path: Path) -> Path:
-    """The path up to an array that is not the last field of its element: what follows it would be missing."""
+    """The path up to the first array that is not the last field of its element: later fields would be missing."""
     for depth, name in enumerate(path[:-1], 1):
         cls = struct_class(cls, next(field for field in cls.FIELDS if field.name == name))
         fields = [field for field in cls.FIELDS if field.exists(version)]
@@ -76,6 +76,7 @@ def _take_items(items: list[Any] | None, rest: Sequence[str], unfinished: int) -
         taken = items[:]
         items.clear()
         return taken
+    # The decoder still appends to the last element, so it stays in the array; only its finished elements are taken.
     last = items.pop()
     taken = items[:]
     items[:] = [last]
@@ -94,7 +95,7 @@ def path_in(cls: type[Message], version: int, paths: Sequence[Path]) -> Path | N
 
 
 def weigh(struct: Any, path: Path) -> int:
-    """How many elements are along a path: those of every level count."""
+    """The number of elements along a path, on all its levels."""
     items = getattr(struct, path[0])
     if not items:
         return 0
@@ -105,13 +106,13 @@ def weigh(struct: Any, path: Path) -> int:
 def split(struct: Any, path: Path, size: int) -> Iterator[Any]:
     """Copies of a struct, each with at most `size` elements along the path; at least one. Empties the struct's arrays.
 
-    An element that is too large by itself is cut further down. An array that is null stays so.
+    An element that is too large by itself is divided on the next level. A null array stays null.
     """
     items, name, rest = getattr(struct, path[0]), path[0], path[1:]
     if not items:
         yield struct
         return
-    items.reverse()
+    items.reverse()  # `pop` below frees each element as soon as it is handled
     batch: list[Any] = []
     room = size
     while items:
@@ -129,7 +130,7 @@ def split(struct: Any, path: Path, size: int) -> Iterator[Any]:
 
 
 def with_array(struct: Any, name: str, items: list[Any]) -> Any:
-    """A copy of a struct that has these elements in the array of that name."""
+    """A copy of a struct with these elements in the array of that name."""
     part = copy(struct)
     setattr(part, name, items)
     return part
@@ -139,7 +140,7 @@ def with_array(struct: Any, name: str, items: list[Any]) -> Any:
 
 
 class _Level(NamedTuple):
-    """The encoders of one struct on the path: in front of its array, and behind it; of the last one: the whole."""
+    """The encoders of one struct on the path: of the fields before its array and after it; for the last one, of all."""
 
     head: Encoder
     tail: Encoder
@@ -162,27 +163,27 @@ def _levels(owner: type[Message], version: int, path: Path) -> tuple[tuple[_Leve
 
 _NO_PIECES: Final[bytes] = b""
 _SMALL: Final = 4096
-"""Bytes of a piece that is joined with the next one: thousands of small ones would take more memory than they hold."""
+"""Pieces below this number of bytes are joined: thousands of small ones have more overhead than content."""
 
 
 class Joined:
-    """One response made of many: the arrays along a path are joined, and elements cut in two are whole again."""
+    """One response from many: joins the arrays along a path, and the two halves of a divided element."""
 
     __slots__ = ("_error", "_leaf", "_levels", "_open", "_pieces", "size")
 
     def __init__(self, owner: type[Message], version: int, path: Path) -> None:
         self._levels, self._leaf = _levels(owner, version, path)
         self._open: list[tuple[bytes, bytes, list[int]]] = []
-        """Per level that is being written: its head, its tail, and where its count belongs and what it is."""
+        """Per unfinished level: its head, its tail, and (index of its count's piece, count)."""
         self._pieces: list[bytes] = []
         self._error = False
         self.size = 0
         """Bytes so far."""
 
     def add(self, response: Message) -> None:
-        """Take the arrays of one more response. The head of the first counts, or of the first that is an error.
+        """Add the arrays of one more response. The head is that of the first response, or of the first error.
 
-        Elements of the last array may be bytes: they are encoded already.
+        Elements of the last array may be bytes, encoded already.
         """
         mark = len(self._pieces)
         head, tail = self._ends(0, response)
@@ -190,11 +191,12 @@ class Joined:
         if not self._open:
             self._open.append((head, tail, self._begin_array(head)))
             self._error = failed
-        elif failed and not self._error:
+        elif failed and not self._error:  # an error of the whole request must not be lost among good parts
             self._error = True
             self._pieces[0] = head
             self._open[0] = (head, tail, self._open[0][2])
         self._take_items(0, getattr(response, self._levels[0].array))
+        # Also join with the piece before, if that is small; the first two pieces are the head and the outermost count.
         if mark > 2 and len(self._pieces[mark - 1]) < _SMALL and not self._is_counter(mark - 1):
             mark -= 1
         self._compact(max(mark, 2))
@@ -203,7 +205,7 @@ class Joined:
         return any(counter[0] == where for _, _, counter in self._open)
 
     def _compact(self, mark: int) -> None:
-        """Join the pieces from `mark` on; those that are counts still to be written stay by themselves."""
+        """Join the pieces from `mark` on, except counts that are not final yet."""
         new = self._pieces[mark:]
         del self._pieces[mark:]
         begin = 0
@@ -218,7 +220,7 @@ class Joined:
             self._pieces.append(b"".join(new[begin:]))
 
     def parts(self) -> list[Part]:
-        """The bytes of the response; nothing can be added after that. They are kept in pieces of a slice each."""
+        """The bytes of the response, in pieces of about a slice; nothing can be added after that."""
         self._close(0)
         return list(self._pieces)
 
@@ -238,6 +240,8 @@ class Joined:
             return
         for number, item in enumerate(items):
             head, tail = self._ends(depth + 1, item)
+            # The first element of a response continues the last one of the response before if all its other fields
+            # are equal: then a slice boundary has divided it. Equal elements within one response stay two.
             if number or len(self._open) == depth + 1 or self._open[depth + 1][:2] != (head, tail):
                 self._close(depth + 1)
                 self._put(head)
@@ -254,7 +258,7 @@ class Joined:
         return b"".join(head), b"".join(tail)
 
     def _begin_array(self, head: bytes | None) -> list[int]:
-        """Leave room for a count: (where, how many)."""
+        """Reserve a piece for a count: [its index, the count so far]."""
         if head is not None:
             self._put(head, always=True)
         self._put(_NO_PIECES, always=True)

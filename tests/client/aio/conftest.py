@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, R]], R]:
-    """Runs a coroutine in a loop of its own, and fails if anything was left to that loop's handler of errors."""
+    """Runs a coroutine in a new loop, and fails if that loop's exception handler was called."""
 
     def run(main: Coroutine[Any, Any, R]) -> R:
         complaints: list[str] = []

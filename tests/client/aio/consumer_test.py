@@ -43,7 +43,7 @@ def filled(bench: Bench, count: int, partitions: int = 1) -> str:
 
 
 async def some(one: Consumer, count: int) -> list[bytes]:
-    """The values of that many records, by iteration."""
+    """The values of `count` records, read by iteration."""
     found = []
     async for record in one:
         found.append(record.value)
@@ -53,7 +53,7 @@ async def some(one: Consumer, count: int) -> list[bytes]:
 
 
 async def in_poll(one: Consumer) -> None:
-    """Until its thread is in a call."""
+    """Waits until the consumer's thread is in a call."""
     while not one._blocking._guard._owner:  # noqa: ASYNC110 - seen from the loop
         await asyncio.sleep(0.001)
 
@@ -62,7 +62,7 @@ def numbers(first: int, last: int) -> list[bytes]:
     return [b"%d" % n for n in range(first, last)]
 
 
-def test_iterating_stops_and_goes_on_anywhere(bench: Bench, run: Run) -> None:
+def test_an_iteration_stops_and_continues_anywhere(bench: Bench, run: Run) -> None:
     topic = filled(bench, 1_000)
     tp = TopicPartition(topic, 0)
 
@@ -85,7 +85,7 @@ def test_iterating_stops_and_goes_on_anywhere(bench: Bench, run: Run) -> None:
     run(main())
 
 
-def test_commits_never_pass_over_what_an_iteration_left(bench: Bench, run: Run) -> None:
+def test_commits_never_skip_records_that_an_iteration_left(bench: Bench, run: Run) -> None:
     topic = filled(bench, 100)
     tp = TopicPartition(topic, 0)
 
@@ -99,7 +99,7 @@ def test_commits_never_pass_over_what_an_iteration_left(bench: Bench, run: Run) 
             assert await some(one, 3) == numbers(7, 10)
         async with consumer(bench, "left") as one:
             await one.subscribe([topic])
-            assert await some(one, 5) == numbers(7, 12)  # and close commits
+            assert await some(one, 5) == numbers(7, 12)  # close commits
         async with consumer(bench, "left") as one:
             await one.subscribe([topic])
             assert await some(one, 1) == numbers(12, 13)
@@ -131,8 +131,8 @@ def test_a_cancelled_poll_loses_nothing(bench: Bench, run: Run) -> None:
     run(main())
 
 
-def test_what_a_given_up_poll_found_is_found_again(bench: Bench, run: Run) -> None:
-    """The moment between: the thread has the records, the task that asked for them is cancelled."""
+def test_records_of_an_abandoned_poll_are_returned_again(bench: Bench, run: Run) -> None:
+    """The thread has the records already when the task that polls is cancelled."""
     topic = filled(bench, 10)
     tp = TopicPartition(topic, 0)
 
@@ -143,7 +143,7 @@ def test_what_a_given_up_poll_found_is_found_again(bench: Bench, run: Run) -> No
             task = asyncio.create_task(one.poll(30))
             await asyncio.sleep(0)
             one._worker.hand_over(done.set)
-            assert done.wait(180)  # the loop stands still, so that the task cannot take what the thread has found
+            assert done.wait(180)  # blocks the loop, so that the task cannot take the result
             task.cancel()
             await asyncio.wait([task])
             assert task.cancelled()

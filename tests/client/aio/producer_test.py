@@ -25,7 +25,7 @@ def producer(bench: Bench, **keys: Any) -> Producer:
     return Producer(settings, **{key.replace(".", "_"): value for key, value in arguments.items()})
 
 
-def test_records_arrive_in_order_and_their_futures_say_where(bench: Bench, run: Run) -> None:
+def test_records_arrive_in_order_and_futures_have_their_offsets(bench: Bench, run: Run) -> None:
     topic = bench.topic(retention_ms="-1")  # the timestamps are old
 
     async def main() -> None:
@@ -56,7 +56,7 @@ def test_sending_needs_no_thread(bench: Bench, run: Run) -> None:
     run(main())
 
 
-def test_refusals_are_the_futures_or_raised(bench: Bench, run: Run) -> None:
+def test_errors_are_raised_by_send_or_set_in_futures(bench: Bench, run: Run) -> None:
     topic = bench.topic(2, max_message_bytes="200")
 
     async def main() -> None:
@@ -71,7 +71,7 @@ def test_refusals_are_the_futures_or_raised(bench: Bench, run: Run) -> None:
                 await one.send("nowhere", b"v")
             for wrong in ({"value": "text"}, {"timestamp": -1}, {"headers": 5}):
                 with pytest.raises(UsageError):
-                    await one.send(topic, **wrong)  # type: ignore[arg-type]  # as somebody might
+                    await one.send(topic, **wrong)  # type: ignore[arg-type]  # as an application might
             assert await one.partitions_for(topic) == [0, 1]
         with pytest.raises(UsageError, match="closed"):
             await one.send(topic, b"late")
@@ -100,7 +100,7 @@ def test_serializers_and_interceptors(bench: Bench, run: Run) -> None:
     assert bench.values(topic) == [b"text!"]
 
 
-def test_a_full_buffer_is_waited_for_in_order(bench: Bench, run: Run) -> None:
+def test_sends_wait_for_a_full_buffer_in_order(bench: Bench, run: Run) -> None:
     topic = bench.topic()
     size = 10_000
 
@@ -147,7 +147,7 @@ def test_a_buffer_that_stays_full_is_an_error_and_a_cancelled_send_is_not_accept
     assert bench.values(topic) == [b"first", *[bytes(10_000)] * accepted, b"x" * 10_000]
 
 
-def test_a_cancelled_wait_for_metadata_asks_no_more(bench: Bench, run: Run) -> None:
+def test_a_cancelled_wait_for_metadata_stops_requesting_it(bench: Bench, run: Run) -> None:
     async def main() -> None:
         async with producer(bench, allow_auto_create_topics="false") as one:
             task = asyncio.create_task(one.send("nowhere", b"v"))
@@ -161,7 +161,7 @@ def test_a_cancelled_wait_for_metadata_asks_no_more(bench: Bench, run: Run) -> N
     run(main())
 
 
-def test_a_cancelled_future_takes_nothing_back(bench: Bench, run: Run) -> None:
+def test_cancelling_a_future_does_not_cancel_its_record(bench: Bench, run: Run) -> None:
     topic = bench.topic()
 
     async def main() -> None:
@@ -174,7 +174,7 @@ def test_a_cancelled_future_takes_nothing_back(bench: Bench, run: Run) -> None:
     assert bench.values(topic) == [b"v", b"w"]
 
 
-def test_closing_delivers_what_is_pending_or_fails_it_in_time(bench: Bench, run: Run) -> None:
+def test_close_delivers_pending_records_or_fails_them_in_time(bench: Bench, run: Run) -> None:
     topic = bench.topic()
 
     async def main() -> None:
@@ -249,7 +249,7 @@ def test_transactions_commit_and_abort_on_errors_and_cancellations(bench: Bench,
     assert found.offset == 2  # type: ignore[union-attr]  # an error would fail the test as well
 
 
-def test_a_commit_that_is_cancelled_is_carried_out(bench: Bench, run: Run) -> None:
+def test_a_cancelled_commit_runs_to_its_end(bench: Bench, run: Run) -> None:
     topic = bench.topic()
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Our assignors and Java's own, on the same members: the same bytes, whoever leads the group."""
+"""Our assignors and Java's give the same members the same bytes, so that either may lead the group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CASES = 600
 
 
 def lines(case: Case, assignor: Assignor) -> str:
-    """The case as testbench/java/Assignors.java reads it."""
+    """The input of testbench/java/Assignors.java for a case."""
     rows = [f"topic {name} {' '.join(','.join(sorted(r)) or '-' for r in each)}" for name, each in case.topics.items()]
     for name, each in case.members.items():
         rows.append(f"member {name} {each.instance_id or '-'} {encode_subscription(each).hex()}")
@@ -43,7 +43,7 @@ def test_java_assigns_the_same_bytes(assignor: Assignor) -> None:
 
 
 def equal(case: Case, assignor: Assignor, answers: list[str]) -> bool:
-    """Compares; False where Java's own answer is none, see testbench/java/Assignors.java."""
+    """Compares the results; False if Java has no result (see testbench/java/Assignors.java)."""
     ours = assignor.assign(case.topics, case.members)
     if "failed" in answers:
         return False

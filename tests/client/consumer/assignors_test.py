@@ -1,4 +1,4 @@
-"""Assignors: Kafka's documented examples, and what holds for every group."""
+"""Assignors: the examples of Kafka's documentation, and properties that hold for every group."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def topics(**counts: int) -> Topics:
 
 
 def members(**wanted: str) -> dict[str, Subscription]:
-    """`members(C0="t0 t1")`."""
+    """Subscriptions from keywords: `members(C0="t0 t1")`."""
     return {name: Subscription(tuple(each.split())) for name, each in wanted.items()}
 
 
 def short(found: Assignment) -> dict[str, str]:
-    """As Kafka's documentation writes assignments: t0p0."""
+    """An assignment in the notation of Kafka's documentation: t0p0."""
     return {member: " ".join(f"{tp.topic}p{tp.partition}" for tp in sorted(got)) for member, got in found.items()}
 
 
@@ -40,7 +40,7 @@ def test_range_gives_runs_of_each_topic() -> None:
 
 
 def test_range_prefers_static_members_by_instance_id() -> None:
-    """The documentation's example of a rebalance of static members: order is by instance id, not by member id."""
+    """The documentation's example with static members: the order is by instance id, not by member id."""
     group = members(b="t0", a="t0")
     group = {"b": group["b"]._replace(instance_id="I1"), "a": group["a"]._replace(instance_id="I2")}
     assert short(Range().assign(topics(t0=2), group)) == {"b": "t0p0", "a": "t0p1"}
@@ -68,7 +68,7 @@ def owning(group: dict[str, Subscription], found: Assignment, gone: str) -> dict
 
 
 def test_sticky_leaves_partitions_where_they_are() -> None:
-    """The first example in the documentation of StickyAssignor, and what follows when C1 goes: five stay."""
+    """The first example in the documentation of StickyAssignor; when C1 leaves, five partitions stay."""
     there = topics(t0=2, t1=2, t2=2, t3=2)
     group = members(C0="t0 t1 t2 t3", C1="t0 t1 t2 t3", C2="t0 t1 t2 t3")
     found = Sticky().assign(there, group)
@@ -77,7 +77,7 @@ def test_sticky_leaves_partitions_where_they_are() -> None:
     assert after == {"C0": "t0p0 t0p1 t1p1 t3p0", "C2": "t1p0 t2p0 t2p1 t3p1"}
 
 
-def test_sticky_with_different_wishes() -> None:
+def test_sticky_with_different_subscriptions() -> None:
     """The second example in the documentation of StickyAssignor."""
     there = topics(t0=1, t1=2, t2=3)
     group = members(C0="t0", C1="t0 t1", C2="t0 t1 t2")
@@ -94,7 +94,7 @@ def test_a_later_generation_wins_a_partition_that_two_claim() -> None:
     assert found == {"old": [TopicPartition("t", 1)], "new": [tp]}
 
 
-def test_cooperative_sticky_gives_nothing_away_that_somebody_owns() -> None:
+def test_cooperative_sticky_assigns_no_partition_that_another_member_owns() -> None:
     owned = tuple(TopicPartition("t", number) for number in range(4))
     group = {"a": Subscription(("t",), None, owned, 3), "b": Subscription(("t",))}
     assert short(CooperativeSticky().assign(topics(t=4), group)) == {"a": "tp0 tp1", "b": ""}
@@ -109,7 +109,7 @@ GROUPS = st.builds(
 
 
 def partitions_of(case: Case) -> set[TopicPartition]:
-    """Those that somebody wants."""
+    """The partitions of subscribed topics."""
     wanted = {topic for each in case.members.values() for topic in each.topics}
     return {TopicPartition(name, n) for name in wanted & set(case.topics) for n in range(len(case.topics[name]))}
 
@@ -131,7 +131,7 @@ def test_every_partition_goes_to_one_member_that_wants_it(assignor: Assignor, ca
 
 
 def settle(assignor: Assignor, case: Case) -> tuple[Case, Assignment]:
-    """Rebalances enough for everything to come to rest, as members see them."""
+    """Enough rebalances for the assignment to become stable."""
     for generation in range(4, 9):
         found = assignor.assign(case.topics, case.members)
         kept = {}
@@ -158,7 +158,7 @@ def test_members_that_want_the_same_differ_by_one_at_most(assignor: Assignor, ca
 
 @STICKY
 @given(case=GROUPS)
-def test_what_is_balanced_stays(assignor: Assignor, case: Case) -> None:
+def test_a_balanced_assignment_does_not_change(assignor: Assignor, case: Case) -> None:
     case = case._replace(members={name: each._replace(rack=None) for name, each in case.members.items()})
     case, found = settle(assignor, with_user_data(case, assignor))
     again = assignor.assign(case.topics, case.members)
@@ -181,7 +181,7 @@ def test_a_member_that_goes_takes_no_partition_from_others(assignor: Assignor, c
 
 
 def test_hashes_and_orders_are_those_of_java() -> None:
-    """Values of Java 17: "Aa" and "BB" collide, and stay as they were put."""
+    """Values of Java 17: "Aa" and "BB" collide, and keep their order of insertion."""
     assert (string_hash("Aa"), string_hash("BB"), string_hash("consumer-1")) == (2112, 2112, 0xF617641A)
     assert hash_order(["BB", "Aa"]) == ["BB", "Aa"]
     assert hash_order(["Aa", "BB"]) == ["Aa", "BB"]

@@ -24,7 +24,7 @@ Make = Callable[..., Consumer]
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode | KafkaNode]:
-    """One broker for all tests; every test uses topics and groups of its own."""
+    """One broker for all tests; every test uses its own topics and groups."""
     directory = tmp_path_factory.mktemp("consumer") / "data"
     made = KafkaNode(directory, settings=QUICK) if KIND == "kafka" else OttlaNode(directory, QUICK)
     made.start()
@@ -35,19 +35,19 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode | Kafka
 
 @pytest.fixture
 def bootstrap(node: OttlaNode | KafkaNode) -> str:
-    """Its address."""
+    """The address of the broker."""
     return node.bootstrap
 
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """Of this test's topic and group."""
+    """The name of this test's topic and group."""
     return own_name(request)
 
 
 @pytest.fixture
 def cluster(bootstrap: str) -> Iterator[Cluster]:
-    """For creating topics and writing to them."""
+    """A cluster for creating topics and writing to them."""
     with Cluster(ClientConfig(bootstrap_servers=bootstrap)) as made:
         yield made
 
@@ -90,7 +90,7 @@ def create(cluster: Cluster, name: str, partitions: int) -> str:
 
 
 def has_leader(cluster: Cluster, tp: TopicPartition) -> bool:
-    """Whether it has one by now."""
+    """Whether the partition has a leader now."""
     try:
         cluster.leader(tp)
     except RefusedError:
@@ -100,14 +100,14 @@ def has_leader(cluster: Cluster, tp: TopicPartition) -> bool:
 
 
 def write(cluster: Cluster, topic: str, values: Sequence[str], partition: int | None = 0) -> None:
-    """Records with these values, acknowledged."""
+    """Writes records with these values, and waits for the acknowledgements."""
     with Producer({"bootstrap.servers": cluster.config.bootstrap_servers}) as producer:
         for at, value in enumerate(values):
             producer.send(topic, value.encode(), partition=at % 4 if partition is None else partition)
 
 
 def read(consumer: Consumer, count: int, within_s: float = 180) -> list[ConsumerRecord]:
-    """Polls until that many records are there."""
+    """Polls until it has `count` records."""
     found: list[ConsumerRecord] = []
     deadline = time.monotonic() + within_s
     while len(found) < count:
@@ -117,7 +117,7 @@ def read(consumer: Consumer, count: int, within_s: float = 180) -> list[Consumer
 
 
 def settle(consumers: Sequence[Consumer], done: Callable[[], bool], within_s: float = 180) -> None:
-    """Polls all of them in turn until `done`."""
+    """Polls all consumers in turn until `done`."""
     deadline = time.monotonic() + within_s
     while not done():
         assert time.monotonic() < deadline, [each.assignment() for each in consumers]

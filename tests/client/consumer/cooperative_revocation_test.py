@@ -1,4 +1,4 @@
-"""Partitions that wait for their owner to give them up, and an owner that does not know that any more."""
+"""Partitions that stay unassigned until their owner revokes them, and an owner that has forgotten them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAIT = COOPERATIVE.max_poll_interval
 def lead(
     machine: Membership, had: dict[str, list[TopicPartition]], mine: list[TopicPartition], *, back: bool = False
 ) -> list[str]:
-    """Generation 7: `had` is what the members say that they have, `mine` what the leader gets; who was assigned to."""
+    """Generation 7: members claim `had`, the leader gets `mine`; returns the members of the assignment."""
     members = [
         JoinGroupResponse.JoinGroupResponseMember(
             member_id=name, metadata=encode_subscription(Subscription(("t",), owned=tuple(owned)))
@@ -37,14 +37,14 @@ def lead(
 
 
 def quiet_until(machine: Membership, end: float) -> bool:
-    """Whether it does nothing about the assignment until `end`, however often it looks."""
+    """Whether it does not ask for a rebalance until `end`, at every tick."""
     for now in range(11, int(end)):
         machine.poll(now)
         machine._last_answer = now
     return machine.phase is Phase.STABLE
 
 
-def test_the_leader_asks_for_a_rebalance_when_nobody_gives_up_what_is_to_change_hands() -> None:
+def test_the_leader_asks_for_a_rebalance_when_partitions_stay_unassigned() -> None:
     machine = begin(COOPERATIVE)
     assert lead(machine, {"me": [], "other": [T0, T1, T2]}, []) == ["me", "other"]
     assert quiet_until(machine, 10 + WAIT)
@@ -52,7 +52,7 @@ def test_the_leader_asks_for_a_rebalance_when_nobody_gives_up_what_is_to_change_
     machine.poll(10 + WAIT)
     assert only(machine, Prepare) == Prepare((), lost=False)
     machine.prepared(10 + WAIT, ())
-    assert "nobody" in (only(machine, Join).request.reason or "")
+    assert "still unassigned" in (only(machine, Join).request.reason or "")
 
 
 def test_it_does_not_when_everything_has_an_owner() -> None:
@@ -72,7 +72,7 @@ def test_a_rebalance_in_between_ends_the_wait() -> None:
     assert quiet_until(machine, 10 + 3 * WAIT)
 
 
-def test_a_leader_that_comes_back_assigns_nothing_and_does_not_trust_what_it_cannot_know() -> None:
+def test_a_restarted_leader_assigns_nothing_and_expects_unassigned_partitions() -> None:
     machine = begin(COOPERATIVE._replace(instance_id="i"))
     assert lead(machine, {"me": [], "other": [T2]}, [T0], back=True) == []
     assert quiet_until(machine, 10 + WAIT)
@@ -80,13 +80,13 @@ def test_a_leader_that_comes_back_assigns_nothing_and_does_not_trust_what_it_can
     assert machine.phase is Phase.PREPARING
 
 
-def test_a_leader_that_comes_back_to_a_group_in_which_all_is_owned_leaves_it_alone() -> None:
+def test_a_restarted_leader_leaves_a_fully_assigned_group_alone() -> None:
     machine = begin(COOPERATIVE._replace(instance_id="i"))
     assert lead(machine, {"me": [], "other": [T2, T1]}, [T0], back=True) == []
     assert quiet_until(machine, 10 + 3 * WAIT)
 
 
-def test_under_an_eager_protocol_nothing_is_between_two_owners() -> None:
+def test_the_eager_protocol_leaves_no_partition_unassigned() -> None:
     settings: GroupSettings = EAGER._replace(instance_id="i")
     machine = begin(settings)
     assert lead(machine, {"me": [], "other": []}, [T0], back=True) == []

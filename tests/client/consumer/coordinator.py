@@ -1,6 +1,6 @@
-"""A broker with one group that answers with the error codes that a test chooses, and counts what it was asked.
+"""A broker with one group, which answers with the error codes that a test chooses, and counts the requests.
 
-Zone: real. A scripted broker that leads one partition without an end, and coordinates a group of one member.
+Zone: real. A scripted broker that leads one endless partition, and coordinates a group of one member.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _VERSIONS = {
     ApiKey.OFFSET_FETCH: (1, 5),
     ApiKey.METADATA: (0, 8),
 }
-"""Those that every client has, without topic ids."""
+"""Versions that every client supports, without topic ids."""
 
 
 class ScriptedGroup:
-    """The broker; `codes` says which requests it refuses."""
+    """The broker; it refuses requests with the error in `codes`."""
 
     def __init__(self) -> None:
         self.broker = ScriptedBroker()
@@ -57,19 +57,18 @@ class ScriptedGroup:
         self.broker.versions = {
             key: _VERSIONS.get(ApiKey(key), span)
             for key, span in self.broker.versions.items()
-            if key in _VERSIONS
-            or key in (ApiKey.API_VERSIONS, ApiKey.PRODUCE)  # librdkafka fetches from brokers with it
+            if key in _VERSIONS or key in (ApiKey.API_VERSIONS, ApiKey.PRODUCE)  # librdkafka needs this one to fetch
         }
         self.codes: dict[ApiKey, ErrorCode] = {}
         self.given: Counter[tuple[ApiKey, ErrorCode]] = Counter()
-        """How often it answered which request with which code."""
+        """Number of answers by request and code."""
         self.assignment: bytes | None = None
-        """What every member gets; None: what the leader sends."""
+        """The assignment of every member; None: that of the leader's SyncGroup."""
         self.generation = 0
         self.commits: list[tuple[int, str]] = []
-        """(generation, member id) of those that were taken."""
+        """(generation, member id) of accepted commits."""
         self.stale = 0
-        """How many of them named another generation than the group had."""
+        """Number of accepted commits with another generation than the group's."""
         self._members = 0
         handlers: dict[ApiKey, Callable[[Request], bytes]] = {
             ApiKey.FIND_COORDINATOR: self._find,
@@ -89,7 +88,7 @@ class ScriptedGroup:
         return self.broker.bootstrap
 
     def asked(self, key: ApiKey) -> int:
-        """How often."""
+        """Number of requests."""
         return len(self.broker.asked(key))
 
     def close(self) -> None:
@@ -164,7 +163,7 @@ class ScriptedGroup:
         )
 
     def _fetch(self, request: Request) -> bytes:
-        """Some records from whatever offset is asked for."""
+        """Some records from the requested offset on."""
         message: Any = request.message()
         assert isinstance(message, FetchRequest)
         time.sleep(0.01)

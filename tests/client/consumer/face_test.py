@@ -1,4 +1,4 @@
-"""The consumer's face against a broker: positions, reading, errors of use. `BROKER=kafka` runs it on Apache Kafka."""
+"""The consumer against a broker: positions, reading, misuse. `BROKER=kafka` runs it on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_without_a_position_the_policy_decides(
     write(cluster, topic, [str(n) for n in range(5)])
     reader = consumer(auto_offset_reset=policy)
     reader.assign([TopicPartition(topic, 0)])
-    reader.position(TopicPartition(topic, 0))  # asked for before the next record is there
+    reader.position(TopicPartition(topic, 0))  # looked up before the next record is written
     write(cluster, topic, ["5"])
     assert values(read(reader, 1))[0] == first
 
@@ -140,15 +140,15 @@ def test_commits_are_found_again(consumer: Make, cluster: Cluster, topic: str) -
     assert reader.committed([tp]) == {tp: None}
     reader.commit()
     assert reader.committed([tp]) == {tp: OffsetAndMetadata(4, 0)}
-    reader.commit({tp: OffsetAndMetadata(6, 0, "by hand")})
+    reader.commit({tp: OffsetAndMetadata(6, 0, "manual assignment")})
     reader.close()
     again = consumer()
     again.assign([tp])
-    assert again.committed([tp]) == {tp: OffsetAndMetadata(6, 0, "by hand")}
+    assert again.committed([tp]) == {tp: OffsetAndMetadata(6, 0, "manual assignment")}
     assert values(read(again, 4)) == ["6", "7", "8", "9"]
 
 
-def test_commits_in_passing_call_back_in_order(consumer: Make, cluster: Cluster, topic: str) -> None:
+def test_asynchronous_commits_call_back_in_order(consumer: Make, cluster: Cluster, topic: str) -> None:
     write(cluster, topic, ["x"] * 10)
     tp = TopicPartition(topic, 0)
     reader = consumer(enable_auto_commit=False)
@@ -162,14 +162,14 @@ def test_commits_in_passing_call_back_in_order(consumer: Make, cluster: Cluster,
     assert reader.committed([tp]) == {tp: OffsetAndMetadata(9)}
 
 
-def test_positions_are_committed_by_themselves(consumer: Make, cluster: Cluster, topic: str) -> None:
+def test_positions_are_committed_automatically(consumer: Make, cluster: Cluster, topic: str) -> None:
     write(cluster, topic, [str(n) for n in range(10)])
     tp = TopicPartition(topic, 0)
     reader = consumer(max_poll_records=3, auto_commit_interval_ms=1)
     reader.assign([tp])
     read(reader, 3)
     deadline = time.monotonic() + 180
-    # A broker that takes its time may have been told of the position before the first record, too.
+    # A slow broker may also have received a commit of the position before the first record.
     while (found := reader.committed([tp])[tp]) is None or found.offset != reader.position(tp):
         assert time.monotonic() < deadline
         reader.pause([tp])
@@ -239,7 +239,7 @@ def test_wakeup_ends_a_poll_once(consumer: Make, topic: str) -> None:
         reader.poll(180)
 
 
-def test_misuse_is_told(consumer: Make, topic: str) -> None:
+def test_misuse_raises_usage_error(consumer: Make, topic: str) -> None:
     reader = consumer(group_id=None)
     tp = TopicPartition(topic, 0)
     for misuse in (
@@ -267,7 +267,7 @@ def test_a_string_is_not_a_list_of_topics(consumer: Make, topic: str) -> None:
         consumer().subscribe(topic)
 
 
-def test_two_threads_are_told_apart(consumer: Make, topic: str) -> None:
+def test_a_second_thread_is_refused(consumer: Make, topic: str) -> None:
     reader = consumer(group_id=None)
     reader.assign([TopicPartition(topic, 0)])
 
@@ -291,7 +291,7 @@ def test_unsubscribe_takes_an_assignment_back(consumer: Make, topic: str) -> Non
     reader.assign([TopicPartition(topic, 0)])
     reader.unsubscribe()
     assert reader.assignment() == set()
-    with pytest.raises(UsageError, match="nothing is subscribed to or assigned"):
+    with pytest.raises(UsageError, match="no subscription and no assignment"):
         reader.poll()
 
 
@@ -353,5 +353,5 @@ def test_an_iteration_that_is_left_has_read_no_more_than_it_gave(consumer: Make,
     assert reader.poll(180)[0].offset == 7
     reader.seek(tp, 10)
     assert next(iter(reader)).offset == 10
-    reader.close()  # which commits
+    reader.close()  # close commits
     assert consumer().committed([tp]) == {tp: OffsetAndMetadata(11, -1)}

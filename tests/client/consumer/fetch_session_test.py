@@ -13,7 +13,7 @@ COUNT = 4
 
 
 class Reading:
-    """A fetcher of a topic's partitions, which all begin empty, and what it has read."""
+    """A fetcher of a topic's partitions, which are empty at first, and the values that it has read."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.cluster = Cluster(ClientConfig(bootstrap_servers=bootstrap, fetch_max_wait_ms=50))
@@ -32,7 +32,7 @@ class Reading:
 
     @property
     def session(self):
-        """The session with the only broker."""
+        """The session with the only broker of the cluster."""
         (node,) = self.cluster.view.nodes
         return self.fetcher.session(node)
 
@@ -62,24 +62,24 @@ def test_many_answers_in_one_session(reading: Reading, cluster: Cluster) -> None
 
 
 def end_session(reading: Reading, cluster: Cluster) -> None:
-    """Somebody else ends it: the broker does not know it any more."""
+    """Another client ends the session, so the broker does not know it any more."""
     request = FetchRequest(session_id=reading.session.session_id, session_epoch=-1, max_wait_ms=0, min_bytes=0)
     cluster.send_request(ApiKey.FETCH, lambda _: request, FetchResponse)
 
 
 def miscount(reading: Reading, _: Cluster) -> None:
-    """Another epoch than the broker expects, as after an answer that was lost."""
+    """Changes the epoch to one that the broker does not expect, as after a lost answer."""
     reading.session.epoch += 1_000
 
 
 @pytest.mark.parametrize("spoil", [end_session, miscount])
-def test_a_session_that_the_broker_does_not_have_is_made_anew(reading: Reading, cluster: Cluster, spoil) -> None:
+def test_a_session_that_the_broker_forgot_is_replaced(reading: Reading, cluster: Cluster, spoil) -> None:
     topic = reading.places[0].topic
     write(cluster, topic, ["one"])
     assert reading.read(1) == [(0, "one")]
     before = reading.session.session_id
     spoil(reading, cluster)
-    for _ in range(3):  # a request was on its way
+    for _ in range(3):  # a request was unanswered
         write(cluster, topic, ["a", "b", "c", "d"], partition=None)
         assert reading.read(4) == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
     assert reading.session.session_id not in (0, before)

@@ -15,7 +15,7 @@ RACKS = ("a", "b", "c")
 
 
 class Case(NamedTuple):
-    """What an assignor sees."""
+    """The arguments of an assignor."""
 
     topics: dict[str, list[frozenset[str]]]
     members: dict[str, Subscription]
@@ -52,7 +52,7 @@ def _racks(draw: Random, racks: bool) -> frozenset[str]:
 
 
 def with_user_data(case: Case, assignor: Assignor) -> Case:
-    """As the leader sees the members, who tell the assignor what they own."""
+    """Subscriptions as the leader gets them, with the user data of the assignor."""
     members = {}
     for name, each in case.members.items():
         data = assignor.user_data(each.owned or None, each.generation)

@@ -20,7 +20,7 @@ EACH_STRATEGY = pytest.mark.parametrize("strategy", STRATEGIES)
 
 
 def shared(topic: str, consumers: Sequence[Consumer], partitions: int = 4) -> Callable[[], bool]:
-    """Whether every partition is with one of them, and each has some."""
+    """Whether every partition is assigned to one consumer, and each consumer has some."""
 
     def done() -> bool:
         parts = [each.assignment() for each in consumers]
@@ -53,7 +53,7 @@ def test_members_share_and_take_over(consumer: Make, cluster: Cluster, topic: st
 
 
 @EACH_STRATEGY
-def test_listeners_hear_what_comes_and_goes(consumer: Make, topic: str, strategy: str) -> None:
+def test_listeners_get_added_and_revoked_partitions(consumer: Make, topic: str, strategy: str) -> None:
     told: list[tuple[str, int]] = []
 
     def tell(what: str) -> Callable[[list[TopicPartition]], None]:
@@ -86,7 +86,7 @@ def test_positions_can_be_committed_while_partitions_are_given_up(consumer: Make
     assert set(second.committed(places).values()) == {OffsetAndMetadata(10, 0)}
 
 
-def test_what_a_listener_raises_is_raised_by_poll_and_the_rebalance_goes_on(consumer: Make, topic: str) -> None:
+def test_poll_raises_the_error_of_a_listener_after_the_rebalance(consumer: Make, topic: str) -> None:
     def fail(_: list[TopicPartition]) -> None:
         raise RuntimeError("the application's")
 
@@ -134,7 +134,7 @@ def test_a_member_that_polls_too_late_comes_back(consumer: Make, cluster: Cluste
     other = consumer(enable_auto_commit=False)
     other.subscribe([topic])
     settle([other], lambda: len(other.assignment()) == 4)
-    with pytest.raises(CommitFailedError, match="not a member of group"):
+    with pytest.raises(CommitFailedError, match="is not in group"):
         slow.commit()
     settle([slow, other], shared(topic, [slow, other]))
     assert told[0] == "lost"
@@ -155,8 +155,8 @@ def test_a_static_member_comes_back_without_a_rebalance(consumer: Make, topic: s
     assert told == before
 
 
-def test_a_leader_that_comes_back_sees_that_partitions_are_added(consumer: Make, cluster: Cluster, topic: str) -> None:
-    """It assigns nothing when it comes back, but goes on to look after the group (KIP-814)."""
+def test_a_restarted_leader_notices_added_partitions(consumer: Make, cluster: Cluster, topic: str) -> None:
+    """It assigns nothing after its restart, but still checks the topics (KIP-814)."""
     goes = consumer(group_instance_id="goes", metadata_max_age_ms=200)
     goes.subscribe([topic])
     settle([goes], lambda: len(goes.assignment()) == 4)
@@ -203,7 +203,7 @@ def test_the_metadata_of_the_group_is_that_of_the_generation(consumer: Make, top
 
 
 class Other:
-    """A member by librdkafka."""
+    """A member that uses librdkafka."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, strategy: str) -> None:
         from confluent_kafka import Consumer as Confluent
@@ -239,7 +239,7 @@ class Other:
 def test_groups_are_shared_with_librdkafka(
     consumer: Make, cluster: Cluster, bootstrap: str, topic: str, name: str, strategy: str, ours_first: bool
 ) -> None:
-    """Whoever came first leads and assigns; nothing is missed when either comes or goes."""
+    """The first member leads and assigns; no record is missed when one of them joins or leaves."""
     write(cluster, topic, [str(n) for n in range(100)], None)
     members: list[Any] = []
     seen: list[bytes] = []

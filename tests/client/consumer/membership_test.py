@@ -1,4 +1,4 @@
-"""The machine of a group's member: what it does at which time, and after which answer."""
+"""The state machine of a group member: its actions at certain times and after certain answers."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ COOPERATIVE = GroupSettings("g", [CooperativeSticky()])
 
 
 def only(machine: Membership, kind: type[A]) -> A:
-    """The one action there is."""
+    """The only action."""
     (action,) = machine.actions()
     assert isinstance(action, kind), action
     return action
 
 
 def begin(settings: GroupSettings) -> Membership:
-    """Subscribed to t, and the coordinator is known; JoinGroup is on its way."""
+    """A member that subscribed to t, knows the coordinator and has sent JoinGroup."""
     machine = Membership(settings)
     machine.subscribe(0, ["t"])
     assert only(machine, Prepare) == Prepare((), lost=False)
@@ -56,7 +56,7 @@ def begin(settings: GroupSettings) -> Membership:
 
 
 def join(machine: Membership, now: float, generation: int) -> None:
-    """The coordinator answers JoinGroup and SyncGroup waits."""
+    """Answers JoinGroup; SyncGroup is unanswered then."""
     name = machine.settings.assignors[0].name
     machine.on_join(
         now, JoinGroupResponse(generation_id=generation, protocol_name=name, leader="other", member_id="me")
@@ -75,7 +75,7 @@ def stable(settings: GroupSettings, *partitions: TopicPartition) -> Membership:
 
 
 def beat(machine: Membership, now: float, code: ErrorCode = ErrorCode.NONE) -> list[Action]:
-    """A heartbeat is due and answered."""
+    """Lets a heartbeat become due, and answers it."""
     machine.tick(now)
     only(machine, Heartbeat)
     machine.on_heartbeat(now, HeartbeatResponse(error_code=code))
@@ -99,7 +99,7 @@ def test_the_join_offers_every_assignor_in_the_order_of_preference() -> None:
     assert (request.group_instance_id, request.rebalance_timeout_ms, request.session_timeout_ms) == ("i", 7000, 45000)
 
 
-def test_the_leader_assigns_for_everybody() -> None:
+def test_the_leader_assigns_for_all_members() -> None:
     machine = begin(EAGER)
     rows = [
         JoinGroupResponse.JoinGroupResponseMember(member_id=name, metadata=encode_subscription(Subscription(("t",))))
@@ -117,7 +117,7 @@ def test_the_leader_assigns_for_everybody() -> None:
     }
 
 
-def test_an_assignor_that_nobody_offered_is_the_brokers_mistake() -> None:
+def test_an_assignor_that_was_not_offered_is_a_malformed_response() -> None:
     machine = begin(EAGER)
     machine.on_join(0, JoinGroupResponse(generation_id=1, protocol_name="x", leader="me", member_id="me"))
     left, failed = machine.actions()
@@ -179,7 +179,7 @@ def test_an_eager_member_gives_everything_up_for_a_rebalance() -> None:
     assert decode_subscription(request.protocols[0].metadata).owned == ()
 
 
-def test_a_cooperative_member_keeps_what_it_has_until_it_is_told() -> None:
+def test_a_cooperative_member_keeps_its_partitions_until_they_are_revoked() -> None:
     machine = stable(COOPERATIVE, T0, T1)
     assert beat(machine, 3, ErrorCode.REBALANCE_IN_PROGRESS) == [Prepare((), lost=False)]
     machine.prepared(3, (T0, T1))
@@ -187,7 +187,7 @@ def test_a_cooperative_member_keeps_what_it_has_until_it_is_told() -> None:
     assert (told.owned, told.generation) == ((T0, T1), 1)
     join(machine, 3, 2)
     machine.on_sync(3, SyncGroupResponse(assignment=encode_assignment([T0, T2])))
-    # What it gave up goes to somebody else in a second rebalance, which it begins.
+    # A second rebalance, which it starts, assigns its revoked partitions to another member.
     assert machine.actions() == [Assigned((T2,), (T1,)), Prepare((), lost=False)]
     machine.prepared(3, (T0, T2))
     only(machine, Join)
@@ -309,7 +309,7 @@ def test_a_join_that_is_answered_after_the_end_is_taken_back() -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_MAX_SIZE_REACHED]
 )
-def test_what_no_retry_helps_is_told_and_nothing_is_kept(code: ErrorCode) -> None:
+def test_an_error_without_retry_is_reported_and_partitions_are_lost(code: ErrorCode) -> None:
     machine = stable(EAGER, T0)
     lost, failed = beat(machine, 3, code)
     assert lost == Prepare((T0,), lost=True)
@@ -320,7 +320,7 @@ def test_what_no_retry_helps_is_told_and_nothing_is_kept(code: ErrorCode) -> Non
     machine.tick(1000)
     assert machine.actions() == []
     machine.poll(1000)
-    if code is ErrorCode.FENCED_INSTANCE_ID:  # its successor would be fenced in turn
+    if code is ErrorCode.FENCED_INSTANCE_ID:  # joining again would fence its successor
         assert machine.actions() == []
         machine.on_match(1000, ["t", "u"])
         assert machine.actions() == []
@@ -365,7 +365,7 @@ def test_a_refusal_before_it_is_in_is_kept_until_a_poll_tries_again(step: str) -
     assert machine.committing == NOBODY
 
 
-def test_a_refused_commit_of_an_earlier_generation_says_nothing_of_the_present_one() -> None:
+def test_a_refused_commit_of_an_earlier_generation_is_ignored() -> None:
     machine = stable(EAGER, T0)
     for code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
         machine.on_commit_refused(0, Member(0, "me"), code)

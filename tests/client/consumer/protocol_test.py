@@ -1,4 +1,4 @@
-"""The bytes that members of a group exchange: there and back, and bytes that others made up."""
+"""The bytes that members of a group exchange: round trips, and invalid bytes of other members."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ottla.client.errors import MalformedReplyError
 from ottla.types import TopicPartition
 
 NAMES = st.text("abc\udcff", min_size=1)
-"""With a byte that is no UTF-8."""
+"""Bytes with a byte that is not UTF-8."""
 PLACES = st.lists(st.builds(TopicPartition, NAMES, st.integers(0, 9)), unique=True).map(
     lambda found: tuple(sorted(found))
 )
@@ -77,7 +77,7 @@ BROKEN = [b"", b"\0", b"\0\1\0\0\0\1", b"\0\0\x7f\xff\xff\xff", b"\xff\xff\0\0\0
 
 
 @pytest.mark.parametrize("data", BROKEN)
-def test_broken_subscriptions_are_errors_that_say_so(data: bytes) -> None:
+def test_broken_subscriptions_raise_malformed_reply_error(data: bytes) -> None:
     with pytest.raises(MalformedReplyError, match="subscription that cannot be decoded"):
         decode_subscription(data)
 

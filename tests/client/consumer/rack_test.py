@@ -35,7 +35,7 @@ class Racks(NamedTuple):
 
 @pytest.fixture(scope="module")
 def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racks]:
-    """With a topic of one partition, led by broker 1 and replicated to the other two."""
+    """A cluster with a topic of one partition, led by broker 1 and replicated to the other two."""
     start = _kafka if KIND == "kafka" else _ottla
     for made in start(tmp_path_factory.mktemp("racks")):
         with Cluster(ClientConfig(bootstrap_servers=made.bootstrap)) as cluster:
@@ -56,7 +56,7 @@ def _kafka(directory: Path) -> Iterator[Racks]:
 
 
 def _ottla(directory: Path) -> Iterator[Racks]:
-    """Three brokers on the metadata store of `ottla up`, whose own brokers, all in one rack, have nothing to do."""
+    """Three brokers on the metadata store of `ottla up`, whose own brokers, all in one rack, have no partitions."""
     up = OttlaUp(directory, 2)
     brokers: list[OttlaServer] = []
     try:
@@ -93,11 +93,11 @@ def _write(racks: Racks, first: int, last: int) -> None:
 
 
 def _reads_from(consumer: Consumer) -> int | None:
-    """The replica that the leader has named; None: no other than itself."""
+    """The replica that the leader has named; None: the leader itself."""
     return consumer._reader._fetcher._preferred.get(WHERE, (None,))[0]
 
 
-def test_a_reader_is_sent_to_the_replica_in_its_rack_and_goes_on_without_it(racks: Racks) -> None:
+def test_a_reader_uses_the_replica_in_its_rack_and_continues_without_it(racks: Racks) -> None:
     _write(racks, 0, 100)
     settings = {"bootstrap.servers": racks.bootstrap, "auto.offset.reset": "earliest", "fetch.max.wait.ms": 100}
     with Consumer(settings | {"client.rack": "r2"}) as near, Consumer(settings | {"client.rack": "r9"}) as far:

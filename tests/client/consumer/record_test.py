@@ -1,4 +1,4 @@
-"""Fetched batches as records: the plain way and the one of the extra `fast` say the same."""
+"""Decoding of fetched batches: the plain decoder and that of the extra `fast` have the same results."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def plain(**deserializers) -> Decoder:
 
 
 def fast(**deserializers) -> Decoder:
-    """Asks numba from the second record on."""
+    """A decoder that uses numba from the second record on."""
     decoder = Decoder(False, deserializers.get("key"), deserializers.get("value"), warm_up=1)
     list(decoder.records(fetched(bytes(encode_batch([Record(0, T, None, None)])))))
     return decoder
 
 
 def drawn(seed: int, count: int) -> list[Record]:
-    """Records with all that records may have; gaps, as compaction leaves them."""
+    """Records with all optional fields, and with gaps like those of compaction."""
     draw = random.Random(seed)
     offset, records = 100, []
     for _ in range(count):
@@ -46,7 +46,7 @@ def drawn(seed: int, count: int) -> list[Record]:
 
 
 def outcome(decoder: Decoder, data: bytes, start: int = 0) -> tuple[list[ConsumerRecord], str]:
-    """What came out, and the error at the end."""
+    """The decoded records, and the error at the end."""
     found: list[ConsumerRecord] = []
     try:
         found.extend(decoder.records(fetched(data, start)))
@@ -100,7 +100,7 @@ def test_a_damaged_batch_gives_the_same_records_and_the_same_error_both_ways() -
 
 
 @needs_numba
-def test_the_quick_way_is_taken_after_a_while_or_where_numba_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numba_is_used_after_a_warm_up_or_if_it_is_imported_already(monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytes(encode_batch([Record(n, T, None, b"v") for n in range(1_000)]))
 
     def plain_ones() -> list[bool]:
@@ -111,13 +111,13 @@ def test_the_quick_way_is_taken_after_a_while_or_where_numba_is_there_already(mo
         return seen
 
     assert Decoder(False, None, None)._left == WARM_UP
-    list(fast().records(fetched(data)))  # numba imports more of itself on the first call
+    list(fast().records(fetched(data)))  # numba imports more modules on the first call
     assert plain_ones() == [False] * 7
     monkeypatch.delitem(sys.modules, "numba")
     assert plain_ones() == [True] * 4 + [False] * 3
 
 
-def test_deserializers_get_what_is_not_null() -> None:
+def test_deserializers_are_not_called_for_null() -> None:
     records = [Record(n, T, b"k" if n % 2 else None, b"%d" % n) for n in range(100)]
     data = bytes(encode_batch(records))
     words = {"key": lambda topic, key: f"{topic}/{key.decode()}", "value": lambda _, value: int(value)}

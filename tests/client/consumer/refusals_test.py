@@ -1,7 +1,7 @@
-"""What a consumer does when its group refuses it: two polls and two commits after each error code of a coordinator.
+"""Consumers that their group refuses: two polls and two commits after each error code of a coordinator.
 
-A member that is refused delivers nothing, and commits nothing by any path; it says why each time. kafka-python and
-librdkafka are put in the same situation beside it.
+A refused member delivers no record, commits nothing, and raises the reason each time. kafka-python and librdkafka get
+the same answers for comparison.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REFUSALS = [
     ErrorCode.UNKNOWN_SERVER_ERROR,
     FENCED,
 ]
-"""What no waiting helps."""
+"""Errors that do not pass."""
 FORGETTING = [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION]
 """After these a member joins again."""
 PASSING = [
@@ -62,7 +62,7 @@ def settings(group: ScriptedGroup, **more: object) -> dict[str, Any]:
 
 @pytest.fixture
 def member(group: ScriptedGroup) -> Iterator[Consumer]:
-    """It has read something in generation 1, and commits by itself all the time."""
+    """A member of generation 1 that has read records, and commits automatically at short intervals."""
     with Consumer(settings(group, auto_commit_interval_ms=0)) as consumer:
         consumer.lost = []  # type: ignore[attr-defined]
         consumer.subscribe([TOPIC], on_lost=consumer.lost.extend)  # type: ignore[attr-defined]
@@ -90,7 +90,7 @@ def refuse(group: ScriptedGroup, code: ErrorCode) -> None:
 
 
 def check_that_it_commits_nothing(group: ScriptedGroup, consumer: Consumer) -> None:
-    """By any path."""
+    """Commits in every way."""
     before = group.asked(ApiKey.OFFSET_COMMIT)
     told: list[Exception | None] = []
     for _ in range(2):
@@ -99,13 +99,13 @@ def check_that_it_commits_nothing(group: ScriptedGroup, consumer: Consumer) -> N
         consumer.commit_async({WHERE: 5}, lambda _offsets, error: told.append(error))
         with pytest.raises(CommitFailedError, match="not a member of group g"):
             consumer.group_metadata()
-    consumer.commit_async({WHERE: 5})  # calls back for those before it
+    consumer.commit_async({WHERE: 5})  # runs the callbacks of the commits before it
     assert [type(error) for error in told] == [CommitFailedError] * 2
     assert group.asked(ApiKey.OFFSET_COMMIT) == before
 
 
 @pytest.mark.parametrize("code", REFUSALS, ids=lambda code: code.name)
-def test_a_refused_member_delivers_and_commits_nothing_and_says_why_each_time(
+def test_a_refused_member_delivers_and_commits_nothing_and_raises_each_time(
     group: ScriptedGroup, member: Consumer, code: ErrorCode
 ) -> None:
     refuse(group, code)
@@ -120,7 +120,7 @@ def test_a_refused_member_delivers_and_commits_nothing_and_says_why_each_time(
     assert member.assignment() == set()
     check_that_it_commits_nothing(group, member)
     group.codes.clear()
-    if code is FENCED:  # a successor has its place: it does not take it back by itself
+    if code is FENCED:  # a successor has its instance id: it does not join again by itself
         joins = group.asked(ApiKey.JOIN_GROUP)
         for _ in range(3):
             assert isinstance(refused(lambda: member.poll(0.05)), RefusedError)
@@ -137,7 +137,7 @@ def test_a_refused_member_delivers_and_commits_nothing_and_says_why_each_time(
 def test_a_forgotten_member_delivers_and_commits_nothing_before_it_is_in_again(
     group: ScriptedGroup, member: Consumer, code: ErrorCode, how: str
 ) -> None:
-    group.codes[ApiKey.JOIN_GROUP] = ErrorCode.UNKNOWN_MEMBER_ID  # it stays outside for as long as the test wants
+    group.codes[ApiKey.JOIN_GROUP] = ErrorCode.UNKNOWN_MEMBER_ID  # it stays outside until the test lets it in
     if how == "heartbeat":
         group.codes[ApiKey.HEARTBEAT] = code
         until(lambda: not member.poll(0.05) and not member.assignment())
@@ -164,7 +164,7 @@ def test_a_member_fenced_by_a_commit_is_out_at_once(group: ScriptedGroup, member
 
 
 @pytest.mark.parametrize("key", [ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
-def test_a_member_that_is_refused_before_it_is_in_says_so_each_time(group: ScriptedGroup, key: ApiKey) -> None:
+def test_a_member_refused_while_joining_raises_each_time(group: ScriptedGroup, key: ApiKey) -> None:
     group.codes[key] = ErrorCode.GROUP_AUTHORIZATION_FAILED
     with Consumer(settings(group)) as consumer:
         consumer.subscribe([TOPIC])
@@ -181,7 +181,7 @@ def test_a_member_that_is_refused_before_it_is_in_says_so_each_time(group: Scrip
 def test_a_commit_that_is_retried_is_still_one_of_the_member_that_began_it(
     group: ScriptedGroup, member: Consumer
 ) -> None:
-    """It was forgotten meanwhile: without a member id an empty group would take the commit."""
+    """The group forgets the member meanwhile: without a member id an empty group would accept the commit."""
     group.codes[ApiKey.OFFSET_COMMIT] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     committing = threading.Thread(target=lambda: refused(lambda: member.commit({WHERE: 5})))
     committing.start()
@@ -195,7 +195,9 @@ def test_a_commit_that_is_retried_is_still_one_of_the_member_that_began_it(
 
 
 @pytest.mark.parametrize("code", PASSING, ids=lambda code: code.name)
-def test_what_passes_costs_nothing(group: ScriptedGroup, member: Consumer, code: ErrorCode) -> None:
+def test_a_retriable_error_costs_no_record_and_no_commit(
+    group: ScriptedGroup, member: Consumer, code: ErrorCode
+) -> None:
     group.codes[ApiKey.HEARTBEAT] = code
     beats = group.asked(ApiKey.HEARTBEAT)
     until(lambda: group.asked(ApiKey.HEARTBEAT) > beats and member.poll(0.05) is not None)
@@ -207,7 +209,7 @@ def test_what_passes_costs_nothing(group: ScriptedGroup, member: Consumer, code:
 
 
 def begin_rebalance(group: ScriptedGroup, step: ApiKey) -> None:
-    """It does not come to its end: JoinGroup or SyncGroup is refused until the test wants."""
+    """A rebalance that does not end: JoinGroup or SyncGroup is refused until the test lets it pass."""
     group.codes[step] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     group.codes[ApiKey.HEARTBEAT] = ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -239,7 +241,7 @@ def test_a_member_commits_nothing_while_it_joins_again(group: ScriptedGroup, ste
         assert group.commits[-1][0] == group.generation > 1
 
 
-def test_so_does_one_with_asyncio(group: ScriptedGroup) -> None:
+def test_an_asyncio_member_commits_nothing_while_it_joins_again(group: ScriptedGroup) -> None:
     async def scenario() -> None:
         async with AioConsumer(settings(group) | {"enable.auto.commit": False}) as consumer:
             await consumer.subscribe([TOPIC])
@@ -257,7 +259,7 @@ def test_so_does_one_with_asyncio(group: ScriptedGroup) -> None:
 
 
 @pytest.mark.parametrize("call", [Consumer.close, Consumer.unsubscribe], ids=["close", "unsubscribe"])
-def test_a_refused_member_that_ends_commits_nothing_and_gives_up_what_is_lost(
+def test_a_refused_member_commits_nothing_when_it_closes(
     group: ScriptedGroup, member: Consumer, call: Callable[[Consumer], None]
 ) -> None:
     refuse(group, FENCED)
@@ -268,7 +270,7 @@ def test_a_refused_member_that_ends_commits_nothing_and_gives_up_what_is_lost(
     assert member.lost == [WHERE]  # type: ignore[attr-defined]
 
 
-def test_what_an_iteration_left_is_not_delivered_by_a_member_that_is_refused(group: ScriptedGroup) -> None:
+def test_a_refused_member_does_not_deliver_prefetched_records(group: ScriptedGroup) -> None:
     with Consumer(settings(group) | {"max.poll.records": 500}) as consumer:
         consumer.subscribe([TOPIC])
         for _ in consumer:
@@ -279,7 +281,7 @@ def test_what_an_iteration_left_is_not_delivered_by_a_member_that_is_refused(gro
         assert isinstance(refused(lambda: consumer.poll(0.05)), RefusedError)
 
 
-def test_an_assignment_that_cannot_be_decoded_is_said_each_time_and_got_over(group: ScriptedGroup) -> None:
+def test_an_undecodable_assignment_is_raised_each_time_until_the_next_one(group: ScriptedGroup) -> None:
     group.assignment = b"\0\0\0\7"
     with Consumer(settings(group)) as consumer:
         consumer.subscribe([TOPIC])
@@ -287,7 +289,7 @@ def test_an_assignment_that_cannot_be_decoded_is_said_each_time_and_got_over(gro
         for _ in range(2):
             with pytest.raises(MalformedReplyError, match="assignment that cannot be decoded"):
                 consumer.poll(0.05)
-        assert group.generation == 1  # it does not make the others join again and again
+        assert group.generation == 1  # it does not cause more rebalances
         group.assignment = None
         consumer.enforce_rebalance()
         found: list[Any] = []
@@ -295,7 +297,7 @@ def test_an_assignment_that_cannot_be_decoded_is_said_each_time_and_got_over(gro
 
 
 @pytest.mark.parametrize("code", [FENCED, ErrorCode.GROUP_AUTHORIZATION_FAILED], ids=lambda code: code.name)
-def test_so_it_is_with_asyncio(group: ScriptedGroup, code: ErrorCode) -> None:
+def test_a_refused_asyncio_member_commits_nothing_and_raises_each_time(group: ScriptedGroup, code: ErrorCode) -> None:
     async def scenario() -> None:
         async with AioConsumer(settings(group, auto_commit_interval_ms=0) | {"max.poll.records": 100}) as consumer:
             await consumer.subscribe([TOPIC])
@@ -326,13 +328,13 @@ def test_so_it_is_with_asyncio(group: ScriptedGroup, code: ErrorCode) -> None:
 
 
 class Afterwards(NamedTuple):
-    """What a client did in two polls and two commits after it was refused."""
+    """The effects of two polls and two commits of a client after it was refused."""
 
     delivered: int
     taken: int
-    """Commits that an indifferent coordinator took."""
+    """Commits that a coordinator without checks accepted."""
     stale: int
-    """Those of them that named a generation that is over."""
+    """Those of them with an old generation."""
 
 
 def after(group: ScriptedGroup, delivered: int) -> Afterwards:
@@ -340,7 +342,7 @@ def after(group: ScriptedGroup, delivered: int) -> Afterwards:
 
 
 def meet(group: ScriptedGroup, code: ErrorCode) -> None:
-    """A heartbeat is refused. A refused or forgotten member stays outside; what passes has passed then."""
+    """Refuses a heartbeat. A refused or forgotten member stays outside; a retriable error is over then."""
     if code in FORGETTING:
         group.codes[ApiKey.JOIN_GROUP] = ErrorCode.UNKNOWN_MEMBER_ID
     elif code in REFUSALS:
@@ -361,7 +363,7 @@ def ottla_afterwards(group: ScriptedGroup, code: ErrorCode) -> Afterwards:
             until(lambda: refused(lambda: consumer.poll(0.05)) is not None)
         elif code in FORGETTING:
             until(lambda: not consumer.poll(0.05) and not consumer.assignment())
-        else:  # the heartbeat after the refused one: the member has taken that in
+        else:  # the heartbeat after the refused one: the member has handled that
             beats = group.asked(ApiKey.HEARTBEAT)
             until(lambda: group.asked(ApiKey.HEARTBEAT) > beats)
             until(lambda: bool(consumer.poll(0.05)) and group.generation >= joined)
@@ -373,7 +375,7 @@ def ottla_afterwards(group: ScriptedGroup, code: ErrorCode) -> Afterwards:
 
 
 _QUEUED = 10
-"""Polls that give other clients what their queues hold and time to see the refusal; what they see decides nothing."""
+"""Polls that empty the queues of other clients and give them time to see the refusal; results do not matter."""
 
 
 def librdkafka_afterwards(group: ScriptedGroup, code: ErrorCode) -> Afterwards:
@@ -410,7 +412,7 @@ def kafka_python_afterwards(group: ScriptedGroup, code: ErrorCode) -> Afterwards
         bootstrap_servers=group.bootstrap, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False,
         group_instance_id="a", heartbeat_interval_ms=50, session_timeout_ms=6000, max_poll_records=1,
     )  # fmt: skip
-    until(lambda: bool(consumer.partitions_for_topic(TOPIC)))  # without them it may assign itself nothing, for good
+    until(lambda: bool(consumer.partitions_for_topic(TOPIC)))  # without them it may assign itself no partition for ever
     consumer.subscribe([TOPIC])
     until(lambda: bool(consumer.poll(50)))
     meet(group, code)
@@ -435,10 +437,10 @@ def kafka_python_afterwards(group: ScriptedGroup, code: ErrorCode) -> Afterwards
 
 
 @pytest.mark.interop
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of kafka-python's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a thread of kafka-python
 @pytest.mark.parametrize("code", [*REFUSALS, *FORGETTING, *PASSING], ids=lambda code: code.name)
 def test_no_other_client_delivers_or_commits_less(code: ErrorCode) -> None:
-    """What the others did in the same situation is in the text of the assertion; it decides nothing.
+    """The assertion's text shows what the other clients did; only ours is compared.
 
     librdkafka 2.16 reads and commits after every refusal but FENCED_INSTANCE_ID, at which it stops; forgotten, it
     commits in its old generation or with an empty member id. kafka-python 3.0 reads and commits after a refusal until

@@ -1,4 +1,4 @@
-"""A leader whose log is another one than what was read, and one that sends its readers to their own rack."""
+"""Leaders whose log differs from the records that were read, and leaders that redirect readers to their rack."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Leader:
         return request.reply(OffsetForLeaderEpochResponse(topics=rows))
 
     def offsets(self) -> list[int]:
-        """Which offsets were asked for at the new leader."""
+        """The offsets that were fetched from the new leader."""
         parts = [request.message().topics[0].partitions[0] for request in self.broker.asked(ApiKey.FETCH)]
         return [part.fetch_offset for part in parts if part.current_leader_epoch == 1]
 
@@ -75,7 +75,7 @@ def test_a_log_that_was_cut_is_read_from_where_both_agree(broker: Any) -> None:
     assert leader.offsets()[0] == 3
 
 
-def test_polls_shorter_than_a_leaders_answer_come_further_all_the_same(broker: Any) -> None:
+def test_polls_shorter_than_a_leaders_answer_make_progress(broker: Any) -> None:
     leader = Leader(broker)
 
     def slowly(request: Any) -> bytes:

@@ -91,7 +91,7 @@ def test_other_types_chunks_and_slices(bench: Bench, producer: Callable[..., Pro
     assert [each.headers for each in found[:3]] == [(("h", b"1"),), (), ()]
 
 
-def test_rows_without_a_key_spread_or_go_round(bench: Bench, producer: Callable[..., Producer]) -> None:
+def test_rows_without_a_key_are_spread_or_dealt_out_in_turn(bench: Bench, producer: Callable[..., Producer]) -> None:
     topic = bench.topic(4)
     table = pa.table({"value": [b"v"] * 4_002})
     with producer() as one:
@@ -217,7 +217,7 @@ V = {"value": [b"v", b"w"]}
         ({**V, "headers": [[{"key": "h", "value": bytes(2_000)}], None]}, "larger than"),
     ],
 )
-def test_what_is_no_table_of_records_is_refused_whole(
+def test_an_invalid_table_is_refused_as_a_whole(
     bench: Bench, producer: Callable[..., Producer], columns: dict[str, Any], says: str
 ) -> None:
     with producer(max_request_size=1_000) as one, pytest.raises(UsageError, match=says):
@@ -228,7 +228,7 @@ def test_other_misuse_of_tables(bench: Bench, producer: Callable[..., Producer])
     topic = bench.topic(2)
     with producer() as one:
         for wrong in ([b"v"], {"value": [b"v"]}, None):
-            with pytest.raises(UsageError, match="no Arrow table"):
+            with pytest.raises(UsageError, match="not an Arrow table"):
                 one.send_table(topic, wrong)
         for partition in (-1, 2):
             with pytest.raises(RefusedError, match="partitions 0 to 1") as refused:
@@ -247,7 +247,7 @@ def test_asyncio_sends_a_table_at_once(bench: Bench) -> None:
     async def main() -> None:
         async with aio.Producer({"bootstrap.servers": bench.bootstrap}) as one:
             await one.send_and_wait(topic, b"first")
-            # Nothing is on its way, so nothing else wakes the sender.
+            # No request is unanswered, so nothing else wakes the sender.
             while not one._sender.asleep:  # noqa: ASYNC110 - seen from outside
                 await asyncio.sleep(0.001)
             sent = await one.send_table(topic, pa.table(V))

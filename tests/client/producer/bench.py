@@ -1,4 +1,4 @@
-"""A broker behind a proxy for tests of the producer, and a proxy that makes trouble."""
+"""A broker with a proxy in front for tests of the producer, and a proxy that cuts connections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MARKS = [pytest.mark.slow, *([pytest.mark.kafka, pytest.mark.interop] if BROKER 
 
 
 class Bench:
-    """A broker behind a proxy, with topics made on demand."""
+    """A broker with a proxy in front, and topics created on demand."""
 
     def __init__(self, proxy: Proxy) -> None:
         self.proxy = proxy
@@ -61,7 +61,7 @@ class Bench:
 
 @contextmanager
 def trouble(proxy: Proxy) -> Iterator[None]:
-    """Connections are cut again and again, half of the time when requests have arrived and answers have not."""
+    """Cuts connections repeatedly, half of the time after requests arrived and before their answers."""
     over = threading.Event()
 
     def cut() -> None:

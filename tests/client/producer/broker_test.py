@@ -31,7 +31,7 @@ from ottla.record.batch import Record
 pytestmark = MARKS
 
 
-def test_a_record_arrives_and_its_future_says_where(bench: Bench, producer: Callable[..., Producer]) -> None:
+def test_a_record_arrives_and_its_future_has_the_offset(bench: Bench, producer: Callable[..., Producer]) -> None:
     topic = bench.topic(retention_ms="-1")  # the timestamp is old
     with producer() as one:
         first = one.send(topic, b"a", key=b"k", headers={"h": b"1"}, timestamp=123).result(180)
@@ -70,7 +70,7 @@ def test_round_robin_100(bench: Bench, producer: Callable[..., Producer]) -> Non
     assert [len(bench.values(topic, n)) for n in range(5)] == [20] * 5
 
 
-def test_a_partitioner_of_ones_own(bench: Bench, producer: Callable[..., Producer]) -> None:
+def test_a_partitioner_of_the_application(bench: Bench, producer: Callable[..., Producer]) -> None:
     topic = bench.topic(3)
     with producer({"partitioner": lambda _t, key, _v, partitions, _led: partitions[len(key) % 3]}) as one:
         assert one.send(topic, b"v", key=b"xx").result(180).partition == 2
@@ -148,7 +148,7 @@ def test_topics_that_cannot_be(bench: Bench, producer: Callable[..., Producer]) 
         assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
         for name in ("", "x" * 250, "\ud800", 7):
             with pytest.raises(UsageError, match="not the name of a topic"):
-                one.send(name, b"v")  # type: ignore[arg-type]  # as somebody might
+                one.send(name, b"v")  # type: ignore[arg-type]  # as an application might
         topic = bench.topic(2)
         assert one.partitions_for(topic) == [0, 1]
         with pytest.raises(RefusedError, match="partitions 0 to 1"):
@@ -205,7 +205,7 @@ def test_full_memory_is_an_error_after_max_block_ms(bench: Bench, producer: Call
     assert [future.result(0).offset for future in accepted] == list(range(1, len(accepted) + 1))
 
 
-def test_an_unreachable_cluster_is_said(producer: Callable[..., Producer]) -> None:
+def test_an_unreachable_cluster_is_named_in_the_error(producer: Callable[..., Producer]) -> None:
     one = producer(bootstrap_servers="127.0.0.1:1", max_block_ms=2000)
     with pytest.raises(DeadlineError, match="cannot connect"):
         one.send("t", b"v")
@@ -276,7 +276,7 @@ def test_a_connection_that_comes_too_late_is_closed(bench: Bench, producer: Call
 
 
 def _peer(fd: int) -> str | None:
-    """Whom a socket is connected to; None for what is no such socket."""
+    """The peer of a socket; None for another kind of object."""
     try:
         with socket.socket(fileno=os.dup(fd)) as one:
             host, port = one.getpeername()[:2]
@@ -311,7 +311,7 @@ for at in range(100):
     assert bench.values(topic) == [b"%d" % at for at in range(100)]
 
 
-def test_a_program_that_cannot_deliver_says_so(bench: Bench) -> None:
+def test_a_program_that_cannot_deliver_logs_that(bench: Bench) -> None:
     program = f"""
 from ottla.client import Producer
 producer = Producer({{"bootstrap.servers": "{bench.bootstrap}", "request.timeout.ms": 300}})
@@ -337,7 +337,7 @@ def test_acks_0_and_1(bench: Bench, producer: Callable[..., Producer]) -> None:
     with producer(acks="0") as one:
         assert one.send(topic, b"0").result(180).offset == -1
     deadline = time.monotonic() + 180
-    while not bench.records(topic):  # it is sent, and on its way yet
+    while not bench.records(topic):  # it is sent, and may not have arrived
         assert time.monotonic() < deadline
     with producer(acks="1") as one:
         assert one.send(topic, b"1").result(180).offset == 1

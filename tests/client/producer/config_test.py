@@ -57,20 +57,20 @@ def test_delivery_timeout_adjusts_or_conflicts() -> None:
         ("compression.type", "brotli", "zstd"),
     ],
 )
-def test_what_does_not_fit_says_what_does(key: str, value: str | int, hint: str) -> None:
+def test_errors_for_wrong_values_suggest_right_ones(key: str, value: str | int, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping({key: value})
     assert hint in str(caught.value)
 
 
 class Codec(StrEnum):
-    """An application's own."""
+    """An enum of the application."""
 
     BEST = "zstd"
 
 
 class Name(str):
-    """Shows itself in another way than it is."""
+    """A str whose str() differs from its content."""
 
     __slots__ = ()
 
@@ -95,9 +95,7 @@ class Name(str):
         ("enable.idempotence", np.bool_(False), "enable_idempotence", False),
     ],
 )
-def test_values_of_other_types_are_taken_as_what_they_are(
-    key: str, value: object, field: str, expected: object
-) -> None:
+def test_values_of_compatible_types_are_accepted(key: str, value: object, field: str, expected: object) -> None:
     for config in (ProducerConfig, ConsumerConfig):
         found = getattr(config.from_mapping({key: value}).client, field)  # type: ignore[dict-item]
         assert (found, type(found)) == (expected, type(expected))
@@ -119,7 +117,7 @@ def test_values_of_other_types_are_taken_as_what_they_are(
         ("sasl.username", 5),
     ],
 )
-def test_what_is_not_taken_is_refused_by_name(key: str, value: object) -> None:
+def test_unknown_keys_and_types_are_refused_by_name(key: str, value: object) -> None:
     for config in (ProducerConfig, ConsumerConfig, ClientConfig):
         with pytest.raises(ConfigError, match=key):
             config.from_mapping({key: value})  # type: ignore[dict-item]

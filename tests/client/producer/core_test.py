@@ -1,4 +1,4 @@
-"""The producer's core against a model of brokers that keeps its own books: every record once, in order, or an error."""
+"""The producer's core with a model of brokers that counts records: each once, in order, or an error."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_record_once_and_in_order_whatever_the_network_does(seed: int, in_f
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32))
-def test_so_it_is_when_records_run_out_of_time(seed: int) -> None:
+def test_exactly_once_when_records_time_out(seed: int) -> None:
     keys = {"delivery.timeout.ms": 1_100, "request.timeout.ms": 1_000}
     world = World(random.Random(seed), **keys)
     disturbed(world, 200)
@@ -62,7 +62,7 @@ def test_so_it_is_when_records_run_out_of_time(seed: int) -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32))
-def test_so_it_is_when_batches_are_too_large_for_the_broker(seed: int) -> None:
+def test_exactly_once_when_batches_are_too_large_for_the_broker(seed: int) -> None:
     world = World(random.Random(seed))
     world.too_large = 200
     disturbed(world, 150)
@@ -94,7 +94,7 @@ def test_without_idempotence_one_in_flight_keeps_the_order(seed: int) -> None:
 
 
 def first_fails(**keys: object) -> list[bytes]:
-    """Batches a and b in flight at once, and a fails first: what the log holds in the end."""
+    """Batches a and b are in flight, and a fails first; returns the values in the log at the end."""
     world = World(random.Random(1), **{"batch.size": 1, **keys})
     world.send(0)
     world.work()
@@ -166,7 +166,7 @@ def test_only_the_first_unanswered_batch_is_repeated() -> None:
     world.check()
 
 
-def test_epochs_run_out_and_a_new_producer_id_goes_on() -> None:
+def test_a_new_producer_id_follows_the_last_epoch() -> None:
     world = World(random.Random(1), **{"batch.size": 1})
     world.send(0)
     world.settle()
@@ -182,7 +182,7 @@ def test_epochs_run_out_and_a_new_producer_id_goes_on() -> None:
     assert len(world.logs[TopicPartition("t", 0)].records) == 3
 
 
-def test_what_may_be_in_the_log_is_not_written_again_in_a_new_epoch() -> None:
+def test_batches_that_may_be_in_the_log_are_not_repeated_in_a_new_epoch() -> None:
     world = World(random.Random(1), **{"batch.size": 1})
     world.send(0)
     world.settle()
@@ -192,7 +192,7 @@ def test_what_may_be_in_the_log_is_not_written_again_in_a_new_epoch() -> None:
     world.arrive(0, answered=False)
     world.arrive(0, answered=False)
     log = world.logs[TopicPartition("t", 0)]
-    log.writers.clear()  # the broker forgets, as after an unclean election with a cut log
+    log.writers.clear()  # the broker forgets the producer, as after an unclean election with a truncated log
     world.now += 1
     world.work()
     world.arrive(0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -206,7 +206,7 @@ def test_what_may_be_in_the_log_is_not_written_again_in_a_new_epoch() -> None:
     "code",
     [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
 )
-def test_what_was_refused_after_it_had_been_written_is_not_written_again_in_a_new_epoch(code: ErrorCode) -> None:
+def test_batches_refused_after_the_append_are_not_repeated_in_a_new_epoch(code: ErrorCode) -> None:
     world = World(random.Random(1), **{"batch.size": 1})
     world.send(0)
     world.settle()
@@ -214,36 +214,36 @@ def test_what_was_refused_after_it_had_been_written_is_not_written_again_in_a_ne
     calls = world.hold(20.0, 0.0)
     for _, data in calls:
         log.append(data[0])
-    for call, _ in calls:  # leadership was lost, or a disk, while the followers had not got it yet
+    for call, _ in calls:  # the leader lost its leadership, or its disk, before the followers had the batch
         world.core.on_produced(world.now, call, [BatchResponse(code)])
     world.tell_leader(-1)
-    world.now += 101  # the first one's time is over, the second one's is not
+    world.now += 101  # the first one has expired, the second one has not
     world.work()
     world.tell_leader(1)
     world.settle()
     world.check()
 
 
-def test_an_attempt_that_was_lost_may_arrive_after_a_later_one_was_refused_as_too_early() -> None:
+def test_a_lost_attempt_may_arrive_after_a_later_batch_was_refused_as_early() -> None:
     world = World(random.Random(1), **{"batch.size": 1})
     world.send(0)
     world.settle()
     calls = world.hold(20.0, 0.0)
     world.tell_leader(-1)
-    for call, _ in calls:  # the broker stands still, with both requests in its hands
+    for call, _ in calls:  # the broker hangs, after it received both requests
         world.core.on_lost(world.now, call, LOST)
-    world.now += 101  # the first one's time is over, the second one's is not
+    world.now += 101  # the first one has expired, the second one has not
     world.work()
     world.tell_leader(1)
     world.work()
-    world.arrive(1)  # refused: the first one is not there
+    world.arrive(1)  # refused: the first one is missing
     for _, data in calls:
         world.logs[TopicPartition("t", 0)].append(data[0])
     world.settle()
     world.check()
 
 
-def test_what_is_not_in_the_log_for_sure_does_not_wait_behind_a_batch_that_was_given_up() -> None:
+def test_batches_not_in_the_log_do_not_wait_for_a_given_up_batch() -> None:
     world = World(random.Random(1), **{"batch.size": 1})
     world.send(0)
     world.settle()
@@ -251,7 +251,7 @@ def test_what_is_not_in_the_log_for_sure_does_not_wait_behind_a_batch_that_was_g
         world.send(0)
         world.work()
         world.now += wait
-    world.arrive(0, carried=False)  # nobody knows what became of the first one; it has not come through
+    world.arrive(0, carried=False)  # the first one has no answer; it did not arrive
     world.arrive(0, ErrorCode.NOT_ENOUGH_REPLICAS)
     world.tell_leader(-1)
     world.now += 101
@@ -281,7 +281,7 @@ def test_the_halves_of_a_batch_are_given_up_when_the_time_of_the_whole_is_over()
     assert younger == [True, True, False]
 
 
-def test_an_error_that_is_over_is_no_reason_for_a_later_one() -> None:
+def test_an_error_that_has_passed_is_not_quoted_in_a_later_one() -> None:
     world = World(random.Random(1), **{"batch.size": 1, "acks": "1", "max.in.flight.requests.per.connection": 1})
     first, second = (world.send(0), world.send(0))
     assert first
@@ -302,7 +302,7 @@ def test_a_slow_connection_to_a_former_leader_holds_back_what_comes_after() -> N
     world.settle()
     world.send(0)
     world.work()
-    world.leaders[0] = 1  # the first batch is still on its way to the former leader, who has taken it
+    world.leaders[0] = 1  # the request with the first batch is still on its way to the former leader
     world.core.on_metadata(0.0, view(world.leaders))
     call, data = world.wires[0].popleft()
     world.logs[TopicPartition("t", 0)].append(data[0])
@@ -326,7 +326,7 @@ def test_memory_is_bounded_and_comes_back() -> None:
     assert world.core.accumulator.used <= 3_000
     assert sent == 6
     world.work()
-    assert world.core.accumulator.used < 3_000  # a sealed batch gives back what it does not need
+    assert world.core.accumulator.used < 3_000  # a sealed batch frees the memory that it does not need
     world.settle()
     assert world.core.accumulator.used == 0
 
@@ -336,7 +336,7 @@ def test_requests_keep_to_their_size_and_a_large_record_goes_alone() -> None:
     world.send(0)
     world.send(2)
     world.settle()
-    for partition in (0, 2):  # both of node 0
+    for partition in (0, 2):  # both led by node 0
         world.send(partition, 250)
         world.send(partition, 600)
     world.work()
@@ -375,14 +375,14 @@ def test_a_refused_record_fails_alone() -> None:
 
 
 @pytest.mark.parametrize("written", [0, 1, 2, 3])
-def test_what_stood_behind_a_refused_record_shows_whether_it_was_written(written: int) -> None:
+def test_batches_after_a_refused_one_show_whether_it_was_written(written: int) -> None:
     world = World(random.Random(1), **{"batch.size": 1})
     world.send(0)
     world.settle()
     calls = world.hold(0.0, 0.0, 0.0)
     for _, data in calls[:written]:
         world.logs[TopicPartition("t", 0)].append(data[0])
-    for call, _ in calls:  # another leads by now, who has all that the one before had
+    for call, _ in calls:  # another broker leads now, with the same log
         world.core.on_produced(world.now, call, [BatchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
     world.tell_leader(1)
     world.now += 1
@@ -395,28 +395,28 @@ def test_what_stood_behind_a_refused_record_shows_whether_it_was_written(written
     assert not any(outcomes[2:])
 
 
-def test_what_stood_behind_a_refused_record_that_may_still_arrive_shows_nothing() -> None:
+def test_batches_after_a_refused_one_that_may_arrive_show_nothing() -> None:
     world = World(random.Random(1), **{"batch.size": 1})
     world.send(0)
     world.settle()
     calls = world.hold(0.0, 0.0)
-    for call, _ in calls:  # the broker stands still, with both requests in its hands
+    for call, _ in calls:  # the broker hangs, after it received both requests
         world.core.on_lost(world.now, call, LOST)
     world.tell_leader(1)
     world.now += 1
     world.work()
-    world.arrive(1, ErrorCode.INVALID_TIMESTAMP)  # by now it is too old
+    world.arrive(1, ErrorCode.INVALID_TIMESTAMP)  # it has expired meanwhile
     world.now += 1
     world.work()
     if world.wires[1]:
-        world.arrive(1)  # refused: the first one is not there
+        world.arrive(1)  # refused: the first one is missing
     for _, data in calls:
         world.logs[TopicPartition("t", 0)].append(data[0])
     world.settle()
     world.check()
 
 
-def test_behind_a_refused_record_a_batch_that_was_given_up_may_still_arrive() -> None:
+def test_a_given_up_batch_may_arrive_after_a_refused_one() -> None:
     world = World(random.Random(1), **{"batch.size": 1})
     log = world.logs[TopicPartition("t", 0)]
     world.send(0)
@@ -424,22 +424,22 @@ def test_behind_a_refused_record_a_batch_that_was_given_up_may_still_arrive() ->
     calls = world.hold(0.0, 20.0, 0.0)
     log.append(calls[0][1][0])
     world.core.on_produced(world.now, calls[0][0], [BatchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
-    for call, _ in calls[1:]:  # the broker stands still, with these in its hands
+    for call, _ in calls[1:]:  # the broker hangs, after it received these
         world.core.on_lost(world.now, call, LOST)
     world.tell_leader(1)
     world.now += 1
     world.work()
-    world.arrive(1, ErrorCode.INVALID_TIMESTAMP)  # it is there, but by now it is too old
-    world.now += 100  # the second one's time is over, the third one's is not
+    world.arrive(1, ErrorCode.INVALID_TIMESTAMP)  # it is in the log, but has expired
+    world.now += 100  # the second one has expired, the third one has not
     world.work()
-    world.arrive(1)  # refused: the second one is not there
+    world.arrive(1)  # refused: the second one is missing
     for _, data in calls[1:]:
         log.append(data[0])
     world.settle()
     world.check()
 
 
-def test_a_batch_that_fills_does_not_leave_right_behind_a_full_one() -> None:
+def test_a_batch_that_fills_is_not_sent_right_after_a_full_one() -> None:
     world = World(random.Random(1), **{"batch.size": 200, "linger.ms": 1_000})
     for _ in range(20):
         world.send(0)

@@ -42,7 +42,7 @@ def test_retry_reorders(
     keys = {"linger_ms": 0, "max_in_flight_requests_per_connection": in_flight, "enable_idempotence": idempotent}
     with producer(**keys) as one:
         one.send(topic, b"first").result(180)  # the first batch of an idempotent producer goes alone
-        bench.proxy.damage(b"the a")  # its checksum is wrong then, which is worth another attempt
+        bench.proxy.damage(b"the a")  # its checksum is wrong then, a retriable error
         bench.proxy.hold(forward=False)
         try:
             sent = one.metrics()["request-total"]

@@ -1,6 +1,6 @@
-"""What one record alone costs the producer, counted in Python calls: the budget that keeps latency low.
+"""The cost of a single record in the producer, counted in Python calls: a budget for the latency.
 
-Zone: real. Timing decides nothing.
+Zone: real. The result does not depend on timing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.client import Producer
 pytestmark = MARKS
 
 BUDGET = 90
-"""Python calls from `send` to the callback, in both threads; some of them are of the one round that is left then."""
+"""Python calls from `send` to the callback, in both threads; includes some of the round after it."""
 RECORDS = 100
 
 

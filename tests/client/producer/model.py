@@ -1,4 +1,4 @@
-"""A model of brokers that keeps its own books, and a producer's core that talks to it.
+"""A model of brokers that records all batches, and a producer's core that is connected to it.
 
 Zone: real.
 """
@@ -29,7 +29,7 @@ def view(leaders: list[int]) -> ClusterView:
 
 
 class Log:
-    """One partition as a broker keeps it: KIP-98's rule, told from the bytes alone."""
+    """One partition of a broker: KIP-98's rules, computed from the bytes alone."""
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
@@ -59,7 +59,7 @@ class Log:
 
 
 class World:
-    """A core, the logs, and requests on their way; `chance` decides what happens to them."""
+    """A core, the logs, and unanswered requests; `chance` decides their fate."""
 
     def __init__(self, chance: random.Random, **keys: object) -> None:
         self.chance = chance
@@ -97,7 +97,7 @@ class World:
         return batch is not None
 
     def hold(self, *waits: float) -> list[tuple[ProduceCall, list[bytes]]]:
-        """A batch each is sent to partition 0, and time passes behind it; its broker 0 has them in its hands."""
+        """Sends one batch per value to partition 0, and lets time pass after each; broker 0 has received them."""
         for wait in waits:
             self.send(0)
             self.work()
@@ -105,14 +105,14 @@ class World:
         return [self.wires[0].popleft() for _ in waits]
 
     def tell_leader(self, node: int) -> None:
-        """Partition 0 has this leader, -1 for none, and the producer hears of it."""
+        """Sets the leader of partition 0 (-1: none), and gives the producer the new metadata."""
         self.leaders[0] = node
         self.core.on_metadata(self.now, view(self.leaders))
 
     def arrive(
         self, node: int, refuse: ErrorCode = ErrorCode.NONE, *, answered: bool = True, carried: bool = True
     ) -> None:
-        """The oldest request of a node arrives, or is lost on the way; so is its answer, perhaps."""
+        """Lets the oldest request of a node arrive, or loses it or its answer."""
         call, data = self.wires[node].popleft()
         answers = []
         if carried:
@@ -133,14 +133,14 @@ class World:
         return self.logs[batch.tp].append(data) if refuse is ErrorCode.NONE else BatchResponse(refuse)
 
     def cut(self, node: int) -> None:
-        """A connection breaks: some of what is on its way arrives still, and nobody hears of it."""
+        """Breaks a connection: some unanswered requests still arrive, but have no answer."""
         arrives = self.chance.randrange(len(self.wires[node]) + 1)
         while self.wires[node]:
             self.arrive(node, answered=False, carried=arrives > 0)
             arrives -= 1
 
     def settle(self) -> None:
-        """From now on all is well."""
+        """Ends all faults, and lets the producer finish."""
         for _ in range(2_000):
             self.work()
             if not self.core.accumulator.incomplete and not any(self.wires.values()):

@@ -23,7 +23,7 @@ from ottla.wire.messages import InitProducerIdResponse, ProduceResponse
 
 
 class Leader:
-    """Answers Produce: what `script` says first, then well. Keeps what was appended."""
+    """Answers Produce with the items of `script`, then without errors. Keeps appended records."""
 
     def __init__(self, broker: Any) -> None:
         self.broker = broker
@@ -120,7 +120,7 @@ def impossible_size(_request: Any, _response: ProduceResponse) -> bytes | None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CORRUPT_MESSAGE]
 )
-def test_what_passes_is_tried_again(leader: Leader, producer: Callable[..., Producer], code: ErrorCode) -> None:
+def test_retriable_errors_are_retried(leader: Leader, producer: Callable[..., Producer], code: ErrorCode) -> None:
     leader.script = [refusing(code), hang_up, refusing(code)]
     one = producer()
     one.send("t", b"v", partition=0).result(180)
@@ -136,7 +136,7 @@ def test_retries_are_counted(leader: Leader, producer: Callable[..., Producer]) 
     assert len(leader.script) == 6
 
 
-def test_a_lost_place_is_found_again_in_a_new_epoch(leader: Leader, producer: Callable[..., Producer]) -> None:
+def test_a_lost_producer_state_is_restored_by_a_new_epoch(leader: Leader, producer: Callable[..., Producer]) -> None:
     one = producer()
     one.send("t", b"a", partition=0).result(180)
     leader.script = [refusing(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)]
@@ -145,7 +145,7 @@ def test_a_lost_place_is_found_again_in_a_new_epoch(leader: Leader, producer: Ca
     assert leader.appended == [(0, 0, b"a"), (1, 0, b"b"), (1, 1, b"c")]
 
 
-def test_a_duplicate_is_a_success_without_a_place(leader: Leader, producer: Callable[..., Producer]) -> None:
+def test_a_duplicate_is_a_success_without_an_offset(leader: Leader, producer: Callable[..., Producer]) -> None:
     leader.script = [refusing(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)]
     assert producer().send("t", b"v").result(180).offset == -1
 
@@ -165,12 +165,12 @@ def test_a_broker_that_never_answers_is_given_up(leader: Leader, producer: Calla
     leader.script = [lambda *_: b""] * 100
     one = producer(request_timeout_ms=50, delivery_timeout_ms=300)
     error = one.send("t", b"v").exception(20)
-    # Which one it is depends on what the connection was doing at that moment.
+    # Which error it is depends on the state of the connection at that moment.
     assert isinstance(error, DeadlineError | RequestTimeoutError)
     assert "time" in str(error)
 
 
-def test_metadata_without_a_leader_is_asked_again(leader: Leader, producer: Callable[..., Producer]) -> None:
+def test_metadata_without_a_leader_is_requested_again(leader: Leader, producer: Callable[..., Producer]) -> None:
     well = leader.broker.metadata
     leaderless = [True, True]
 
@@ -196,7 +196,7 @@ def test_a_broker_that_leaves_the_cluster_for_a_moment_costs_no_record(
         if asked.is_set():
             return bytes(leader.broker.metadata(request))
         asked.set()
-        sent.wait(180)  # a batch is on its way behind the question when the answer says that nobody is there
+        sent.wait(180)  # a batch is sent after the request whose answer has no broker
         answer = leader.broker.metadata_of(["t"], leader=-1)
         answer.brokers = []
         return bytes(request.reply(answer))
@@ -221,13 +221,13 @@ def test_no_producer_id_is_the_records_error(leader: Leader, producer: Callable[
     assert error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_a_broker_without_idempotence_is_said_to_be_too_old(leader: Leader, producer: Callable[..., Producer]) -> None:
+def test_a_broker_without_idempotence_is_reported_as_too_old(leader: Leader, producer: Callable[..., Producer]) -> None:
     del leader.broker.versions[ApiKey.INIT_PRODUCER_ID]
     assert isinstance(producer().send("t", b"v").exception(20), UnsupportedVersionError)
     assert producer(acks="1").send("t", b"v").result(180).offset == 0
 
 
-def test_a_topic_made_anew_is_written_under_its_new_id(leader: Leader, producer: Callable[..., Producer]) -> None:
+def test_a_recreated_topic_is_written_with_its_new_id(leader: Leader, producer: Callable[..., Producer]) -> None:
     one = producer()
     one.send("t", b"a", partition=0).result(180)
     leader.script = [refusing(ErrorCode.UNKNOWN_TOPIC_ID)]
@@ -236,7 +236,7 @@ def test_a_topic_made_anew_is_written_under_its_new_id(leader: Leader, producer:
     assert len(leader.broker.asked(ApiKey.METADATA)) > asked
 
 
-def test_a_service_that_is_no_broker_is_named(broker: Any, producer: Callable[..., Producer]) -> None:
+def test_a_service_other_than_a_broker_is_named_in_the_error(broker: Any, producer: Callable[..., Producer]) -> None:
     broker.on[ApiKey.API_VERSIONS] = lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n"
     with pytest.raises(DeadlineError, match="web server"):
         producer(max_block_ms=3000).send("t", b"v")

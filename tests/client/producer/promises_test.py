@@ -1,4 +1,4 @@
-"""What flush, close, send and their arguments promise: BROKER=ottla (the default) or kafka."""
+"""Guarantees of flush, close, send and their arguments: BROKER=ottla (the default) or kafka."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def test_closing_with_asyncio_aborts_the_open_transaction(bench: Bench) -> None:
     assert "ABORT" in state_of(bench, "closing-aio").upper()
 
 
-def test_nothing_is_begun_while_closing_aborts(bench: Bench) -> None:
-    """What is begun then would stay open: nothing aborts it any more."""
+def test_no_transaction_begins_while_close_aborts(bench: Bench) -> None:
+    """A transaction that began then would stay open, because close would not abort it."""
     topic = bench.topic()
     one = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": "closing-late", "max.block.ms": 60_000})
     one.init_transactions()
@@ -162,7 +162,7 @@ def test_nothing_is_begun_while_closing_aborts(bench: Bench) -> None:
     closing.join()
 
 
-def test_nothing_is_begun_while_closing_with_asyncio_aborts(bench: Bench) -> None:
+def test_no_transaction_begins_while_asyncio_close_aborts(bench: Bench) -> None:
     topic = bench.topic()
 
     async def main() -> None:
@@ -199,7 +199,7 @@ def test_an_abort_that_is_not_possible_does_not_stop_closing(bench: Bench, caplo
             one.close(0.3)
     finally:
         bench.proxy.refuse(refusing=False)
-    assert "left to its coordinator" in caplog.text
+    assert "could not abort the transaction" in caplog.text
 
 
 REFUSED: list[dict[str, Any]] = [
@@ -226,7 +226,7 @@ def test_a_record_refused_here_leaves_the_transaction_as_it_was(bench: Bench, re
         assert bench.values(topic) == [b"kept"]
 
 
-def test_so_it_is_with_asyncio(bench: Bench) -> None:
+def test_a_record_refused_here_leaves_an_asyncio_transaction_as_it_was(bench: Bench) -> None:
     topic = bench.topic()
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Rules on values: what an answer means, what a transaction allows, which partition is chosen."""
+"""Pure rules: the class of an error, the states of a transaction, the choice of partitions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ E = ErrorCode
         (E.TRANSACTION_ABORTABLE, {"transactional": True}, ErrorClass.FAIL),
     ],
 )
-def test_what_an_answer_means(code: ErrorCode, facts: dict[str, bool | int], expected: ErrorClass) -> None:
+def test_errors_in_answers_are_classified(code: ErrorCode, facts: dict[str, bool | int], expected: ErrorClass) -> None:
     usual = {"records": 2, "may_retry": True, "idempotent": True, "transactional": False, "next_in_line": True}
     assert meaning(code, **{**usual, **facts}) is expected  # type: ignore[arg-type]  # each has its type
 
@@ -58,7 +58,7 @@ def in_state(state: State) -> Transaction:
 
 ALLOWED = {
     "check_init": {State.UNINITIALIZED},
-    "begin": {State.READY},
+    "begin_transaction": {State.READY},
     "check_write": {State.IN_TRANSACTION},
     "committing": {State.IN_TRANSACTION, State.COMMITTING},
     "aborting": {State.IN_TRANSACTION, State.ABORTING, State.ABORTABLE_ERROR},
@@ -97,7 +97,7 @@ def test_every_call_of_a_fenced_producer_raises_one_class(code: ErrorCode) -> No
             getattr(transaction, call)()
 
 
-def test_others_end_with_an_abort() -> None:
+def test_other_errors_only_require_an_abort() -> None:
     transaction = in_state(State.IN_TRANSACTION)
     transaction.partitions.add(TopicPartition("t", 0))
     transaction.on_failed(RefusedError(E.MESSAGE_TOO_LARGE, "x"))
@@ -111,7 +111,7 @@ def test_others_end_with_an_abort() -> None:
 def test_short_queues_are_likelier() -> None:
     below = random.Random(5).randrange
     found = Counter(choose_sticky([0, 1, 2], [0, 3, 1], below) for _ in range(7_000))
-    # Kafka's weights: the longest queue plus one, less one's own.
+    # Kafka's weights: the longest queue plus one, minus the partition's own queue.
     shares = [found[n] * 8 / 7_000 for n in (0, 1, 2)]
     assert shares == pytest.approx([4, 1, 3], abs=0.2)
     assert choose_sticky([7], [9], below) == 7
@@ -131,6 +131,6 @@ def test_records_are_encoded_as_the_other_encoder_does(
     assert expected.endswith(record_body(offset, delta, key, value, headers))
 
 
-def test_a_header_whose_name_is_no_text_is_refused() -> None:
+def test_a_header_whose_name_is_not_text_is_refused() -> None:
     with pytest.raises(UsageError, match="half of a surrogate pair"):
         record_body(0, 0, None, None, (("\ud83d", b""),))

@@ -1,4 +1,4 @@
-"""The producer's transactions against brokers: BROKER=ottla (the default) or kafka, each a process of its own."""
+"""The producer's transactions against brokers in their own processes: BROKER=ottla (the default) or kafka."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_fenced_producer_sees_one_class_of_error_whichever_call_finds_it_out(
     old.begin_transaction()
     old.send(topic, b"old").result(180)
     new.init_transactions()
-    with pytest.raises(ProducerFencedError):  # a leader says INVALID_PRODUCER_EPOCH, a coordinator PRODUCER_FENCED
+    with pytest.raises(ProducerFencedError):  # a leader answers INVALID_PRODUCER_EPOCH, a coordinator PRODUCER_FENCED
         old.send(topic, b"old").result(180)
     with pytest.raises(ProducerFencedError):
         old.send_offsets_to_transaction({TopicPartition(topic, 0): 1}, "any")

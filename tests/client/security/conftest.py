@@ -1,4 +1,4 @@
-"""Certificates, and an Apache Kafka broker with a listener for every way to be secured."""
+"""Certificates, and an Apache Kafka broker with a listener for every kind of security."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SESSION_MS = 2_000
 
 @dataclass(frozen=True)
 class Certificates:
-    """Files of a small authority."""
+    """Files of a small certificate authority."""
 
     directory: Path
     authority: trustme.CA
 
     @property
     def trust(self) -> str:
-        """Who is trusted."""
+        """The certificate of the authority."""
         return str(self.directory / "ca.pem")
 
     @property
@@ -52,7 +52,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def _write(made: trustme.LeafCert, path: Path) -> None:
-    """Java reads keys in the form of PKCS 8 only."""
+    """Writes a key in the format PKCS 8, the only one that Java reads."""
     key = serialization.load_pem_private_key(made.private_key_pem.bytes(), None).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -61,7 +61,7 @@ def _write(made: trustme.LeafCert, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Secured:
-    """The broker's ports by listener, and what clients have to say."""
+    """The broker's ports by listener, and the settings for clients."""
 
     ports: dict[str, int]
     trust: str

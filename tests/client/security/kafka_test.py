@@ -1,4 +1,4 @@
-"""Every way to be secured, against Apache Kafka: records go and come, and what is wrong is named.
+"""Every kind of security with Apache Kafka: records are written and read, and errors are named.
 
 Zone: real.
 """
@@ -62,7 +62,7 @@ def test_records_go_and_come(secured: Secured, way: str) -> None:
 
 
 @pytest.mark.parametrize("inline", [False, True])
-def test_our_own_certificate_is_shown_where_it_is_asked_for(
+def test_the_client_certificate_is_sent_when_it_is_requested(
     secured: Secured, certificates: Certificates, inline: bool
 ) -> None:
     settings = secured.settings("MUTUAL")
@@ -81,7 +81,7 @@ def test_our_own_certificate_is_shown_where_it_is_asked_for(
     there_and_back({**settings, **own}, f"mutual-{inline}".lower(), 20)
 
 
-def test_sessions_that_end_are_followed_by_new_ones(secured: Secured) -> None:
+def test_expired_sessions_are_replaced(secured: Secured) -> None:
     settings = secured.settings("SASL_SSL", **PLAIN)
     with Cluster(ClientConfig.from_mapping(settings)) as cluster, Producer(settings) as producer:
         values_of(Admin(cluster).create_topics([NewTopic("sessions", 1)]))
@@ -112,7 +112,7 @@ WRONG: dict[str, tuple[str, dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_is_named_at_once(secured: Secured, what: str) -> None:
+def test_login_errors_are_raised_at_once(secured: Secured, what: str) -> None:
     listener, more, text = WRONG[what]
     settings = secured.settings(listener, **more)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""SCRAM as its standard has it, and tokens from an endpoint.
+"""SCRAM with the example of its standard, and tokens from an endpoint.
 
 Zone: real.
 """
@@ -53,7 +53,7 @@ def test_names_may_have_the_signs_of_the_format():
         SERVER_FIRST.replace(b"i=4096", b"i=" + b"9" * 5000),
     ],
 )
-def test_what_no_broker_says_ends_the_login(said: bytes):
+def test_messages_that_no_broker_sends_end_the_login(said: bytes):
     exchange = scram("sha256", "user", "pencil", NONCE)
     next(exchange)
     with pytest.raises(AuthenticationError):
@@ -61,7 +61,7 @@ def test_what_no_broker_says_ends_the_login(said: bytes):
 
 
 @pytest.mark.parametrize("said", [b"v=7rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", b"v=", b"", b"e=other-error"])
-def test_a_broker_that_does_not_know_the_password_is_none(said: bytes):
+def test_a_broker_that_does_not_know_the_password_is_refused(said: bytes):
     exchange = scram("sha256", "user", "pencil", NONCE)
     next(exchange)
     exchange.send(SERVER_FIRST)
@@ -70,7 +70,7 @@ def test_a_broker_that_does_not_know_the_password_is_none(said: bytes):
 
 
 class Endpoint(HTTPServer):
-    """A token endpoint that answers what a test tells it to."""
+    """A token endpoint whose answers the test chooses."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -112,7 +112,7 @@ def endpoint() -> Iterator[Endpoint]:
     made.server_close()
 
 
-def test_a_token_is_asked_for_once_and_kept_while_it_is_fresh(endpoint: Endpoint):
+def test_a_token_is_requested_once_and_kept_while_it_is_fresh(endpoint: Endpoint):
     source = endpoint.source()
     assert source.token(5).value == "one"
     endpoint.body = {"access_token": "two", "expires_in": 3600}
@@ -123,7 +123,7 @@ def test_a_token_is_asked_for_once_and_kept_while_it_is_fresh(endpoint: Endpoint
     assert len(endpoint.asked) == 1
 
 
-def test_a_token_that_ages_is_asked_for_again(endpoint: Endpoint):
+def test_an_old_token_is_replaced(endpoint: Endpoint):
     endpoint.body = {"access_token": "one", "expires_in": 1e-9}
     source = endpoint.source()
     assert source.token(5).value == "one"
@@ -162,7 +162,7 @@ def test_an_endpoint_that_is_not_there_is_unreachable(endpoint: Endpoint):
 
 
 @pytest.mark.parametrize("given", [None, 5, b"t"])
-def test_a_function_that_gives_no_token_is_named(given: object):
+def test_a_provider_that_returns_no_token_is_named(given: object):
     config = SecurityConfig(
         security_protocol="SASL_SSL",
         sasl_mechanism="OAUTHBEARER",
@@ -172,7 +172,7 @@ def test_a_function_that_gives_no_token_is_named(given: object):
         TokenSource(config).token(5)
 
 
-def test_tokens_without_a_signature_name_who_one_is():
+def test_unsecured_tokens_contain_the_subject():
     module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
     config = SecurityConfig(
         security_protocol="SASL_PLAINTEXT",

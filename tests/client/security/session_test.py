@@ -1,4 +1,4 @@
-"""Sessions that end (KIP-368), with a scripted broker: nothing is asked on a connection whose session is over.
+"""Sessions that expire (KIP-368), with a scripted broker: no request is sent on a connection after its session.
 
 Zone: real.
 """
@@ -16,7 +16,7 @@ from ottla.wire.messages import SaslAuthenticateResponse, SaslHandshakeResponse
 LIFETIME_MS = 20
 
 
-def test_a_session_that_is_over_is_followed_by_a_new_one_before_anything_is_asked(broker: ScriptedBroker) -> None:
+def test_an_expired_session_is_replaced_before_the_next_request(broker: ScriptedBroker) -> None:
     logins: list[bytes] = []
 
     def log_in(request: Request) -> bytes:
@@ -35,6 +35,6 @@ def test_a_session_that_is_over_is_followed_by_a_new_one_before_anything_is_aske
     with Cluster(ClientConfig.from_mapping(settings)) as cluster:
         for _ in range(3):
             cluster.refresh(())
-            time.sleep(2 * LIFETIME_MS / 1000)  # the session's life
+            time.sleep(2 * LIFETIME_MS / 1000)  # the session's lifetime
     assert logins == [b"\0alice\0secret"] * len(logins)
     assert len(logins) == broker.connections >= 3

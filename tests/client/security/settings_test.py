@@ -1,4 +1,4 @@
-"""The settings of TLS and SASL: what is refused, and that secrets are not shown.
+"""The settings of TLS and SASL: invalid ones are refused, and secrets are not shown.
 
 Zone: pure.
 """
@@ -21,7 +21,7 @@ def test_a_login_module_and_its_options():
 
 
 @pytest.mark.parametrize("words", ["", " maybe a=b;", ' required username="a', " required secret;"])
-def test_what_is_no_login_module_is_refused_without_its_text(words: str):
+def test_an_invalid_jaas_config_is_refused_without_quoting_it(words: str):
     with pytest.raises(ConfigError) as caught:
         parse_jaas(PLAIN + words)
     assert "secret" not in str(caught.value)

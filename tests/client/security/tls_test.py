@@ -1,4 +1,4 @@
-"""TLS of the clients' connections against a small server: whom they trust, and sockets that never block.
+"""TLS of the clients' connections with a small server: trusted certificates, and sockets that never block.
 
 Zone: real.
 """
@@ -23,7 +23,7 @@ from ottla.client.security.tls import TlsSocket, secured, tls_context
 
 
 class Server:
-    """Accepts, shakes hands, and gives what it got back; slowly, so that senders meet a full buffer."""
+    """A TLS server that sends back the bytes it receives, slowly, so that the client's buffer fills."""
 
     def __init__(self, certificate: trustme.LeafCert) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -57,7 +57,7 @@ def connected(server: Server, **settings: Any) -> TlsSocket:
     return secured(sock, server.address, SecurityConfig(security_protocol="SSL", **settings))
 
 
-def test_who_is_not_trusted_is_refused(server: Server, certificates: Certificates):
+def test_an_untrusted_broker_is_refused(server: Server, certificates: Certificates):
     server.go_on.set()
     with pytest.raises(AuthenticationError, match=r"ssl\.truststore\.location"):
         connected(server)
@@ -94,7 +94,7 @@ def test_a_port_without_tls_is_a_typed_error(certificates: Certificates, said: b
         assert sock.fileno() == -1, "nothing is left open"
 
 
-def test_files_that_are_none_are_named(tmp_path):
+def test_unreadable_files_are_named(tmp_path):
     (tmp_path / "empty").write_text("no certificate")
     for settings in (
         {"ssl_truststore_location": str(tmp_path / "missing")},
@@ -108,7 +108,7 @@ def test_files_that_are_none_are_named(tmp_path):
 
 
 def test_all_bytes_go_in_order_through_a_socket_that_never_blocks(server: Server, certificates: Certificates):
-    """What was to be sent when the buffer was full is sent again as it was, also when there is more to send by then."""
+    """After a full buffer the same bytes are sent again first, even if there are more bytes to send by then."""
     sock = connected(server, ssl_truststore_location=certificates.trust)
     sock.setblocking(False)
     pieces = [memoryview(bytes([number % 251]) * 3_001) for number in range(4_000)]
@@ -134,7 +134,7 @@ def test_all_bytes_go_in_order_through_a_socket_that_never_blocks(server: Server
     sock.close()
 
 
-def test_an_idle_connection_is_not_ended_by_what_tls_says_of_itself(server: Server, certificates: Certificates):
+def test_tls_session_tickets_do_not_end_an_idle_connection(server: Server, certificates: Certificates):
     sock = connected(server, ssl_truststore_location=certificates.trust)
     sock.settimeout(180)
     server.go_on.set()
@@ -144,5 +144,5 @@ def test_an_idle_connection_is_not_ended_by_what_tls_says_of_itself(server: Serv
     assert sock.gettimeout() == 180
     sock.sendmsg([b"x" * 10])
     while not sock.idle_ended():
-        pass  # until the answer that nobody awaited is here
+        pass  # until the unrequested answer is here
     sock.close()

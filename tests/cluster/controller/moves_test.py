@@ -271,7 +271,7 @@ def test_a_plan_that_means_nothing_is_named_and_left(house, caplog):
         house.write(Op("create", REASSIGN_PARTITIONS, content))
         house.settle()
         assert house.data(REASSIGN_PARTITIONS) == content
-        assert "moves by hand are left alone" in caplog.text
+        assert "ignoring the requested moves" in caplog.text
         house.write(Op("delete", REASSIGN_PARTITIONS))
     house.write(Op("create", REASSIGN_PARTITIONS, plan(("t", 0, (1, 2)))))
     house.settle()

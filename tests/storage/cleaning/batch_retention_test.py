@@ -1,4 +1,4 @@
-"""What becomes of single batches, and which segments are rewritten together."""
+"""Decisions about single batches, and which segments are rewritten together."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def judge(
 
 
 def unseen(latest: OffsetMap) -> LiveOffsets:
-    """Nothing that is judged lies in the part that was gone through: keys decide."""
+    """No batch is in the part that the first pass has read: keys decide."""
     return LiveOffsets(latest.end_offset, latest.end_offset, b"", b"")
 
 
@@ -75,19 +75,19 @@ def knowing(*offsets: tuple[bytes, int], end: int = 100) -> OffsetMap:
     return latest
 
 
-def test_a_record_with_a_later_one_of_its_key_goes_and_others_stay() -> None:
+def test_a_record_with_a_later_one_of_its_key_is_removed_and_others_stay() -> None:
     found = decided(judge(knowing((b"a", 7), (b"b", 1))), header(0, 2), Keys([b"a", b"b"], [0, 1], []))
     assert found == RetentionDecision(RetentionFate.REWRITE, b"\0\1")
     assert decided(judge(knowing((b"a", 0))), header(0), Keys([b"a"], [0], [])) == COPY
     assert decided(judge(knowing((b"a", 7))), header(0), Keys([b"a"], [0], [])) == DROP
 
 
-def test_records_behind_the_map_stay_and_records_without_a_key_go() -> None:
+def test_records_beyond_the_map_stay_and_records_without_a_key_are_removed() -> None:
     assert judge(knowing((b"a", 7), end=8)).without_keys(header(8)) == COPY
     assert decided(judge(knowing()), header(0), Keys([None], [0], [])) == DROP
 
 
-def test_a_tombstone_gets_a_horizon_and_goes_behind_it() -> None:
+def test_a_tombstone_gets_a_delete_horizon_and_is_removed_after_it() -> None:
     keys, lone = Keys([b"a"], [0], [0]), knowing((b"a", 3))
     assert decided(judge(lone), header(3), keys) == RetentionDecision(RetentionFate.REWRITE, b"\1", NOW + DAY)
     waiting = header(3, delete_horizon_ms=NOW + 1)
@@ -110,7 +110,7 @@ def test_a_marker_stays_while_its_transaction_has_batches_and_then_until_its_hor
     assert judge(removable_below=5).control(marked(5, 4, True, horizon_ms=NOW), Marker(True, 1)) == COPY
 
 
-def test_what_was_aborted_goes_at_once_and_its_marker_a_pass_later() -> None:
+def test_aborted_records_are_removed_at_once_and_their_marker_later() -> None:
     aborted = [AbortedTransaction(4, 0, 5, 6)]
     transactions = CleanedTransactions(aborted)
     first = BatchRetention(
@@ -133,21 +133,21 @@ def test_the_last_batch_of_a_producer_stays_without_its_records() -> None:
     assert judge(producers=last).without_keys(empty) == COPY
     assert judge(producers={4: LastBatch(2, 8)}).without_keys(empty) == DROP
     due = marked(5, 4, True, epoch=2, horizon_ms=NOW)
-    assert judge(producers={4: LastBatch(2, -1)}).control(due, Marker(True, 1)) == BARE, "the only word of this epoch"
+    assert judge(producers={4: LastBatch(2, -1)}).control(due, Marker(True, 1)) == BARE, "the only batch of this epoch"
 
 
-def test_what_was_gone_through_is_judged_by_offsets_alone() -> None:
+def test_batches_in_the_mapped_part_are_judged_by_offsets_alone() -> None:
     known = knowing((b"a", 7), (b"b", 1), (b"c", 2), end=8)
     by = BatchRetention(known, seen(known), CleanedTransactions([]), {}, RetentionBounds(NOW, DAY, EVERYWHERE))
     assert by.without_keys(header(0)) == DROP
     assert by.without_keys(header(1, 2)) == COPY
     assert by.without_keys(header(0, 4)) == RetentionDecision(RetentionFate.REWRITE, array("q", [1, 2]))
-    assert by.without_keys(header(4, 4)._replace(record_count=3)) is None, "one is missing: which is not known"
+    assert by.without_keys(header(4, 4)._replace(record_count=3)) is None, "one is missing, it is not known which"
     assert by.without_keys(header(6, 4)) is None, "not seen whole"
     assert by.without_keys(header(8)) == COPY
 
 
-def test_tombstones_of_what_was_gone_through() -> None:
+def test_tombstones_in_the_mapped_part_are_judged() -> None:
     known = OffsetMap(0, 1 << 20)
     known.add(0, Keys([b"a", b"b", b"a"], range(3), [0, 1]))
     by = BatchRetention(known, seen(known), CleanedTransactions([]), {}, RetentionBounds(NOW, DAY, EVERYWHERE))
@@ -156,10 +156,10 @@ def test_tombstones_of_what_was_gone_through() -> None:
     assert by.without_keys(header(0, 3, delete_horizon_ms=NOW + 1)) == RetentionDecision(
         RetentionFate.REWRITE, array("q", [1, 2])
     )
-    assert by.without_keys(header(0, 3, delete_horizon_ms=NOW)) is None, "some go: keys tell which"
+    assert by.without_keys(header(0, 3, delete_horizon_ms=NOW)) is None, "some are removed: the keys show which"
 
 
-def test_a_batch_of_which_a_part_is_known_goes_on_behind_it() -> None:
+def test_keys_of_a_batch_continue_after_its_known_part() -> None:
     latest = OffsetMap(11, ENTRY_BYTES)
     latest.add(10, Keys([b"a", b"b"], range(2), []))
     assert (len(latest), latest.end_offset) == (1, 12)
@@ -179,7 +179,7 @@ def test_the_map_takes_pieces_until_it_is_full() -> None:
     assert list(latest.kept(10, Keys([b"a", b"b"], [0, 1], []))) == [0, 1]
 
 
-def test_long_keys_are_told_apart_by_their_digest() -> None:
+def test_long_keys_are_distinguished_by_their_digest() -> None:
     values = [b"a" * 40, b"a" * 41, b"a" * 15, b"", None]
     batch = encode_batch([Record(n, 0, key, b"v") for n, key in enumerate(values)])
     (found,) = keys_of([bytes(batch)], 1 << 20)

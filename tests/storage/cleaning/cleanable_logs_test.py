@@ -37,7 +37,7 @@ def test_before_an_empty_active_segment_the_newest_records_stay() -> None:
     assert cleanable([LOG[0], empty], 0, 40, NOW, RULES) is None
 
 
-def test_young_records_stay_and_old_ones_do_not_wait() -> None:
+def test_young_records_stay_and_overdue_ones_do_not_wait() -> None:
     assert cleanable(LOG, 0, 35, NOW, RULES._replace(min_lag_ms=5)) == CleanableRange(0, 30, 600, 1.0, 0)
     young = cleanable(LOG, 0, 35, NOW, RULES._replace(min_lag_ms=6))
     assert young is not None
@@ -52,11 +52,11 @@ def test_young_records_stay_and_old_ones_do_not_wait() -> None:
 
 
 @pytest.mark.parametrize(("checkpoint", "expected"), [(None, 5), (4, 5), (5, 5), (7, 7), (9, 9), (10, 5)])
-def test_a_checkpoint_of_another_life_is_not_believed(checkpoint: int | None, expected: int) -> None:
+def test_a_checkpoint_outside_the_log_is_ignored(checkpoint: int | None, expected: int) -> None:
     assert dirty_start(checkpoint, 5, 9) == expected
 
 
-def test_the_filthiest_log_is_next() -> None:
+def test_the_dirtiest_log_is_next() -> None:
     def of(ratio: float, delay_ms: int = 0) -> CleanableRange:
         return CleanableRange(0, 1, 1, ratio, delay_ms)
 

@@ -1,4 +1,4 @@
-"""The cleaner of a broker: which log it takes, what it remembers, and who may interrupt it."""
+"""The cleaner of a broker: which log it chooses, what it stores, and what may interrupt it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def start(world: SimWorld, config: TopicConfig = SMALL, safeguards: Safeguards |
 
 
 def go_on(shelf: Shelf, ms: int = 60_000, step: int = 1000) -> None:
-    """Let time pass, and everything happen that is due."""
+    """Let time pass, and run everything that is due."""
     for _ in range(0, ms, step):
         shelf.world.settle()
         shelf.manager.on_time()
@@ -66,7 +66,7 @@ def filled(sim: SimWorld) -> Shelf:
     return shelf
 
 
-def test_a_log_is_compacted_and_that_is_remembered(sim: SimWorld, filled: Shelf) -> None:
+def test_a_log_is_compacted_and_the_checkpoint_written(sim: SimWorld, filled: Shelf) -> None:
     before, end = records(filled), filled.log.segments.active.base_offset
     assert filled.log.cleaned_until == 0
     go_on(filled)
@@ -124,7 +124,7 @@ def test_old_records_do_not_wait_for_the_ratio_nor_for_a_full_segment(sim: SimWo
     assert len(records(shelf)) == 2
 
 
-def test_the_filthiest_log_comes_first(sim: SimWorld, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_dirtiest_log_is_compacted_first(sim: SimWorld, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ottla.storage.cleaning.cleaner")
     shelf = start(sim)
     fill(shelf, 1)
@@ -142,7 +142,9 @@ def test_the_filthiest_log_comes_first(sim: SimWorld, caplog: pytest.LogCaptureF
     assert shelf.manager.cleaner.max_dirty_ratio == 0
 
 
-def test_a_damaged_log_is_named_once_and_others_go_on(sim: SimWorld, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_log_is_reported_once_and_others_are_compacted(
+    sim: SimWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     shelf = start(sim)
     fill(shelf, 1)
     path = shelf.log.segments[1].path
@@ -170,7 +172,7 @@ def test_a_damaged_log_is_named_once_and_others_go_on(sim: SimWorld, caplog: pyt
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_log_of_damaged_bytes_never_harms_the_broker(sim: SimWorld, seed: int) -> None:
-    """Headers first: what they say is used before any checksum is looked at."""
+    """Headers first: their fields are used before any checksum is verified."""
     chosen = random.Random(seed)
     shelf = start(sim)
     fill(shelf, 1)
@@ -186,7 +188,7 @@ def test_a_log_of_damaged_bytes_never_harms_the_broker(sim: SimWorld, seed: int)
 
 
 class DyingWorkers(SimWorkers):
-    """Workers that die over so many jobs, whatever these are."""
+    """Workers that die over the first `deaths` jobs, whatever these are."""
 
     def __init__(self, process: Any, deaths: int) -> None:
         super().__init__(process)
@@ -201,7 +203,7 @@ class DyingWorkers(SimWorkers):
 
 
 @pytest.mark.parametrize("deaths", [LOSSES_MAX - 1, LOSSES_MAX])
-def test_a_log_over_which_workers_die_again_and_again_is_named_and_left_alone(
+def test_a_log_over_which_workers_die_repeatedly_is_reported_and_skipped(
     sim: SimWorld, caplog: pytest.LogCaptureFixture, deaths: int
 ) -> None:
     shelf = Shelf(sim, SMALL, None, broker(), workers=DyingWorkers(sim.process, deaths))
@@ -215,7 +217,7 @@ def test_a_log_over_which_workers_die_again_and_again_is_named_and_left_alone(
         assert count == [({"logDirectory": "data0"}, 1)]
     else:
         assert shelf.log.cleaned_until == shelf.log.segments.active.base_offset
-        assert shelf.log.cleaning.losses == 0, "they count in a row"
+        assert shelf.log.cleaning.losses == 0, "only deaths in a row count"
         assert (count, said in caplog.messages) == ([({"logDirectory": "data0"}, 0)], False)
     assert rows["kafka_log_logcleaner_deadthreadcount"] == [({}, 0)], "others would be compacted"
     assert shelf.manager.offline_dirs == ()
@@ -230,7 +232,7 @@ def test_a_log_that_was_cut_may_be_compacted_again(sim: SimWorld) -> None:
     assert (shelf.log.cleaning.uncleanable, shelf.log.cleaning.losses) == (None, 0)
 
 
-def test_records_that_wait_longer_than_they_may_are_measured(sim: SimWorld) -> None:
+def test_records_beyond_max_compaction_lag_are_measured(sim: SimWorld) -> None:
     config = replace(SMALL, max_compaction_lag_ms=10_000, min_cleanable_dirty_ratio=1.0)
     shelf = start(sim, config, log_cleaner_io_max_bytes_per_second="100")
     fill(shelf, 1)
@@ -253,7 +255,7 @@ def test_a_full_disk_is_tried_again(sim: SimWorld, filled: Shelf) -> None:
 
 
 @pytest.mark.parametrize("at_ms", range(0, 400, 20))
-def test_a_disk_that_breaks_takes_the_directory_offline_and_no_more(at_ms: int) -> None:
+def test_a_broken_disk_takes_only_the_directory_offline(at_ms: int) -> None:
     world = SimWorld(seed=12)
     shelf = start(world)
     fill(shelf, 1, batches=200, keys=80)
@@ -274,7 +276,7 @@ def test_a_disk_that_breaks_takes_the_directory_offline_and_no_more(at_ms: int) 
 
 
 @pytest.mark.parametrize("syncs", range(1, 8))
-def test_what_fails_behind_a_stop_is_no_fault_of_the_program(syncs: int) -> None:
+def test_a_failure_after_a_stop_is_not_a_defect(syncs: int) -> None:
     world = SimWorld(seed=12)
     shelf = start(world)
     fill(shelf, 1, batches=200, keys=80)
@@ -299,16 +301,16 @@ def test_what_fails_behind_a_stop_is_no_fault_of_the_program(syncs: int) -> None
     world.close()
 
 
-# -- what is remembered, and when it does not hold any more ------------------------------------------------------------
+# -- the checkpoint, and when it does not hold any more ----------------------------------------------------------------
 
 
-def test_a_checkpoint_outside_of_the_log_is_not_this_log_s(sim: SimWorld, filled: Shelf) -> None:
+def test_a_cleaner_checkpoint_outside_the_log_is_dropped(sim: SimWorld, filled: Shelf) -> None:
     end = filled.log.end_offset
     filled.stop()
     sim.overwrite(CHECKPOINT, f"0\n2\nt 0 {end + 1}\ngone 7 5\n".encode())
     again = start(sim)
     assert again.log.cleaned_until == 0
-    assert noted(sim) == {}, "what comes to be at that offset is not clean"
+    assert noted(sim) == {}, "new records at that offset are not clean"
     again.stop()
 
 
@@ -319,8 +321,8 @@ def test_a_log_start_above_the_checkpoint_begins_the_dirty_part(sim: SimWorld, f
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_a_truncation_below_the_checkpoint_takes_it_back_before_anything(guarded: bool) -> None:
-    """Else what is written behind it counts as clean: its tombstones go, and what they deleted comes back."""
+def test_a_truncation_below_the_checkpoint_lowers_it_first(guarded: bool) -> None:
+    """Otherwise records after the cut count as clean: their tombstones are removed, and deleted records come back."""
     world = SimWorld(seed=11)
     keys = {"log_cleaner_backoff_ms": "1000"}
     config = TopicConfig(
@@ -384,7 +386,7 @@ def test_the_throttle_spreads_a_pass_over_time(sim: SimWorld) -> None:
     assert seconds > 1.5 * size / 1000, "read twice, and written"
 
 
-def test_changed_settings_count_at_once(sim: SimWorld) -> None:
+def test_changed_settings_apply_at_once(sim: SimWorld) -> None:
     shelf = start(sim, log_cleaner_threads="0")
     fill(shelf, 1)
     shelf.manager.configure(broker(log_cleaner_threads="2"))
@@ -467,7 +469,7 @@ def test_tombstones_that_are_kept_for_ever_do_not_end_compaction(sim: SimWorld, 
 
 
 def test_a_record_of_the_smallest_timestamp_does_not_end_compaction(sim: SimWorld) -> None:
-    """A topic that was not compacted when the record came has it: only headers are looked at there."""
+    """A topic that was not compacted when the record was produced may have it: only headers are checked there."""
     shelf = start(sim)
     shelf.put(encode_batch([Record(0, 5, b"old", None), Record(1, 10 - 2**63, b"older", b"v")]))
     fill(shelf, 1)

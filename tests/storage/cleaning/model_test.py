@@ -24,12 +24,12 @@ RETENTION_MS = 1000
 
 @dataclass
 class Written:
-    """A record as the model knows it."""
+    """A record of the model."""
 
     record: Record
     producer: int
     visible: bool
-    """Whether readers of committed records see it."""
+    """Whether read_committed consumers see it."""
 
 
 @dataclass
@@ -125,7 +125,7 @@ class World:
         return rewritten([Rewrite(batch, keep, verdict.delete_horizon_ms)], LIMIT)[0]
 
     def read(self) -> dict[int, Record]:
-        """What a consumer of committed records gets, with the aborted list as Fetch gives it."""
+        """The records of a read_committed consumer, with the aborted list as Fetch returns it."""
         seen: dict[int, Record] = {}
         waiting = sorted(self.aborted, key=lambda txn: txn.first_offset)
         skipping: set[int] = set()
@@ -143,7 +143,7 @@ class World:
         return seen
 
     def check(self) -> None:
-        """Every statement that compaction makes."""
+        """Check everything that compaction guarantees."""
         stable = min(self.open.values(), default=self.end)
         rows = [each.record for each in self.model if each.visible and each.record.offset < stable]
         original = {record.offset: record for record in rows}
@@ -196,7 +196,7 @@ STEPS = st.lists(
 
 @settings(max_examples=300)
 @given(STEPS)
-def test_what_is_left_says_what_the_log_said(steps: list[tuple]) -> None:
+def test_a_compacted_log_has_the_same_latest_records(steps: list[tuple]) -> None:
     world = World()
     for what, *arguments in steps:
         if what == "wait":

@@ -1,4 +1,4 @@
-"""A compacted log that moves to another directory: it is left alone until it is there, and is as clean there."""
+"""A compacted log that moves to another directory: it is not compacted until it has moved, and is as clean then."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = TopicConfig(
 
 
 class Shelves:
-    """A broker with two directories; what `fill` asks of a shelf."""
+    """A broker with two directories, with the methods of a shelf that `fill` needs."""
 
     def __init__(self) -> None:
         self.world = SimWorld(drives=2)
@@ -68,7 +68,7 @@ def _copied(outcome: object) -> None:
 
 
 def dirty(shelves: Shelves) -> None:
-    """Everything that was there is deleted: two passes would take the old values, then the tombstones."""
+    """Delete all records: two passes would remove the old values, then the tombstones."""
     for at in range(12):
         now = shelves.world.clock.now().wall_ms
         shelves.put(encode_batch([Record(0, now, b"k%d" % at, None), Record(1, now, b"x%d" % at, bytes(400))]))
@@ -93,7 +93,7 @@ def test_nothing_is_compacted_while_a_log_moves() -> None:
     assert shelves.log.cleaned_until > clean
 
 
-def test_a_pass_that_is_under_way_gives_up_when_its_log_begins_to_move() -> None:
+def test_a_pass_in_progress_ends_when_its_log_begins_to_move() -> None:
     for steps in range(1, 60, 4):
         shelves = Shelves()
         fill(shelves, 1)
@@ -111,7 +111,7 @@ def test_a_pass_that_is_under_way_gives_up_when_its_log_begins_to_move() -> None
         assert shelves.content() == before, steps
 
 
-def test_a_copy_of_an_earlier_life_keeps_the_log_as_it_was() -> None:
+def test_a_copy_found_at_the_start_stops_compaction_of_its_log() -> None:
     shelves = Shelves()
     fill(shelves, 1)
     shelves.go_on(10)

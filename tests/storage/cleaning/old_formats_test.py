@@ -38,7 +38,7 @@ def write(shelf: Shelf, magic: int, codec: int, rows: list[tuple[int, int]]) -> 
 
 
 def made(shelf: Shelf, sets) -> list[Record]:
-    """Everything but the last record, which keeps the log's end, lies in segments that can be cleaned."""
+    """All records but the last one, which keeps the log's end, are in segments that can be cleaned."""
     records = [record for one in sets for record in write(shelf, *one)]
     shelf.log.roll()
     return records
@@ -65,7 +65,7 @@ def test_the_latest_of_every_key_stays_where_it_was(sets) -> None:
     assert read_all(world, again.log) == values
 
 
-def test_what_is_rewritten_is_of_todays_format(sim) -> None:
+def test_rewritten_entries_are_of_format_v2(sim) -> None:
     shelf = Shelf(sim, SMALL)
     made(shelf, [(0, 0, [(1, 10), (2, 10)]), (1, GZIP, [(1, 20), (3, 20)]), (2, 0, [(3, 30)])])
     assert not isinstance(clean(shelf), Failure)
@@ -74,7 +74,7 @@ def test_what_is_rewritten_is_of_todays_format(sim) -> None:
     assert [record.offset for record in read_all(sim, shelf.log)] == [1, 2, 4]
 
 
-def test_a_damaged_old_message_is_left_alone_and_named(sim) -> None:
+def test_a_damaged_old_message_is_kept_and_reported(sim) -> None:
     shelf = Shelf(sim, SMALL)
     made(shelf, [(1, 0, [(1, 10), (2, 10)])])
     path = shelf.log.segments.first.path

@@ -1,4 +1,4 @@
-"""Whole passes over logs on a disk, real and simulated, and stops in their midst."""
+"""Whole passes over logs on a disk, real and simulated, and stops in the middle of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL = TopicConfig(segment_bytes=3_000, index_interval_bytes=200, cleanup_polic
 
 
 class Jobs:
-    """`Workers` in this process; an answer comes in a later turn."""
+    """`Workers` in this process; results arrive in a later turn."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._disk = shelf.world.disk
@@ -68,7 +68,7 @@ def clean(shelf: Shelf, **facts: int) -> Any:
 
 
 def records(shelf: Shelf) -> list[Record]:
-    """All that is there, control records left out."""
+    """All records of the log, without control records."""
     log, found, offset = shelf.log, [], shelf.log.start_offset
     while offset < log.end_offset:
         data = read_bytes(shelf.world, log, offset, LIMIT, log.end_offset)
@@ -119,7 +119,7 @@ def test_the_latest_value_of_every_key_stays_where_it_was(world: Any, seed: int)
     assert not [name for name in world.names(str(TP)) if name.endswith((".cleaned", ".swap"))]
 
 
-def test_what_was_cleaned_is_found_again_and_by_time(world: Any) -> None:
+def test_cleaned_records_are_found_by_offset_and_by_time(world: Any) -> None:
     shelf = Shelf(world, SMALL)
     fill(shelf, 1)
     clean(shelf)
@@ -163,7 +163,7 @@ def test_a_small_map_takes_several_passes(world: Any) -> None:
     assert latest(records(shelf)) == latest(before)
 
 
-def test_aborted_records_go_and_their_marker_stays_for_readers(world: Any) -> None:
+def test_aborted_records_are_removed_and_their_marker_stays_for_readers(world: Any) -> None:
     shelf = Shelf(world, SMALL)
     log = shelf.log
     facts = {"producer_epoch": 0, "transactional": True, "base_sequence": 0}
@@ -179,7 +179,7 @@ def test_aborted_records_go_and_their_marker_stays_for_readers(world: Any) -> No
     assert [txn.producer_id for txn in log.aborted_transactions(0, log.end_offset)] == [2]
 
 
-def test_a_log_that_changes_meanwhile_ends_the_pass_and_leaves_nothing(world: Any) -> None:
+def test_a_log_that_changes_during_a_pass_ends_it_without_leftovers(world: Any) -> None:
     shelf = Shelf(world, SMALL)
     fill(shelf, 1)
     answers, home = Answers(), shelf.log._home
@@ -194,7 +194,7 @@ def test_a_log_that_changes_meanwhile_ends_the_pass_and_leaves_nothing(world: An
     assert not [name for name in world.names(str(TP)) if name.endswith((".cleaned", ".swap"))]
 
 
-def test_a_damaged_batch_is_not_laundered(world: Any) -> None:
+def test_a_damaged_batch_never_gets_a_valid_checksum(world: Any) -> None:
     shelf = Shelf(world, SMALL)
     fill(shelf, 1)
     path = shelf.log.segments[1].path

@@ -1,4 +1,4 @@
-"""Segments are exchanged while others read, cut, delete and stop the log."""
+"""Segments are exchanged while the log is read, cut, deleted and stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["filled"]
 
 
 def moments(filled: Shelf) -> Iterator[int]:
-    """Step by step through the first pass; stops in the midst of an exchange show the state that others meet."""
+    """Run the first pass step by step; pauses inside an exchange show the state that other operations meet."""
     filled.manager.on_time()
     for moment in range(10_000):
         if filled.log.cleaning.exchange is not None:
@@ -30,7 +30,7 @@ def moments(filled: Shelf) -> Iterator[int]:
 
 
 def exchanging(seed: int, stop_at: int) -> tuple[SimWorld, Shelf, list[Record]]:
-    """A log in the midst of an exchange, and what was in it before."""
+    """A log in the middle of an exchange, and its records before."""
     world = SimWorld(seed=seed)
     shelf = start(world)
     fill(shelf, 1, batches=200, keys=80)
@@ -138,7 +138,7 @@ def test_readers_are_served_while_segments_are_exchanged() -> None:
     world.close()
 
 
-def test_a_region_of_before_has_the_bytes_of_before(sim: SimWorld, filled: Shelf) -> None:
+def test_a_region_read_before_an_exchange_keeps_its_bytes(sim: SimWorld, filled: Shelf) -> None:
     region = filled.log.read(0, LIMIT, filled.log.end_offset)
     assert region is not None
     pinned = bytearray(region.size)
@@ -154,7 +154,7 @@ def test_a_region_of_before_has_the_bytes_of_before(sim: SimWorld, filled: Shelf
 
 
 def test_no_part_of_a_new_segment_is_announced_before_all_of_it_has_a_durable_name() -> None:
-    """Else a power cut may leave its time index alone, which a start then puts beside the old segment."""
+    """Otherwise a power cut may leave only its time index, which a start then puts beside the old segment."""
     world = SimWorld(seed=8)
     shelf = start(world)
     fill(shelf, 1, batches=200, keys=80)
@@ -169,8 +169,8 @@ def test_no_part_of_a_new_segment_is_announced_before_all_of_it_has_a_durable_na
     world.close()
 
 
-def test_a_new_segment_s_log_has_its_name_for_good_before_its_indexes_have_theirs() -> None:
-    """Else a start that finds the log under `.swap` takes the new transaction index for one of the old."""
+def test_a_new_segments_log_is_renamed_durably_before_its_indexes() -> None:
+    """Otherwise a start that finds the log under `.swap` takes the new transaction index for an old one."""
     world = SimWorld(seed=8)
     shelf = start(world)
     fill(shelf, 1, batches=200, keys=80)

@@ -14,7 +14,7 @@ from ottla.cli.views.output import write, write_json, write_jsonl, write_table
 
 @click.group()
 def broker() -> None:
-    """Look at the brokers and their log directories."""
+    """Show the brokers and their log directories, and move replicas between directories."""
 
 
 broker.add_command(log_dirs)
@@ -25,7 +25,7 @@ broker.add_command(move)
 @output_option("table", "json", "jsonl", "name")
 @common_options
 def list_(output: str) -> None:
-    """List the live brokers: where they are, and how many partitions they lead and hold."""
+    """List the live brokers: address, rack, and how many partitions they lead and hold."""
     from ottla.cli.views.cluster_views import read_cluster
     from ottla.client import Admin
 

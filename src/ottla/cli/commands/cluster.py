@@ -1,6 +1,6 @@
-"""`ottla cluster`: what state the cluster is in, at one look.
+"""`ottla cluster`: the state of the cluster as a whole.
 
-Zone: real. Counts what metadata tells; changes nothing.
+Zone: real. Counts brokers and partitions in the metadata; changes nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @click.group()
 def cluster() -> None:
-    """Look at a cluster as a whole."""
+    """Show the state of a cluster as a whole."""
 
 
 @cluster.command()
 @output_option("table", "json", "jsonl")
 @common_options
 def describe(output: str) -> None:
-    """Show the brokers, and how many partitions are in which state. Exit code 0 even when some are not well."""
+    """Show the brokers, and how many partitions are in each state. The exit code is 0 even when some are unhealthy."""
     from ottla.cli.views.cluster_views import read_cluster
     from ottla.client import Admin
 

@@ -1,6 +1,6 @@
 """`ottla completion`: the script that makes a shell complete commands and options.
 
-Zone: real. Prints only; where to put the script is said in its help.
+Zone: real. Prints only; the help explains where to put the script.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ def completion(shell: str) -> None:
     """
     root = click.get_current_context().find_root()
     complete = _SHELLS[shell](root.command, {}, "ottla", "_OTTLA_COMPLETE")
-    # Not `source()`: for bash that starts one to check its version, on the machine that prints rather than completes.
+    # Not `source()`: for bash it starts a shell to check its version, but the script may be used on another machine.
     click.echo(complete.source_template % complete.source_vars())

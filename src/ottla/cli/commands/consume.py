@@ -1,6 +1,6 @@
 """`ottla consume`: records of a topic to stdout.
 
-Zone: real. Which records, in which form; reading them is `range_reading`'s, or `group_reading`'s.
+Zone: real. Chooses the records and their format; `range_reading` or `group_reading` reads them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ottla.cli.name_options import groups, named_topic, topic_words
 from ottla.cli.options import ClientSettings, common_options, given, remember_output
 from ottla.cli.reading.outage import outage_settings
 from ottla.cli.views.printer import Printer
+from ottla.utf8 import readable_text
 
 if TYPE_CHECKING:
     from ottla.cli.reading.filters import Filter
@@ -21,19 +22,29 @@ if TYPE_CHECKING:
     from ottla.cli.views.record_text import Piece, Placed
 
 _RECORDS = 1_000
-"""So many are taken at a time, unless `max.poll.records` is set."""
+"""Records per poll, unless `max.poll.records` is set."""
 
 
 @click.command()
 @topic_words
-@click.option("-g", "--group", metavar="GROUP", shell_complete=groups, help="Share the partitions with this group.")
-@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one.")
+@click.option(
+    "-g",
+    "--group",
+    metavar="GROUP",
+    shell_complete=groups,
+    help="Join this group: share its partitions, commit offsets.",
+)
+@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
 @click.option("--offset", metavar="OFFSETS", help="start, end, N, +N, -N, @TIME, or FROM:TO of these; end by default.")
 @click.option("--from-beginning", is_flag=True, help="The same as --offset start.")
-@click.option("-n", "--count", "--max-messages", "count", type=click.IntRange(min=0), help="Stop after so many.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the partitions have now.")
-@click.option("--follow", is_flag=True, help="Wait for more at the end; the default without an upper bound.")
-@click.option("-f", "--format", "format_text", metavar="TEXT", help="As kcat: %s value, %k key, %o offset, %T …")
+@click.option(
+    "-n", "--count", "--max-messages", "count", type=click.IntRange(min=0), help="Stop after this many records."
+)
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end offsets of the start of the command.")
+@click.option("--follow", is_flag=True, help="Wait for new records at the end; the default without an upper bound.")
+@click.option(
+    "-f", "--format", "format_text", metavar="TEXT", help="A format as kcat's: %s value, %k key, %o offset, %T …"
+)
 @click.option(
     "-o",
     "--output",
@@ -41,16 +52,18 @@ _RECORDS = 1_000
     default="value",
     show_default=True,
     callback=remember_output,
-    help="wide: partition, offset, timestamp, key and value, with tabs.",
+    help="wide: partition, offset, timestamp, key and value, separated by tabs.",
 )
-@click.option("--formatter", metavar="NAME", help="Of internal topics: offsets, groups, transactions, offsets-1.0.")
-@click.option("--isolation", type=click.Choice(["read_uncommitted", "read_committed"]), help="Of transactions.")
-@click.option("--key", "keys", multiple=True, metavar="TEXT", help="Only records whose key contains this.")
-@click.option("--value", "values", multiple=True, metavar="TEXT", help="Only records whose value contains this.")
-@click.option("--header", "headers", multiple=True, metavar="NAME[=TEXT]", help="Only records with such a header.")
-@click.option("--key-regex", "key_regexes", multiple=True, metavar="REGEX", help="The same with a pattern.")
-@click.option("--value-regex", "value_regexes", multiple=True, metavar="REGEX", help="The same with a pattern.")
-@click.option("--header-regex", "header_regexes", multiple=True, metavar="NAME=REGEX", help="The same with a pattern.")
+@click.option("--formatter", metavar="NAME", help="For internal topics: offsets, groups, transactions, offsets-1.0.")
+@click.option("--isolation", type=click.Choice(["read_uncommitted", "read_committed"]), help="isolation.level.")
+@click.option("--key", "keys", multiple=True, metavar="TEXT", help="Only records whose key contains TEXT.")
+@click.option("--value", "values", multiple=True, metavar="TEXT", help="Only records whose value contains TEXT.")
+@click.option("--header", "headers", multiple=True, metavar="NAME[=TEXT]", help="Only records with this header.")
+@click.option("--key-regex", "key_regexes", multiple=True, metavar="REGEX", help="Only records whose key matches.")
+@click.option(
+    "--value-regex", "value_regexes", multiple=True, metavar="REGEX", help="Only records whose value matches."
+)
+@click.option("--header-regex", "header_regexes", multiple=True, metavar="NAME=REGEX", help="Only with such a header.")
 @common_options
 def consume(
     topic: str | None,
@@ -73,15 +86,15 @@ def consume(
     value_regexes: tuple[str, ...],
     header_regexes: tuple[str, ...],
 ) -> None:
-    """Read records of TOPIC: values only, a line each, unless -o or -f say otherwise.
+    """Read records of TOPIC. Prints one value per line, unless -o or -f sets another format.
 
-    All filters must hold. With --timeout, stops with exit code 5 when no record came for that long.
+    A record must pass all filters. With --timeout, stops with exit code 5 when no record came for that long.
     """
     name = named_topic(topic, topic_option)
     if offset is not None and from_beginning:
-        raise click.UsageError("--offset does not go with --from-beginning")
+        raise click.UsageError("--offset and --from-beginning exclude each other: use one of them")
     if follow and exit_at_end:
-        raise click.UsageError("--follow does not go with --exit-at-end")
+        raise click.UsageError("--follow and --exit-at-end exclude each other: use one of them")
     bounds = _bounds("start" if from_beginning else offset or "end")
     chosen = _filters(keys, values, headers, key_regexes, value_regexes, header_regexes)
     render = _renderer(output, format_text, formatter)
@@ -146,7 +159,8 @@ def _renderer(output: str, format_text: str | None, formatter: str | None) -> Pi
 
         def document(at: Placed) -> bytes:
             fields = to_json(at.topic, at.partition, at.record)
-            return json.dumps(fields, ensure_ascii=False, indent=indent, separators=separators).encode() + b"\n"
+            text = json.dumps(fields, ensure_ascii=False, indent=indent, separators=separators)
+            return readable_text(text).encode() + b"\n"
 
         return document
     return compile_format("%p\t%o\t%T\t%k\t%s\n" if output == "wide" else "%s\n")
@@ -164,7 +178,7 @@ def _run(
     from ottla.cli.clients import make_consumer
     from ottla.cli.reading.range_reading import RangeReading
 
-    # What is gone below us is an error, not a jump; and whatever group a context names, nothing is committed here.
+    # Records deleted below our position are an error, not a jump. A context may set group.id: commit nothing here.
     defaults: ClientSettings = {"auto.offset.reset": "none", "max.poll.records": _RECORDS, **outage_settings()}
     with make_consumer(defaults, settings | {"enable.auto.commit": False}) as consumer:
         RangeReading(consumer, printer, given("timeout_s", 0.0)).run(topic, partitions, bounds, exit_at_end=exit_at_end)
@@ -185,6 +199,6 @@ def _run_in_group(
 
     resets = {OffsetRange(START): "earliest", OffsetRange(END): "latest"}
     if partitions or bounds not in resets:
-        raise click.UsageError("a group has its own partitions and offsets: see ottla group reset")
+        raise click.UsageError("--group reads from the group's committed offsets: change them with ottla group reset")
     settings = {**settings, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": resets[bounds]}
     GroupReading(topic, settings, printer, given("timeout_s", 0.0), exit_at_end=exit_at_end).run()

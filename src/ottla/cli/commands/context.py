@@ -1,6 +1,6 @@
-"""`ottla context`: settings of clients under a name.
+"""`ottla context`: client settings saved under a name.
 
-Zone: real. Command-line words and results; the files are `saved_contexts`'s.
+Zone: real. Options and output; `saved_contexts` reads and writes the files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SECRET = ("password", "secret", "jaas", "private", "key.pem", "keystore.key")
 
 @click.group()
 def context() -> None:
-    """Keep settings of clusters under names."""
+    """Save the settings of clusters under names."""
 
 
 def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001  # click's
@@ -33,10 +33,10 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 @click.option("--use", "used", is_flag=True, help="Use it from now on.")
 @common_options
 def add(name: str, used: bool) -> None:
-    """Keep what -b, -X and --command-config say as the context NAME, in place of what it was."""
+    """Save the settings of -b, -X and --command-config as the context NAME; replaces an existing one."""
     settings = given_settings()
     if not settings:
-        raise click.UsageError("nothing to keep: say -b HOST:PORT, -X KEY=VALUE or --command-config FILE")
+        raise click.UsageError("nothing to save: add -b HOST:PORT, -X KEY=VALUE or --command-config FILE")
     saved_contexts.write(name, settings)
     if used:
         saved_contexts.use(name)
@@ -47,9 +47,9 @@ def add(name: str, used: bool) -> None:
 @click.option("--none", "without", is_flag=True, help="Use no context.")
 @common_options
 def use(name: str | None, without: bool) -> None:
-    """Use the context NAME where a command does not say another cluster."""
+    """Use the context NAME for commands that name no other cluster."""
     if (name is None) != without:
-        raise click.UsageError("name a context, or say --none")
+        raise click.UsageError("name a context, or add --none")
     saved_contexts.use(name)
 
 
@@ -57,7 +57,7 @@ def use(name: str | None, without: bool) -> None:
 @click.argument("name", shell_complete=_names)
 @common_options
 def remove(name: str) -> None:
-    """Forget the context NAME."""
+    """Delete the context NAME."""
     saved_contexts.remove(name)
 
 
@@ -88,10 +88,10 @@ def list_(output: str) -> None:
 @output_option("text", "json")
 @common_options
 def show(name: str | None, output: str) -> None:
-    """Show the settings of a context, of the one in use by default; without passwords."""
+    """Show the settings of a context without passwords; by default of the one in use."""
     chosen = name or saved_contexts.current()
     if chosen is None:
-        raise click.UsageError("no context is in use: name one")
+        raise click.UsageError("no context is in use: name the one to show")
     settings: Mapping[str, str] = {
         key: "[hidden]" if any(word in key for word in _SECRET) else value
         for key, value in saved_contexts.read(chosen).items()

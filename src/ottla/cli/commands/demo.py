@@ -1,6 +1,6 @@
 """`ottla demo`: a broker, real events and PySpark in one command.
 
-Zone: real. Prints the outcome; what happens is in `ottla.demo`.
+Zone: real. Prints the outcome; `ottla.demo` does the work.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _NEEDED = ("pyspark", "pyarrow", "numpy")
 def demo(output: str) -> None:
     """Stream real events through a broker with PySpark.
 
-    Starts a broker and Spark beside it, produces 20,000 real events (bundled with the package), enriches each one into
-    a second topic, exactly once, counts them per half year and directory, and recounts straight from the file. In the
-    middle it kills a worker of Spark and the broker: the result is the same. Takes about a minute, uses free ports of
-    127.0.0.1 and a temporary directory, and leaves nothing behind. Exits with 1 when the recount disagrees.
+    Starts a broker and Spark, produces 20,000 real events (bundled with the package), enriches each one into a second
+    topic, exactly once, and counts them per half year and directory. On the way it kills a Spark worker and the broker,
+    and at the end it compares the counts with a recount of the file. Takes about a minute, uses free ports of 127.0.0.1
+    and a temporary directory, and removes everything it made. The exit code is 1 when the recount disagrees.
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -66,7 +66,7 @@ def _verdict(facts: Mapping[str, Json]) -> str:
 def _died(facts: Mapping[str, Json]) -> str:
     if facts["killed_workers"] and facts["killed_brokers"]:
         return "a Spark worker and the broker were killed in the middle"
-    died = "a Spark worker" if facts["killed_workers"] else "the broker" if facts["killed_brokers"] else "nobody"
+    died = "a Spark worker" if facts["killed_workers"] else "the broker" if facts["killed_brokers"] else "nothing"
     return f"{died} was killed in the middle"
 
 

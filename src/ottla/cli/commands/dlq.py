@@ -1,6 +1,6 @@
-"""`ottla dlq`: look at dead letters, send them back, throw them away.
+"""`ottla dlq`: show dead letters, send them back, or delete them.
 
-Zone: real. Command-line words to calls of `ottla.retry`, and their results to stdout.
+Zone: real. Turns options into calls of `ottla.retry`, and prints their results.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ottla.cli.commands.topic import confirm
 from ottla.cli.failure import CommandFailed
 from ottla.cli.options import client_settings, common_options, connect, output_option, print_note
 from ottla.cli.views.output import Json, write_json, write_jsonl, write_table
+from ottla.utf8 import encode_text
 
 if TYPE_CHECKING:
     from ottla.retry.dead_letters import DeadLetter, DeadLetters, Select
@@ -24,7 +25,7 @@ _WIDTH = 60
 
 
 def dead_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """For `shell_complete`: topics that are named as dead-letter topics are, or all when the word is none of them."""
+    """For `shell_complete`: topics with a name of a dead-letter topic; all topics when none of those matches."""
     from ottla.cli.name_options import topics
     from ottla.retry.dead_letters import is_dead_topic
 
@@ -34,12 +35,12 @@ def dead_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
 
 @click.group()
 def dlq() -> None:
-    """Look at dead letters, send them back, throw them away."""
+    """Show dead letters, send them back, or delete them."""
 
 
 _group_option = click.option(
     "--group", "whose", default="ottla-dlq", show_default=True, metavar="GROUP",
-    help="The group that remembers which letters are settled.",
+    help="The consumer group whose offsets record which letters are settled.",
 )  # fmt: skip
 
 
@@ -47,14 +48,20 @@ def _selection(command: F) -> F:
     """The options that choose letters."""
     for name, text in reversed(
         (
-            ("--reason", "Only those with this exception's class, in full or its last part."),
-            ("--message", "Only those whose message matches this regular expression."),
-            ("--origin", "Only those that came from this topic."),
-            ("--key", "Only those with this key."),
+            ("--reason", "Only letters with this exception class: its full name, or the last part."),
+            ("--message", "Only letters whose error message matches this regular expression."),
+            ("--origin", "Only letters that came from this topic."),
+            ("--key", "Only letters with this key."),
         )
     ):
         command = click.option(name, help=text)(command)
-    at = click.option("--at", "places", multiple=True, metavar="P:OFFSET", help="Only this one; may be repeated.")
+    at = click.option(
+        "--at",
+        "places",
+        multiple=True,
+        metavar="P:OFFSET",
+        help="Only the letter at this partition and offset; may be repeated.",
+    )
     return at(command)
 
 
@@ -69,12 +76,12 @@ class _Row(NamedTuple):
 
 @dlq.command("list")
 @click.argument("names", nargs=-1, shell_complete=dead_topics)
-@click.option("--all", "settled", is_flag=True, help="Count those that were sent back or thrown away, too.")
+@click.option("--all", "settled", is_flag=True, help="Count also letters that were sent back or purged.")
 @_group_option
 @output_option("table", "json", "jsonl", "name")
 @common_options
 def list_(names: tuple[str, ...], settled: bool, whose: str, output: str) -> None:
-    """Count open letters by reason; in all dead-letter topics when none is named."""
+    """Count open letters by reason, in all dead-letter topics when none is named."""
     from ottla.retry import dead_letters
 
     if not names:
@@ -106,8 +113,8 @@ def _counted(name: str, settled: bool, whose: str) -> list[_Row]:
 @dlq.command()
 @click.argument("name", metavar="TOPIC", shell_complete=dead_topics)
 @_selection
-@click.option("-n", "--count", type=click.IntRange(min=1), default=20, show_default=True, help="So many at most.")
-@click.option("--all", "settled", is_flag=True, help="Those that were sent back or thrown away, too.")
+@click.option("-n", "--count", type=click.IntRange(min=1), default=20, show_default=True, help="At most this many.")
+@click.option("--all", "settled", is_flag=True, help="Show also letters that were sent back or purged.")
 @_group_option
 @output_option("table", "json", "jsonl")
 @common_options
@@ -131,12 +138,12 @@ def show(name: str, count: int, settled: bool, whose: str, output: str, **choice
 @dlq.command()
 @click.argument("name", metavar="TOPIC", shell_complete=dead_topics)
 @_selection
-@click.option("--to", metavar="TOPIC", help="There, in place of where they came from.")
-@click.option("-n", "--count", type=click.IntRange(min=1), help="So many at most.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="So many per second at most.")
+@click.option("--to", metavar="TOPIC", help="Send them to this topic instead of the one they came from.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="At most this many.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many per second.")
 @click.option("--max-redrives", type=click.IntRange(min=1), default=3, show_default=True,
-              help="Leave alone what was sent back so often already.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only say what would be sent where.")
+              help="Skip letters that were sent back this often already.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Show what would be sent where; send nothing.")
 @_group_option
 @output_option("table", "json")
 @common_options
@@ -144,7 +151,7 @@ def redrive(
     name: str, to: str | None, count: int | None, rate: float | None, max_redrives: int, dry_run: bool, whose: str,
     output: str, **choice: Any,
 ) -> None:  # fmt: skip
-    """Send letters back to where they came from, each once; their attempts begin anew."""
+    """Send letters back to the topics they came from, each once. Their attempts are counted from zero again."""
     from ottla.cli.views.progress import Progress
 
     select = _select_letters(**choice)
@@ -161,23 +168,23 @@ def redrive(
     else:
         write_table(("TO", "LETTERS"), sorted(sent.back.items()))
     if sent.looping:
-        print_note(f"{sent.looping} were sent back {max_redrives} times already and are left alone: see --max-redrives")
+        print_note(f"{sent.looping} skipped: sent back {max_redrives} times already; raise --max-redrives to send them")
     if sent.nowhere:
-        print_note(f"{sent.nowhere} do not say where they came from and are left alone: see --to")
+        print_note(f"{sent.nowhere} skipped: no header names their topic of origin; name a topic with --to")
     if dry_run:
-        print_note("nothing was sent: leave --dry-run out to do it")
+        print_note("dry run: nothing was sent; run it again without --dry-run to send")
 
 
 @dlq.command()
 @click.argument("name", metavar="TOPIC", shell_complete=dead_topics)
 @_selection
-@click.option("--dry-run", is_flag=True, help="Only say how many.")
-@click.option("--any-name", is_flag=True, help="The topic is for dead letters, whatever its name is.")
+@click.option("--dry-run", is_flag=True, help="Show how many would be deleted; delete nothing.")
+@click.option("--any-name", is_flag=True, help="Purge a topic whose name is not one of a dead-letter topic.")
 @_group_option
 @output_option("table", "json")
 @common_options
 def purge(name: str, dry_run: bool, any_name: bool, whose: str, output: str, **choice: Any) -> None:
-    """Delete dead letters. Asks first in a terminal, or wants --yes; refuses topics that are not for dead letters."""
+    """Delete dead letters. Asks in a terminal, needs --yes elsewhere; refuses topics not named for dead letters."""
     from ottla.retry.dead_letters import is_dead_topic
 
     select = _select_letters(**choice)
@@ -193,7 +200,7 @@ def purge(name: str, dry_run: bool, any_name: bool, whose: str, output: str, **c
     else:
         write_table(("TOPIC", "LETTERS"), [(name, count)])
     if dry_run:
-        print_note("nothing was thrown away: leave --dry-run out to do it")
+        print_note("dry run: nothing was deleted; run it again without --dry-run to delete")
 
 
 def _confirm_purge(name: str, number: int) -> None:
@@ -215,7 +222,7 @@ def _select_letters(
     try:
         pattern = None if message is None else re.compile(message)
     except re.error as error:
-        raise click.UsageError(f"--message {message!r} is no regular expression: {error}") from error
+        raise click.UsageError(f"--message {message!r} is not a regular expression: {error}") from error
     wanted = {_place(word) for word in places}
 
     def select(letter: DeadLetter) -> bool:
@@ -224,7 +231,7 @@ def _select_letters(
             (reason is None or reason in (letter.reason, letter.reason.rpartition(".")[2]))
             and (pattern is None or (failure is not None and pattern.search(failure.message) is not None))
             and (origin is None or (source is not None and source.topic == origin))
-            and (key is None or record.key == key.encode())
+            and (key is None or record.key == encode_text(key))
             and (not wanted or (record.partition, record.offset) in wanted)
         )
 
@@ -276,14 +283,14 @@ def _shown(letter: DeadLetter) -> tuple[object, ...]:
         trail.failures,
         None if source is None else f"{source.topic}-{source.partition}@{source.offset}",
         letter.reason,
-        _short((trail.failure.message if trail.failure is not None else "").encode()),
+        _short(encode_text(trail.failure.message if trail.failure is not None else "")),
         _short(record.key),
         _short(record.value),
     )
 
 
 def _short(content: bytes | None) -> str | None:
-    """As much as fits into a column, without what would move a terminal's cursor."""
+    """Text cut to the width of a column, without characters that would move a terminal's cursor."""
     if content is None:
         return None
     text = content[: 4 * _WIDTH].decode(errors="replace")

@@ -1,6 +1,6 @@
-"""`ottla group`: look at consumer groups and their lag, reset and delete what they have committed.
+"""`ottla group`: show consumer groups and their lag, reset and delete their committed offsets.
 
-Zone: real. Command-line words to admin calls, and their results to stdout.
+Zone: real. Turns options into admin calls, and prints their results.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OFFSETS = (
 
 @click.group()
 def group() -> None:
-    """Look at consumer groups, their lag, and change their offsets."""
+    """Show consumer groups and their lag, and change their offsets."""
 
 
 @group.command("list")
@@ -69,7 +69,7 @@ def list_(states: tuple[str, ...], output: str) -> None:
 @output_option("table", "json", "jsonl")
 @common_options
 def describe(names: tuple[str, ...], view: str, output: str) -> None:
-    """Show offsets, lag, owners, members of groups."""
+    """Show offsets, lag, owners and members of groups."""
     results = _read_groups(names)
     found = [result for result in results.values() if not isinstance(result, Exception)]
     if output in ("json", "jsonl"):
@@ -99,7 +99,7 @@ def describe(names: tuple[str, ...], view: str, output: str) -> None:
 @output_option("table", "json", "jsonl")
 @common_options
 def lag(names: tuple[str, ...], output: str) -> None:
-    """Show how far groups are behind, the worst first; all groups when none is named."""
+    """Show the lag of groups, the largest first; of all groups when none is named."""
     results = _read_groups(names or None)
     found = sorted(
         (result for result in results.values() if not isinstance(result, Exception)),
@@ -142,21 +142,21 @@ def _read_groups(names: Sequence[str] | None) -> dict[str, GroupState | Exceptio
 
 
 def _where_to(command: F) -> F:
-    """The ways to say where offsets are to be, each as in Kafka's own tool, and one that says it all."""
+    """The options for the new offsets: `--to`, which can express all of them, and those of Kafka's own tool."""
     for name, kind, text in reversed(
         (
-            ("--to", str, "start, end, N, +N after the start, -N before the end, or @TIME."),
-            ("--to-offset", int, "This offset."),
-            ("--to-datetime", str, "The first record at or after this time: 2026-11-21T08:30:00Z."),
-            ("--by-duration", str, "The first record of so long ago: 90s, 5m, 1h, 2d."),
-            ("--shift-by", int, "So many records on (or back) from where the group is."),
+            ("--to", str, "New offset: start, end, N, +N after the start, -N before the end, or @TIME."),
+            ("--to-offset", int, "New offset: this number."),
+            ("--to-datetime", str, "New offset: of the first record at or after this time: 2026-11-21T08:30:00Z."),
+            ("--by-duration", str, "New offset: of the first record since this long ago: 90s, 5m, 1h, 2d."),
+            ("--shift-by", int, "New offset: the present one plus this number, which may be negative."),
         )
     ):
         command = click.option(name, type=kind, help=text)(command)
     for name, text in (
-        ("--to-current", "Where the group is now: to save that."),
-        ("--to-latest", "The end."),
-        ("--to-earliest", "The start."),
+        ("--to-current", "New offset: the present one; prints it for a later reset."),
+        ("--to-latest", "New offset: the end."),
+        ("--to-earliest", "New offset: the start."),
     ):
         command = click.option(name, is_flag=True, help=text)(command)
     return command
@@ -166,10 +166,10 @@ def _where_to(command: F) -> F:
 @click.argument("name", shell_complete=groups)
 @click.option(
     "-t", "--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", shell_complete=topics,
-    help="Only these; else all it committed.",
+    help="Only these topics and partitions; by default all with committed offsets.",
 )  # fmt: skip
 @_where_to
-@click.option("--execute", is_flag=True, help="Do it; without this the new offsets are only shown.")
+@click.option("--execute", is_flag=True, help="Commit the new offsets; without this they are only shown.")
 @output_option("table", "json", "jsonl")
 @common_options
 def reset(name: str, topics: tuple[str, ...], execute: bool, output: str, **where_to: Any) -> None:
@@ -195,18 +195,20 @@ def reset(name: str, topics: tuple[str, ...], execute: bool, output: str, **wher
     done = {tp: offset for tp, offset in new.items() if results.get(tp) is None}
     _write_offsets(output, name, current, done)
     if not execute:
-        print_note("nothing was changed: --execute does it")
+        print_note("nothing was changed: add --execute to commit these offsets")
     exit_with_errors({str(tp): error for tp, error in results.items()})
 
 
 def _parse_where(given: Mapping[str, Any]) -> tuple[Bound, int | None]:
-    """Where offsets are to be: a bound, or (it is None otherwise) a shift."""
+    """The new offsets: a bound, and a shift from the present offset, or None without one."""
     from ottla.cli.reading.offset_grammar import END, START, parse_range
 
     said = {name: value for name, value in given.items() if value not in (None, False)}
     if len(said) != 1:
-        raise click.UsageError("say once where to: --to, --to-earliest, --to-latest, --to-offset, --shift-by, …")
+        raise click.UsageError("give one new offset: --to, --to-earliest, --to-latest, --to-offset, --shift-by, …")
     name, value = next(iter(said.items()))
+    # 1. Relative to the present offset; --to-current is a shift by 0. 2. An end of the log. 3. The rest is written in
+    #    the grammar of --to, so that there is one parser.
     if name in ("shift_by", "to_current"):
         return START, value if name == "shift_by" else 0
     if name in ("to_earliest", "to_latest"):
@@ -217,7 +219,7 @@ def _parse_where(given: Mapping[str, Any]) -> tuple[Bound, int | None]:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if found.until is not None:
-        raise click.UsageError(f"{value!r} is a range, one place is wanted")
+        raise click.UsageError(f"{value!r} is a range: give one offset")
     return found.first, None
 
 
@@ -240,7 +242,7 @@ def _write_offsets(
 @click.argument("names", nargs=-1, required=True, shell_complete=groups)
 @common_options
 def delete(names: tuple[str, ...]) -> None:
-    """Delete groups without members, with all that they have committed. Asks first in a terminal, or wants --yes."""
+    """Delete groups without members, with their committed offsets. Asks first in a terminal, needs --yes elsewhere."""
     from ottla.cli.views.group_views import explain_use
     from ottla.client.admin.groups import GroupAdmin
 
@@ -259,10 +261,10 @@ def delete(names: tuple[str, ...]) -> None:
 @group.command("delete-offsets")
 @click.argument("name", shell_complete=groups)
 @click.option("-t", "--topic", "topics", multiple=True, required=True, metavar="TOPIC[:P,P]", shell_complete=topics,
-              help="Whose offsets.")  # fmt: skip
+              help="The topics whose offsets to delete.")  # fmt: skip
 @common_options
 def delete_offsets(name: str, topics: tuple[str, ...]) -> None:
-    """Delete what a group has committed for topics that no member consumes."""
+    """Delete the committed offsets of a group for topics that no member consumes."""
     from ottla.cli.views.group_views import explain_use, parse_topics, partitions_of
     from ottla.client import Admin
     from ottla.client.admin.groups import GroupAdmin

@@ -1,6 +1,6 @@
-"""`ottla leader`: elect leaders anew.
+"""`ottla leader`: elect leaders of partitions.
 
-Zone: real. Command-line words to one admin call, and its results to stdout.
+Zone: real. Turns options into one admin call, and prints its results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def leader() -> None:
-    """Elect leaders of partitions anew."""
+    """Elect leaders of partitions."""
 
 
 @leader.command()
@@ -38,16 +38,16 @@ def leader() -> None:
     type=click.Choice(("preferred", "unclean")),
     default="preferred",
     show_default=True,
-    help="The first replica of the assignment, or, where nobody in sync is left, any live one: records may be lost.",
+    help="preferred: the first replica. unclean: any live one if none is in sync; records may be lost.",
 )
 @output_option("table", "json", "jsonl")
 @common_options
 def elect(partitions: tuple[str, ...], topics: tuple[str, ...], everything: bool, kind: str, output: str) -> None:
-    """Elect leaders. Partitions that are led as asked already are left alone."""
+    """Elect leaders. Partitions that have the wanted leader already are not changed."""
     from ottla.client import Admin, ElectionType
 
     if everything == bool(partitions or topics):
-        raise click.UsageError("name partitions (TOPIC:PARTITION), topics (-t), or say --all")
+        raise click.UsageError("name partitions (TOPIC:PARTITION) or topics (-t), or add --all")
     named = [parse_partition(word) for word in partitions]
     if kind == "unclean":
         _confirm()
@@ -64,14 +64,14 @@ def elect(partitions: tuple[str, ...], topics: tuple[str, ...], everything: bool
 def _confirm() -> None:
     if given("yes", False):
         return
-    question = "An unclean election can lose records that were acknowledged. Go on?"
+    question = "An unclean election can lose records that were acknowledged. Continue?"
     if not sys.stdin.isatty():
-        raise click.UsageError("not a terminal to ask in: add --yes for an unclean election")
+        raise click.UsageError("cannot ask, as stdin is not a terminal: add --yes for an unclean election")
     click.confirm(question, abort=True, err=True)
 
 
 def _partitions_of(admin: Admin, topics: Sequence[str]) -> list[TopicPartition]:
-    """All partitions of these topics. Raises RefusedError for a topic that is not there."""
+    """All partitions of these topics. Raises RefusedError for a topic that does not exist."""
     from ottla.client import TopicView
     from ottla.types import TopicPartition
 
@@ -84,7 +84,7 @@ def _partitions_of(admin: Admin, topics: Sequence[str]) -> list[TopicPartition]:
 
 
 def _take_not_needed(results: dict[TopicPartition, ClientError | None]) -> int:
-    """Take those out that needed no election: that is no error. Returns how many."""
+    """Remove the partitions that needed no election, which is not an error. Returns how many."""
     from ottla.client import RefusedError
     from ottla.errors import ErrorCode
 

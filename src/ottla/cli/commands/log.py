@@ -1,6 +1,6 @@
-"""`ottla log`: look into the files of a broker's log.
+"""`ottla log`: show, check and repair the log files of a broker.
 
-Zone: real. Options and printing; what is found in a file is `ottla.storage.dump`.
+Zone: real. Options and printing; `ottla.storage.dump` reads the files.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ _LINES_PER_WRITE = 1000
 
 @click.group()
 def log() -> None:
-    """Look into the files of a broker's log."""
+    """Show, check and repair the log files of a broker."""
 
 
 @log.command()
 @click.argument("paths", nargs=-1, type=click.Path())
-@click.option("--files", multiple=True, metavar="FILE,…", help="The same, in the words of kafka-dump-log.")
+@click.option("--files", multiple=True, metavar="FILE,…", help="Another way to name the files, as with kafka-dump-log.")
 @click.option("--deep-iteration", is_flag=True, help="Show the records of each batch.")
-@click.option("--print-data-log", is_flag=True, help="Show keys and values too; implies --deep-iteration.")
+@click.option("--print-data-log", is_flag=True, help="Show also keys and values; implies --deep-iteration.")
 @click.option("--offsets-decoder", is_flag=True, help="Decode the log as __consumer_offsets.")
 @click.option("--transaction-log-decoder", is_flag=True, help="Decode the log as __transaction_state.")
 @click.option("--skip-record-metadata", is_flag=True, help="Show only keys and values of records.")
 @click.option("--max-bytes", type=click.IntRange(min=0), help="Read no more than this much of a log.")
-@click.option("--index-sanity-check", is_flag=True, help="Only say whether a broker would rebuild the index.")
+@click.option("--index-sanity-check", is_flag=True, help="Only report whether a broker would rebuild the index.")
 @click.option("--verify-index-only", is_flag=True, help="Check index entries against the log, but do not show them.")
 @click.option(
     "--max-message-size",
     type=click.IntRange(min=1),
     default=5 * 1024 * 1024,
     show_default=True,
-    help="The largest batch to expect behind an index entry.",
+    help="The largest batch to expect at an index entry.",
 )
 @output_option("text", "json")
 def dump(
@@ -63,8 +63,8 @@ def dump(
 ) -> None:
     """Print the contents of log, index, snapshot and checkpoint files, as kafka-dump-log does.
 
-    Reports about entries that do not fit go to stderr, after everything else. The exit code is 1 when a file could not
-    be read or is not what its name says.
+    Mismatches between indexes and logs are printed to stderr at the end. The exit code is 1 when a file could not
+    be read, or does not contain what its name promises.
     """
     from ottla.storage.dump.indexes import IndexOptions
     from ottla.storage.dump.log import LogOptions
@@ -72,7 +72,7 @@ def dump(
 
     chosen = [*paths, *(path for part in files for path in part.split(",") if path)]
     if not chosen:
-        raise click.UsageError("Which files? Name them, or use --files.")
+        raise click.UsageError("name the files to dump, as arguments or with --files")
     if offsets_decoder and transaction_log_decoder:
         raise click.UsageError("--offsets-decoder and --transaction-log-decoder exclude each other.")
     decoder = _decoder(offsets_decoder, transaction_log_decoder)
@@ -113,7 +113,7 @@ def _run(paths: list[str], options: Options, *, as_json: bool) -> None:
 
 
 def _print(items: Iterable[Item], as_json: bool) -> None:
-    """UTF-8 whatever the terminal says, and in lots: a log has millions of lines."""
+    """Print items as UTF-8 in any terminal, many lines per write: a log has millions of lines."""
     lines: list[str] = []
     for item in items:
         lines.append(json.dumps(item.json(), separators=(",", ":")) if as_json else item.text())

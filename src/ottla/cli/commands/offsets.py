@@ -1,6 +1,6 @@
 """`ottla offsets`: offsets of partitions, by position or by time, as kafka-get-offsets.
 
-Zone: real. Command-line words to ListOffsets, and the answers to stdout.
+Zone: real. Turns options into ListOffsets requests, and prints the offsets.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NAMED = {"latest": -1, "end": -1, "earliest": -2, "start": -2, "max-timestamp":
 @click.option("-t", "--topic", "more", multiple=True, metavar="TOPIC[:P,P]", shell_complete=topics,
               help="Another way to name a topic.")  # fmt: skip
 @click.option("--time", "time_text", default="latest", show_default=True, metavar="WHEN",
-              help="earliest, latest, max-timestamp, or a TIME: its first offset.")  # fmt: skip
-@click.option("--exclude-internal-topics", is_flag=True, help="Where no topic is named.")
+              help="earliest, latest, max-timestamp, or a TIME: the first offset at or after it.")  # fmt: skip
+@click.option("--exclude-internal-topics", is_flag=True, help="When no topic is named.")
 @output_option("text", "table", "json", "jsonl")
 @common_options
 def offsets(
@@ -35,7 +35,7 @@ def offsets(
 ) -> None:
     """Show offsets of partitions, as TOPIC:PARTITION:OFFSET; of all topics when none is named.
 
-    latest: behind the last record. max-timestamp: of the record with the largest timestamp.
+    latest: the offset after the last record. max-timestamp: the offset of the record with the largest timestamp.
     """
     from ottla.client import Admin, ClientError
 
@@ -59,19 +59,19 @@ def _when(text: str) -> int:
         return _NAMED.get(text) or int(text)
     time = parse_time(text.removeprefix("@"), wall_ms())
     if time is None:
-        raise click.UsageError(f"{text!r} is no time: use {', '.join(_NAMED)}, ms since 1970, 2026-11-21, or -1h")
+        raise click.UsageError(f"{text!r} is not a time: use {', '.join(_NAMED)}, ms since 1970, 2026-11-21, or -1h")
     return time
 
 
 def _partitions(cluster: Cluster, words: Sequence[str], *, internal: bool) -> list[TopicPartition]:
-    """Those that are named, or all. Raises ClientError, click.UsageError."""
+    """The named partitions, or all. Raises ClientError, click.UsageError."""
     from ottla.cli.views.group_views import parse_topics
     from ottla.client import Admin, TopicPartition
 
     try:
         names = parse_topics(words)
     except ValueError as wrong:
-        raise click.UsageError(f"say TOPIC or TOPIC:PARTITION,…: {wrong}") from wrong
+        raise click.UsageError(f"name topics as TOPIC or TOPIC:PARTITION,…: {wrong}") from wrong
     if not names:
         names = {each.name: None for each in Admin(cluster).list_topics(internal=internal)}
     return [
@@ -103,5 +103,5 @@ def _write(output: str, found: dict[TopicPartition, OffsetFound]) -> None:
 
 
 def _known(number: int) -> int | None:
-    """-1 is Kafka's "there is none"."""
+    """The number; None for -1, which is Kafka's "none"."""
     return number if number >= 0 else None

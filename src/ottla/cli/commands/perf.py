@@ -1,6 +1,6 @@
-"""`ottla perf`: how fast a cluster takes records, gives them, and passes one on.
+"""`ottla perf`: measure how fast a cluster accepts records, returns them, and passes one on.
 
-Zone: real. Command-line words and results; what is measured is in `perf_runs`. Options as in Kafka's
+Zone: real. Options and output; `perf_runs` measures. Options as in Kafka's
 kafka-producer-perf-test, kafka-consumer-perf-test and kafka-e2e-latency.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 _RECORD_SIZE = 100
 _TRANSACTION_MS = 3_000
-"""Kafka's, where an id is given and no duration."""
+"""Kafka's default, for an id without a duration."""
 
 
 @click.group()
@@ -40,17 +40,30 @@ def perf() -> None:
 
 @perf.command()
 @topic_words
-@click.option("-n", "--num-records", type=click.IntRange(min=1), required=True, help="How many to send.")
-@click.option("--record-size", type=click.IntRange(min=1), metavar="BYTES", help=f"Of each value; {_RECORD_SIZE}.")
-@click.option("--payload-file", type=click.Path(exists=True, dir_okay=False), help="Values, of which each is a draw.")
-@click.option("--payload-delimiter", default="\\n", show_default=True, help="What divides the values of the file.")
-@click.option("--payload-monotonic", is_flag=True, help="Values are 0, 1, 2 …")
-@click.option("--throughput", type=float, default=-1, metavar="N", help="Records per second at most; -1: no limit.")
-@click.option("--producer-props", "--command-property", "props", multiple=True, metavar="KEY=VALUE…", help="As -X.")
+@click.option("-n", "--num-records", type=click.IntRange(min=1), required=True, help="How many records to send.")
+@click.option(
+    "--record-size", type=click.IntRange(min=1), metavar="BYTES", help=f"Size of each value; {_RECORD_SIZE} by default."
+)
+@click.option("--payload-file", type=click.Path(exists=True, dir_okay=False), help="Draw each value from this file.")
+@click.option("--payload-delimiter", default="\\n", show_default=True, help="Separator of the values in the file.")
+@click.option("--payload-monotonic", is_flag=True, help="Send 0, 1, 2 … as values.")
+@click.option("--throughput", type=float, default=-1, metavar="N", help="Most records per second; -1: no limit.")
+@click.option(
+    "--producer-props",
+    "--command-property",
+    "props",
+    multiple=True,
+    metavar="KEY=VALUE…",
+    help="Set client keys, as -X.",
+)
 @click.option("--transactional-id", metavar="ID", help="Send in transactions.")
-@click.option("--transaction-duration-ms", type=click.IntRange(min=1), help=f"Of each transaction; {_TRANSACTION_MS}.")
-@click.option("--warmup-records", type=click.IntRange(min=0), default=0, help="So many first ones are not counted.")
-@click.option("--print-metrics", is_flag=True, help="The producer's metrics at the end.")
+@click.option(
+    "--transaction-duration-ms",
+    type=click.IntRange(min=1),
+    help=f"Duration of each transaction; {_TRANSACTION_MS} by default.",
+)
+@click.option("--warmup-records", type=click.IntRange(min=0), default=0, help="How many first records are not counted.")
+@click.option("--print-metrics", is_flag=True, help="Print the producer's metrics at the end.")
 @output_option("text", "json")
 @common_options
 def produce(
@@ -69,14 +82,14 @@ def produce(
     print_metrics: bool,
     output: str,
 ) -> None:
-    """Send records to TOPIC as fast as it goes, and say how long each took to be acknowledged."""
+    """Send records to TOPIC as fast as possible, and show how long their acknowledgements took."""
     from ottla.cli.perf_runs import Load, payloads, send_all
 
     name = named_topic(topic, topic_option)
     if (record_size is not None) + (payload_file is not None) + payload_monotonic > 1:
-        raise click.UsageError("say one of --record-size, --payload-file and --payload-monotonic")
+        raise click.UsageError("use only one of --record-size, --payload-file and --payload-monotonic")
     if warmup_records >= num_records:
-        raise click.UsageError("--warmup-records leaves nothing to count")
+        raise click.UsageError("--warmup-records leaves no record to count: make it less than --num-records")
     values = payloads(record_size or _RECORD_SIZE, payload_file, payload_delimiter, monotonic=payload_monotonic)
     transaction_s = None
     if transactional_id or transaction_duration_ms:
@@ -92,12 +105,12 @@ def produce(
 
 
 def _properties(words: tuple[str, ...]) -> ClientSettings:
-    """Kafka's `--producer-props a=1 b=2`: in one word, or the option repeated."""
+    """Parse Kafka's `--producer-props "a=1 b=2"`: several pairs in one word, or the option repeated."""
     return dict(parse_assignments(tuple(part for word in words for part in word.split())))
 
 
 def _write_sent(sent: Sent, *, metrics: bool) -> None:
-    """Kafka's line, and the histogram."""
+    """Print Kafka's line, and the histogram."""
     seen, seconds = sent.latencies, max(sent.seconds, 1e-9)
     places = ", ".join(f"{seen.quantile_ms(share):.2f} ms {word}" for word, share in _ORDINALS.items())
     write(
@@ -125,14 +138,23 @@ def _write_metrics(metrics: Mapping[str, float]) -> None:
 
 @perf.command()
 @topic_words
-@click.option("-n", "--num-records", "--messages", type=click.IntRange(min=1), required=True, help="How many to read.")
-@click.option("-g", "--group", metavar="GROUP", help="The group; a new one by default.")
-@click.option("--from-latest", is_flag=True, help="Begin at the end where the group has committed nothing.")
+@click.option(
+    "-n", "--num-records", "--messages", type=click.IntRange(min=1), required=True, help="How many records to read."
+)
+@click.option("-g", "--group", metavar="GROUP", help="The consumer group; a new one by default.")
+@click.option("--from-latest", is_flag=True, help="Begin at the end of partitions without a committed offset.")
 @click.option("--fetch-size", type=click.IntRange(min=1), metavar="BYTES", help="max.partition.fetch.bytes.")
 @click.option("--socket-buffer-size", type=click.IntRange(min=1), metavar="BYTES", help="receive.buffer.bytes.")
-@click.option("--consumer-props", "--command-property", "props", multiple=True, metavar="KEY=VALUE…", help="As -X.")
+@click.option(
+    "--consumer-props",
+    "--command-property",
+    "props",
+    multiple=True,
+    metavar="KEY=VALUE…",
+    help="Set client keys, as -X.",
+)
 @click.option("--table", is_flag=True, help="Read Arrow tables instead of records.")
-@click.option("--hide-header", is_flag=True, help="Only the line with the numbers.")
+@click.option("--hide-header", is_flag=True, help="Print only the line with the numbers.")
 @output_option("text", "json")
 @common_options
 def consume(
@@ -148,7 +170,7 @@ def consume(
     hide_header: bool,
     output: str,
 ) -> None:
-    """Read records of TOPIC in a group as fast as it goes. With --timeout, ends when none came for that long (10 s)."""
+    """Read records of TOPIC in a group as fast as possible. Ends when none came for --timeout seconds (10)."""
     from ottla.cli.perf_runs import read_all
 
     name = named_topic(topic, topic_option)
@@ -167,7 +189,7 @@ def consume(
 
 
 _SILENCE_S = 10.0
-"""Kafka's."""
+"""Kafka's default."""
 _CONSUMED = (
     "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, "
     "rebalance.time.ms, fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec"
@@ -175,7 +197,7 @@ _CONSUMED = (
 
 
 def _write_consumed(seen: Consumed, *, header: bool) -> None:
-    """Kafka's two lines."""
+    """Print Kafka's two lines."""
     if header:
         write(_CONSUMED)
     size, seconds = seen.size / _MIB, max(seen.seconds, 1e-9)
@@ -188,7 +210,7 @@ def _write_consumed(seen: Consumed, *, header: bool) -> None:
 
 
 def _moment(seconds: float) -> str:
-    """As Kafka prints it: 2026-11-21 08:30:00:123."""
+    """A time as Kafka prints it: 2026-11-21 08:30:00:123."""
     from datetime import datetime
 
     at = datetime.fromtimestamp(seconds).astimezone()
@@ -197,11 +219,15 @@ def _moment(seconds: float) -> str:
 
 @perf.command()
 @topic_words
-@click.option("-n", "--num-records", "--num-messages", type=click.IntRange(min=1), required=True, help="How many.")
+@click.option(
+    "-n", "--num-records", "--num-messages", type=click.IntRange(min=1), required=True, help="How many records."
+)
 @click.option("--producer-acks", type=click.Choice(["1", "all"]), default="all", show_default=True, help="acks.")
 @click.option("--record-size", type=click.IntRange(min=1), default=_RECORD_SIZE, show_default=True, metavar="BYTES")
-@click.option("--throughput", type=float, default=-1, metavar="N", help="Records per second at most; -1: no limit.")
-@click.option("--warmup-records", type=click.IntRange(min=0), default=10, help="So many first ones are not counted.")
+@click.option("--throughput", type=float, default=-1, metavar="N", help="Most records per second; -1: no limit.")
+@click.option(
+    "--warmup-records", type=click.IntRange(min=0), default=10, help="How many first records are not counted."
+)
 @output_option("text", "json")
 @common_options
 def e2e(
@@ -214,7 +240,7 @@ def e2e(
     warmup_records: int,
     output: str,
 ) -> None:
-    """Send one record to TOPIC, wait until it is read, send the next: how long does it take?"""
+    """Measure the time from sending a record to TOPIC until it is read, for one record after the other."""
     from ottla.cli.perf_runs import pass_all
 
     name = named_topic(topic, topic_option)

@@ -1,6 +1,6 @@
-"""`ottla pipeline`: run the pipelines of a Python file, show what they would do, and how far they are.
+"""`ottla pipeline`: run the pipelines of a Python file, show their plan and their progress.
 
-Zone: real. Command-line words to calls of `ottla.pipeline`; results to stdout, progress to stderr.
+Zone: real. Turns options into calls of `ottla.pipeline`; results go to stdout, progress to stderr.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _NEEDED = ("pyspark", "pyarrow", "numpy", "pandas")
 
 @click.group()
 def pipeline() -> None:
-    """Run pipelines of PySpark, and see how far they are.
+    """Run PySpark pipelines, and show their progress.
 
-    A pipeline is a `Pipeline` in a Python file (docs/pipeline.md). FILE:NAME names the file and the variable; without
-    NAME the file has one pipeline.
+    A pipeline is a `Pipeline` in a Python file (docs/pipeline.md). FILE:NAME gives the file and the variable; without
+    NAME the file must have exactly one pipeline.
     """
 
 
@@ -62,9 +62,9 @@ def list_(file: str, output: str) -> None:
 @output_option("table", "json")
 @common_options
 def status(name: str, output: str) -> None:
-    """Show lag, waiting retries and dead letters of each step; Spark need not run.
+    """Show lag, waiting retries and dead letters of each step. Works while Spark is not running.
 
-    Lag is what the pipeline's consumer group has not committed yet. Counts are of offsets, which with transactions are
+    Lag is what the pipeline's consumer group has not committed yet. Offsets are counted, which with transactions are
     a little more than records.
     """
     with _explained():
@@ -76,20 +76,22 @@ def status(name: str, output: str) -> None:
         write_table(("STEP", "LAG", "WAITING", "DEAD"), [each[:4] for each in found])
     for each in found:
         if each.missing:
-            print_note(f"step {each.step}: not there yet: {', '.join(each.missing)}")
+            print_note(f"step {each.step}: topics that do not exist yet: {', '.join(each.missing)}")
 
 
 @pipeline.command()
 @click.argument("name", metavar="FILE[:NAME]")
 @click.option(
-    "--checkpoint", metavar="DIRECTORY", help="Where Spark keeps how far the steps are; keep it between runs."
+    "--checkpoint", metavar="DIRECTORY", help="Where Spark saves the progress of the steps; keep it between runs."
 )
 @click.option("--trigger", default="available_now", show_default=True, metavar="WHEN",
-              help="available_now: what is there and due; or every so often, as 5s, until Ctrl-C.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Show the steps and the topics that would be made; change nothing.")
-@click.option("--cores", type=click.IntRange(min=1), default=2, show_default=True, help="Of this machine, for Spark.")
-@click.option("--master", metavar="URL", help="A Spark cluster in place of this machine.")
-@click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A setting of Spark.")
+              help="available_now: process what is there and due; or an interval, as 5s, until Ctrl-C.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Show the steps and the topics that would be created; change nothing.")
+@click.option(
+    "--cores", type=click.IntRange(min=1), default=2, show_default=True, help="Cores of this machine for Spark."
+)
+@click.option("--master", metavar="URL", help="Use this Spark cluster instead of this machine.")
+@click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="Set a Spark configuration key.")
 @output_option("table", "json")
 @common_options
 def run(
@@ -102,10 +104,10 @@ def run(
     confs: tuple[str, ...],
     output: str,
 ) -> None:
-    """Make the topics that are missing, and run the steps of a pipeline.
+    """Create missing topics, and run the steps of a pipeline.
 
-    Each record shows in the output once, whatever dies on the way, as long as the checkpoint is kept. Exits with 1 when
-    a step fails.
+    Each record appears in the output exactly once, also after crashes, as long as the checkpoint is kept. The exit code
+    is 1 when a step fails.
     """
     with _explained():
         chosen, module = _pipeline(name)
@@ -113,7 +115,7 @@ def run(
             _show_plan(chosen.plan(), output)
             return
         if not checkpoint:
-            raise click.UsageError("name a directory with --checkpoint, or look at what would happen with --dry-run")
+            raise click.UsageError("name a directory with --checkpoint, or show the plan with --dry-run")
         place = checkpoint if "://" in checkpoint else os.path.abspath(checkpoint)
         settings = {**({"spark.master": master} if master else {}), **parse_assignments(confs)}
         with _spark(module, cores, settings) as session:
@@ -123,7 +125,7 @@ def run(
 
 @contextlib.contextmanager
 def _spark(module: ModuleType, cores: int, settings: dict[str, str]) -> Iterator[Any]:
-    """A session; functions of the user's file are sent along, so that workers need not have it."""
+    """A Spark session; functions of the user's file are pickled by value, so that workers need not have the file."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise click.ClickException(f"pipelines need {', '.join(missing)}: pip install 'ottla[spark]'")
@@ -185,7 +187,7 @@ def _show_progress(name: str, found: list[StepProgress], output: str) -> None:
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """Errors of pipelines as those of a command line."""
+    """Turn errors of pipelines into click's."""
     from ottla.pipeline.errors import BadPipeline, StepFailed
 
     try:
@@ -197,20 +199,20 @@ def _explained() -> Iterator[None]:
 
 
 def _pipeline(words: str) -> tuple[Pipeline, ModuleType]:
-    """The pipeline that FILE:NAME says, on the brokers that the options say."""
+    """The pipeline of FILE:NAME, with the brokers of the options."""
     file, colon, name = words.rpartition(":")
     if not colon or os.path.exists(words):
         file, name = words, ""
     if not os.path.isfile(file):
-        raise click.UsageError(f"there is no file {file}: name a Python file, and the pipeline in it as FILE:NAME")
+        raise click.UsageError(f"{file} does not exist: name a Python file, and the pipeline in it as FILE:NAME")
     module = _load_file(file)
     found = _pipelines(module)
     if not found:
-        raise click.UsageError(f"{file} has no Pipeline: write p = Pipeline(…) into it")
+        raise click.UsageError(f"{file} has no Pipeline: add p = Pipeline(…) to it")
     if not name and len({id(each) for each in found.values()}) > 1:
         raise click.UsageError(f"{file} has several pipelines: name one as {file}:NAME, of {', '.join(found)}")
     if name and name not in found:
-        raise click.UsageError(f"{file} has no pipeline {name}, but {', '.join(found)}")
+        raise click.UsageError(f"{file} has no pipeline {name}; it has {', '.join(found)}")
     chosen = found[name] if name else next(iter(found.values()))
     chosen.settings |= {key: str(value) for key, value in given_settings(()).items()}
     return chosen, module
@@ -223,7 +225,7 @@ def _pipelines(module: ModuleType) -> dict[str, Pipeline]:
 
 
 def _load_file(file: str) -> ModuleType:
-    """Run the file as a module; what lies beside it can be imported, by Spark's workers, too."""
+    """Run the file as a module; it and Spark's workers can import the files beside it."""
     path = Path(file).resolve()
     directory = str(path.parent)
     if directory not in sys.path:

@@ -1,6 +1,6 @@
-"""`ottla produce`: lines or JSON from standard input to a topic.
+"""`ottla produce`: write lines or JSON from standard input to a topic.
 
-Zone: real. Input to records; batches, partitions, retries and transactions are the producer's.
+Zone: real. Turns input into records; the producer does batches, partitions, retries and transactions.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from ottla.cli.name_options import topic_words
 from ottla.cli.options import ClientSettings, common_options, remember_output
 from ottla.client.errors import UsageError
 
-# Lines of standard input as they come in. Bytes in, lines out, and the moments in between when the writer of the pipe
-# pauses.
+# Reading standard input: bytes in, lines out, and a callback whenever the writer of the pipe pauses.
 
 _CHUNK = 1 << 16
 
 
 def lines_of(stream: BinaryIO, limit: int, on_pause: Callable[[], None]) -> Iterator[bytes]:
-    """Each line without its newline; a last line without one counts, too.
+    """Each line without its newline; a last line without one counts as well.
 
-    on_pause: called when no more input is there yet, so that what was read can be sent meanwhile.
+    on_pause: called when no more input is available yet, so that the lines read so far can be sent.
     Raises UsageError for a line longer than `limit` bytes, before it fills the memory.
     """
     parts: list[bytes] = []
@@ -51,14 +50,14 @@ def lines_of(stream: BinaryIO, limit: int, on_pause: Callable[[], None]) -> Iter
 
 
 def _read_stream(stream: BinaryIO) -> bytes:
-    """What is there, at least one byte; empty at the end."""
+    """The bytes that are available, at least one; empty at the end of the input."""
     read1 = getattr(stream, "read1", stream.read)
     chunk: bytes = read1(_CHUNK)
     return chunk
 
 
 def _pauses(stream: BinaryIO) -> bool:
-    """Whether a read would block now. Files never pause, and neither does what has no descriptor."""
+    """Whether a read would block now. False for files, and for streams without a descriptor."""
     try:
         return not select.select([stream], [], [], 0)[0]
     except (OSError, ValueError):
@@ -72,13 +71,13 @@ if TYPE_CHECKING:
     from ottla.client import Producer
 
 _BATCH_BYTES = 131_072
-"""Larger than Kafka's batch.size: a pipe has nobody waiting for single records, and -X batch.size=… changes it."""
+"""Larger than Kafka's batch.size, as throughput matters for a pipe, not latency; -X batch.size=… changes it."""
 _LAST_WORDS_S = 1.0
-"""For what is on its way when Ctrl-C ends it."""
+"""How long records in flight may take after Ctrl-C."""
 
 
 class _Choice(NamedTuple):
-    """What the options say about every record."""
+    """The options that apply to every record."""
 
     topic: str | None
     key: bytes | None
@@ -94,24 +93,28 @@ class _Choice(NamedTuple):
 @click.command()
 @topic_words
 @click.option("-k", "--key", help="The key of every record.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="What divides key and value in a line; \\t is a tab.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="Separator of key and value in a line; \\t is a tab.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
-@click.option("--tombstone", is_flag=True, help="Null values: for the key given, or with each line as a key.")
-@click.option("--jsonl", is_flag=True, help="Lines are JSON, as `ottla consume -o jsonl` prints them.")
+@click.option("--tombstone", is_flag=True, help="Write null values: for --key, or with each line as a key.")
+@click.option("--jsonl", is_flag=True, help="Read lines of JSON, as `ottla consume -o jsonl` prints them.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Write to this partition only.")
-@click.option("--repartition", is_flag=True, help="With --jsonl: choose partitions by key, not as the lines say.")
-@click.option("--acks", type=click.Choice(["0", "1", "all"]), help="How safe a record must be; all by default.")
-@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="The codec.")
-@click.option("--timestamp", metavar="TIME", help="Of every record: ms since 1970, a date and time, or -1h.")
-@click.option("--transactional-id", metavar="ID", help="Write all in one transaction, or not at all.")
-@click.option("--transaction-records", type=click.IntRange(min=1), metavar="N", help="… in one for every N records.")
+@click.option("--repartition", is_flag=True, help="With --jsonl: choose partitions by key, not from the lines.")
+@click.option("--acks", type=click.Choice(["0", "1", "all"]), help="Replicas that must have a record; all by default.")
+@click.option(
+    "-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="Codec of the batches."
+)
+@click.option("--timestamp", metavar="TIME", help="Timestamp of every record: ms since 1970, a date and time, or -1h.")
+@click.option("--transactional-id", metavar="ID", help="Write all records in one transaction.")
+@click.option(
+    "--transaction-records", type=click.IntRange(min=1), metavar="N", help="… in one transaction per N records."
+)
 @click.option(
     "-o",
     "--output",
     type=click.Choice(["none", "jsonl"]),
     default="none",
     callback=remember_output,
-    help="Print where records went.",
+    help="jsonl: print partition and offsets of the written records.",
 )
 @common_options
 def produce(
@@ -131,9 +134,9 @@ def produce(
     transaction_records: int | None,
     output: str,
 ) -> None:
-    """Write records to TOPIC: each line of standard input is one.
+    """Write records to TOPIC, one for each line of standard input.
 
-    With --jsonl a line may name its own topic, and TOPIC, when given, wins.
+    With --jsonl a line may name its own topic; TOPIC, when given, overrides it.
     """
     choice = _Choice(
         topic or topic_option,
@@ -167,11 +170,13 @@ def _run(choice: _Choice, settings: ClientSettings, per_transaction: int | None,
         write = _write_in_transactions if transactional else _write_all
         try:
             write(producer, choice, deliveries, progress, per_transaction)
+        # 1. Ctrl-C: wait a moment for records in flight, and report nothing. 2. A failure: close first, because only
+        #    then the outcome of every accepted record is known, which the message reports.
         except KeyboardInterrupt:
             producer.close(_LAST_WORDS_S)
             raise
         except (ClientError, BadLine) as error:
-            producer.close()  # decides every record that was accepted
+            producer.close()
             raise deliveries.as_failure(error, transactional=transactional) from error
 
 
@@ -189,10 +194,11 @@ def _write_all(producer: Producer, choice: _Choice, deliveries: Deliveries, prog
 def _write_in_transactions(
     producer: Producer, choice: _Choice, deliveries: Deliveries, progress: Progress, per_transaction: int | None
 ) -> None:
-    """A bad line, or a record that fails, takes the open transaction back."""
+    """Write in transactions; a bad line or a failed record aborts the open one."""
     lines = _records(choice, producer.config.client.max_request_size, lambda: None)
     producer.init_transactions()
     more = True
+    # The last transaction may be empty: whether there is another line is known only after it was begun.
     while more:
         with producer.transaction():
             more = False
@@ -209,7 +215,7 @@ def _write_in_transactions(
 
 
 def _records(choice: _Choice, limit: int, on_pause: Callable[[], None]) -> Iterator[tuple[int, RecordLine]]:
-    """The records to write with the numbers of their lines, options applied. Raises BadLine."""
+    """The number of each line and its record, with the options applied. Raises BadLine."""
     from ottla.cli.failure import BadLine
     from ottla.cli.views.record_text import RecordLine
 
@@ -233,7 +239,7 @@ def _from_text(line: bytes, choice: _Choice) -> RecordLine:
     if choice.separator is not None:
         key, found, value = line.partition(choice.separator)
         if not found:
-            raise ValueError(f"there is no key separator {choice.separator.decode()!r} in it")
+            raise ValueError(f"it does not contain the key separator {choice.separator.decode()!r}")
     if choice.tombstone:
         return RecordLine(choice.topic, choice.partition, choice.timestamp, line, None, choice.headers)
     return RecordLine(choice.topic, choice.partition, choice.timestamp, key, value, choice.headers)
@@ -257,13 +263,13 @@ def _from_json(line: bytes, choice: _Choice) -> RecordLine:
 
 
 def _check_choice(choice: _Choice) -> None:
-    """Raises click.UsageError for options that do not go together."""
+    """Raise click.UsageError for options that exclude each other."""
     if choice.topic is None and not choice.jsonl:
         raise click.UsageError("name the topic")
     if choice.separator is not None and (choice.jsonl or choice.tombstone or choice.key is not None):
-        raise click.UsageError("--key-separator does not go with --key, --tombstone or --jsonl")
+        raise click.UsageError("--key-separator cannot be used with --key, --tombstone or --jsonl")
     if choice.tombstone and choice.jsonl:
-        raise click.UsageError("--tombstone does not go with --jsonl, where a null value is one")
+        raise click.UsageError("--tombstone cannot be used with --jsonl, in which a null value is a tombstone")
 
 
 def _separator(text: str | None) -> bytes | None:

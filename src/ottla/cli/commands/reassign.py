@@ -1,6 +1,6 @@
 """`ottla reassign`: move partitions to other brokers, or give them more or fewer replicas.
 
-Zone: real. Plans are files in the format of Kafka's own tool, so that either tool can go on with the other's.
+Zone: real. Plans are files in the format of Kafka's own tool, so that each tool can run the other's plans.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ottla.cli.views.output import Json, write, write_json, write_jsonl, write_t
 from ottla.client import Admin, ConfigChange, ConfigOp, Resource, ResourceType, first_error
 from ottla.types import TopicPartition
 
-# The throttle of a reassignment: settings of brokers and topics, with Kafka's names, put on and taken off. KIP-73:
-# the rate stands at the brokers, which replicas it holds for at the topics.
+# The throttle of a reassignment is made of settings with Kafka's names. As in KIP-73, the brokers have the rate, and
+# the topics list the replicas that it applies to.
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-"""Bytes a second, per broker."""
+"""Bytes per second, of each broker."""
 REPLICAS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-"""`partition:broker` pairs, per topic."""
+"""`partition:broker` pairs, of each topic."""
 
 
 def set_throttle(
@@ -33,7 +33,7 @@ def set_throttle(
     after: Mapping[TopicPartition, Sequence[int]],
     rate: int,
 ) -> None:
-    """Hold the replicas that are read from and those that come to `rate` bytes a second on every broker.
+    """Limit reassignment traffic, from present replicas and to new ones, to `rate` bytes per second on every broker.
 
     Raises ClientError.
     """
@@ -53,7 +53,7 @@ def set_throttle(
 
 
 def clear_throttle(admin: Admin, topics: Sequence[str]) -> None:
-    """Take the throttle off these topics, and off the brokers. Fine when there is none. Raises ClientError."""
+    """Remove the throttle of these topics and of the brokers, if there is one. Raises ClientError."""
     changes = {
         Resource(ResourceType.TOPIC, topic): [ConfigChange(key, None, ConfigOp.DELETE) for key in REPLICAS]
         for topic in topics
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from ottla.types import TopicPartition
 
 _LOOK_S: Final = 0.5
-"""Between two looks at how far a reassignment is."""
+"""Between two checks of the progress of a reassignment."""
 
 
 @click.group()
@@ -96,11 +96,17 @@ def reassign() -> None:
 @click.option(
     "--to", "allowed", metavar="ID,ID,…", help="The brokers that may hold replicas; all live ones by default."
 )
-@click.option("-r", "--replication-factor", "factor", type=click.IntRange(min=1), help="Replicas; as now by default.")
+@click.option(
+    "-r",
+    "--replication-factor",
+    "factor",
+    type=click.IntRange(min=1),
+    help="Replicas per partition; as now by default.",
+)
 @output_option("json", "table")
 @common_options
 def plan(topics: tuple[str, ...], allowed: str | None, factor: int | None, output: str) -> None:
-    """Print a plan that moves as little as it can. Save it, look at it, and give it to `ottla reassign run`."""
+    """Print a plan that moves as little data as possible. Save it, check it, and pass it to `ottla reassign run`."""
     from ottla.cli.reassign_plan import moved
     from ottla.cli.reassign_plan import plan as make_plan
     from ottla.client import Admin
@@ -116,7 +122,7 @@ def plan(topics: tuple[str, ...], allowed: str | None, factor: int | None, outpu
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not changes:
-        print_note("every partition is where it should be")
+        print_note("nothing to move: every partition is where it should be")
     if output == "table":
         rows = [(tp.topic, tp.partition, _ids(present[tp]), _ids(new)) for tp, new in changes.items()]
         write_table(("TOPIC", "PARTITION", "NOW", "PLANNED"), rows)
@@ -126,14 +132,14 @@ def plan(topics: tuple[str, ...], allowed: str | None, factor: int | None, outpu
 
 @reassign.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--throttle", type=click.IntRange(min=1), metavar="BYTES/S", help="Most replication traffic per broker.")
 @click.option(
-    "--wait", is_flag=True, help="Return when all is moved (or --timeout has passed), and show how far it is."
+    "--throttle", type=click.IntRange(min=1), metavar="BYTES/S", help="Limit of replication traffic per broker."
 )
+@click.option("--wait", is_flag=True, help="Show the progress; return when all is moved, or when --timeout has passed.")
 @output_option("table", "json", "jsonl")
 @common_options
 def run(file: str, throttle: int | None, wait: bool, output: str) -> None:
-    """Carry out a plan. What was before is printed to standard error, to be able to go back."""
+    """Carry out a plan. Prints the present assignment to standard error, as a plan to go back."""
     from ottla.client import Admin
 
     targets = read_assignment(file)
@@ -141,7 +147,8 @@ def run(file: str, throttle: int | None, wait: bool, output: str) -> None:
         admin = Admin(client)
         present = _present(admin, sorted({tp.topic for tp in targets}))
         before = {tp: present[tp] for tp in targets if tp in present}
-        print_note(f"the assignment before, to go back:\n{assignment_text(before)}")
+        print_note(f"the present assignment, to go back:\n{assignment_text(before)}")
+        # The throttle must be set before the first move begins, and outlive the last one.
         if throttle is not None:
             set_throttle(admin, before, targets, throttle)
         results = admin.alter_partition_reassignments(targets)
@@ -151,12 +158,12 @@ def run(file: str, throttle: int | None, wait: bool, output: str) -> None:
             if throttle is not None:
                 clear_throttle(admin, sorted({tp.topic for tp in targets}))
         elif throttle is not None:
-            print_note("the throttle stays until `ottla reassign status FILE` has seen the end of it")
+            print_note("the throttle is removed by `ottla reassign status FILE`, once everything is moved")
     write_results(output, results, "is moved" if wait else "is being moved")
 
 
 def _wait(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
-    """Until none of these is being moved. Raises DeadlineError."""
+    """Block until none of these partitions is being moved. Raises DeadlineError."""
     from ottla.client import Deadline, DeadlineError
 
     deadline = Deadline.after_ms(int(given("timeout_s", 3600.0) * 1000))
@@ -166,7 +173,7 @@ def _wait(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
             print_note(f"{len(partitions) - left} of {len(partitions)} partitions are moved")
             last = left
         if deadline.remaining_ms() <= 0:
-            raise DeadlineError(f"{left} partitions are still being moved; `ottla reassign status` tells how far")
+            raise DeadlineError(f"{left} partitions are still being moved; `ottla reassign status` shows the progress")
         time.sleep(_LOOK_S)
 
 
@@ -175,7 +182,7 @@ def _wait(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
 @output_option("table", "json", "jsonl")
 @common_options
 def status(file: str | None, output: str) -> None:
-    """Show what is being moved. With a plan's FILE: how far it is; when it is done, its throttle is taken away."""
+    """Show what is being moved. With a plan's FILE: its progress; when it is done, its throttle is removed."""
     from ottla.client import Admin
 
     targets = None if file is None else read_assignment(file)
@@ -201,16 +208,16 @@ def status(file: str | None, output: str) -> None:
 
 @reassign.command()
 @click.argument("partitions", nargs=-1, metavar="[TOPIC:PARTITION]…")
-@click.option("--file", type=click.Path(exists=True, dir_okay=False), help="All partitions of a plan.")
-@click.option("--all", "everything", is_flag=True, help="Everything that is being moved.")
+@click.option("--file", type=click.Path(exists=True, dir_okay=False), help="Cancel all partitions of this plan.")
+@click.option("--all", "everything", is_flag=True, help="Cancel everything that is being moved.")
 @output_option("table", "json", "jsonl")
 @common_options
 def cancel(partitions: tuple[str, ...], file: str | None, everything: bool, output: str) -> None:
-    """Stop moving: replicas that were being added go, those that were to go stay."""
+    """Cancel moves: replicas that were being added are removed, those that were being removed stay."""
     from ottla.client import Admin
 
     if [bool(partitions), file is not None, everything].count(True) != 1:
-        raise click.UsageError("name partitions (TOPIC:PARTITION), or a plan with --file, or say --all")
+        raise click.UsageError("name partitions (TOPIC:PARTITION), or a plan with --file, or add --all")
     named = [parse_partition(word) for word in partitions] if file is None else list(read_assignment(file))
     with connect() as client:
         admin = Admin(client)
@@ -220,7 +227,7 @@ def cancel(partitions: tuple[str, ...], file: str | None, everything: bool, outp
         clear_throttle(admin, sorted({tp.topic for tp in wanted}))
     if not wanted:
         print_note("nothing is being moved")
-    write_results(output, results, "stays where it was")
+    write_results(output, results, "is not moved any more")
 
 
 # -- words and values ------------------------------------------------------------------------------------------------
@@ -249,7 +256,7 @@ def _only(racks: Mapping[int, str | None], words: str) -> dict[int, str | None]:
         raise click.UsageError(f"{words!r} is not a list of broker ids") from None
     missing = [node for node in wanted if node not in racks]
     if missing:
-        raise click.UsageError(f"broker {missing[0]} is not alive; these are: {_ids(sorted(racks))}")
+        raise click.UsageError(f"broker {missing[0]} is not alive; the live ones are {_ids(sorted(racks))}")
     return {node: racks[node] for node in wanted}
 
 

@@ -1,6 +1,6 @@
-"""`ottla reorder`: every late arrival of a transaction's requests, in a simulated world.
+"""`ottla reorder`: simulates every order in which a transaction's requests can arrive late.
 
-Zone: real. Words and numbers of the command line; the search itself is `ottla.sim.reorder`.
+Zone: real. Options and output; `ottla.sim.reorder` does the search.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.commands.sim import silent_broker
+from ottla.cli.commands.sim import SafeguardChoice, list_option, silent_broker
 from ottla.cli.options import given, output_option
 from ottla.cli.views.output import Json, write, write_json
 from ottla.terminal import draw_status
@@ -33,15 +33,24 @@ SAFEGUARDS = (
 )
 
 
-@click.command("reorder", short_help="Simulate every late arrival of transactions' requests.")
-@click.option("--delays", type=click.IntRange(0, 4), default=2, show_default=True, help="Requests held back at most.")
-@click.option("--failovers", type=click.IntRange(0, 3), default=1, show_default=True, help="Of coordinators, at most.")
-@click.option("--brokers-too", is_flag=True, help="Hold back what brokers say to each other, too.")
+@click.command("reorder", short_help="Simulate all late arrivals of requests of transactions.")
+@click.option(
+    "--delays", type=click.IntRange(0, 4), default=2, show_default=True, help="Most requests to delay in a run."
+)
+@click.option(
+    "--failovers", type=click.IntRange(0, 3), default=1, show_default=True, help="Most failovers of coordinators."
+)
+@click.option("--brokers-too", is_flag=True, help="Delay also requests between brokers.")
 @click.option("--version", type=click.IntRange(1, 2), default=2, show_default=True, help="The transaction version.")
-@click.option("--plan", metavar="LETTERS", default="ca", show_default=True, help="One c (commit) or a (abort) each.")
-@click.option("--ablate", "without", type=click.Choice(SAFEGUARDS), help="Switch a safeguard off; then some must fail.")
-@click.option("--schedule", metavar="N,N", help="Tell what happens in this one schedule.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time; one per processor by default.")
+@click.option(
+    "--plan", metavar="LETTERS", default="ca", show_default=True, help="The transactions: c commits, a aborts."
+)
+@click.option(
+    "--ablate", "without", type=SafeguardChoice(SAFEGUARDS), metavar="NAME", help="Switch this safeguard off."
+)
+@list_option({"of replication and transactions": SAFEGUARDS})
+@click.option("--schedule", metavar="N,N", help="Run only this schedule, and print its events.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes to use; by default one per processor.")
 @output_option("table", "json")
 def reorder(
     delays: int,
@@ -54,15 +63,15 @@ def reorder(
     jobs: int | None,
     output: str,
 ) -> int:
-    """Run transactions with every combination of requests that arrive late and coordinators that fail over.
+    """Run transactions with every combination of delayed requests and coordinator failovers.
 
-    The search has no chance in it: it ends when there is no other schedule. Exit code 1 when one of them left something
-    that must not be; the schedule is printed, and --schedule tells its story.
+    The search is exhaustive, not random: it ends when no other schedule is left. The exit code is 1 when one of them
+    violated a property; that schedule is printed, and --schedule prints its events.
     """
     from ottla.sim.reorder.schedule import Bounds
 
     if not plan or set(plan) - {"c", "a"}:
-        raise click.UsageError(f"--plan takes letters c and a, not {plan!r}")
+        raise click.UsageError(f"--plan takes the letters c and a, not {plan!r}")
     commits = tuple(letter == "c" for letter in plan)
     bounds = Bounds(version, commits, delays, failovers, brokers_too, without)
     with silent_broker():
@@ -72,7 +81,7 @@ def reorder(
 def _numbers(text: str) -> tuple[int, ...]:
     numbers = [] if text == "none" else text.split(",")
     if not all(number.isdecimal() for number in numbers):
-        raise click.UsageError(f"--schedule takes numbers with commas between, or none, not {text!r}")
+        raise click.UsageError(f"--schedule takes numbers separated by commas, or none, not {text!r}")
     return tuple(map(int, numbers))
 
 
@@ -84,9 +93,9 @@ def _run_path(bounds: Bounds, path: tuple[int, ...]) -> int:
     try:
         violations = play(bounds, Choices(path), write)
     except WrongPath as wrong:
-        raise click.UsageError(f"there is no such schedule: {wrong}") from wrong
+        raise click.UsageError(f"this schedule does not exist: {wrong}") from wrong
     except Redundant:
-        write("the coordinator that fails over has written nothing: the schedule is another one")
+        write("redundant: the coordinator that fails over has written nothing, so this equals another schedule")
         return 0
     write("\n".join(f"{name}: {text}" for name, text in violations) or "ok")
     return 1 if violations else 0
@@ -118,7 +127,7 @@ def _lines(tally: Tally, bounds: Bounds, elapsed: float) -> list[str]:
     count = f"{tally.schedules:,} schedules, which is all, in {elapsed:.0f} s"
     lines = [
         f"transaction version {bounds.version}, {bound}",
-        f"  {count}; {tally.redundant:,} more went on like one of these",
+        f"  {count}; {tally.redundant:,} more continue like one of these",
         f"  {tally.broken:,} are broken" if tally.broken else "  ok: none is broken",
     ]
     lines += [f"  {name}: {count:,}" for name, count in sorted(tally.by_property.items())]

@@ -1,6 +1,6 @@
-"""`ottla retry`: the service that brings records back when it is time.
+"""`ottla retry`: the service that re-delivers failed records when their retry is due.
 
-Zone: real. Command-line words to a mover, its numbers to stdout. SIGTERM and Ctrl-C end it in order.
+Zone: real. Runs a `Mover`, and prints its counters to stdout. SIGTERM and Ctrl-C end it in order.
 """
 
 from __future__ import annotations
@@ -25,31 +25,35 @@ if TYPE_CHECKING:
 
 @click.group()
 def retry() -> None:
-    """Bring records back that failed, when it is time."""
+    """Re-deliver failed records when their retry is due."""
 
 
 @retry.command()
 @click.argument("names", nargs=-1, metavar="[RETRY-TOPIC]...", shell_complete=topics)
-@click.option("--group", default="ottla-retry", show_default=True, help="The group whose positions say what waits.")
+@click.option(
+    "--group", default="ottla-retry", show_default=True, help="The consumer group whose offsets record what was moved."
+)
 @click.option("--instance", default="1", show_default=True,
-              help="Services that run beside each other in a group have one each.")  # fmt: skip
-@click.option("--redis", metavar="URL", help="Keep what waits in Redis: redis://host:6379/0. Else in memory.")
+              help="The name of this service; each one of a group needs its own.")  # fmt: skip
+@click.option(
+    "--redis", metavar="URL", help="Keep waiting records in Redis: redis://host:6379/0. By default in memory."
+)
 @click.option("--attempts", type=click.IntRange(min=1), metavar="N",
-              help="Deliveries after which a record is given up. [default: 100, or one more than delays]")  # fmt: skip
+              help="Deliveries before a record becomes a dead letter. [default: 100, or delays + 1]")  # fmt: skip
 @click.option("--delay", "delays", multiple=True, metavar="TIME",
-              help="How long records wait that do not say it, per level: --delay 30s --delay 5m.")  # fmt: skip
+              help="Default delay per retry level, for records without a delay header.")  # fmt: skip
 @click.option("--dead", metavar="TOPIC", help="The dead-letter topic. [default: TOPIC.dead]")
 @click.option("--every", "every_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS",
-              help="How often numbers are printed.")  # fmt: skip
+              help="How often counters are printed.")  # fmt: skip
 @click.option("--idle-exit", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS",
-              help="End when nothing has waited for so long.")  # fmt: skip
+              help="Exit when no record has waited for this long.")  # fmt: skip
 @output_option("text", "json")
 @common_options
 def run(
     names: tuple[str, ...], group: str, instance: str, redis: str | None, attempts: int | None,
     delays: tuple[str, ...], dead: str | None, every_s: float, idle_s: float | None, output: str,
 ) -> None:  # fmt: skip
-    """Move records from retry topics to where they came from when they are due; all topics named so by default."""
+    """Move due records from retry topics back to the topics they came from; by default from all retry topics."""
     from ottla.retry.mover import Mover
     from ottla.retry.routing import Router
 
@@ -58,7 +62,7 @@ def run(
     with Mover(
         client_settings(), _scheduler(redis, group), topics=names, group=group, instance=instance, router=router
     ) as mover, _until_told() as told:  # fmt: skip
-        print_note(f"retry service {group}-{instance} runs")
+        print_note(f"retry service {group}-{instance} is running")
         mover.run(lambda: bool(told) or report.is_idle(mover), lambda: report.turn(mover))
         report.say(mover)
 
@@ -88,7 +92,7 @@ def _scheduler(redis: str | None, group: str) -> Scheduler:
 
 @contextmanager
 def _until_told() -> Iterator[list[int]]:
-    """Signals that asked for the end."""
+    """The signals that asked the service to stop, as they come in."""
     told: list[int] = []
 
     def end(number: int, _frame: object) -> None:
@@ -103,7 +107,7 @@ def _until_told() -> Iterator[list[int]]:
 
 
 class _Report:
-    """Prints numbers from time to time, and news at once."""
+    """Prints counters at intervals, and events at once."""
 
     def __init__(self, output: str, every_s: float, idle_s: float | None) -> None:
         self._json = output == "json"
@@ -114,10 +118,10 @@ class _Report:
         self._seen = 0
 
     def turn(self, mover: Mover) -> None:
-        """Behind every turn of the mover."""
+        """Print what is new; called after every turn of the mover."""
         now = time.monotonic()
         handed = mover.stats.returned + mover.stats.dead
-        if mover.waiting or handed != self._seen:
+        if mover.waiting or handed != self._seen or not mover.is_caught_up:
             self._busy_at, self._seen = now, handed
         while mover.stats.news:
             kind, text = mover.stats.news.popleft()
@@ -130,11 +134,13 @@ class _Report:
             self.say(mover)
 
     def is_idle(self, mover: Mover) -> bool:
-        """Whether nothing has waited for long enough."""
-        return self._idle_s is not None and not mover.waiting and time.monotonic() - self._busy_at >= self._idle_s
+        """Whether no record has waited for `--idle-exit` seconds, since the group assigned the partitions."""
+        if self._idle_s is None or mover.waiting or not mover.is_caught_up:
+            return False
+        return time.monotonic() - self._busy_at >= self._idle_s
 
     def say(self, mover: Mover) -> None:
-        """The numbers now."""
+        """Print the counters now."""
         stats = mover.stats
         numbers: dict[str, Json] = {
             "event": "numbers", "partitions": mover.partitions, "waiting": mover.waiting, **stats.counts(),

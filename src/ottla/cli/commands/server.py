@@ -1,6 +1,6 @@
-"""`ottla server`: a broker from a configuration file, as Kafka's kafka-server-start.
+"""`ottla server`: runs a broker from a configuration file, as Kafka's kafka-server-start.
 
-Zone: real. Files and words become a broker configuration here; running it is `ottla.server.main`'s.
+Zone: real. Turns the file and options into a broker configuration; `ottla.server.main` runs the broker.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ottla.cli.broker_options import broker_options, configured, overrides
     "path",
     required=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="server.properties, or the same keys as TOML.",
+    help="A server.properties file, or the same keys as TOML.",
 )
 @broker_options
 def server(path: str, settings: tuple[str, ...], ready_file: str | None, log_level: str, log_format: str) -> int:
     """Run a broker from a server.properties file.
 
-    KAFKA_… environment variables override the file, --set overrides both. When the broker answers, standard output gets
-    one line, `ready bootstrap=host:port`; everything else goes to standard error.
+    KAFKA_… environment variables override the file, --set overrides both. When the broker is ready, it prints one line,
+    `ready bootstrap=host:port`, to standard output; everything else goes to standard error.
     """
     from ottla.cli.broker_options import read
     from ottla.server.logs import configure

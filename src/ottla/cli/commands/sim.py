@@ -1,6 +1,6 @@
-"""`ottla sim`: the broker in a simulated world, with faults.
+"""`ottla sim`: runs brokers in a simulated world, with faults.
 
-Zone: real. Words and numbers of the command line; the simulator itself is `ottla.sim`.
+Zone: real. Options and output; the simulator itself is `ottla.sim`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -21,18 +21,19 @@ from ottla.sim.runner import Result
 from ottla.sim.swarm import Coverage
 from ottla.terminal import draw_status
 
-# What `ottla sim` says while many seeds run, and when it is stopped before the last one. Lines on standard error;
-# what the seeds covered is reported by `ottla.sim.report`.
+# Progress of many seeds on standard error, and which seeds ran when it is stopped early. `ottla.sim.report` reports
+# what the seeds covered.
 
+F = TypeVar("F", bound=Callable[..., Any])
 WIDTH = 24
 """Characters of the bar."""
 LINE_EVERY_S = 60.0
-"""Where there is no terminal."""
+"""The interval of progress lines outside of a terminal."""
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM ends it as Ctrl-C does: with KeyboardInterrupt, so that hours of work are told of."""
+    """Make SIGTERM raise KeyboardInterrupt, as Ctrl-C does, so that the results of hours are reported."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -41,7 +42,7 @@ def stoppable() -> Iterator[None]:
 
 
 class SwarmProgress:
-    """How far a range of seeds is."""
+    """Shows the progress of a range of seeds."""
 
     def __init__(self, seeds: range, quiet: bool) -> None:
         self._seeds = seeds
@@ -51,7 +52,7 @@ class SwarmProgress:
         self._began = self._said = time.monotonic()
 
     def add_result(self, result: Result, coverage: Coverage) -> None:
-        """One more seed. A failure is told at once; in a terminal the line is drawn anew, elsewhere one a minute."""
+        """Count one more seed. Prints a failure at once; the progress always in a terminal, elsewhere once a minute."""
         self._ran.add(result.seed)
         if self._quiet:
             return
@@ -77,7 +78,7 @@ class SwarmProgress:
         missing = next(seed for seed in self._seeds if seed not in self._ran)
         more = len(self._ran) - (missing - first)
         whole = f"{first}..{missing - 1}" if missing > first else "none"
-        return f"stopped       of {first}..{last} ran {whole}" + (f" and {more} behind them" if more else "")
+        return f"stopped       of {first}..{last} ran {whole}" + (f" and {more} after them" if more else "")
 
     def _say_line(self, line: str) -> None:
         if self._draws:
@@ -126,9 +127,9 @@ SAFEGUARDS = (
     "holes_explained",
     "losses_told",
 )
-"""Of the log. A single broker has these."""
+"""Safeguards of the log: those of a run with one broker."""
 DEFECT_SAFEGUARDS = ("containment.contains", "containment.stops_when_half_changed")
-"""Of requests that meet a defect: only runs with `--defects` miss them."""
+"""Safeguards against exceptions in requests: only runs with `--defects` fail without them."""
 CLUSTER_SAFEGUARDS = (
     "replication.truncate_by_epoch",
     "replication.divergence_in_fetch",
@@ -178,7 +179,7 @@ CLUSTER_SAFEGUARDS = (
     "groups.stable_positions",
     "groups.answer_when_committed",
 )
-"""Of replication, of the controller and of coordinators."""
+"""Safeguards of replication, of the controller and of coordinators."""
 CLIENT_SAFEGUARDS = (
     "client.sequences_kept",
     "client.in_flight_cap",
@@ -188,41 +189,87 @@ CLIENT_SAFEGUARDS = (
     "client.first_alone",
     "client.doubtful_fail",
 )
-"""Of the product's producer."""
+"""Safeguards of Ottla's own producer."""
 STOPPED = 130
-"""Exit code when somebody stopped it, and nothing had failed."""
+"""Exit code when it was stopped early, and no run had failed."""
 SHRINK_RUNS = 60
-"""How many runs a failing one is made smaller with."""
+"""How many runs the search for fewer faults may take."""
+
+
+class SafeguardChoice(click.Choice[str]):
+    """Names of safeguards: too many for an error message, which names the nearest one instead."""
+
+    def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:  # noqa: ARG002  # click's
+        """The message for a word that is not one of the names."""
+        from difflib import get_close_matches
+
+        near = get_close_matches(str(value), self.choices, n=1)
+        meant = f" Did you mean {near[0]!r}?" if near else ""
+        return f"{value!r} is not a safeguard.{meant} --list-safeguards prints all names."
+
+
+def list_option(groups: Mapping[str, Sequence[str]]) -> Callable[[F], F]:
+    """`--list-safeguards`: print the names by group, and exit."""
+
+    def print_names(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+        if not wanted or ctx.resilient_parsing:
+            return
+        for title, names in groups.items():
+            write("\n  ".join([f"{title}:", *names]))
+        ctx.exit()
+
+    return click.option(
+        "--list-safeguards",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=print_names,
+        help="Print the names that --ablate takes, and exit.",
+    )
 
 
 @click.command("sim", short_help="Run the broker in a simulated world, with faults.")
-@click.option("--seed", type=click.IntRange(min=0), help="Run this one seed; the same seed is the same run, exactly.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), metavar="N", help="Run this seed; a seed always gives the same run."
+)
 @click.option("--seeds", metavar="A..B", help="Run all seeds from A to B.")
-@click.option("--trace", is_flag=True, help="Print what happens in the run of --seed, event by event.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time; one per processor by default.")
+@click.option("--trace", is_flag=True, help="Print each event of the run of --seed.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use; by default one per processor.")
 @click.option(
-    "--seconds", type=click.IntRange(min=1), default=60, show_default=True, help="Simulated time with faults."
+    "--seconds",
+    type=click.IntRange(min=1),
+    default=60,
+    show_default=True,
+    metavar="N",
+    help="Simulated time with faults.",
 )
-@click.option("--defects", is_flag=True, help="Of one broker: its code raises exceptions while it serves requests.")
-@click.option("--cluster", is_flag=True, help="Three to five brokers and their metadata store instead of one broker.")
-@click.option("--transactions", is_flag=True, help="A cluster whose clients use transactions and groups.")
-@click.option("--clients", is_flag=True, help="A cluster whose clients are the product's own.")
-@click.option("--compaction", is_flag=True, help="A cluster with compacted topics; all replicas are read.")
+@click.option("--defects", is_flag=True, help="One broker: requests meet unexpected exceptions.")
+@click.option("--cluster", is_flag=True, help="Three to five brokers with a metadata store.")
+@click.option("--transactions", is_flag=True, help="A cluster; clients use transactions and groups.")
+@click.option("--clients", is_flag=True, help="A cluster; clients are Ottla's own.")
+@click.option("--compaction", is_flag=True, help="A cluster with compacted topics.")
+@click.option("--flush", is_flag=True, help="Cluster: flush before acks; all lose power at once.")
 @click.option(
-    "--flush", is_flag=True, help="Of a cluster: acknowledged means durable, and all brokers lose power at once."
+    "--brokers", type=click.IntRange(min=1, max=9), metavar="N", help="Cluster: how many; by default the seed decides."
 )
-@click.option(
-    "--brokers", type=click.IntRange(min=1, max=9), help="How many in the cluster; by default the seed decides."
-)
-@click.option("--faults", metavar="N,N", help="Of a cluster: only these of the planned faults; 'none' for none.")
-@click.option("--kinds", metavar="KIND,KIND", help="Of a cluster: only these kinds of faults (a report names them).")
-@click.option("--shrink/--no-shrink", default=True, help="Make the first failing run of a cluster smaller.")
+@click.option("--faults", metavar="N,N", help="Cluster: only these planned faults; or 'none'.")
+@click.option("--kinds", metavar="KIND,KIND", help="Cluster: only these kinds of faults.")
+@click.option("--shrink/--no-shrink", default=True, help="Cluster: find the fewest faults that still fail.")
 @click.option(
     "--ablate",
     "--without",
     "without",
-    type=click.Choice(SAFEGUARDS + DEFECT_SAFEGUARDS + CLUSTER_SAFEGUARDS + CLIENT_SAFEGUARDS),
-    help="Switch a safeguard off; then runs have to fail.",
+    type=SafeguardChoice(SAFEGUARDS + DEFECT_SAFEGUARDS + CLUSTER_SAFEGUARDS + CLIENT_SAFEGUARDS),
+    metavar="NAME",
+    help="Switch this safeguard off: runs should then fail.",
+)
+@list_option(
+    {
+        "of one broker": SAFEGUARDS,
+        "of one broker, with --defects": DEFECT_SAFEGUARDS,
+        "of a cluster, with --cluster, --transactions …": CLUSTER_SAFEGUARDS,
+        "of clients, with --clients": CLIENT_SAFEGUARDS,
+    }
 )
 @output_option("table", "json")
 def sim(
@@ -244,11 +291,12 @@ def sim(
     without: str | None,
     output: str,
 ) -> int:
-    """Run brokers in a simulated world: clients, a network and disks with faults, and checks of what clients saw.
+    """Run brokers with simulated clients, networks and disks, inject faults, and check what clients saw.
 
-    Exit code 1 when a property was violated; the command that replays the run is printed, and for a cluster the fewest
-    faults with which it still fails.
+    The exit code is 1 when a property was violated. Then the command that replays the run is printed, and for a cluster
+    the fewest faults with which it still fails.
     """
+    # Options that contradict each other are refused one by one, so that each error names its cause.
     if (seed is None) == (seeds is None):
         raise click.UsageError("give either --seed N or --seeds A..B")
     if trace and seed is None:
@@ -256,8 +304,9 @@ def sim(
     kinds_of_clients = {"transactions": transactions, "clients": clients, "compaction": compaction}
     if sum(kinds_of_clients.values()) > 1:
         raise click.UsageError("give one of --transactions, --clients and --compaction")
+    # A safeguard that the chosen run never uses would never be missed: the ablation would prove nothing.
     if without in CLIENT_SAFEGUARDS and not clients:
-        raise click.UsageError("the safeguards of a client need --clients")
+        raise click.UsageError(f"the safeguard {without} is one of clients: add --clients")
     kind = next((name for name, wanted in kinds_of_clients.items() if wanted), "cluster" if cluster else "")
     of_clusters = (brokers, faults, kinds) != (None, None, None) or without in CLUSTER_SAFEGUARDS
     if not kind and of_clusters:
@@ -265,9 +314,9 @@ def sim(
             "--brokers, --faults, --kinds and the safeguards of a cluster need a cluster: --cluster, --transactions …"
         )
     if kind and defects:
-        raise click.UsageError("--defects is for runs of one broker")
+        raise click.UsageError("--defects is for runs with one broker: leave out the options of a cluster")
     if without in DEFECT_SAFEGUARDS and not defects:
-        raise click.UsageError("the safeguards of containment need --defects")
+        raise click.UsageError(f"the safeguard {without} needs --defects")
     if flush and kind not in ("cluster", "transactions"):
         raise click.UsageError("--flush needs --cluster or --transactions")
     options = _options(seconds, without, write if trace else None, kind, brokers, faults, kinds, flush, defects)
@@ -307,7 +356,7 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
         return None
     numbers = [] if text == "none" else text.split(",")
     if not all(number.isdecimal() for number in numbers):
-        raise click.UsageError(f"--faults takes numbers with commas between, or none, not {text!r}")
+        raise click.UsageError(f"--faults takes numbers separated by commas, or none, not {text!r}")
     return tuple(map(int, numbers))
 
 
@@ -317,13 +366,13 @@ def _kinds(text: str | None) -> tuple[str, ...]:
     chosen = tuple(kind.strip() for kind in text.split(",")) if text else ()
     unknown = [kind for kind in chosen if kind not in fault_kinds()]
     if unknown:
-        raise click.UsageError(f"there is no kind of fault {unknown[0]!r}; there are: {', '.join(fault_kinds())}")
+        raise click.UsageError(f"{unknown[0]!r} is not a kind of fault; the kinds are {', '.join(fault_kinds())}")
     return chosen
 
 
 @contextlib.contextmanager
 def silent_broker() -> Iterator[None]:
-    """No log lines of the broker: they tell of faults that are planned here."""
+    """Suppress the brokers' log lines: they report faults that are injected here."""
     logger = logging.getLogger("ottla")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -348,7 +397,7 @@ def _run_seed(seed: int, options: AnyOptions, output: str, shrink: bool) -> int:
 
 
 def _shrink_result(result: Result, options: AnyOptions) -> None:
-    """Tell the fewest faults with which a failing cluster still fails."""
+    """Print the fewest faults with which a failing cluster still fails."""
     from ottla.sim.cluster.runner import ClusterOptions, ClusterResult
     from ottla.sim.cluster.shrink import shrink
     from ottla.sim.report import shrunk_lines
@@ -375,6 +424,7 @@ def _many(seeds: range, options: AnyOptions, jobs: int | None, output: str, shri
         write("\n".join([*coverage_lines(coverage, options), *([stopped] if stopped else [])]))
         if shrink and coverage.failed and not stopped:
             _shrink_result(min(coverage.failed, key=lambda result: result.seed), options)
+    # A run that was stopped early proves nothing by its success, but its failures count.
     if stopped and coverage.ok:
         return STOPPED
     return 0 if coverage.ok else 1

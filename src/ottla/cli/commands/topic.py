@@ -1,6 +1,6 @@
 """`ottla topic`: list, describe, create, alter and delete topics.
 
-Zone: real. Command-line words to admin calls, and their results to stdout.
+Zone: real. Turns options into admin calls, and prints their results.
 """
 
 from __future__ import annotations
@@ -59,15 +59,19 @@ def list_(internal: bool, output: str) -> None:
     "--under-replicated",
     "only",
     flag_value="under_replicated",
-    help="Only partitions with a replica that is not in sync, of all topics when none is named.",
+    help="Only partitions with an out-of-sync replica; of all topics when none is named.",
 )
 @click.option(
-    "--under-min-isr-partitions", "--under-min-isr", "only", flag_value="under_min_isr", help="… that refuse acks=all."
+    "--under-min-isr-partitions",
+    "--under-min-isr",
+    "only",
+    flag_value="under_min_isr",
+    help="… below min.insync.replicas.",
 )
 @click.option(
-    "--at-min-isr-partitions", "--at-min-isr", "only", flag_value="at_min_isr", help="… that may lose nobody more."
+    "--at-min-isr-partitions", "--at-min-isr", "only", flag_value="at_min_isr", help="… exactly at min.insync.replicas."
 )
-@click.option("--unavailable-partitions", "--offline", "only", flag_value="unavailable", help="… that have no leader.")
+@click.option("--unavailable-partitions", "--offline", "only", flag_value="unavailable", help="… without a leader.")
 @output_option("table", "wide", "json", "jsonl", "name")
 @common_options
 def describe(names: tuple[str, ...], more: tuple[str, ...], only: str | None, output: str) -> None:
@@ -96,13 +100,18 @@ def describe(names: tuple[str, ...], more: tuple[str, ...], only: str | None, ou
 @topic.command()
 @click.argument("names", nargs=-1)
 @click.option("-t", "--topic", "more", multiple=True, metavar="NAME", help=_ANOTHER)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="The broker's num.partitions by default.")
 @click.option(
-    "-r", "--replication-factor", type=click.IntRange(1, 32_767), help="default.replication.factor by default."
+    "-p", "--partitions", type=click.IntRange(min=1), help="Partitions; the broker's num.partitions by default."
 )
-@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic.")
-@click.option("--if-not-exists", is_flag=True, help="An existing topic is fine.")
-@click.option("--dry-run", is_flag=True, help="Only check whether it could be created.")
+@click.option(
+    "-r",
+    "--replication-factor",
+    type=click.IntRange(1, 32_767),
+    help="Replicas; default.replication.factor by default.",
+)
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a topic key.")
+@click.option("--if-not-exists", is_flag=True, help="Do not fail when a topic exists.")
+@click.option("--dry-run", is_flag=True, help="Check whether it could be created; create nothing.")
 @output_option("table", "json", "jsonl", "name")
 @common_options
 def create(
@@ -140,9 +149,9 @@ def create(
 @click.argument("names", nargs=-1, shell_complete=topics)
 @click.option("-t", "--topic", "more", multiple=True, metavar="NAME", shell_complete=topics, help=_ANOTHER)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Raise the number of partitions to this.")
-@click.option("-c", "--config", "--add-config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a setting.")
-@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Return a setting to its default.")
-@click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+@click.option("-c", "--config", "--add-config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a topic key.")
+@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Return a topic key to its default.")
+@click.option("--dry-run", is_flag=True, help="Check whether it could be done; change nothing.")
 @output_option("table", "json", "jsonl", "name")
 @common_options
 def alter(
@@ -166,6 +175,7 @@ def alter(
     results: dict[str, ClientError | None] = dict.fromkeys(wanted)
     with connect() as cluster:
         admin = Admin(cluster)
+        # Partitions first: a topic that refuses them keeps its settings.
         if partitions is not None:
             results |= admin.create_partitions(dict.fromkeys(wanted, partitions), validate_only=dry_run)
         if changes:
@@ -184,11 +194,11 @@ def alter(
 @topic.command()
 @click.argument("names", nargs=-1, shell_complete=topics)
 @click.option("-t", "--topic", "more", multiple=True, metavar="NAME", shell_complete=topics, help=_ANOTHER)
-@click.option("--if-exists", is_flag=True, help="A missing topic is fine.")
+@click.option("--if-exists", is_flag=True, help="Do not fail when a topic does not exist.")
 @output_option("table", "json", "jsonl", "name")
 @common_options
 def delete(names: tuple[str, ...], more: tuple[str, ...], if_exists: bool, output: str) -> None:
-    """Delete topics with all their records. Asks first in a terminal; elsewhere it wants --yes."""
+    """Delete topics with all their records. Asks first in a terminal, needs --yes elsewhere."""
     from ottla.client import Admin
     from ottla.errors import ErrorCode
 
@@ -210,14 +220,14 @@ def _named(names: Sequence[str]) -> list[str]:
 
 
 def confirm(question: str) -> None:
-    """Ask before something is lost; elsewhere than in a terminal it wants --yes.
+    """Ask before a destructive action; outside of a terminal --yes is needed.
 
     Raises CommandFailed when the answer is no, or the end of the input.
     """
     if given("yes", False):
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("not a terminal to ask in: add --yes to do it")
+        raise click.UsageError("cannot ask, as stdin is not a terminal: add --yes to do it")
     if not _ask_user(question):
         from ottla.cli.failure import CommandFailed
 
@@ -284,7 +294,7 @@ def _write_described(described: Described, *, everything: bool, gap: bool) -> No
 
 
 def exit_with_errors(results: Mapping[str, object]) -> None:
-    """Report every item that failed, and exit with the code of the first one."""
+    """Print every error among the results, and exit with the code of the first one."""
     from ottla.cli.explain import exit_code, print_error
 
     errors = [result for result in results.values() if isinstance(result, Exception)]

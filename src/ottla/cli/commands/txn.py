@@ -1,6 +1,6 @@
-"""`ottla txn`: look at transactions, find those that hang, and end them.
+"""`ottla txn`: show transactions, find those that hang, and end them.
 
-Zone: real. Command-line words to admin calls, and their results to stdout.
+Zone: real. Turns options into admin calls, and prints their results.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ _MINUTE_MS = 60_000
 
 @click.group()
 def txn() -> None:
-    """Look at transactions, and end those that hang."""
+    """Show transactions, and end those that hang."""
 
 
 @txn.command("list")
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only in this state: Ongoing, PrepareCommit, …")
-@click.option("--producer-id", "producer_ids", type=int, multiple=True, metavar="ID", help="Only of this producer.")
+@click.option(
+    "--state", "states", multiple=True, metavar="STATE", help="Only ids in this state: Ongoing, PrepareCommit, …"
+)
+@click.option(
+    "--producer-id", "producer_ids", type=int, multiple=True, metavar="ID", help="Only ids with this producer id."
+)
 @click.option("--duration-filter", "longer_than_ms", type=click.IntRange(min=0), metavar="MS",
-              help="Only those that have been running for longer.")  # fmt: skip
+              help="Only transactions that have been open for longer.")  # fmt: skip
 @output_option("table", "json", "jsonl", "name")
 @common_options
 def list_(states: tuple[str, ...], producer_ids: tuple[int, ...], longer_than_ms: int | None, output: str) -> None:
@@ -55,7 +59,7 @@ def list_(states: tuple[str, ...], producer_ids: tuple[int, ...], longer_than_ms
 
 @txn.command()
 @click.argument("names", nargs=-1)
-@click.option("--transactional-id", "more", multiple=True, metavar="ID", help="Another way to name one.")
+@click.option("--transactional-id", "more", multiple=True, metavar="ID", help="Another way to name an id.")
 @output_option("table", "json", "jsonl")
 @common_options
 def describe(names: tuple[str, ...], more: tuple[str, ...], output: str) -> None:
@@ -101,11 +105,11 @@ def _listed(partitions: Json) -> str | None:
 
 @txn.command()
 @click.argument("partition", metavar="TOPIC:PARTITION")
-@click.option("--broker-id", type=int, help="Ask the replica of this broker, not the leader.")
+@click.option("--broker-id", type=int, help="Read from the replica on this broker, not from the leader.")
 @output_option("table", "json", "jsonl")
 @common_options
 def producers(partition: str, broker_id: int | None, output: str) -> None:
-    """Show what a partition knows of its producers."""
+    """Show the producers of a partition, as the partition has them."""
     from ottla.cli.partitions import parse_partition
     from ottla.cli.views.txn_views import producer_document
     from ottla.client.admin.transactions import TransactionAdmin
@@ -131,7 +135,7 @@ def _producers(admin: TransactionAdmin, tp: TopicPartition, broker: int | None =
 
 @txn.command("find-hanging")
 @click.argument("words", nargs=-1, metavar="[TOPIC[:P,P]]…")
-@click.option("--broker-id", type=int, help="Only partitions with a replica on this broker, and what that knows.")
+@click.option("--broker-id", type=int, help="Only partitions with a replica on this broker; read from it.")
 @click.option(
     "--max-transaction-timeout",
     "minutes",
@@ -139,12 +143,12 @@ def _producers(admin: TransactionAdmin, tp: TopicPartition, broker: int | None =
     default=15,
     show_default=True,
     metavar="MINUTES",
-    help="No producer's transaction may take longer: transaction.max.timeout.ms.",
+    help="Only transactions silent for longer; as transaction.max.timeout.ms.",
 )
 @output_option("table", "json", "jsonl")
 @common_options
 def find_hanging(words: tuple[str, ...], broker_id: int | None, minutes: int, output: str) -> None:
-    """Find open transactions that no coordinator is going to end; in all topics when none is named."""
+    """Find open transactions that no coordinator will end; in all topics when none is named."""
     from ottla.cli.views import txn_views
     from ottla.client.admin.transactions import TransactionAdmin
 
@@ -169,7 +173,7 @@ def find_hanging(words: tuple[str, ...], broker_id: int | None, minutes: int, ou
 
 
 def _partitions(cluster: Cluster, words: Sequence[str], broker: int | None) -> list[TopicPartition]:
-    """Those that are named, or all; only those with a replica on `broker`, if one is given. Raises ClientError."""
+    """The named partitions, or all; only those with a replica on `broker`, if one is given. Raises ClientError."""
     from ottla.cli.views.group_views import parse_topics
     from ottla.client import RefusedError
     from ottla.types import TopicPartition
@@ -177,7 +181,7 @@ def _partitions(cluster: Cluster, words: Sequence[str], broker: int | None) -> l
     try:
         names = parse_topics(words)
     except ValueError as wrong:
-        raise click.UsageError(f"say TOPIC or TOPIC:PARTITION,…: {wrong}") from wrong
+        raise click.UsageError(f"name topics as TOPIC or TOPIC:PARTITION,…: {wrong}") from wrong
     topics = cluster.refresh(list(names) or None).topics
     found: list[TopicPartition] = []
     for name in names or topics:
@@ -192,10 +196,10 @@ def _partitions(cluster: Cluster, words: Sequence[str], broker: int | None) -> l
 
 @txn.command()
 @click.argument("partition", metavar="TOPIC:PARTITION")
-@click.option("--start-offset", type=int, help="Where the open transaction begins: the rest is looked up.")
-@click.option("--producer-id", type=int)
-@click.option("--producer-epoch", type=int)
-@click.option("--coordinator-epoch", type=int)
+@click.option("--start-offset", type=int, help="The first offset of the transaction; the other values are looked up.")
+@click.option("--producer-id", type=int, help="As `ottla txn find-hanging` shows it.")
+@click.option("--producer-epoch", type=int, help="As `ottla txn find-hanging` shows it.")
+@click.option("--coordinator-epoch", type=int, help="As `ottla txn find-hanging` shows it.")
 @common_options
 def abort(
     partition: str,
@@ -204,16 +208,17 @@ def abort(
     producer_epoch: int | None,
     coordinator_epoch: int | None,
 ) -> None:
-    """End a transaction that hangs, in one partition. Asks first in a terminal, or wants --yes.
+    """Abort a hanging transaction in one partition. Asks first in a terminal, needs --yes elsewhere.
 
-    Its coordinator is not asked: what it knows of must not be ended so. `find-hanging` shows what to say here.
+    The coordinator is not asked: do not abort a transaction that it still has. `find-hanging` prints the values to use.
     """
     from ottla.cli.partitions import parse_partition
     from ottla.client.admin.transactions import TransactionAdmin
 
+    # Either the offset alone, or all three numbers: anything else would mix two transactions.
     who = producer_id, producer_epoch, coordinator_epoch
     if (start_offset is None) == (None in who) or (start_offset is not None and who != (None, None, None)):
-        raise click.UsageError("say --start-offset, or --producer-id, --producer-epoch and --coordinator-epoch")
+        raise click.UsageError("give --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch")
     tp = parse_partition(partition)
     with connect() as cluster:
         admin = TransactionAdmin(cluster)
@@ -224,7 +229,7 @@ def abort(
 
 
 def _open_at(admin: TransactionAdmin, tp: TopicPartition, start_offset: int) -> tuple[int, int, int]:
-    """(producer id, epoch, coordinator epoch) of the transaction that begins there. Raises ClientError."""
+    """The producer id, its epoch and the coordinator epoch of the transaction that begins there. Raises ClientError."""
     for each in _producers(admin, tp):
         if 0 <= start_offset == each.transaction_start:  # -1: a producer without a transaction
             return each.producer_id, each.producer_epoch, max(0, each.coordinator_epoch)

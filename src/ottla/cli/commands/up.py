@@ -1,7 +1,7 @@
-"""`ottla up`: brokers in this terminal, one in this process or several with a supervisor.
+"""`ottla up`: runs brokers in this terminal, one in this process or several under a supervisor.
 
-Zone: real. Command-line words become a configuration here; running it is `ottla.server.main`'s and
-`ottla.server.supervisor.up`'s.
+Zone: real. Turns options into a configuration; `ottla.server.main` runs one broker, `ottla.server.supervisor.up`
+several.
 """
 
 from __future__ import annotations
@@ -18,20 +18,26 @@ if TYPE_CHECKING:  # so that help does not import the store
     from ottla.server.supervisor.local_cluster_spec import Layout
 
 _DEFAULTS: Final = {"group.initial.rebalance.delay.ms": "0"}
-"""What suits a terminal better than Kafka's defaults: the first consumer of a group need not wait for others."""
+"""Better in a terminal than Kafka's default: the first consumer of a group does not wait for others."""
 
 
 @click.command()
-@click.option("--data", type=click.Path(file_okay=False), help="Data directory, kept. Default: a temporary one.")
-@click.option("--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="0 takes a free port.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on, and the one clients get.")
+@click.option(
+    "--data", type=click.Path(file_okay=False), help="Data directory, which is kept. Default: a temporary one."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="Port to listen on; 0: a free one."
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on and to advertise to clients."
+)
 @click.option(
     "--brokers",
     "count",
     type=click.IntRange(1, 1000),
-    help="So many processes, which share --port; their own ports follow it. Default: one broker, in this process.",
+    help="Run this many processes, which share --port; their own ports follow it. Default: one broker, in this one.",
 )
-@click.option("--roll", is_flag=True, help="Have the brokers that run on --data start anew, one by one, and wait.")
+@click.option("--roll", is_flag=True, help="Rolling restart of the brokers on --data; waits until it is done.")
 @output_option("text", "json")
 @broker_options
 def up(
@@ -48,8 +54,8 @@ def up(
 ) -> int:
     """Start a broker, or several, with sensible defaults, in this terminal.
 
-    When requests are answered, standard output gets a line, `ready bootstrap=host:port`; log lines go to standard
-    error. Ctrl-C stops everything, SIGHUP starts several brokers anew, one by one.
+    When it is ready, it prints one line, `ready bootstrap=host:port`, to standard output; log lines go to standard
+    error. Ctrl-C stops everything; SIGHUP starts a rolling restart of several brokers.
     """
     from ottla.config.rows import list_word, split_list
     from ottla.server.logs import configure
@@ -71,7 +77,7 @@ def up(
 
 
 class _Words(NamedTuple):
-    """What was said about several brokers."""
+    """The options of several brokers."""
 
     host: str
     port: int
@@ -82,14 +88,14 @@ class _Words(NamedTuple):
 
 
 def _in(data: str | None, serve: Callable[[str], int]) -> int:
-    """Serve in a directory; in a temporary one when none is named."""
+    """Serve in a directory; in a temporary one when `data` is None."""
     import shutil
     import tempfile
 
     if data is not None:
         return serve(data)
     temporary = tempfile.mkdtemp(prefix="ottla-")
-    click.echo(f"data directory {temporary}, removed at the end; --data DIR keeps one", err=True)
+    click.echo(f"data directory {temporary}, removed at exit; use --data DIR to keep one", err=True)
     try:
         return serve(temporary)
     finally:
@@ -142,7 +148,7 @@ def _roll(data: str | None) -> int:
     from ottla.server.supervisor.up import roll
 
     if data is None:
-        raise click.UsageError("--roll: name the directory of the running brokers with --data")
+        raise click.UsageError("--roll needs --data, the directory of the running brokers")
     try:
         roll(data, click.echo)
     except Failure as failure:

@@ -1,7 +1,7 @@
-"""`ottla verify`: write numbers and read them, an event per line, as Kafka's verifiable producer and consumer do.
+"""`ottla verify`: write and read numbers, printing an event per line, as Kafka's verifiable producer and consumer.
 
 Zone: real. Names and fields of the events are those of `org.apache.kafka.tools.VerifiableProducer` and
-`VerifiableConsumer`, which Kafka's system tests read. SIGTERM and Ctrl-C end in order, with everything said.
+`VerifiableConsumer`, which Kafka's system tests read. SIGTERM and Ctrl-C end it in order, with all events printed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _SESSION_TIMEOUT_MS = 30_000
 
 
 class Events:
-    """Writes events, from any thread, each at once."""
+    """Prints events, from any thread, unbuffered."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     def say(self, name: str, **fields: Json) -> None:
-        """One line."""
+        """Print one event."""
         event = {"timestamp": int(time.time() * 1_000), "name": name, **fields}
         line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
         with self._lock:
@@ -49,7 +49,7 @@ class Events:
 
 @contextmanager
 def _ending(tell: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
-    """Set by SIGTERM and SIGINT, which then call `tell`."""
+    """An event that SIGTERM and SIGINT set; they then call `tell`."""
     asked = threading.Event()
 
     def end(*_: object) -> None:
@@ -66,7 +66,7 @@ def _ending(tell: Callable[[], None] = lambda: None) -> Iterator[threading.Event
 
 @click.group()
 def verify() -> None:
-    """Write and read numbers, an event per line, as Kafka's verifiable clients."""
+    """Write and read numbers, printing an event per line, as Kafka's verifiable clients."""
 
 
 # -- produce -----------------------------------------------------------------------------------------------------------
@@ -74,12 +74,20 @@ def verify() -> None:
 
 @verify.command()
 @topic_words
-@click.option("--max-messages", type=int, default=-1, help="Write so many; -1: until it is ended.")
+@click.option("--max-messages", type=int, default=-1, help="Number of records to write; -1 for no limit.")
 @click.option("--throughput", type=float, default=-1, metavar="N", help="Records per second at most; -1: no limit.")
-@click.option("--acks", type=click.Choice(["0", "1", "-1", "all"]), default="-1", help="acks; all by default.")
-@click.option("--message-create-time", type=int, default=-1, metavar="MS", help="Timestamps begin with this one.")
-@click.option("--value-prefix", type=int, metavar="N", help="Values are N.0, N.1 …")
-@click.option("--repeating-keys", type=click.IntRange(min=1), metavar="N", help="Keys are 0 to N-1, again and again.")
+@click.option(
+    "--acks", type=click.Choice(["0", "1", "-1", "all"]), default="-1", help="acks; -1, which is all, by default."
+)
+@click.option(
+    "--message-create-time",
+    type=int,
+    default=-1,
+    metavar="MS",
+    help="Timestamp of the first record; -1: the present time.",
+)
+@click.option("--value-prefix", type=int, metavar="N", help="Prefix of the values: N.0, N.1 …")
+@click.option("--repeating-keys", type=click.IntRange(min=1), metavar="N", help="Use the keys 0 to N-1, in a cycle.")
 @common_options
 def produce(
     topic: str | None,
@@ -91,9 +99,9 @@ def produce(
     value_prefix: int | None,
     repeating_keys: int | None,
 ) -> None:
-    """Write 0, 1, 2 … to TOPIC, and print what became of each."""
+    """Write 0, 1, 2 … to TOPIC, and print the outcome of each."""
     name = named_topic(topic, topic_option)
-    # As Kafka's: nothing is sent twice, so that every failure is seen. A setting may say otherwise.
+    # As Kafka's: no retries, so that every failure is seen; a setting may change that.
     defaults: ClientSettings = {"acks": acks, "retries": 0, "allow.auto.create.topics": True}
     run = _Producing(name, value_prefix, repeating_keys, message_create_time)
     with _ending() as asked:
@@ -113,7 +121,7 @@ class _Producing:
         self._acked = 0
 
     def run(self, defaults: ClientSettings, most: int, per_second: float, asked: threading.Event) -> None:
-        """Write until there are `most`, or until it is asked to end."""
+        """Write until there are `most` records, or until `asked` is set."""
         began = time.monotonic()
         with make_producer(defaults) as producer:
             self._events.say("startup_complete")
@@ -138,6 +146,7 @@ class _Producing:
             self._on_decided(key, value, metadata, error)
 
         stamp = None if self._create_time < 0 else self._create_time + int(elapsed_s * 1_000)
+        # Count before sending: a record that `send` refuses counts as sent and not acknowledged.
         self._sent += 1
         try:
             encoded = None if key is None else key.encode()
@@ -170,15 +179,15 @@ class _Producing:
 
 @verify.command()
 @topic_words
-@click.option("-g", "--group-id", required=True, shell_complete=groups, help="The group.")
-@click.option("--group-instance-id", metavar="ID", help="A static member of this name.")
-@click.option("--max-messages", type=int, default=-1, help="Read so many; -1: until it is ended.")
+@click.option("-g", "--group-id", required=True, shell_complete=groups, help="The consumer group.")
+@click.option("--group-instance-id", metavar="ID", help="Be a static member with this name.")
+@click.option("--max-messages", type=int, default=-1, help="Number of records to read; -1 for no limit.")
 @click.option("--session-timeout", type=click.IntRange(min=1), default=_SESSION_TIMEOUT_MS, metavar="MS",
               show_default=True, help="session.timeout.ms.")  # fmt: skip
-@click.option("--verbose", is_flag=True, help="An event for every record, too.")
-@click.option("--enable-autocommit", is_flag=True, help="Commit from time to time, not behind every poll.")
+@click.option("--verbose", is_flag=True, help="Print also an event for every record.")
+@click.option("--enable-autocommit", is_flag=True, help="Commit at intervals, not after every poll.")
 @click.option("--reset-policy", default="earliest", show_default=True, help="auto.offset.reset.")
-@click.option("--assignment-strategy", default="range", show_default=True, help="A name, or Kafka's class.")
+@click.option("--assignment-strategy", default="range", show_default=True, help="An assignor's name, or Kafka's class.")
 @common_options
 def consume(
     topic: str | None,
@@ -223,7 +232,7 @@ class _Consuming:
         return 0 <= self._most <= self._seen
 
     def run(self, consumer: Consumer, topic: str, asked: threading.Event) -> None:
-        """Read until there are enough, or until it is asked to end."""
+        """Read until there are enough records, or until `asked` is set."""
         from ottla.client import WakeupError
 
         try:
@@ -249,7 +258,7 @@ class _Consuming:
         self._events.say("partitions_revoked", partitions=[_named(each) for each in partitions])
 
     def _read(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
-        """Say what came, per partition, and commit it; no more than are wanted."""
+        """Print what was read, per partition, and commit it; at most as many records as are wanted."""
         from ottla.client import TopicPartition
 
         wanted = records if self._most < 0 else records[: self._most - self._seen]
@@ -271,7 +280,7 @@ class _Consuming:
         failed: ClientError | None = None
         try:
             consumer.commit(offsets)
-        except WakeupError:  # it is told to end, once: what was read is committed nevertheless
+        except WakeupError:  # a signal; it is raised once, and what was read must be committed nevertheless
             consumer.commit(offsets)
         except ClientError as error:
             failed = error
@@ -289,7 +298,7 @@ def _summary(tp: TopicPartition, found: Sequence[ConsumerRecord]) -> dict[str, J
 
 
 def _data(record: ConsumerRecord) -> dict[str, Json]:
-    """Bytes that are no text become what Java makes of them: U+FFFD."""
+    """A record as JSON; bytes that are not UTF-8 become U+FFFD, as in Java."""
 
     def text(content: bytes | None) -> str | None:
         return None if content is None else content.decode("utf-8", "replace")

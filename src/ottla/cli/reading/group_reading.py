@@ -1,7 +1,8 @@
 """`ottla consume --group`: the records of the partitions that the group gives to this member.
 
-Zone: real. Positions are committed behind what was written out. Where everything that came is written, that is the
-consumer's own position: it lies behind transaction markers and aborted records, which are never written.
+Zone: real. Commits positions only after the records before them were written to stdout. When every received record is
+written, the consumer's own position is committed: it is also past transaction markers and aborted records, which are
+never written.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ class GroupReading:
     def __init__(
         self, topic: str, settings: ClientSettings, printer: Printer, patience_s: float, *, exit_at_end: bool
     ) -> None:
-        """patience_s: how long to go on without a record; 0: for ever."""
+        """patience_s: how long to wait without a record; 0: for ever."""
         self._topic = topic
         self._settings = settings
         self._printer = printer
         self._patience_s = patience_s
         self._exit_at_end = exit_at_end
         self._done: dict[TopicPartition, int] = {}
-        """Written and not committed: the next offset of each."""
+        """Written and not committed: the next offset of each partition."""
         self._noted: dict[TopicPartition, int] = {}
-        """The offset that was last put into `_done`, of each assigned partition."""
+        """The offset last put into `_done`, of each assigned partition."""
         self._committed_at = time.monotonic()
         self._assigned = False
         self._ends: dict[TopicPartition, int] = {}
 
     def run(self) -> None:
-        """Read until there are enough, until the end, or until Ctrl-C; then `_give` is called. Raises ClientError."""
+        """Read until the count or the end is reached, or until Ctrl-C; closing calls `_give`. Raises ClientError."""
         with (
             make_consumer(outage_settings(), self._settings) as consumer,
             Progress("read", shown=not sys.stdout.isatty()) as progress,
@@ -58,7 +59,7 @@ class GroupReading:
             )
             try:
                 self._read(consumer, progress)
-            except OSError:  # nobody reads what is written: then nobody has it
+            except OSError:  # the reader of our stdout is gone, and did not get what is buffered: do not commit it
                 self._done = {}
                 raise
 
@@ -88,16 +89,17 @@ class GroupReading:
             self._printer.print(each.topic, each.partition, each)
             self._mark_written(TopicPartition(each.topic, each.partition), each.offset + 1)
         self._printer.flush()
+        # All records of the poll are written: the consumer's own positions are also past markers and aborted records.
         for tp, position in consumer.positions().items():
             self._mark_written(tp, position.offset)
 
     def _mark_written(self, tp: TopicPartition, offset: int) -> None:
-        """Everything below `offset` is written, or will never be."""
+        """Note that everything below `offset` is written, or never will be."""
         if self._noted.get(tp) != offset:
             self._done[tp] = self._noted[tp] = offset
 
     def _at_end(self, consumer: Consumer) -> bool:
-        """Whether everything is read that the partitions held when they were assigned."""
+        """Whether the records that the partitions had when they were assigned are all read."""
         if not self._exit_at_end or not self._assigned:
             return False
         return all(consumer.position(tp) >= end for tp, end in self._ends.items())
@@ -108,7 +110,7 @@ class GroupReading:
             self._ends |= consumer.end_offsets(added)
 
     def _give(self, consumer: Consumer, gone: list[TopicPartition]) -> None:
-        """Others go on behind what was written."""
+        """Commit before partitions are revoked, so that their next owner continues after what was written."""
         self._commit(consumer)
         self._drop_partitions(gone)
 
@@ -122,4 +124,4 @@ class GroupReading:
         self._committed_at = time.monotonic()
         if self._done:
             consumer.commit(self._done)
-            self._done = {}  # not before: Ctrl-C may come while the answer is awaited
+            self._done = {}  # not earlier: Ctrl-C may come while the response is awaited

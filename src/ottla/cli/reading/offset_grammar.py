@@ -1,10 +1,10 @@
-"""The offset grammar of `consume`: where to start, and where to stop.
+"""The offset grammar of `ottla consume`: where to start, and where to stop.
 
 Zone: pure. Text to bounds, bounds to offsets; the times and ends of partitions come in as numbers.
 
     start | end | N | +N (after the start) | -N (before the end) | @TIME
     FROM:TO, each of them one of the above (":TO" from the start; TO itself is not read)
-    TIME: ms or s since 1970, 2026-11-21, 2026-11-21T08:30:00Z (UTC unless it says otherwise), or -90s -5m -1h -2d
+    TIME: ms or s since 1970, 2026-11-21, 2026-11-21T08:30:00Z (UTC unless it has a zone), or -90s -5m -1h -2d
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import NamedTuple
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _RELATIVE = re.compile(r"-(\d+)(ms|s|m|h|d)", re.ASCII)
 _MILLISECONDS_FROM = 10**11
-"""Plain numbers from here on are milliseconds; below, seconds (which reach the year 5138)."""
+"""Plain numbers from this one on are milliseconds; smaller ones are seconds (which reach the year 5138)."""
 _LARGEST = 2**63 - 1
 
 
 class Base(Enum):
-    """What a bound counts from."""
+    """The point from which a bound counts."""
 
     START = "start"
     END = "end"
@@ -38,7 +38,7 @@ class Bound(NamedTuple):
     number: int = 0
 
     def resolve(self, start: int, end: int, at_time: Callable[[int], int]) -> int:
-        """The offset, within [start, end] of the partition; `at_time` finds the first offset of a time."""
+        """The offset, moved into [start, end] of the partition; `at_time` finds the first offset of a time."""
         if self.base is Base.START:
             offset = start + self.number
         elif self.base is Base.END:
@@ -62,10 +62,11 @@ END = Bound(Base.END)
 
 
 def parse_range(text: str, now_ms: int) -> OffsetRange:
-    """Read the grammar above; `now_ms` is what relative times count from. Raises ValueError with what is wrong."""
+    """Parse the grammar above; relative times count from `now_ms`. Raises ValueError with what is wrong."""
     whole = _parse_bound(text, now_ms)
     if whole is not None:
         return OffsetRange(whole)
+    # A time contains colons itself, so that each colon is tried as the separator of FROM:TO.
     for at, character in enumerate(text):
         if character == ":" and (found := _parse_pair(text[:at], text[at + 1 :], now_ms)) is not None:
             return found
@@ -73,6 +74,7 @@ def parse_range(text: str, now_ms: int) -> OffsetRange:
 
 
 def _parse_pair(left: str, right: str, now_ms: int) -> OffsetRange | None:
+    # "@A:B" means two times, if B is one: the second "@" may be left out.
     if left.startswith("@") and right and not right.startswith("@"):
         right = f"@{right}" if _parse_bound(f"@{right}", now_ms) is not None else right
     first = _parse_bound(left, now_ms) if left else START
@@ -98,7 +100,7 @@ def _parse_bound(text: str, now_ms: int) -> Bound | None:
 
 
 def parse_time(text: str, now_ms: int) -> int | None:
-    """A TIME of the grammar in ms since 1970, None when it is none."""
+    """A TIME of the grammar in ms since 1970; None when the text is not one."""
     if text.isascii() and text.isdigit():
         number = int(text)
         time = number if number >= _MILLISECONDS_FROM else number * 1_000

@@ -1,6 +1,6 @@
-"""Waiting for brokers that went away while records are read.
+"""Waits for brokers that become unreachable while records are read.
 
-Zone: real. A broker that is restarted comes back; a reader without an end waits for it, and says that it does.
+Zone: real. A restarted broker comes back; a reader without --timeout waits for it, and prints that it does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _NOTICED_AFTER_MS: Final = 10_000
 
 
 def outage_settings() -> ClientSettings:
-    """Client settings by which an outage is noticed soon; none where `--timeout` says how long to wait."""
+    """Client settings with which an outage is noticed soon; none when `--timeout` sets how long to wait."""
     return {} if given("timeout_s") is not None else {"default.api.timeout.ms": _NOTICED_AFTER_MS}
 
 
 class PatientPoll:
-    """Polls a consumer; without `--timeout` an outage of all brokers is waited for."""
+    """Polls a consumer; without `--timeout` it waits while no broker can be reached."""
 
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self._consumer = consumer
@@ -29,7 +29,7 @@ class PatientPoll:
         self._is_out = False
 
     def poll(self, timeout_s: float) -> list[ConsumerRecord]:
-        """The next records; none during an outage. Raises ClientError for everything else."""
+        """The next records; none during an outage. Raises ClientError for other errors."""
         from ottla.client import ClientError, DeadlineError
 
         try:

@@ -1,6 +1,6 @@
 """`ottla consume` without a group: the records between two offsets of each partition.
 
-Zone: real. Which offsets that are, and when all is read; fetching is the consumer's.
+Zone: real. Resolves the offsets and decides when all is read; the consumer fetches.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class RangeReading:
     """One run."""
 
     def __init__(self, consumer: Consumer, printer: Printer, patience_s: float) -> None:
-        """patience_s: how long to go on without a record; 0: for ever."""
+        """patience_s: how long to wait without a record; 0: for ever."""
         self._consumer = consumer
         self._printer = printer
         self._patience_s = patience_s
         self._until: dict[TopicPartition, int | None] = {}
-        """What is read still, and the offset not to read any more; None: no end."""
+        """Partitions that are still read, and the first offset that is not wanted; None: no end."""
 
     def run(self, name: str, chosen: Sequence[int], bounds: OffsetRange, *, exit_at_end: bool) -> None:
-        """Read until there are enough, until the end, or until Ctrl-C. Raises ClientError.
+        """Read until the count or the end is reached, or until Ctrl-C. Raises ClientError.
 
         chosen: numbers of partitions; none: all of them.
         """
@@ -47,7 +47,7 @@ class RangeReading:
     def _resolve(
         self, name: str, chosen: Sequence[int], bounds: OffsetRange, *, exit_at_end: bool
     ) -> dict[TopicPartition, int]:
-        """The first offset of every partition; notes which of them have something to read, and where it ends."""
+        """The first offset of every partition; sets `_until` for those that have records in the range."""
         from ottla.cli.reading.offset_grammar import END
         from ottla.client import TopicPartition
 
@@ -81,7 +81,8 @@ class RangeReading:
                 silence = Deadline.after_ms(self._patience_s * 1_000)
 
     def _print(self, records: Sequence[ConsumerRecord]) -> tuple[int, int]:
-        """Write what is to be read; (records, bytes of values) that there were before filtering."""
+        """Print the records in range. Returns how many there were before filtering, and the bytes of their values."""
+        # Records past the end are skipped here rather than not fetched: a poll returns what a response contains.
         count = size = 0
         printer, until = self._printer, self._until
         for each in records:
@@ -96,7 +97,7 @@ class RangeReading:
         return count, size
 
     def _end(self) -> None:
-        """Go on without the partitions that are read to their end: to it, or to a record behind it."""
+        """Unassign the partitions that are read to their end: the position is there, or past it after a gap."""
         known = self._consumer.positions()
         ended = [
             tp for tp, until in self._until.items() if until is not None and tp in known and known[tp].offset >= until
@@ -107,7 +108,7 @@ class RangeReading:
 
 
 class _Offsets:
-    """Starts, ends and times of partitions."""
+    """Resolves bounds with the starts, ends and timestamps of partitions."""
 
     def __init__(self, consumer: Consumer, where: Sequence[TopicPartition]) -> None:
         """Raises ClientError."""
@@ -118,13 +119,13 @@ class _Offsets:
         self._times: dict[int, dict[TopicPartition, int | None]] = {}
 
     def resolve(self, bound: Bound, tp: TopicPartition) -> int:
-        """The offset that a bound means in a partition; one outside is moved, with a note. Raises ClientError."""
+        """The offset of a bound in a partition; one outside of the log is moved, with a note. Raises ClientError."""
         from ottla.cli.reading.offset_grammar import Base
 
         start, end = self._start[tp], self._end[tp]
         offset = bound.resolve(start, end, lambda time: self._offset_at(time, tp))
         if bound.base is Base.ZERO and offset != bound.number:
-            print_note(f"offset {bound.number} of {tp} is outside of {start} to {end}: {offset} is taken")
+            print_note(f"offset {bound.number} of {tp} is outside of {start} to {end}: using {offset}")
         return offset
 
     def _offset_at(self, time: int, tp: TopicPartition) -> int:

@@ -25,7 +25,7 @@ MIN_ISR = "min.insync.replicas"
 
 
 class BrokerState(NamedTuple):
-    """A broker, and what it has of the partitions."""
+    """A broker, and how many partitions it leads and holds."""
 
     node: NodeView
     controller: bool
@@ -54,9 +54,9 @@ class ClusterState(NamedTuple):
     description: ClusterDescription
     topics: Sequence[TopicView]
     min_isr: Mapping[str, int]
-    """min.insync.replicas by topic, of those that tell."""
+    """min.insync.replicas by topic, of the topics whose settings could be read."""
     reassigning: int | None
-    """Partitions that are being moved; None when the cluster does not tell."""
+    """Partitions that are being moved; None when the cluster does not support the request."""
 
     @property
     def controller(self) -> int | None:
@@ -103,7 +103,7 @@ class ClusterState(NamedTuple):
 
 
 def read_cluster(admin: Admin) -> ClusterState:
-    """Ask for everything."""
+    """Read everything that `ClusterState` holds from the cluster."""
     topics = admin.list_topics(internal=True)
     try:
         reassigning: int | None = len(admin.list_partition_reassignments())
@@ -149,7 +149,7 @@ def under_min_isr(part: PartitionView, min_isr: int) -> bool:
 
 
 def at_min_isr(part: PartitionView, min_isr: int) -> bool:
-    """Whether one more loss would make acks=all be refused."""
+    """Whether acks=all would be refused after the loss of one more replica."""
     return len(part.isr) == min(min_isr, len(part.replicas))
 
 

@@ -1,4 +1,4 @@
-"""What the commands about groups show: positions beside the ends of their partitions, and where a reset leads.
+"""What `ottla group` shows: committed offsets beside the ends of their partitions, and the targets of a reset.
 
 Zone: real. Asks a cluster through the client; prints nothing.
 """
@@ -30,11 +30,11 @@ class PartitionLag(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """How many records the group is behind the end."""
+        """How many offsets there are between the group's position and the end."""
         return None if self.offset is None or self.end is None else max(0, self.end - self.offset)
 
     def document(self) -> Json:
-        """For programs."""
+        """The JSON form."""
         member = self.member
         return {
             "topic": self.tp.topic,
@@ -48,7 +48,7 @@ class PartitionLag(NamedTuple):
         }
 
     def row(self, group_id: str) -> tuple[object, ...]:
-        """For people."""
+        """A row of the table."""
         member = self.member
         who = (None, None, None) if member is None else (member.member_id, member.host, member.client_id)
         return group_id, self.tp.topic, self.tp.partition, self.offset, self.end, self.lag, *who
@@ -62,16 +62,16 @@ class GroupState(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Of all partitions."""
+        """The lag of all partitions together."""
         return sum(each.lag or 0 for each in self.partitions)
 
     @property
     def worst(self) -> int:
-        """Of the partition that is furthest behind."""
+        """The largest lag of a partition."""
         return max((each.lag or 0 for each in self.partitions), default=0)
 
     def document(self) -> dict[str, Json]:
-        """For programs."""
+        """The JSON form."""
         view = self.view
         return {
             "group": view.group_id,
@@ -102,6 +102,7 @@ def read_group(groups: GroupAdmin, admin: Admin, group_id: str) -> GroupState:
     view = groups.describe_group(group_id)
     offsets = groups.group_offsets(group_id)
     owners = {tp: member for member in view.members for tp in member.assignment}
+    # Partitions with a committed offset, and assigned ones without: their lag is unknown, but they have an owner.
     wanted = sorted({*offsets, *owners})
     ends = admin.list_offsets(dict.fromkeys(wanted, LATEST)) if wanted else {}
     rows = []
@@ -128,7 +129,7 @@ def parse_topics(words: Iterable[str]) -> dict[str, list[int] | None]:
 def partitions_of(
     admin: Admin, wanted: Mapping[str, list[int] | None], committed: Iterable[TopicPartition]
 ) -> list[TopicPartition]:
-    """The partitions that a reset is about: those of the topics that are named, else where the group has been."""
+    """The partitions to reset: those of the named topics, else all for which the group has committed offsets."""
     if not wanted:
         return sorted(committed)
     found = admin.describe_topics(list(wanted))
@@ -144,9 +145,9 @@ def partitions_of(
 def targets(
     admin: Admin, bounds: Mapping[TopicPartition, Bound], current: Mapping[TopicPartition, int], shift: int | None
 ) -> dict[TopicPartition, int]:
-    """Where each partition is to be set: a bound, or so many records from where it is; inside the log in any case.
+    """The new offset of each partition: its bound, or its present offset plus `shift`; always inside the log.
 
-    Raises ClientError when the ends of a partition cannot be had.
+    Raises ClientError when the ends of a partition cannot be read.
     """
     from ottla.client import EARLIEST, LATEST, ClientError
 
@@ -187,19 +188,20 @@ _IN_USE = frozenset(
         ErrorCode.REBALANCE_IN_PROGRESS,
     }
 )
-"""What coordinators answer to a change of a group that has members."""
+"""Error codes of coordinators for a change to a group that has members."""
 _MEMBERS_NAMED = 5
 
 
 def explain_use(
     groups: GroupAdmin, group_id: str, results: Mapping[K, ClientError | None]
 ) -> dict[K, Exception | None]:
-    """`results`, where an error that says that the group has members says which, and what to do."""
+    """`results`, with the members and the next step in each error that means that the group has members."""
     from ottla.client import ClientError, RefusedError
 
     refused = [each for each in results.values() if isinstance(each, RefusedError) and each.code in _IN_USE]
     if not refused:
         return dict(results)
+    # The members are read only for the message: without them the broker's error is still right.
     try:
         members = groups.describe_group(group_id).members
     except ClientError:

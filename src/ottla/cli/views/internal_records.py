@@ -1,4 +1,4 @@
-"""Records of internal topics as lines: what the formatters of Kafka's console consumer print.
+"""Records of internal topics as lines, as the formatters of Kafka's console consumer print them.
 
 Zone: pure. Text only; the layouts are in `ottla.record.internal`, their JSON in `ottla.storage.dump.decoders`.
 
@@ -23,6 +23,7 @@ from ottla.record.internal.groups import (
 from ottla.record.internal.parsing import InternalRecord, RecordTypes, UnknownType, parse_record
 from ottla.record.internal.transactions import TRANSACTION_RECORDS
 from ottla.storage.dump.decoders import message_as_json
+from ottla.utf8 import readable_text
 
 FORMATTERS: Final = ("offsets", "groups", "transactions", "offsets-1.0")
 _KAFKAS: Final = {
@@ -30,14 +31,14 @@ _KAFKAS: Final = {
     "GroupMetadataMessageFormatter": "groups",
     "TransactionLogMessageFormatter": "transactions",
 }
-"""The names of Kafka's own, whatever package they are in."""
+"""The class names of Kafka's formatters, in any package."""
 
 
 def formatter(name: str) -> Piece:
     """A function that renders the records of one kind, and nothing of others. Raises ValueError for a wrong name."""
     chosen = _KAFKAS.get(name.rpartition(".")[2].rpartition("$")[2], name)
     if chosen not in FORMATTERS:
-        raise ValueError(f"{name!r} is no formatter: use {', '.join(FORMATTERS)}")
+        raise ValueError(f"{name!r} is not a formatter: use {', '.join(FORMATTERS)}")
     if chosen == "transactions":
         return lambda at: _json_line(_parsed(TRANSACTION_RECORDS, at))
     if chosen == "offsets-1.0":
@@ -64,7 +65,7 @@ def _json_line(record: InternalRecord | None) -> bytes:
     if record.value is not None:
         value = {"version": record.version, "data": message_as_json(record.value, record.version)}
     shown = {"key": {"type": record.type, "data": message_as_json(record.key, 0)}, "value": value}
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return readable_text(json.dumps(shown, ensure_ascii=False, separators=(",", ":"))).encode() + b"\n"
 
 
 def _offsets_line(record: InternalRecord | None) -> bytes:
@@ -77,4 +78,4 @@ def _offsets_line(record: InternalRecord | None) -> bytes:
         expires = "_" if value.expire_timestamp < 0 else value.expire_timestamp
         metadata = f"OffsetMetadata[{value.offset},{value.metadata or 'NO_METADATA'}]"
         shown = f"[{metadata},CommitTime {value.commit_timestamp},ExpirationTime {expires}]"
-    return f"[{key.group},{key.topic},{key.partition}]::{shown}\n".encode()
+    return readable_text(f"[{key.group},{key.topic},{key.partition}]::{shown}\n").encode()

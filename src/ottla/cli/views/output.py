@@ -1,6 +1,6 @@
 """Results on stdout: tables for people, JSON for programs.
 
-Zone: real. Rows come in ready; nothing is asked of a cluster here. Plain text without colours, in a terminal or not.
+Zone: real. Plain text without colours, in a terminal or not. Sends no request to a cluster.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
 
 
 def write(text: str) -> None:
-    """A line of data, with replacement characters where text of others is not UTF-8."""
+    """Print a line of data, with replacement characters for text that is not UTF-8."""
     click.echo(readable_text(text))
 
 
 def write_json(value: Json) -> None:
-    """One document, indented."""
+    """Print one document, indented."""
     write(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def write_jsonl(values: Iterable[Json]) -> None:
-    """One document per line."""
+    """Print one document per line."""
     for value in values:
         write(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns, two spaces apart; numbers to the right. A row is one line, whatever its cells hold."""
+    """Print columns, two spaces apart, numbers aligned right. A row is one line: control characters are escaped."""
     cells = [["-" if cell is None else one_line(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
     right = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(header))]

@@ -1,4 +1,4 @@
-"""Records to stdout: those that the filters let through, until there are enough.
+"""Prints the records that pass the filters to stdout, up to a count.
 
 Zone: real.
 """
@@ -17,18 +17,18 @@ class Printer:
     """Writes records in one form."""
 
     def __init__(self, most: int | None, chosen: Filter, render: Piece) -> None:
-        """most: how many to write; None: no end."""
+        """most: how many to write; None: no limit."""
         self._left = most
         self._chosen = chosen
         self._render = render
 
     @property
     def full(self) -> bool:
-        """Whether the count asked for was reached."""
+        """Whether the wanted count is reached."""
         return self._left == 0
 
     def print(self, topic: str, partition: int, record: Shown) -> None:
-        """Write the record, if it is one of those."""
+        """Write the record, if it passes the filters."""
         from ottla.cli.views.record_text import Placed
 
         if self._chosen(record):
@@ -36,5 +36,5 @@ class Printer:
             self._left = None if self._left is None else self._left - 1
 
     def flush(self) -> None:
-        """What was written is out."""
+        """Write buffered records out."""
         sys.stdout.buffer.flush()

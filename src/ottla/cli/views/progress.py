@@ -1,6 +1,6 @@
-"""A progress line on stderr for what takes longer than a second in a terminal.
+"""A progress line on stderr for work that takes longer than a second.
 
-Zone: real. Only people see it: nothing is written when stderr is not a terminal, or with --quiet.
+Zone: real. Nothing is written when stderr is not a terminal, or with --quiet.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Progress:
             draw_status(self.line())
 
     def line(self) -> str:
-        """What there is to say now."""
+        """The text of the line now."""
         seconds = max(time.monotonic() - self._began, 1e-3)
         rate, megabytes = self.records / seconds, self.bytes / 1e6
         return f"{self.records:,} records {self._verb}, {megabytes:,.1f} MB, {rate:,.0f} records/s, {seconds:.0f} s"

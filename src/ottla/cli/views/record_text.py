@@ -21,7 +21,7 @@ _FIELDS: Final = ("topic", "partition", "offset", "timestamp", "headers", "key",
 
 
 class Shown(Protocol):
-    """A record that is shown, whoever has read it."""
+    """A record to show, from any of the readers."""
 
     @property
     def offset(self) -> int: ...
@@ -36,7 +36,7 @@ class Shown(Protocol):
 
 
 class RecordLine(NamedTuple):
-    """A record read from JSON; None where the line does not say."""
+    """A record read from JSON; None for a field that the line does not have."""
 
     topic: str | None
     partition: int | None
@@ -60,7 +60,7 @@ def to_json(topic: str, partition: int, record: Shown) -> dict[str, Json]:
 
 
 def headers_to_json(headers: Headers) -> Json:
-    """Headers in their order; a key that is no UTF-8 is shown as a value that is none."""
+    """Headers in their order; a key that is not UTF-8 becomes {"base64": …}, as a value does."""
     return [{"key": bytes_to_json(encode_text(name)), "value": bytes_to_json(value)} for name, value in headers]
 
 
@@ -95,13 +95,13 @@ def bytes_from_json(value: Parsed, field: str) -> bytes | None:
 
 
 class _Number(str):
-    """A JSON number as it was written: no digit, zero or exponent of it is changed."""
+    """A JSON number as it was written, with its digits, zeros and exponent."""
 
     __slots__ = ()
 
 
 class _Object:
-    """A JSON object as it was written: the order of its names, and names that repeat, are kept."""
+    """A JSON object as it was written, with the order of its names and with repeated names."""
 
     __slots__ = ("pairs",)
 
@@ -153,7 +153,7 @@ def _from_base64(text: Parsed, field: str) -> bytes:
 
 
 def from_json(line: bytes) -> RecordLine:
-    """The record in a line of JSON; `offset` is ignored. Raises ValueError, for an unknown field, too."""
+    """The record in a line of JSON; `offset` is ignored. Raises ValueError, also for an unknown field."""
     try:
         return _record_of(_parse(line.decode("utf-8")))
     except RecursionError:
@@ -184,7 +184,7 @@ def _text(document: Mapping[str, Parsed], field: str) -> str | None:
 
 
 def _number(document: Mapping[str, Parsed], field: str, largest: int) -> int | None:
-    """A whole number; -1, Kafka's "unknown", counts as not given."""
+    """A whole number; -1, which is Kafka's "unknown", counts as not given."""
     value = document.get(field)
     if value is None or (isinstance(value, _Number) and value == "-1"):
         return None
@@ -240,7 +240,7 @@ _ESCAPES: Mapping[str, Piece] = {
     "R": lambda at: _packed_length(at.record.value),
     "k": lambda at: at.record.key or b"",
     "K": lambda at: _length(at.record.key),
-    "t": lambda at: at.topic.encode(),
+    "t": lambda at: encode_text(at.topic),
     "p": lambda at: b"%d" % at.partition,
     "o": lambda at: b"%d" % at.record.offset,
     "T": lambda at: b"%d" % at.record.timestamp,
@@ -277,12 +277,12 @@ def _piece(match: re.Match[str]) -> Piece:
             raise ValueError(f"\\{backslash} is not known in --format: use \\n \\r \\t \\0 \\\\ \\xHH")
         constant = _CONTROLS[backslash]
     else:
-        constant = literal.encode()
+        constant = encode_text(literal)
     return lambda _: constant
 
 
 def _length(content: bytes | None) -> bytes:
-    """-1 stands for null."""
+    """The length as text; -1 for null."""
     return b"%d" % (-1 if content is None else len(content))
 
 

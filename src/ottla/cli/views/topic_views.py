@@ -45,7 +45,7 @@ def listed(view: TopicView) -> dict[str, Json]:
 
 
 class Described(NamedTuple):
-    """A topic as `topic describe` shows it; an offset is None when its leader could not be asked."""
+    """A topic as `topic describe` shows it; an offset is None when its leader cannot be reached."""
 
     view: TopicView
     configs: Sequence[ConfigEntry]
@@ -82,7 +82,7 @@ class Described(NamedTuple):
 
 
 def all_names(admin: Admin) -> list[str]:
-    """Every topic, internal ones too."""
+    """The names of all topics, with internal ones."""
     return [view.name for view in admin.list_topics(internal=True)]
 
 
@@ -125,7 +125,7 @@ def describe_all(admin: Admin, names: Sequence[str]) -> dict[str, Described | Cl
 
 
 def _configs(admin: Admin, names: Sequence[str]) -> dict[str, Sequence[ConfigEntry]]:
-    """Settings per topic, of those that tell them."""
+    """Settings per topic, of the topics whose settings could be read."""
     try:
         results = admin.describe_configs([Resource(ResourceType.TOPIC, name) for name in names])
     except UnsupportedVersionError:
@@ -134,7 +134,7 @@ def _configs(admin: Admin, names: Sequence[str]) -> dict[str, Sequence[ConfigEnt
 
 
 def _offsets(admin: Admin, views: dict[str, TopicView], when: int) -> dict[str, dict[int, int | None]]:
-    """Offsets per topic and partition. Partitions without a leader are not asked: the answer would take too long."""
+    """Offsets per topic and partition. Partitions without a leader are left out: the request would time out."""
     led = {
         TopicPartition(name, part.partition): when
         for name, view in views.items()
@@ -148,7 +148,7 @@ def _offsets(admin: Admin, views: dict[str, TopicView], when: int) -> dict[str, 
 
 
 def unknown_keys(admin: Admin, resources: Iterable[Resource], keys: Collection[str]) -> dict[Resource, ClientError]:
-    """An error for each resource that does not know one of the keys, or that cannot be asked."""
+    """An error for each resource that lacks one of the keys, or whose settings cannot be read."""
     from difflib import get_close_matches
 
     from ottla.client.errors import ConfigError

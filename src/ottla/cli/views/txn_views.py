@@ -1,4 +1,4 @@
-"""What the commands about transactions show, and which transactions hang.
+"""What `ottla txn` shows, and how hanging transactions are found.
 
 Zone: real. Asks a cluster through the client; prints nothing.
 """
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Hanging(NamedTuple):
-    """An open transaction in a partition that no coordinator is going to end."""
+    """An open transaction in a partition that no coordinator will end."""
 
     tp: TopicPartition
     producer: ProducerView
 
     def document(self, now_ms: int) -> Json:
-        """For programs."""
+        """The JSON form."""
         producer = self.producer
         return {
             "topic": self.tp.topic,
@@ -38,7 +38,7 @@ class Hanging(NamedTuple):
 
 
 def transaction_document(view: TransactionView, now_ms: int) -> dict[str, Json]:
-    """One transactional id, for programs."""
+    """The JSON form of one transactional id."""
     return {
         "transactional_id": view.transactional_id,
         "coordinator": view.coordinator,
@@ -53,7 +53,7 @@ def transaction_document(view: TransactionView, now_ms: int) -> dict[str, Json]:
 
 
 def producer_document(producer: ProducerView) -> dict[str, Json]:
-    """One producer of a partition, for programs; null: there is none."""
+    """The JSON form of one producer of a partition."""
     return {
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,
@@ -70,14 +70,15 @@ def find_hanging(
     broker: int | None,
     silent_before_ms: int,
 ) -> tuple[list[Hanging], dict[str, ClientError]]:
-    """Open transactions whose producer has written nothing since then, and that their coordinators know nothing of.
+    """Open transactions whose producer has written nothing since then, and that no coordinator has.
 
-    The second value: who could not be asked; while there are any, more may hang than are found.
+    The second value: errors of partitions that could not be read; more transactions may hang there.
     """
+    # 1. Open, and silent for long enough. 2. Not among the partitions that a coordinator has for this producer id.
+    # 3. Still open: one may have ended between the two requests, and must not be reported.
     old, failed = _open_since(admin, partitions, broker, silent_before_ms)
     known = _known(admin, sorted({each.producer.producer_id for each in old}))
     unknown = [each for each in old if each.tp not in known.get(each.producer.producer_id, ())]
-    # One may have ended while its coordinator was asked.
     still = _open_since(admin, dict.fromkeys(each.tp for each in unknown), broker, silent_before_ms)[0]
     return [each for each in unknown if each in still], failed
 
@@ -103,8 +104,9 @@ def _open_since(
 
 
 def _known(admin: TransactionAdmin, producer_ids: list[int]) -> Mapping[int, Iterable[TopicPartition]]:
-    """Partitions of transactions that coordinators know, by producer id. Raises ClientError where one is not asked:
-    what it would have said is not to be guessed.
+    """Partitions of transactions that coordinators have, by producer id.
+
+    Raises ClientError when one of them did not answer: a transaction that it has must not count as hanging.
     """
     from ottla.client import RefusedError
     from ottla.errors import ErrorCode

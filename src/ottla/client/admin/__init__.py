@@ -1,6 +1,6 @@
 """Administration of clusters: topics, configurations, groups, log directories, partitions, transactions.
 
-Zone: real. This page names what users may lean on; the modules behind it may move.
+Zone: real. The names exported here are stable for users; the modules that define them may move.
 """
 
 from __future__ import annotations

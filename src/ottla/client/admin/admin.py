@@ -1,7 +1,7 @@
 """Managing a cluster: topics, partitions, offsets.
 
-Zone: real. Results come per item: the value, or the error in its place (see `errors.values_of`); what fails as a
-whole is raised. One thread per object.
+Zone: real. Calls return a result per item: its value, or its error (see `errors.values_of`). An error of the whole
+request is raised. One thread per object.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ R = TypeVar("R", bound=Message)
 
 
 class _Item(NamedTuple):
-    """One item of an answer to a request about several."""
+    """The result of one item in a response about several items."""
 
     name: str
     error_code: int
@@ -66,7 +66,7 @@ class Admin(PartitionAdmin):
     __slots__ = ()
 
     def list_topics(self, *, internal: bool = False, deadline: Deadline | None = None) -> list[TopicView]:
-        """All topics by name; internal ones (`__consumer_offsets` …) only when asked for."""
+        """All topics, sorted by name; `internal=True` includes the internal ones (`__consumer_offsets` …)."""
         view = self._cluster.refresh(None, deadline)
         found = [topic for topic in view.topics.values() if isinstance(topic, TopicView)]
         return sorted((topic for topic in found if internal or not topic.internal), key=lambda topic: topic.name)
@@ -83,7 +83,7 @@ class Admin(PartitionAdmin):
     def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, deadline: Deadline | None = None
     ) -> dict[str, TopicCreated | ClientError]:
-        """Create topics. validate_only: check and say what would be, without creating."""
+        """Create topics. validate_only: check the request and return what it would create, without creating it."""
         wanted = {topic.name: topic for topic in topics}
         created: dict[str, TopicCreated] = {}
 
@@ -105,11 +105,12 @@ class Admin(PartitionAdmin):
         return {name: failed.get(name) or created[name] for name in wanted}
 
     def delete_topics(self, names: Iterable[str], deadline: Deadline | None = None) -> dict[str, ClientError | None]:
-        """Delete topics; None for each one that is gone."""
+        """Delete topics; the result is None for each topic that was deleted."""
 
         def build(names: Sequence[str], deadline: Deadline) -> Callable[[int], DeleteTopicsRequest]:
             states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
             return lambda version: DeleteTopicsRequest(
+                # Version 6 replaced the list of names with states, which may name a topic by its id.
                 topics=states if version >= 6 else [],
                 topic_names=[] if version >= 6 else list(names),
                 timeout_ms=timeout_ms(deadline),
@@ -127,7 +128,7 @@ class Admin(PartitionAdmin):
     def create_partitions(
         self, totals: Mapping[str, int], *, validate_only: bool = False, deadline: Deadline | None = None
     ) -> dict[str, ClientError | None]:
-        """Raise the number of partitions of topics to the given totals; None for each that was done."""
+        """Raise the number of partitions of topics to the given totals; None for each topic that was changed."""
 
         def ask(names: Sequence[str], deadline: Deadline) -> Iterator[_Item]:
             request = CreatePartitionsRequest(
@@ -155,6 +156,8 @@ class Admin(PartitionAdmin):
         LATEST respects `isolation.level`: the last stable offset under read_committed.
         """
         isolation = ISOLATION[self._cluster.config.isolation_level]
+        # Version 1 returns one offset per timestamp, 2 adds the isolation level, 7 adds MAX_TIMESTAMP (KIP-734). An
+        # older broker would ignore what it does not know, so the request is refused here instead.
         at_least = 7 if MAX_TIMESTAMP in timestamps.values() else 2 if isolation else 1
 
         def send(connection: Connection, asked: Sequence[TopicPartition]) -> Iterator[SentRequest[ListOffsetsResponse]]:
@@ -178,7 +181,7 @@ class Admin(PartitionAdmin):
     def delete_records(
         self, before: Mapping[TopicPartition, int], deadline: Deadline | None = None
     ) -> dict[TopicPartition, int | ClientError]:
-        """Delete all records before an offset (-1: before the high watermark). Gives the new log start offsets."""
+        """Delete all records before an offset (-1: before the high watermark). Returns the new log start offsets."""
         deadline = deadline or self._cluster.deadline()
 
         def send(
@@ -222,7 +225,7 @@ class Admin(PartitionAdmin):
         ask: Callable[[Sequence[str], Deadline], Iterator[_Item]],
         deadline: Deadline | None,
     ) -> dict[str, ClientError]:
-        """The names that failed, and why; NOT_CONTROLLER (the controller moved) is asked again elsewhere."""
+        """The names that failed, and why. NOT_CONTROLLER (the controller moved) is retried at the new controller."""
         deadline = deadline or self._cluster.deadline()
         retries = self._cluster.retries(what, deadline)
         failed: dict[str, ClientError] = {}
@@ -233,8 +236,10 @@ class Admin(PartitionAdmin):
                 for item in ask(left, deadline)
             }
             if set(found) != set(left):
-                raise MalformedReplyError(f"the answer to {what} is not about the topics that were asked")
+                raise MalformedReplyError(f"the response to {what} does not list the requested topics")
             failed |= {name: error for name, error in found.items() if error is not None}
+            # Only NOT_CONTROLLER is retried: the old controller did nothing for these topics. Any other error is the
+            # result of its topic.
             left = [name for name, error in found.items() if error and error.code is ErrorCode.NOT_CONTROLLER]
             if left:
                 retries.wait(failed.pop(left[0]))

@@ -1,6 +1,6 @@
 """Reading and changing configurations of topics and brokers.
 
-Zone: real. The half of Admin about DescribeConfigs and IncrementalAlterConfigs.
+Zone: real. The part of Admin that sends DescribeConfigs and IncrementalAlterConfigs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ConfigAdmin:
         documentation: bool = False,
         deadline: Deadline | None = None,
     ) -> dict[Resource, list[ConfigEntry] | ClientError]:
-        """All keys of each resource, by name, with synonyms where the broker tells them."""
+        """All keys of each resource, sorted by name, with synonyms if the broker reports them."""
         deadline = deadline or self._cluster.deadline()
         results: dict[Resource, list[ConfigEntry] | ClientError] = {}
         wanted = list(dict.fromkeys(resources))
@@ -89,7 +89,7 @@ class ConfigAdmin:
 
 
 def _by_node(resources: Sequence[Resource], otherwise: int) -> dict[int, list[Resource]]:
-    """A single broker's configuration is known to that broker only; everything else goes to `otherwise`."""
+    """Resources by the broker to ask: a broker answers for its own configuration, `otherwise` for the rest."""
     groups: dict[int, list[Resource]] = {}
     for resource in resources:
         own = resource.kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name.isdecimal()
@@ -100,14 +100,14 @@ def _by_node(resources: Sequence[Resource], otherwise: int) -> dict[int, list[Re
 def _complete(wanted: Sequence[Resource], results: dict[Resource, V]) -> dict[Resource, V]:
     missing = [resource for resource in wanted if resource not in results]
     if missing:
-        raise MalformedReplyError(f"the answer says nothing of {missing[0]}")
+        raise MalformedReplyError(f"the response has no result for {missing[0]}")
     return {resource: results[resource] for resource in wanted}
 
 
 def _resource(kind: int, name: str, group: Sequence[Resource]) -> Resource:
     found = next((resource for resource in group if (resource.kind, resource.name) == (kind, name)), None)
     if found is None:
-        raise MalformedReplyError(f"the answer is about {name!r} of type {kind}, which was not asked for")
+        raise MalformedReplyError(f"the response has a result for {name!r} of type {kind}, which was not requested")
     return found
 
 

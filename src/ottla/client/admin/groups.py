@@ -1,7 +1,7 @@
-"""Consumer groups as an administrator sees them: who is in them, what they have committed, and changing that.
+"""Administration of consumer groups: list and describe them, read, change and delete committed offsets.
 
-Zone: real. Groups are asked for at their coordinators, which may move meanwhile: what a retriable error says is asked
-again until the deadline. Errors of single groups or partitions come back in place of their values.
+Zone: real. Requests go to the coordinator of each group. A coordinator may move, so a retriable error is retried until
+the deadline. Errors of single groups or partitions are returned in place of their values.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class GroupListed(NamedTuple):
     protocol_type: str
     state: str
     kind: str
-    """classic, consumer, …; empty where the broker does not say."""
+    """classic, consumer, …; empty if the broker does not report it."""
     coordinator: int
 
 
@@ -58,7 +58,7 @@ class GroupMember(NamedTuple):
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
-    """Empty also for members whose assignment is not that of a consumer."""
+    """Also empty if the assignment is not in the consumer's format."""
 
 
 class GroupView(NamedTuple):
@@ -92,12 +92,12 @@ class GroupAdmin:
         self.coordinator = calls.find
         """The broker that coordinates a group. Raises RefusedError, DeadlineError."""
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def list_groups(
         self, states: Sequence[str] = (), deadline: Deadline | None = None
     ) -> tuple[list[GroupListed], dict[int, ClientError]]:
-        """All groups by name, those of these states only if any are given; and the brokers that did not answer."""
+        """(groups sorted by name, errors of brokers that did not answer). states: list only groups in these states."""
         deadline = deadline or self._cluster.deadline()
         found: dict[str, GroupListed] = {}
         failed: dict[int, ClientError] = {}
@@ -125,11 +125,11 @@ class GroupAdmin:
 
         def refused(answer: DescribeGroupsResponse) -> RefusedError | None:
             if len(answer.groups) != 1:
-                raise MalformedReplyError("the answer to DescribeGroups is not about the group that was asked")
+                raise MalformedReplyError("the response to DescribeGroups is not about the requested group")
             group = answer.groups[0]
             code = group.error_code
             if not code and group.group_state == "Dead":
-                code = 69  # GROUP_ID_NOT_FOUND, which older brokers say in this way
+                code = 69  # GROUP_ID_NOT_FOUND: older brokers report it as the state Dead, without an error
             return refusal(code, f"group {group_id}", group.error_message)
 
         answer = self._ask(
@@ -148,7 +148,7 @@ class GroupAdmin:
     def group_offsets(
         self, group_id: str, deadline: Deadline | None = None
     ) -> dict[TopicPartition, GroupOffset | ClientError]:
-        """All that a group has committed. Raises ClientError."""
+        """All committed offsets of a group. Raises ClientError."""
 
         def build(version: int) -> OffsetFetchRequest:
             if version >= 8:
@@ -169,6 +169,7 @@ class GroupAdmin:
         found: dict[TopicPartition, GroupOffset | ClientError] = {}
         for tp, part in sorted(rows, key=lambda row: row[0]):
             error = refusal(part.error_code, f"offset of {tp}")
+            # A negative offset without an error means that nothing is committed for the partition.
             if error is not None or part.committed_offset >= 0:
                 position = GroupOffset(part.committed_offset, part.committed_leader_epoch, part.metadata or "")
                 found[tp] = error or position
@@ -182,7 +183,7 @@ class GroupAdmin:
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
         deadline: Deadline | None = None,
     ) -> dict[TopicPartition, ClientError | None]:
-        """Commit in the name of a group that has no members; UNKNOWN_MEMBER_ID when it has some."""
+        """Commit offsets for a group without members; UNKNOWN_MEMBER_ID if the group has members."""
         topics: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
         for tp, given in offsets.items():
             position = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
@@ -199,7 +200,7 @@ class GroupAdmin:
         )
 
         def refused(answer: OffsetCommitResponse) -> RefusedError | None:
-            """Only what concerns all of them is worth asking again."""
+            """Retry only if all partitions have the same retriable error."""
             codes = {part.error_code for topic in answer.topics for part in topic.partitions}
             error = refusal(next(iter(codes)), f"group {group_id}") if len(codes) == 1 else None
             return error if error is not None and error.retriable else None
@@ -218,7 +219,7 @@ class GroupAdmin:
     def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], deadline: Deadline | None = None
     ) -> dict[TopicPartition, ClientError | None]:
-        """Drop positions; GROUP_SUBSCRIBED_TO_TOPIC where members consume the topic. Raises ClientError."""
+        """Delete committed offsets; GROUP_SUBSCRIBED_TO_TOPIC if members consume the topic. Raises ClientError."""
         topics: dict[str, list[OffsetDeleteRequest.OffsetDeleteRequestPartition]] = {}
         for tp in partitions:
             part = OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=tp.partition)
@@ -246,7 +247,7 @@ class GroupAdmin:
     def delete_groups(
         self, group_ids: Iterable[str], deadline: Deadline | None = None
     ) -> dict[str, ClientError | None]:
-        """Delete groups without members; NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND for others."""
+        """Delete groups; NON_EMPTY_GROUP for a group with members, GROUP_ID_NOT_FOUND for an unknown one."""
         results: dict[str, ClientError | None] = {}
         for group_id in list_of_names("delete_groups", group_ids):
             try:
@@ -278,5 +279,5 @@ def _member(row: DescribeGroupsResponse.DescribedGroupMember) -> GroupMember:
                 for partition in each.partitions
             )
         except CorruptRecord:
-            assignment = ()  # not a consumer's
+            assignment = ()  # another kind of member (Kafka Connect, for instance) has its own format
     return GroupMember(row.member_id, row.group_instance_id, row.client_id, row.client_host, assignment)

@@ -1,6 +1,6 @@
-"""Which log directories replicas are in, and moving them to others of the same broker (KIP-113).
+"""Log directories: list the replicas in them, and move replicas to another directory of the same broker (KIP-113).
 
-Zone: real. The part of Admin about DescribeLogDirs and AlterReplicaLogDirs: each broker is asked for itself.
+Zone: real. The part of Admin that sends DescribeLogDirs and AlterReplicaLogDirs: each broker answers for itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LogDirAdmin(ConfigAdmin):
     def describe_log_dirs(
         self, topics: Iterable[TopicPartition] | None = None, deadline: Deadline | None = None
     ) -> dict[int, list[LogDir | ClientError] | ClientError]:
-        """The log directories of every broker, by node id; `topics` restricts the replicas listed (None: all)."""
+        """The log directories of every broker, by node id. topics: partitions whose replicas to list (None: all)."""
         deadline = deadline or self._cluster.deadline()
         by_topic: dict[str, list[int]] = {}
         for tp in topics or ():
@@ -64,10 +64,10 @@ class LogDirAdmin(ConfigAdmin):
     def alter_replica_log_dirs(
         self, targets: Mapping[Replica, str], deadline: Deadline | None = None
     ) -> dict[Replica, ClientError | None]:
-        """Have replicas in these log directories of their brokers, as those name them; also to go back.
+        """Move replicas to the given log directories of their brokers, by the brokers' paths; also to move them back.
 
-        The answer comes when the moves have begun; `describe_log_dirs` shows copies (`is_future`) and how far they are
-        behind. A replica that is not there yet is refused with REPLICA_NOT_AVAILABLE, and is made there when it comes.
+        The call returns when the moves have begun; `describe_log_dirs` shows the copies (`is_future`) and how far they
+        lag. REPLICA_NOT_AVAILABLE: the broker does not have the replica yet, and will create it in that directory.
         """
         deadline = deadline or self._cluster.deadline()
         self._cluster.refresh((), deadline)
@@ -86,7 +86,7 @@ class LogDirAdmin(ConfigAdmin):
     def _alter_on(
         self, node: int, wanted: Mapping[TopicPartition, str], deadline: Deadline
     ) -> dict[TopicPartition, ClientError | None]:
-        """Raises ClientError."""
+        """Move replicas on one broker. Raises ClientError."""
         answer = self._cluster.send_request(
             ApiKey.ALTER_REPLICA_LOG_DIRS,
             lambda _: _alteration(wanted),
@@ -100,7 +100,7 @@ class LogDirAdmin(ConfigAdmin):
                 tp = TopicPartition(topic.topic_name, part.partition_index)
                 results[tp] = refusal(part.error_code, f"replica of {tp} on broker {node}")
         if set(results) != set(wanted):
-            raise MalformedReplyError(f"broker {node} does not answer about the replicas that were asked")
+            raise MalformedReplyError(f"the response of broker {node} does not list the requested replicas")
         return results
 
 

@@ -1,6 +1,6 @@
-"""Who leads partitions and where their replicas are: elections and reassignments.
+"""Partition leaders and replicas: elections and reassignments.
 
-Zone: real. The part of Admin about ElectLeaders (KIP-183, KIP-460) and partition reassignments (KIP-455).
+Zone: real. The part of Admin that sends ElectLeaders (KIP-183, KIP-460) and partition reassignments (KIP-455).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class ElectionType(IntEnum):
     PREFERRED = 0
     """The first of the assignment, if it is in sync."""
     UNCLEAN = 1
-    """Any live one where none in sync is left: records may be lost."""
+    """Any live replica, if no in-sync replica is left: records may be lost."""
 
 
 class Reassignment(NamedTuple):
-    """A reassignment under way; node ids."""
+    """A reassignment in progress; node ids."""
 
     replicas: tuple[int, ...]
-    """All of this moment: those that stay, come and go."""
+    """All replicas at present, including those being added and removed."""
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
@@ -51,8 +51,8 @@ class PartitionAdmin(LogDirAdmin):
     def elect_leaders(
         self, kind: ElectionType, partitions: Iterable[TopicPartition] | None = None, deadline: Deadline | None = None
     ) -> dict[TopicPartition, ClientError | None]:
-        """Elect leaders anew; None for partitions means all. A partition that needs no election is refused with
-        ELECTION_NOT_NEEDED (all of them: only those that had one are in the answer).
+        """Elect leaders; `partitions` None: of all partitions. A named partition that needs no election gets
+        ELECTION_NOT_NEEDED; with None the result lists only partitions that had an election.
         """
         deadline = deadline or self._cluster.deadline()
         wanted = None if partitions is None else list(dict.fromkeys(partitions))
@@ -84,9 +84,9 @@ class PartitionAdmin(LogDirAdmin):
     def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], deadline: Deadline | None = None
     ) -> dict[TopicPartition, ClientError | None]:
-        """Move partitions to other replicas (the first one is the preferred leader); None cancels what is under way.
+        """Move partitions to other replicas (the first one is the preferred leader); None cancels a reassignment.
 
-        The answer comes when the move has begun; `list_partition_reassignments` tells how far it is.
+        The call returns when the reassignment has begun; `list_partition_reassignments` shows what is in progress.
         """
         deadline = deadline or self._cluster.deadline()
         part_type = AlterPartitionReassignmentsRequest.ReassignablePartition
@@ -116,7 +116,7 @@ class PartitionAdmin(LogDirAdmin):
     def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, deadline: Deadline | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """The reassignments under way, of these partitions or of all."""
+        """The reassignments in progress, of these partitions or of all."""
         deadline = deadline or self._cluster.deadline()
         topic_type = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
         asked = None
@@ -149,8 +149,8 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 def _complete(
     results: Mapping[TopicPartition, ClientError | None], wanted: Sequence[TopicPartition], what: str
 ) -> dict[TopicPartition, ClientError | None]:
-    """Results in the order of the question. Raises MalformedReplyError when one is missing."""
+    """Results in the order of the request. Raises MalformedReplyError if one is missing."""
     missing = [tp for tp in wanted if tp not in results]
     if missing:
-        raise MalformedReplyError(f"the answer to {what} says nothing about {missing[0]}")
+        raise MalformedReplyError(f"the response to the {what} request has no result for {missing[0]}")
     return {tp: results[tp] for tp in wanted}

@@ -1,6 +1,6 @@
-"""Transactions as an administrator sees them (KIP-664): at their coordinators, and in the partitions they write to.
+"""Administration of transactions (KIP-664): at their coordinators, and in the partitions they write to.
 
-Zone: real. Errors of single brokers and partitions come back in place of their values.
+Zone: real. Errors of single brokers and partitions are returned in place of their values.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class TransactionView(NamedTuple):
     state: str
     timeout_ms: int
     start_ms: int
-    """Wall time at which the transaction began; -1: there is none."""
+    """Wall time at which the transaction began; -1: there is no transaction."""
     partitions: tuple[TopicPartition, ...]
-    """Of a transaction that is ending: those that wait for their marker."""
+    """For a transaction that is ending: the partitions whose marker is not written yet."""
 
 
 class ProducerView(NamedTuple):
-    """What a partition knows of a producer."""
+    """The state of a producer in a partition."""
 
     producer_id: int
     producer_epoch: int
@@ -66,7 +66,7 @@ class ProducerView(NamedTuple):
     last_sequence: int
     last_timestamp_ms: int
     transaction_start: int
-    """First offset of its open transaction; -1: there is none."""
+    """First offset of its open transaction; -1: no transaction is open."""
 
 
 Producers = dict[TopicPartition, "list[ProducerView] | ClientError"]
@@ -81,7 +81,7 @@ class TransactionAdmin:
         self._cluster = cluster
         self._calls = CoordinatorCalls(cluster, CoordinatorKind.TRANSACTION)
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------------------------
 
     def list_transactions(
         self,
@@ -90,9 +90,9 @@ class TransactionAdmin:
         longer_than_ms: int = -1,
         deadline: Deadline | None = None,
     ) -> tuple[list[TransactionListed], dict[int, ClientError]]:
-        """All transactional ids that pass the filters, by name; and the brokers that did not answer.
+        """(transactional ids that pass the filters, sorted by name; errors of brokers that did not answer).
 
-        `longer_than_ms` wants brokers that know ListTransactions 1; -1: however long.
+        longer_than_ms: needs brokers that serve ListTransactions version 1; -1: of any duration.
         """
         deadline = deadline or self._cluster.deadline()
         found: dict[str, TransactionListed] = {}
@@ -128,7 +128,7 @@ class TransactionAdmin:
 
         def refused(answer: DescribeTransactionsResponse) -> RefusedError | None:
             if len(answer.transaction_states) != 1:
-                raise MalformedReplyError("the answer to DescribeTransactions is not about the id that was asked")
+                raise MalformedReplyError("the response to DescribeTransactions is not about the requested id")
             return refusal(answer.transaction_states[0].error_code, f"transactional id {transactional_id}")
 
         answer = self._calls.send_to_coordinator(
@@ -154,7 +154,7 @@ class TransactionAdmin:
     def describe_producers(
         self, partitions: Iterable[TopicPartition], broker: int | None = None, deadline: Deadline | None = None
     ) -> Producers:
-        """What the leaders of partitions know of their producers; with `broker`, what its replicas know."""
+        """The producers that the leaders of partitions know; with `broker`, those that its replicas know."""
         deadline = deadline or self._cluster.deadline()
         if broker is None:
             question: LeaderRequest[DescribeProducersResponse, list[ProducerView]] = LeaderRequest(
@@ -179,7 +179,7 @@ class TransactionAdmin:
         coordinator_epoch: int,
         deadline: Deadline | None = None,
     ) -> None:
-        """Write an abort marker into one partition, whatever the coordinator knows: for transactions that hang.
+        """Write an abort marker into one partition, without its coordinator: for a hanging transaction.
 
         Raises RefusedError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, CLUSTER_AUTHORIZATION_FAILED.
         """

@@ -1,6 +1,6 @@
-"""What one asks of an Admin and what it answers: plain values.
+"""Arguments and results of the admin clients: plain values.
 
-Zone: pure. No requests here; those are in `admin` and `configs`.
+Zone: pure. The requests are in `admin` and `configs`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.types import NO_EPOCH, TopicPartition
 EARLIEST: Final = -2
 """As a timestamp: the log start offset."""
 LATEST: Final = -1
-"""As a timestamp: the offset behind the last readable record."""
+"""As a timestamp: the offset after the last readable record."""
 MAX_TIMESTAMP: Final = -3
 """As a timestamp: the record with the largest one (KIP-734)."""
 
@@ -34,7 +34,7 @@ class NewTopic(NamedTuple):
 
 
 class TopicCreated(NamedTuple):
-    """A topic that was created, or would be (`validate_only`); -1 and ZERO_UUID where the broker does not tell."""
+    """A topic that was created, or would be (`validate_only`); -1 and ZERO_UUID if the broker does not report it."""
 
     name: str
     topic_id: bytes
@@ -46,14 +46,14 @@ class OffsetFound(NamedTuple):
     """The answer to a look-up of an offset by timestamp."""
 
     offset: int
-    """-1: there is no record with that timestamp or a later one."""
+    """-1: no record has that timestamp or a later one."""
     timestamp: int
     """Of the record found, in ms; -1 for EARLIEST and LATEST."""
     leader_epoch: int = NO_EPOCH
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to; the numbers of the wire."""
+    """What a configuration belongs to; the numbers are the protocol's."""
 
     TOPIC = 2
     BROKER = 4
@@ -89,7 +89,7 @@ class ConfigEntry(NamedTuple):
 
     name: str
     value: str | None
-    """None for a sensitive one."""
+    """None for a sensitive key."""
     source: ConfigSource
     read_only: bool
     sensitive: bool
@@ -99,7 +99,7 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether the value is the default of the software."""
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
@@ -134,16 +134,22 @@ class Replica(NamedTuple):
 
 
 class LogDirReplica(NamedTuple):
-    """A partition in a log directory; sizes in bytes. The lag of a copy (`is_future`) is behind the replica itself."""
+    """A partition in a log directory; sizes in bytes. A future replica (`is_future`) has its lag to the current one."""
 
     tp: TopicPartition
     size: int
     offset_lag: int
     is_future: bool
 
+    @property
+    def where(self) -> TopicPartition:
+        """The old name of `tp`."""
+        warn_renamed("where", "tp")
+        return self.tp
+
 
 class LogDir(NamedTuple):
-    """A log directory of a broker; -1 where the broker does not tell."""
+    """A log directory of a broker; -1 if the broker does not report a size."""
 
     path: str
     total_bytes: int
@@ -160,20 +166,23 @@ class ClusterDescription(NamedTuple):
 
 
 def list_of_names(call: str, names: Iterable[str]) -> list[str]:
-    """Distinct names. Raises UsageError for a text, which would be taken for a list of its letters, and for no text."""
+    """Distinct names. Raises UsageError if `names` is one string (its letters would be taken for names), or if a name
+    is not a string.
+    """
     if isinstance(names, (str, bytes)):
-        raise UsageError(f"{call} takes a list of names, not the text {names!r}", f"Use [{names!r}]")
+        raise UsageError(f"{call} takes a list of names, not the string {names!r}", f"Use [{names!r}]")
     found = list(dict.fromkeys(names))
     for name in found:
         if not isinstance(name, str):
-            raise UsageError(f"{call}: {name!r} is {type(name).__name__}, not the text of a name")
+            raise UsageError(f"{call}: {name!r} is {type(name).__name__}, but a name is a string", "Give strings")
     return found
 
 
 def setting_text(key: str, value: object) -> str | None:
-    """A value of a topic's or a broker's setting as brokers read it; None stays None. Raises UsageError."""
+    """The value of a topic or broker setting in the format of brokers; None stays None. Raises UsageError."""
     if value is None or isinstance(value, str):
         return value if value is None else str.__str__(value)
+    # bool before int, because bool is an int in Python: str(True) would send "True" or "1".
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
@@ -181,6 +190,8 @@ def setting_text(key: str, value: object) -> str | None:
     if isinstance(value, float):
         return repr(float(value))
     try:
-        return str(operator.index(value))  # type: ignore[arg-type]  # what has none raises
+        return str(operator.index(value))  # type: ignore[arg-type]  # TypeError: not an integer
     except TypeError:
-        raise UsageError(f"{key}: {value!r} is {type(value).__name__}, no value of a setting", "Give text") from None
+        raise UsageError(
+            f"{key}: {value!r} is {type(value).__name__}, which is not a value of a setting", "Give a string"
+        ) from None

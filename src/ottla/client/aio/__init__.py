@@ -1,11 +1,11 @@
-"""The clients for programs that live in an asyncio loop.
+"""The clients for asyncio programs.
 
-Zone: real. The same cores as the faces with threads, and no decisions of its own.
+Zone: real. The same cores as the clients with threads; the protocol is decided there.
 
-The producer has no thread: its sender is driven by the loop, which watches the sender's sockets (`loop_sender`). The
-consumer, the admin client and the calls of transactions are the blocking ones in one thread per object, to which calls
-are handed over (`worker`); never does a call block the loop, and no call makes a thread. Connecting has a short-lived
-thread per connection, because resolving names blocks.
+The producer has no thread: the loop drives its sender and watches the sender's sockets (`loop_sender`). The consumer,
+the admin client and the calls of transactions run the blocking code in one thread per object (`worker`); no call blocks
+the loop, and no call creates a thread of its own. Each connection is opened in a short-lived thread, because resolving
+names blocks.
 
     async with Producer({"bootstrap.servers": "localhost:9092"}) as producer:
         sent = await producer.send("orders", b"value", key=b"key")

@@ -1,6 +1,6 @@
 """Managing a cluster from asyncio programs: the calls of the blocking admin clients, awaited.
 
-Zone: real. One thread per object makes the calls, one after the other; what they mean is said where they are written.
+Zone: real. One thread per object makes the calls, one after the other. The blocking clients document them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ R = TypeVar("R")
 def _of(
     kind: type[A], method: Callable[Concatenate[A, P], R]
 ) -> Callable[Concatenate[Admin, P], Coroutine[Any, Any, R]]:
-    """`method` of the blocking client `kind`, as one to await; with its documentation."""
+    """A coroutine method that runs `method` of the blocking client `kind` in the thread; keeps its documentation."""
 
     @functools.wraps(method)
     async def call(self: Admin, /, *arguments: P.args, **options: P.kwargs) -> R:
@@ -38,11 +38,11 @@ class Admin:
     """Admin calls; results come per item, the value or the error in its place. Close it, or use `async with`.
 
     Every call takes at most `default.api.timeout.ms`, or until the deadline given; calls of one object wait for each
-    other. A call that is cancelled is carried out all the same, and the next one waits for it.
+    other. Cancelling a call does not stop it: it runs to its end, and the next call waits for it.
     """
 
     def __init__(self, settings: Mapping[str, str | int | bool]) -> None:
-        """settings: Kafka's keys. Connects at the first call. Raises ConfigError."""
+        """settings: Kafka's keys. The first call connects. Raises ConfigError."""
         self._cluster = Cluster(ClientConfig.from_mapping(settings))
         self._worker = Worker("ottla-admin")
         self._closed = False
@@ -63,7 +63,7 @@ class Admin:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections, after the calls that are being made. Idempotent."""
+        """Close the connections, after the calls made so far have ended. Idempotent."""
         if not self._closed:
             self._closed = True
             closed = self._worker.hand_over(self._cluster.close)

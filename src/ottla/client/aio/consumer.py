@@ -1,7 +1,7 @@
-"""The consumer for asyncio programs: the blocking one in a thread of its own, to which calls are handed over.
+"""The consumer for asyncio programs: the blocking consumer in a thread of its own, which runs the calls.
 
-Zone: real. What is special here is what a task may do and a thread may not: be cancelled while it waits for records,
-stop in the middle of an iteration, and make a call while another task waits for records.
+Zone: real. This module handles what tasks can do and threads cannot: being cancelled while waiting for records,
+stopping in the middle of an iteration, and making a call while another task waits for records.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 OnPartitions = Callable[[list[TopicPartition]], Awaitable[None] | None]
-"""A function or a coroutine function; it runs in the loop."""
+"""A function or a coroutine function that runs in the loop."""
 _SLICE_S = 1.0
-"""How long the thread waits in one piece: every piece says to the group that the application is alive."""
+"""How long the thread polls at most in one call: each call shows the group that the application is alive."""
 
 
 class Consumer:
@@ -43,9 +43,9 @@ class Consumer:
         await consumer.subscribe(["orders"])
         async for record in consumer: ...
 
-    Records that a cancelled `poll` would have given, and those that an iteration has not come to, come with the next
-    call; no commit passes them over. Other calls that are cancelled are carried out all the same. Deserializers and
-    interceptors run in the consumer's thread, callbacks of rebalances in the loop.
+    The next call returns the records that a cancelled `poll` would have returned, and those that an iteration did not
+    reach; no commit skips them. Cancelling any other call does not stop it. Deserializers and interceptors run in the
+    consumer's thread, callbacks of rebalances in the loop.
     """
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
@@ -55,11 +55,11 @@ class Consumer:
         self._worker = Worker("ottla-consumer")
         self._polling = asyncio.Lock()
         self._busy = False
-        """A poll is handed over and not answered."""
+        """Whether the worker has a poll that is not finished."""
         self._ahead = PrefetchedRecords()
         self._woken = False
         self._telling: asyncio.Task[None] | None = None
-        """The task that runs a callback of a rebalance."""
+        """The task that runs a callback of a rebalance, which must not call `poll`, `unsubscribe` or `close`."""
         self._closed = False
 
     async def __aenter__(self) -> Consumer:
@@ -80,8 +80,8 @@ class Consumer:
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
     ) -> None:
-        """As the blocking consumer. The callbacks run in the loop, and may await calls of this consumer, but not
-        `poll`, `unsubscribe` and `close`, which wait for them.
+        """As in the blocking consumer. The callbacks run in the loop, and may await calls of this consumer except
+        `poll`, `unsubscribe` and `close`, which wait for the callbacks.
         """
         assigned, revoked, lost = (self._in_loop(each) for each in (on_assigned, on_revoked, on_lost))
         await self._afresh(
@@ -89,24 +89,24 @@ class Consumer:
         )
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, whatever others do; positions already known stay."""
+        """Read these partitions, without a group; known positions stay."""
         await self._afresh(lambda: self._blocking.assign(partitions))
 
     async def unsubscribe(self) -> None:
-        """Leave the group, and read nothing any more."""
+        """Leave the group, and stop reading."""
         self._check_not_telling("unsubscribe")
         await self._afresh(self._blocking.unsubscribe)
 
     async def subscription(self) -> set[str]:
-        """The topics subscribed to; for a pattern those that are assigned."""
+        """The subscribed topics; for a pattern the topics with assigned partitions."""
         return await self._run_call(self._blocking.subscription)
 
     async def assignment(self) -> set[TopicPartition]:
-        """What is read at present."""
+        """The partitions that are assigned at present."""
         return await self._run_call(self._blocking.assignment)
 
     async def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """`poll` leaves these out until `resume`, or until they are assigned anew."""
+        """`poll` leaves these out until `resume`, or until they are revoked and assigned again."""
         await self._afresh(lambda: self._blocking.pause(partitions))
 
     async def resume(self, partitions: Iterable[TopicPartition]) -> None:
@@ -114,16 +114,16 @@ class Consumer:
         await self._run_call(lambda: self._blocking.resume(partitions))
 
     async def paused(self) -> set[TopicPartition]:
-        """What `pause` left out."""
+        """The paused partitions."""
         return await self._run_call(self._blocking.paused)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_s: float = 0.0) -> list[ConsumerRecord]:
-        """The next records, `max.poll.records` at most, waiting for some until `timeout_s`; errors as the blocking one.
+        """The next records, at most `max.poll.records`; waits up to `timeout_s`. Errors as in the blocking consumer.
 
-        Keeps the membership alive: call it, or iterate, at least every `max.poll.interval.ms`. Cancelled while it
-        waits, it loses no record.
+        Keeps the membership alive: call it, or iterate, at least every `max.poll.interval.ms`. Cancelling it loses no
+        record.
         """
         self._check_not_telling("poll")
         async with self._polling:
@@ -133,7 +133,7 @@ class Consumer:
             return await self._until(timeout_s, self._blocking.poll, self._rewind, list)
 
     async def poll_table(self, timeout_s: float = 0.0, *, headers: bool = False) -> pa.Table:
-        """As `poll`, as an Arrow table: see the blocking consumer."""
+        """As `poll`, but returns an Arrow table: see the blocking consumer."""
         self._check_not_telling("poll_table")
         async with self._polling:
             self._give_back()
@@ -141,7 +141,7 @@ class Consumer:
             return await self._until(timeout_s, read, self._rewind_table, _empty_table)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """Records without end; what an iteration leaves comes with the next one, or with `poll`."""
+        """Endless records; the next iteration or `poll` returns the records that this one did not reach."""
         return self
 
     async def __anext__(self) -> ConsumerRecord:
@@ -150,7 +150,7 @@ class Consumer:
         return record
 
     def wakeup(self) -> None:
-        """End the call that waits, or the next one that would, with WakeupError. From any thread or signal handler."""
+        """End the waiting call, or the next one that waits, with WakeupError. For any thread or signal handler."""
         self._woken = True
         self._blocking.wakeup()
 
@@ -158,31 +158,31 @@ class Consumer:
 
     @renamed_argument("where", "tp")
     async def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on from this offset; with OffsetAndMetadata, the epoch of the record before is checked (KIP-320)."""
+        """Continue from this offset; OffsetAndMetadata has the epoch of the record before it checked (KIP-320)."""
         await self._afresh(lambda: self._blocking.seek(tp, offset))
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go to the first offset of these partitions, or of all; it is looked up when it is needed."""
+        """Continue from the first offset of these partitions, or of all; it is looked up when it is needed."""
         await self._afresh(lambda: self._blocking.seek_to_beginning(partitions))
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go behind the last offset (the last stable one under read_committed)."""
+        """Continue after the last offset (the last stable one under read_committed)."""
         await self._afresh(lambda: self._blocking.seek_to_end(partitions))
 
     @renamed_argument("where", "tp")
     async def position(self, tp: TopicPartition, timeout_s: float | None = None) -> int:
-        """The offset of the next record; looked up if need be. Raises DeadlineError."""
+        """The offset of the next record, looked up if it is unknown. Raises DeadlineError."""
         ahead = self._ahead.positions().get(tp)
         return ahead.offset if ahead else await self._run_call(lambda: self._blocking.position(tp, timeout_s))
 
     async def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All positions that are known: what `commit` commits."""
+        """All known positions: `commit` commits these."""
         ahead = self._ahead.positions()
         return await self._run_call(self._blocking.positions) | ahead
 
     @renamed_argument("where", "tp")
     async def lag(self, tp: TopicPartition) -> int | None:
-        """Records from the position to the end, as it was when it was fetched last; None before that."""
+        """Number of records between the position and the end that the last fetch reported; None before a fetch."""
         ahead = self._ahead.positions().get(tp)
 
         def lag() -> int | None:
@@ -201,13 +201,13 @@ class Consumer:
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset behind the last record (the last stable one under read_committed). Raises ClientError."""
+        """The offset after the last record (the last stable offset under read_committed). Raises ClientError."""
         return await self._run_call(lambda: self._blocking.end_offsets(partitions, timeout_s))
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_s: float | None = None
     ) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a time in ms since 1970; None: nothing is as young. Raises ClientError."""
+        """The first offset at or after a time in ms since 1970; None: all records are older. Raises ClientError."""
         return await self._run_call(lambda: self._blocking.offsets_for_times(timestamps, timeout_s))
 
     async def partitions_for_topic(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
@@ -220,15 +220,15 @@ class Consumer:
         return await self.partitions_for_topic(topic, timeout_s)
 
     async def list_topics(self, timeout_s: float | None = None) -> list[str]:
-        """All topics one may see, internal ones only when `exclude.internal.topics` is off. Raises ClientError."""
+        """All visible topics; internal ones only if `exclude.internal.topics` is off. Raises ClientError."""
         return await self._run_call(lambda: self._blocking.list_topics(timeout_s))
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
-        """Commit these, or the positions behind what was returned, for `default.api.timeout.ms` at most.
+        """Commit these offsets, or the positions after the returned records; takes at most `default.api.timeout.ms`.
 
-        Raises CommitFailedError when the partitions belong to others by now.
+        Raises CommitFailedError if the group has assigned the partitions to other members.
         """
         ahead = self._ahead.positions()
         await self._run_call(
@@ -238,27 +238,28 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where nothing. Raises ClientError."""
+        """The committed positions of the group; None for a partition without one. Raises ClientError."""
         return await self._run_call(lambda: self._blocking.committed(partitions, timeout_s))
 
     async def group_metadata(self) -> GroupMetadata:
-        """For `send_offsets_to_transaction`. Raises CommitFailedError: it subscribed, and is not in the group."""
+        """For `send_offsets_to_transaction`. Raises CommitFailedError if it subscribed but is not in the group."""
         return await self._run_call(self._blocking.group_metadata)
 
     async def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
-        """Have the group assigned anew, as soon as `poll` is called (KIP-568)."""
+        """Ask the group for a rebalance; the next `poll` joins again (KIP-568)."""
         await self._run_call(lambda: self._blocking.enforce_rebalance(reason))
 
     async def close(self, timeout_s: float = 30.0) -> None:
         """Commit if `enable.auto.commit`, call on_revoked, leave the group (static members stay), close. Idempotent.
 
-        An error of the last commit or of a callback is raised when all is closed. Cancelled, it is carried out.
+        Raises an error of the last commit or of a callback after everything is closed. Cancelling it does not stop it.
         """
         self._check_not_telling("close")
         if self._closed:
             return
         self._closed = True
         self._give_back()
+        # The worker ends when the close has run, not when the task stops waiting for it.
         closed = self._start_call(lambda: self._blocking.close(timeout_s))
         closed.add_done_callback(lambda _: self._worker.close())
         await asyncio.shield(closed)
@@ -266,7 +267,7 @@ class Consumer:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _start_call(self, call: Callable[[], R]) -> asyncio.Future[R]:
-        """Hand a call over; a poll that waits makes way for it."""
+        """Give the worker a call, and wake a waiting poll so that the call need not wait for it."""
         future = self._worker.hand_over(lambda: self._awake(call))
         if self._busy:
             self._blocking.wakeup()
@@ -276,27 +277,29 @@ class Consumer:
         return await self._start_call(call)
 
     async def _afresh(self, call: Callable[[], R]) -> R:
-        """A call that changes what is read next: what an iteration has not come to is forgotten before."""
+        """Make a call that changes what is read next, after giving back the records that an iteration did not reach."""
         self._give_back()
         return await self._start_call(call)
 
     def _awake(self, call: Callable[[], R]) -> R:
-        """In the thread. A wakeup that was for a poll is not for others."""
+        """In the thread: make a call, and repeat it after a wakeup that `_start_call` meant for a poll."""
         while True:
             try:
                 return call()
             except WakeupError:
+                # `wakeup` of the blocking consumer has two uses: that of the user, which raises here, and that of
+                # `_start_call`, which ended a poll already and must not end this call.
                 self._raise_if_woken()
 
     def _raise_if_woken(self) -> None:
         if self._woken:
             self._woken = False
-            raise WakeupError("wakeup was called", "Close the consumer, or go on")
+            raise WakeupError("wakeup was called", "Close the consumer, or continue polling")
 
     async def _until(
         self, timeout_s: float, read: Callable[[float], R], give_back: Callable[[R], None], nothing: Callable[[], R]
     ) -> R:
-        """`read` until there is something, or time is over; others' calls are made in between."""
+        """Repeat `read` until it finds something or the time is over; other calls run between the repetitions."""
         until = time.monotonic() + timeout_s
         while True:
             poll = _Poll(self, read, give_back, nothing, until)
@@ -304,6 +307,7 @@ class Consumer:
             try:
                 found = await self._worker.hand_over(poll.run)
             except asyncio.CancelledError:
+                # The thread may have records already. `abandon` gives them back, so that no record is lost.
                 self._blocking.wakeup()
                 poll.abandon()
                 raise
@@ -313,13 +317,13 @@ class Consumer:
                 return found
 
     def _give_back(self) -> None:
-        """What an iteration has not come to will be read again."""
+        """Set the positions back to the records that an iteration did not reach."""
         left = self._ahead.take_all()
         if left:
             self._worker.hand_over(lambda: self._rewind(left))
 
     def _rewind(self, records: list[ConsumerRecord]) -> None:
-        """In the thread: go on at the first of these records in each partition."""
+        """In the thread: continue from the first of these records in each partition."""
         self._go_back(first_of(records))
 
     def _rewind_table(self, table: pa.Table) -> None:
@@ -353,11 +357,13 @@ class Consumer:
 
     def _check_not_telling(self, what: str) -> None:
         if self._telling is not None and asyncio.current_task() is self._telling:
-            raise UsageError(f"{what} in a callback of a rebalance would wait for itself", "Call it outside")
+            raise UsageError(
+                f"{what} in a callback of a rebalance would wait for itself", "Call it outside the callback"
+            )
 
 
 class _Poll(Generic[R]):
-    """One reading in the consumer's thread, which may be given up meanwhile."""
+    """One read in the consumer's thread, which the awaiting task may abandon."""
 
     def __init__(
         self,
@@ -377,7 +383,7 @@ class _Poll(Generic[R]):
         self._abandoned = threading.Event()
 
     def run(self) -> R:
-        """In the thread."""
+        """In the thread: read, and give the records back if the read was abandoned."""
         if self._abandoned.is_set():
             return self._nothing()
         try:
@@ -385,6 +391,8 @@ class _Poll(Generic[R]):
         except WakeupError:
             self._consumer._raise_if_woken()
             return self._nothing()
+        # The lock orders this against `abandon`: exactly one of the two sees both the records and the flag,
+        # and gives the records back.
         with self._lock:
             self._found = found
             abandoned = self._abandoned.is_set()
@@ -393,7 +401,7 @@ class _Poll(Generic[R]):
         return found
 
     def abandon(self) -> None:
-        """In the loop: nobody takes what is found."""
+        """In the loop: the task that asked does not take the result."""
         with self._lock:
             self._abandoned.set()
             found = self._found

@@ -1,8 +1,8 @@
 """The producer's sender, driven by an asyncio loop instead of a thread.
 
-Zone: real. The sender's selector is itself a file descriptor (epoll, kqueue), which the loop watches like any socket;
-whenever it is readable, time is up or somebody has news, one round is made, without waiting. So users' callbacks and
-everything the core does happen in the loop's thread.
+Zone: real. The sender's selector is itself a file descriptor (epoll, kqueue), which the loop watches like any socket.
+When it is readable, a timer fires or the producer wakes the sender, the loop runs one round, which does not wait. So
+the core and users' callbacks run in the loop's thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.client.producer.network.sender import Sender, closed_early, defect
 
 
 class LoopSender(Sender):
-    """Runs from `start` until it is finished and everything is decided. `start` and all rounds are the loop's."""
+    """Runs from `start` until it is finished and all batches are decided. All methods run in the loop's thread."""
 
     def __init__(
         self,
@@ -35,19 +35,19 @@ class LoopSender(Sender):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._has_told = False
-        """Whether the last round ended when what had come was told."""
+        """Whether the last round ended after it passed on the responses (see `_round`)."""
         self.over = False
-        """Whether there will be no other round."""
+        """Whether the last round has run."""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin; this is the loop's thread."""
+        """Watch the selector and run the first round. Called in the loop's thread."""
         self._loop = loop
         self._shared.owner = threading.get_ident()
         loop.add_reader(_fileno(self._selector), self._round)
         self._round()
 
     def wake(self) -> None:
-        """As the thread's; within the loop no socket is needed for it."""
+        """As `Sender.wake`; in the loop's thread it schedules a round instead of writing to the socket."""
         if self._loop is None or threading.get_ident() != self._shared.owner:
             super().wake()
         elif self.asleep:
@@ -61,13 +61,14 @@ class LoopSender(Sender):
         try:
             self.hear(0.0)
             if not self._has_told and self.digest():
-                # Those who were told go on before there is more to do; the rest of the round is right behind them.
+                # Tasks whose futures are done run before the round prepares new requests: what they send next can be
+                # part of these requests. The rest of the round is scheduled right after them.
                 self._has_told = True
                 self._loop.call_soon(self._round)
                 return
             self._has_told = False
             pause = self.turn()
-        except Exception as failure:  # noqa: BLE001  a defect of ours: nobody may wait for ever because of it
+        except Exception as failure:  # noqa: BLE001  a defect of ours: fail all batches, so that no task waits for ever
             self._finish(defect(failure))
             return
         if pause is None:
@@ -93,6 +94,6 @@ class LoopSender(Sender):
 
 
 def _fileno(selector: Any) -> int:
-    """That of the selector: all but the oldest kinds have one."""
+    """The descriptor of the selector: every kind but the oldest (select) has one."""
     number: int = selector.fileno()
     return number

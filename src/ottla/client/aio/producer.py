@@ -1,7 +1,6 @@
 """The producer for asyncio programs.
 
-Zone: real. Records come in from tasks of one loop; what is decided about them is decided in the core, when batches move
-is the loop sender's.
+Zone: real. Tasks of one loop add records. The core decides about batches, the loop sender decides when they move.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ _INT64 = range(2**63)
 class Producer:
     """Sends records; idempotent by default. For the tasks of one loop; use it in `async with`, or close it.
 
-    An accepted record is delivered, or its future fails. `send` that is cancelled while it waits has not accepted its
-    record; a call of a transaction that is cancelled is carried out first (`max.block.ms` at most), so that the state
-    is known afterwards. Records that one task sends one after the other keep their order per partition.
+    An accepted record is delivered, or its future fails. If `send` is cancelled while it waits, its record is not
+    accepted; a cancelled call of a transaction runs to its end first (`max.block.ms` at most), so that the state is
+    known afterwards. Records that one task sends one after the other keep their order per partition.
     """
 
     def __init__(
@@ -63,8 +62,8 @@ class Producer:
         interceptors: Iterable[Interceptor] = (),
         on_failed: Callable[[FailedRecord], object] | None = None,
     ) -> None:
-        """As the producer with threads, whose settings and arguments it takes; `on_failed`, serializers, partitioner
-        and interceptors run in the loop and must not block. Connects at the first call. Raises ConfigError.
+        """Settings and arguments are those of the producer with threads; `on_failed`, serializers, partitioner and
+        interceptors run in the loop and must not block. The first call connects. Raises ConfigError.
         """
         for warning in renamed(settings):
             warnings.warn(warning, DeprecationWarning, stacklevel=2)
@@ -82,10 +81,10 @@ class Producer:
         self._intake = RecordAppender(config, self._core, self._shared, self._sender, partitioner)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: list[asyncio.Future[None]] = []
-        """Tasks that look again after the next round."""
+        """Tasks that check their condition after the next round."""
         self._outcomes: set[asyncio.Future[TableMetadata]] = set()
         self._line = asyncio.Lock()
-        """The tasks that wait for memory: whoever came first is first."""
+        """Orders the tasks that wait for memory: first come, first served."""
         self._in_line = 0
         self._transactional: TransactionalProducer | None = None
         self._worker = Worker("ottla-transactions")
@@ -106,7 +105,7 @@ class Producer:
         await self.close()
 
     def __del__(self) -> None:
-        sender: LoopSender | None = getattr(self, "_sender", None)  # None: the settings were refused
+        sender: LoopSender | None = getattr(self, "_sender", None)  # None: __init__ raised ConfigError
         if sender is not None and self._loop is not None and not sender.over and self._intake.refusal is None:
             left = len(self._accumulator.incomplete)
             warnings.warn(
@@ -125,11 +124,11 @@ class Producer:
         partition: int | None = None,
         timestamp: Timestamp | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Accept a record, as the `send` of the producer with threads; the future says where it is, or why not.
+        """Accept a record, as `send` of the producer with threads; the future has its position, or the error.
 
         Waits, without blocking the loop, only for metadata and for room in `buffer.memory`, `max.block.ms` at most.
-        Cancelled while it waits, the record is not accepted. Cancelling the future takes nothing back.
-        Raises UsageError, DeadlineError, RefusedError: then the record is not accepted.
+        If it is cancelled while it waits, the record is not accepted; cancelling the future has no effect. Raises
+        UsageError, DeadlineError, RefusedError; the record is not accepted then.
         """
         if asyncio.get_running_loop() is not self._loop:
             self._bind()
@@ -145,8 +144,9 @@ class Producer:
             timestamp = timestamp_ms(timestamp)
         plain = plain_headers(headers) if headers else ()
         if self._accumulator.news:
-            await asyncio.sleep(0)  # the sender has work: somebody who only sends would never let it
+            await asyncio.sleep(0)  # let the sender run: a task that only sends would never yield to it
         batch: ProducerBatch | None = None
+        # The fast path, for records without a key: the core alone places them. All others take `_take_in`.
         if self._simple and partition is None and key is None and self._intake.refusal is None and not self._in_line:
             with self._lock:
                 known = self._known(topic)
@@ -169,15 +169,15 @@ class Producer:
         )
 
     async def send_and_wait(self, topic: str, value: Any = None, **options: Any) -> RecordMetadata:
-        """`send` with the same options, and wait: where the record is. Raises the error for which it failed, too."""
+        """`send` with the same options, then wait for the record's position. Also raises the error of a failure."""
         return await (await self.send(topic, value, **options))
 
     async def send_table(self, topic: str, table: pa.Table | pa.RecordBatch) -> asyncio.Future[TableMetadata]:
-        """Accept the rows of an Arrow table, as the `send_table` of the producer with threads.
+        """Accept the rows of an Arrow table, as `send_table` of the producer with threads.
 
-        Waits for room in `buffer.memory` without blocking the loop; what is encoded in one piece takes some
-        milliseconds. Cancelled, the rows accepted so far are sent; in a transaction an abort takes them back.
-        Raises as `send` when nothing was accepted, PartlyAcceptedError when something was.
+        Waits for room in `buffer.memory` without blocking the loop; encoding one batch takes some milliseconds. If it
+        is cancelled, the rows accepted so far are sent; in a transaction an abort takes them back. Raises as `send` if
+        no row was accepted, PartlyAcceptedError if some rows were.
         """
         from ottla.client.producer.arrow_tables import TableRows, places_for, whole_batch  # noqa: PLC0415 - Arrow is slow
 
@@ -215,9 +215,9 @@ class Producer:
         return task
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  as with threads
-        """Send what has been accepted without waiting for `linger.ms`, and wait until each record is decided.
+        """Send all accepted records without waiting for `linger.ms`, and wait until each one is delivered or failed.
 
-        timeout: seconds; None: until everything is decided. Raises DeadlineError when the time is over.
+        timeout: seconds; None: no limit. Raises DeadlineError when the time is over.
         """
         self._bind()
         until = None if timeout is None else time.monotonic() + bounded_s(timeout)
@@ -231,13 +231,13 @@ class Producer:
             self._accumulator.flushes -= 1
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  as with threads
-        """Accept nothing more, deliver what was accepted, and end; as with threads an open transaction is aborted.
+        """Accept no more records, deliver those accepted, and end. As with threads, an open transaction is aborted.
 
-        timeout: seconds to deliver, None for as long as it takes (`delivery.timeout.ms` at most); what is not delivered
-        then fails. Idempotent. Cancelled, it goes on for as long as the loop does.
+        timeout: seconds to deliver, None for as long as it takes (`delivery.timeout.ms` at most); records that are not
+        delivered then fail. Idempotent. Cancelling it does not stop it while the loop runs.
         """
         if os.getpid() != self._shared.process:
-            return  # the sockets are the parent's
+            return  # after a fork: the sockets belong to the parent process
         if self._loop is None:
             with self._shared.lock:
                 self._intake.close(0.0)
@@ -268,54 +268,52 @@ class Producer:
         return sorted((await self._topic(topic, self._until())).view.partitions)
 
     def metrics(self) -> dict[str, float]:
-        """Kafka's names of the group producer-metrics, and their values now."""
+        """Values of Kafka's metrics in the group producer-metrics, by name."""
         with self._shared.lock:
             return measures(self._core, self._sender)
 
     def forked(self) -> None:
-        """This process is a child of the producer's: from now on every call says so."""
+        """Called after a fork in the child process: from now on every call raises UsageError."""
         self._intake.forked()
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
     async def init_transactions(self) -> None:
-        """Take over the transactional id: a former producer of it is fenced, its open transaction aborted. Once.
+        """Take over the transactional id: fences an earlier producer and aborts its transaction. Call it once.
 
         Waits `max.block.ms` at most. Raises UsageError without `transactional.id`, RefusedError, DeadlineError.
         """
         await self._carry_out(lambda face: face.init())
 
     async def begin_transaction(self) -> None:
-        """Begin. Raises UsageError when the state forbids it."""
+        """Begin a transaction. Raises UsageError if the state forbids it."""
         await self._carry_out(lambda face: face.begin_transaction())
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
     ) -> None:
-        """Positions (the next offset to read) that are committed with the transaction, or not at all.
-
-        Raises UsageError, DeadlineError; RefusedError, after which only an abort helps.
-        """
+        """Add positions (the next offset to read), which are committed with the transaction, or not at all. Raises
+        UsageError, DeadlineError; after RefusedError the transaction can only be aborted."""
         await self._carry_out(lambda face: face.send_offsets(offsets, group))
 
     async def commit_transaction(self) -> None:
-        """Wait for every record, and commit. After DeadlineError call it again.
+        """Wait for every record, then commit. After DeadlineError call it again.
 
-        Raises UsageError when a record failed, or the state forbids it: then abort. RefusedError when fenced.
+        Raises UsageError if a record failed or the state forbids it: then abort. RefusedError if fenced.
         """
         await self._carry_out(lambda face: face.commit())
 
     async def abort_transaction(self) -> None:
-        """Take back every record of the transaction; those on their way fail. After DeadlineError call it again."""
+        """Abort: no record of the transaction counts, unsent ones fail. After DeadlineError call it again."""
         await self._carry_out(lambda face: face.abort())
 
     def transaction(self) -> AsyncTransactionContext:
-        """For an `async with` statement: begins, commits at its end, aborts on an error and on a cancellation."""
+        """For `async with`: begins, commits at the end, aborts on an error and on a cancellation."""
         return AsyncTransactionContext(self)
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is begun, and neither a commit nor an abort of it."""
+        """Whether a transaction has begun, and neither its commit nor its abort."""
         return self._transactional is not None and self._transactional.is_open
 
     async def _carry_out(self, call: Callable[[TransactionalProducer], R]) -> R:
@@ -329,7 +327,7 @@ class Producer:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _bind(self) -> None:
-        """Begin in the loop that runs, or make sure that it is the one. Raises UsageError."""
+        """Start the sender in the running loop, or check that it runs there. Raises UsageError for another loop."""
         loop = asyncio.get_running_loop()
         if self._loop is None and not self._sender.over:
             self._shared.check_process()
@@ -350,7 +348,7 @@ class Producer:
                 waiter.set_result(None)
 
     async def _wait(self, holds: Callable[[], bool], until: float | None) -> bool:
-        """Wait until something holds; False when a time of the monotonic clock is over first."""
+        """Wait until `holds()` is true. False: the monotonic clock reached `until` first."""
         while not holds():
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -365,8 +363,8 @@ class Producer:
         return await self._wait(lambda: batch.decided, until)
 
     def _offer(self, record: _Record, joined: int | None = None) -> Offered:
-        """The batch that took the record in as its last; or the partition that must join the transaction before; None
-        when metadata or memory has to be waited for. joined: the partition that was chosen before and has joined.
+        """Try to place a record. Returns 1. the batch, whose last record it is now; 2. the partition that must join the
+        transaction first; 3. None: metadata or memory is missing. joined: the partition of an earlier result 2.
         """
         name, partition, timestamp, key, value, headers = record
         with self._shared.lock:
@@ -381,13 +379,13 @@ class Producer:
             return self._joined(batch) if batch is not None else None
 
     def _joined(self, batch: ProducerBatch) -> ProducerBatch:
-        """A record is in its batch: only now is the partition part of the transaction."""
+        """Add the partition to the transaction. Called after a record is in its batch, not before."""
         if self._transactional is not None:
             self._transactional.partitions.add(batch.tp)
         return batch
 
     def _offer_whole(self, batch: ProducerBatch, _joined: int | None = None) -> Offered:
-        """The same for a batch of a table."""
+        """As `_offer`, for a batch of a table."""
         tp = batch.tp
         with self._shared.lock:
             topic = self._intake.topic(tp.topic)
@@ -402,7 +400,7 @@ class Producer:
         return self._transactional is None or self._transactional.admits(tp)
 
     async def _accept(self, name: str, offer: Callable[[int | None], Offered]) -> ProducerBatch:
-        """The long way: wait for what is missing, and offer again. Raises ClientError: nothing was accepted."""
+        """The slow path: wait for what is missing, and offer again. Raises ClientError: nothing was accepted."""
         until = self._until()
         joined: int | None = None
         await self._topic(name, until)
@@ -410,6 +408,7 @@ class Producer:
         try:
             async with asyncio.timeout(seconds_left(until)), self._line:
                 while not isinstance(found := offer(joined), ProducerBatch):
+                    # Cases 2 and 3 of `_offer`: join the partition; wait for metadata, else for memory.
                     if found is not None:
                         joined = found.partition
                         await self._join(found, until)
@@ -424,13 +423,13 @@ class Producer:
             self._in_line -= 1
 
     async def _join(self, tp: TopicPartition, until: float) -> None:
-        """Make a partition part of the transaction."""
+        """Add a partition to the transaction at the coordinator."""
         face = self._transactional
         if face is not None:
             await self._worker.finish_call(lambda: face.add(tp, until))
 
     async def _topic(self, name: str, until: float) -> ProducedTopic:
-        """The topic, its metadata waited for. Raises DeadlineError, RefusedError, UsageError."""
+        """The topic; waits for its metadata. Raises DeadlineError, RefusedError, UsageError."""
         intake = self._intake
         known = intake.topic(name)
         if known is not None:
@@ -473,7 +472,7 @@ Offered = ProducerBatch | TopicPartition | None
 
 
 class _Record(NamedTuple):
-    """A record on its way into a batch."""
+    """A record that is not in a batch yet."""
 
     topic: str
     partition: int | None
@@ -484,7 +483,7 @@ class _Record(NamedTuple):
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
-    """The end of the transaction says what failed: asyncio need not complain that nobody asked."""
+    """Mark the exception as retrieved: the commit reports the error, so asyncio must not log it as never retrieved."""
     if not future.cancelled():
         future.exception()
 

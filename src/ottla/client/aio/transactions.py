@@ -1,4 +1,4 @@
-"""A transaction of the asyncio producer as an `async with` statement.
+"""The transaction context of the asyncio producer.
 
 Zone: real.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AsyncTransactionContext:
-    """A transaction as an `async with` statement."""
+    """A transaction for `async with`."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -42,7 +42,7 @@ class AsyncTransactionContext:
             raise
 
     async def _abort_if_open(self, error: BaseException) -> None:
-        """Not after a commit that ran out of time: it may be done."""
+        """Abort, unless a commit has begun: one that ran out of time may have succeeded."""
         if not self._producer.in_transaction:
             return
         try:

@@ -1,7 +1,7 @@
-"""One thread for the blocking calls of one client, which an asyncio loop hands over to it.
+"""One thread that makes the blocking calls of one client for an asyncio loop.
 
-Zone: real. Calls are made one after the other, in the order in which they were handed over. The thread begins with the
-first call, and is a daemon: a program that ends does not wait for it.
+Zone: real. Calls run one after the other, in the order in which they were handed over. The first call starts the
+thread, which is a daemon: a program that ends does not wait for it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Job(Generic[R]):
 
     @property
     def future(self) -> asyncio.Future[R]:
-        """In the loop."""
+        """The future of the result, for the loop's thread."""
         return self._future
 
     def run(self) -> None:
-        """In the worker's thread."""
+        """Make the call, in the worker's thread, and post the result to the loop."""
         try:
             result = self._call()
         except BaseException as error:  # noqa: BLE001  it is raised where the result is awaited
@@ -42,6 +42,7 @@ class Job(Generic[R]):
             self._post(self._succeed, result)
 
     def _post(self, tell: Callable[[Any], None], outcome: object) -> None:
+        # The loop may be closed when a program ends: the result is lost then.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(tell, outcome)
 
@@ -65,7 +66,7 @@ class Worker:
         self._closed = False
 
     def hand_over(self, call: Callable[[], R]) -> asyncio.Future[R]:
-        """The future of a call. Cancelling it does not stop the call. Raises UsageError: closed, or another loop."""
+        """Queue a call; returns its future. Cancelling it does not stop the call. UsageError: closed, or other loop."""
         loop = asyncio.get_running_loop()
         if self._closed:
             raise UsageError("this client is closed", "Make a new one")
@@ -80,11 +81,11 @@ class Worker:
         return job.future
 
     async def finish_call(self, call: Callable[[], R]) -> R:
-        """Make a call that is carried out whole: a cancellation waits until it is over."""
+        """Make a call and wait for it; a cancellation takes effect when the call has ended."""
         return await undisturbed(self.hand_over(call))
 
     def ask_loop(self, make: Callable[[], Awaitable[None]]) -> None:
-        """In a call of this thread: have the loop run a coroutine, make other calls meanwhile, and wait for its end.
+        """In a call of this thread: run a coroutine in the loop and wait for it. Other calls run meanwhile.
 
         Raises what the coroutine raises.
         """
@@ -95,16 +96,17 @@ class Worker:
         async def run() -> None:
             try:
                 await make()
-            except BaseException as error:  # noqa: BLE001  raised in the thread that asked
+            except BaseException as error:  # noqa: BLE001  raised below, in the worker's thread
                 outcome.append(error)
             else:
                 outcome.append(None)
             self._jobs.put(over)
 
         running = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        # The coroutine may await calls of this client, so the queue is served until `over` comes out of it.
         while (job := self._jobs.get()) is not over and job is not None:
             job.run()
-        if job is None:  # closed, which nobody does in the middle of a call
+        if job is None:  # closed during the call: put the end mark back for `_serve`
             running.cancel()
             self._jobs.put(None)
             return
@@ -128,7 +130,7 @@ def other_loop() -> UsageError:
 
 
 async def undisturbed(future: asyncio.Future[R]) -> R:
-    """The result of `future`; a cancellation waits until it is there, and is raised in its place."""
+    """The result of `future`; a cancellation is raised only when the result is there, in its place."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
@@ -136,6 +138,6 @@ async def undisturbed(future: asyncio.Future[R]) -> R:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        future.cancelled() or future.exception()  # it has been seen
+        future.cancelled() or future.exception()  # marks the exception as retrieved
         raise cancelled
     return future.result()

@@ -1,7 +1,7 @@
-"""Record batches (format v2) as columns: bytes of a fetch to Arrow arrays, Arrow arrays to bytes for a produce.
+"""Record batches (format v2) as columns: bytes of a fetch to Arrow arrays, and Arrow arrays to bytes for a produce.
 
-Zone: pure. Codecs, offsets, timestamps and batch headers are handled here, batch by batch; what runs per record
-is a vector or a compiled loop in `columnar_numba` / `columnar_numpy`. Nothing here talks to a broker.
+Zone: pure. This module handles codecs, offsets, timestamps and batch headers, batch by batch. The work per record is in
+vectors and compiled loops of `columnar_numba` / `columnar_numpy`.
 
 Layout of a batch and of a record: https://kafka.apache.org/documentation/#recordbatch. Arrow types on both sides:
 `binary` with 32-bit offsets for keys and values, `list<struct<key: string, value: binary>>` for headers.
@@ -32,7 +32,7 @@ View = bytes | bytearray | memoryview
 HEADER_TYPE: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 SMALLEST_RECORD: Final = 7
 _NO_END: Final = 2**63 - 1
-"""Above every offset: the last one of a log is smaller, for the one behind it must be a number, too."""
+"""Above every offset: the last offset of a log is smaller, because its successor must also be an int64."""
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _FIELDS: Final = np.dtype(
     [
@@ -42,7 +42,7 @@ _FIELDS: Final = np.dtype(
     ]
 )  # fmt: skip
 MAX_DECODED: Final = 1 << 30
-"""Bytes of records that one call decodes at most; Arrow's 32-bit offsets end at 2 GiB."""
+"""The most bytes of records that one call decodes; Arrow's 32-bit offsets end at 2 GiB."""
 BATCH_BYTES: Final = 900_000
 """Default size of a batch before compression: below the default `max.message.bytes` with room for its header."""
 
@@ -52,7 +52,7 @@ class Columns(NamedTuple):
 
     offsets: Ints
     timestamps: Ints
-    """Milliseconds since 1970, -1 unknown."""
+    """Milliseconds since 1970; -1: unknown."""
     timestamp_types: npt.NDArray[np.int32]
     """0 CreateTime, 1 LogAppendTime."""
     keys: pa.Array
@@ -61,7 +61,7 @@ class Columns(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """Who writes: what makes repeated batches recognisable."""
+    """Identity of the producer, by which brokers recognise repeated batches."""
 
     id: int = -1
     epoch: int = -1
@@ -81,7 +81,7 @@ class Encoded(NamedTuple):
 
 
 class Plain(NamedTuple):
-    """A record batch without its header, for which there is room in front."""
+    """A record batch whose header is not filled in; `data` has room for it in front."""
 
     records: int
     base_timestamp: int
@@ -98,11 +98,11 @@ def decode(
     headers: bool = False,
     max_bytes: int = MAX_DECODED,
 ) -> Columns:
-    """The records with `start` ≤ offset < `end` of some batches in `view`.
+    """The records of batches in `view` with `start` ≤ offset < `end`.
 
-    `batches`: where they begin, each of them whole, as `ottla.client.fetching.batches.visible_positions` finds them;
-    that is also where checksums and transactions are looked at. `max_bytes` bounds what decompression may produce.
-    Raises CorruptRecord for anything that no correct producer sends; positions are checked before memory is touched.
+    `batches`: positions of complete batches, from `ottla.client.fetching.batches.visible_positions`, which also checks
+    checksums and transactions. `max_bytes` bounds the decompressed size. Raises CorruptRecord for bytes that no correct
+    producer sends; every position is checked before it is used.
     """
     at = np.array(batches, np.int64)
     heads = _heads(_readonly(view), at)
@@ -134,10 +134,10 @@ def decode(
 
 @cache
 def loops() -> ModuleType:
-    """The loops: compiled where numba is installed, numpy elsewhere."""
+    """The module with the loops: compiled by numba if it is installed, else numpy."""
     try:
         from ottla.client.columns import columnar_numba  # noqa: PLC0415 - numba is optional and slow to import
-    except (ImportError, RuntimeError):  # no numba, or no directory that it may keep compiled code in
+    except (ImportError, RuntimeError):  # no numba, or no writable directory for its compiled code
         from ottla.client.columns import columnar_numpy  # noqa: PLC0415
 
         return columnar_numpy
@@ -150,7 +150,7 @@ def _heads(data: Bytes, at: Ints) -> Any:
 
 
 def _open(view: memoryview, at: Ints, heads: Any, max_bytes: int) -> tuple[Bytes, Ints]:
-    """All records in one buffer, and (start, end, records, last delta) per batch: no copy when none is compressed.
+    """All records in one buffer, and (start, end, records, last delta) per batch. Copies only if a batch is compressed.
 
     Raises CorruptRecord.
     """
@@ -162,6 +162,8 @@ def _open(view: memoryview, at: Ints, heads: Any, max_bytes: int) -> tuple[Bytes
     codecs = heads["attributes"] & layout.CODEC_MASK
     data = _readonly(_unpacked(view, spans, codecs, max_bytes) if codecs.any() else view)
     sizes, counts = spans[:, 1] - spans[:, 0], spans[:, 2]
+    # A count is not trusted before memory is reserved for it: a record takes at least 7 bytes, so a larger count
+    # lies.
     wrong = (counts < 0) | (counts > sizes // SMALLEST_RECORD) | ((counts == 0) & (sizes > 0))
     if wrong.any() or sizes.sum() > max_bytes:
         which = int(np.argmax(wrong))
@@ -170,7 +172,7 @@ def _open(view: memoryview, at: Ints, heads: Any, max_bytes: int) -> tuple[Bytes
 
 
 def _unpacked(view: memoryview, spans: Ints, codecs: Ints, max_bytes: int) -> bytes:
-    """The records of all batches one behind the other; `spans` says where they are, before and afterwards."""
+    """The records of all batches, decompressed, in one buffer. Changes `spans` to positions in that buffer."""
     pieces: list[View] = []
     for codec, (start, end, _, _) in zip(codecs.tolist(), spans.tolist(), strict=True):
         piece = view[start:end]
@@ -199,12 +201,12 @@ def _places(heads: Any, rows: Ints) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
 
 
 def _room(count: int, kind: type[Any]) -> Any:
-    """So many numbers, not yet set. From Arrow's pool, which keeps pages that the system would have to map again."""
+    """An uninitialized array of `count` numbers, from Arrow's pool, which reuses pages instead of mapping new ones."""
     return np.frombuffer(pa.allocate_buffer(count * np.dtype(kind).itemsize), kind)
 
 
 def _binary(data: Bytes, at: Ints, size: Ints) -> pa.Array:
-    """An Arrow `binary` array of copies of the fields; length -1 is null."""
+    """An Arrow `binary` array with copies of the fields; length -1 means null."""
     count = len(at)
     if not count or int(size.max()) < 0:
         return pa.nulls(count, pa.binary())
@@ -232,7 +234,7 @@ def _headers(data: Bytes, at: Ints, count: Ints) -> pa.Array:
 
 
 def _text(array: pa.Array) -> pa.Array:
-    """UTF-8 as text; bytes that are none become U+FFFD, as Java decodes them."""
+    """UTF-8 decoded to strings; invalid bytes become U+FFFD, as in Java."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -240,7 +242,7 @@ def _text(array: pa.Array) -> pa.Array:
 
 
 class Encoder:
-    """Columns to be written as record batches; choose rows per partition with `batches`.
+    """Encodes columns as record batches; choose the rows of each partition with `batches`.
 
     `keys`, `values`: Arrow binary or string arrays (`keys` None: no keys). `timestamps`: milliseconds, one per row.
     `headers`: a list array of (key, value) structs, or None. Header keys must not be null (ValueError).
@@ -252,7 +254,7 @@ class Encoder:
         rows = len(values)
         self._values = fields_of(values)
         self._keys = _no_fields(rows) if keys is None else fields_of(keys)
-        self._times = timestamps.view()  # read-only, as columns of Arrow are: one type for the compiled loops
+        self._times = timestamps.view()  # read-only like Arrow's columns: numba compiles a loop per type
         self._times.flags.writeable = False
         first, count = _header_places(headers, rows)
         (key_data, header_key), (value_data, header_value) = _header_fields(headers)
@@ -264,12 +266,12 @@ class Encoder:
         self._extra = _most_besides(self._tail, timestamps)
 
     def sizes_alone(self) -> Ints:
-        """The bytes of each record if it is the only one of its batch, without the batch's header."""
+        """The size of each record if it is the only record of its batch, without the batch's header."""
         body = self._tail + 3
         return body + varint_sizes(body)
 
     def plain(self, rows: Ints, max_bytes: int) -> Iterator[Plain]:
-        """`rows` in batches of at most `max_bytes` (or one record), encoded one at a time as they are asked for."""
+        """Encode `rows` into batches of at most `max_bytes` (or one record), each when the iterator reaches it."""
         if not len(rows):
             return
         cuts, bounds = self._cut(rows, max_bytes)
@@ -289,8 +291,8 @@ class Encoder:
     ) -> list[Encoded]:
         """Encode `rows`, in this order, into batches of at most `max_bytes` before compression (or one record).
 
-        `codec` and `level` as in `ottla.record.compression`. Sequence numbers run on from `producer.sequence` and
-        wrap behind 2^31 - 1.
+        `codec` and `level` as in `ottla.record.compression`. Sequence numbers start at `producer.sequence` and wrap
+        after 2^31 - 1.
         """
         if not len(rows):
             return []
@@ -299,15 +301,15 @@ class Encoder:
         return _seal(out, lines, cuts, codec, level, producer)
 
     def _cut(self, rows: Ints, max_bytes: int) -> tuple[Ints, Ints]:
-        """Where batches begin, and the number of rows; the most that the records of each need."""
+        """(first row of each batch, then the number of rows; the most bytes that the records of each batch need)."""
         cuts, bounds = np.empty(len(rows) + 1, np.int64), np.empty(len(rows), np.int64)
         count = loops().cut(np.ascontiguousarray(rows, np.int64), self._tail, self._extra, max_bytes, cuts, bounds)
         return cuts[: count + 1], bounds[:count]
 
     def _lay_out(self, rows: Ints, cuts: Ints, bounds: Ints | int) -> tuple[Bytes, list[list[int]]]:
-        """The batches that begin at `cuts`, with room for their headers.
+        """Write the records of the batches that begin at `cuts`, with room for their headers.
 
-        Also (position, end, first timestamp, largest timestamp) of each.
+        Returns the buffer, and (position, end, first timestamp, largest timestamp) of each batch.
         """
         ends = np.cumsum(np.atleast_1d(bounds) + layout.HEADER_SIZE)
         batches = np.zeros((len(ends), 4), np.int64)
@@ -333,13 +335,14 @@ def _most_besides(tails: Ints, times: Ints) -> int:
 def _seal(
     out: Bytes, lines: list[list[int]], cuts: Ints, codec: int, level: int | None, producer: Producer
 ) -> list[Encoded]:
-    """Put the header in front of every batch and compress what is to be compressed."""
+    """Compress the records of every batch if `codec` is set, and write its header."""
     view = out.data
     sealed = []
     for (first, last), (begin, end, *times) in zip(pairwise(cuts.tolist()), lines, strict=True):
         data = view[begin:end]
         if codec:
             packed = compress(codec, data[layout.HEADER_SIZE :], level)
+            # Only the records are compressed; the header stays readable for the broker.
             data = memoryview(bytearray(layout.HEADER_SIZE) + packed)
         sequence = producer.sequence if producer.sequence < 0 else (producer.sequence + first) & 0x7FFFFFFF
         _write_header(data, codec, last - first, times, producer._replace(sequence=sequence))
@@ -355,7 +358,7 @@ def _write_header(data: memoryview, codec: int, count: int, times: Sequence[int]
 
 
 def fields_of(array: pa.Array) -> tuple[Bytes, Ints]:
-    """The bytes behind an Arrow binary or string array and, per row, (position, length); length -1 is null."""
+    """The data buffer of an Arrow binary or string array and (position, length) per row; length -1 means null."""
     count = len(array)
     if array.null_count == count:
         return _no_fields(count)
@@ -371,14 +374,14 @@ def fields_of(array: pa.Array) -> tuple[Bytes, Ints]:
 
 
 def _nulls(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which rows of an array with nulls are null. Arrow's own way to numpy imports pandas, where that is installed."""
+    """Which rows of an array with nulls are null. Arrow's conversion to numpy would import pandas, if installed."""
     valid = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
     missing: npt.NDArray[np.bool_] = valid[array.offset : array.offset + len(array)] == 0
     return missing
 
 
 def _readonly(data: View | pa.Buffer) -> Bytes:
-    """Bytes as numpy sees them: one type for the compiled loops, whoever owns them."""
+    """A read-only array over `data`, so that the compiled loops see one type of array."""
     array = np.frombuffer(data, np.uint8)
     array.flags.writeable = False
     return array
@@ -391,7 +394,7 @@ def _no_fields(count: int) -> tuple[Bytes, Ints]:
 
 
 def _header_places(headers: pa.Array | None, rows: int) -> tuple[Ints, Ints]:
-    """First header and number of headers per row."""
+    """(index of the first header, number of headers) per row."""
     if headers is None or not rows:
         none = np.zeros(rows, np.int64)
         return none, none

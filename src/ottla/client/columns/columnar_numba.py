@@ -1,7 +1,7 @@
 """The loops of the columnar codec over record bytes, compiled by numba.
 
-Zone: pure. `columnar_numpy` has the same functions with the same meaning and says what they do; importing this module
-needs numba. Compiled code is cached beside the file, or in the user's cache directory where that is not writable.
+Zone: pure. `columnar_numpy` has the same functions and documents them. Importing this module needs numba. Compiled code
+is cached beside the file, or in the user's cache directory if that is not writable.
 
 Compiled loops do not check indexes: every position is compared with the end of its record before a byte is read.
 """
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Compile(Protocol):
-    """What `njit(...)` returns, for the type checker: numba publishes no types."""
+    """The type of `njit(...)`, for the type checker: numba publishes no types."""
 
     def __call__(self, function: F, /) -> F: ...
 
@@ -32,10 +32,10 @@ _compiled: _Compile = njit(cache=True, nogil=True)
 
 @_inlined
 def _varint(data: Bytes, pos: int, end: int, most: int) -> tuple[int, int]:
-    """(value, position behind); the position is -1 when the varint is too long or reaches `end`."""
+    """(value, position after it); the position is -1 if the varint is too long or reaches `end`."""
     if pos >= end:
         return 0, -1
-    first: int = int64(data[uint64(pos)])  # unsigned: no index is looked at for being negative
+    first: int = int64(data[uint64(pos)])  # unsigned: numba omits the check for a negative index
     if first < 128:
         return (first >> 1) ^ -(first & 1), pos + 1
     coded = uint64(first & 127)
@@ -56,7 +56,7 @@ def _varint(data: Bytes, pos: int, end: int, most: int) -> tuple[int, int]:
 
 @_inlined
 def _field(data: Bytes, pos: int, end: int, least: int) -> tuple[int, int, int]:
-    """(length, start, position behind) of a length-prefixed field; the last is -1 when it does not fit."""
+    """(length, start, position after it) of a length-prefixed field; the last is -1 if the field does not fit."""
     size, start = _varint(data, pos, end, 5)
     after = start + max(size, 0)
     if start < 0 or size < least or after > end:
@@ -66,7 +66,7 @@ def _field(data: Bytes, pos: int, end: int, least: int) -> tuple[int, int, int]:
 
 @_compiled
 def _behind_headers(data: Bytes, pos: int, end: int, count: int) -> int:
-    """The position behind so many headers, or -1."""
+    """The position after `count` headers, or -1."""
     for _ in range(count):
         _size, _start, pos = _field(data, pos, end, 0)
         if pos < 0:
@@ -81,7 +81,7 @@ def _behind_headers(data: Bytes, pos: int, end: int, count: int) -> int:
 def index_records(data: Bytes, spans: Ints, rows: Ints) -> int:
     """As `columnar_numpy.index_records`.
 
-    The rare case, headers, is a call and not inlined: with it this loop would take three times as long.
+    Headers, the rare case, are parsed by a call: inlined, they would make this loop three times as slow.
     """
     row = uint64(0)
     for batch in range(len(spans)):
@@ -106,6 +106,7 @@ def index_records(data: Bytes, spans: Ints, rows: Ints) -> int:
             if pos < 0:
                 return at
             count, headers = _varint(data, pos, stop, 5)
+            # A header takes at least two bytes: its two lengths. A larger count lies.
             if headers < 0 or count < 0 or count * 2 > stop - headers:
                 return at
             if (_behind_headers(data, headers, stop, count) if count else headers) != stop:
@@ -178,7 +179,7 @@ def _put(out: Bytes, pos: int, value: int) -> int:
 @_inlined
 def _put_field(out: Bytes, pos: int, source: Bytes, at: int, size: int) -> int:
     pos = _put(out, pos, size)
-    # Unsigned: no index is looked at for being negative, and the loop becomes a copy of whole words.
+    # Unsigned: without the check for negative indexes the compiler turns the loop into a copy of whole words.
     to, start, length = uint64(pos), uint64(at), uint64(max(size, 0))
     for number in range(length):
         out[to + uint64(number)] = source[start + uint64(number)]
@@ -187,7 +188,7 @@ def _put_field(out: Bytes, pos: int, source: Bytes, at: int, size: int) -> int:
 
 @_inlined
 def _size(value: int) -> int:
-    """Bytes of a value as a zigzag varint."""
+    """Size of a value as a zigzag varint."""
     coded = uint64((value << 1) ^ (value >> 63))
     size = 1
     while coded >= uint64(128):

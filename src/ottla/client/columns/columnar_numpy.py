@@ -1,7 +1,7 @@
 """The loops of the columnar codec over record bytes, in numpy: used where numba is not installed.
 
-Zone: pure. `columnar_numba` has the same functions with the same meaning; only loops live here, the layout of
-batches is known to `columnar`.
+Zone: pure. `columnar_numba` has the same functions with the same meaning. Both have only the loops; `columnar` knows
+the layout of batches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SMALLEST_RECORD = 7
 
 
 class Broken(Exception):
-    """The bytes are no records; the argument is the position where that was seen."""
+    """The bytes are not valid records; the argument is the position of the first fault."""
 
 
 def index_records(data: Bytes, spans: Ints, rows: Ints) -> int:
@@ -26,7 +26,7 @@ def index_records(data: Bytes, spans: Ints, rows: Ints) -> int:
 
     `spans` has one line (start, end, record count, last offset delta) per batch, inside `data`. `rows` takes one
     column per record: (offset delta, timestamp delta, key position, key length, value position, value length, header
-    position, header count); a length of -1 is null. Returns -1, or the position of the first byte that cannot be.
+    position, header count); a length of -1 means null. Returns -1, or the position of the first invalid byte.
     """
     try:
         starts, ends = _hop(data, spans)
@@ -40,11 +40,12 @@ def index_records(data: Bytes, spans: Ints, rows: Ints) -> int:
 def place(lines: Ints, rows: Ints, offsets: Ints, times: Ints) -> bool:
     """Offsets and timestamps of the deltas in `rows`; False when offsets do not rise within a batch.
 
-    `lines` has one line (record count, base offset, timestamp to begin with, 1 or 0: whether deltas count) per batch.
+    `lines` has one line per batch: (record count, base offset, base timestamp, 1 to add timestamp deltas, else 0).
     """
     counts = lines[:, 0]
     rising = rows[0, 1:] > rows[0, :-1]
     bounds = np.cumsum(counts)
+    # The first record of a batch is not compared with the last one of the batch before.
     rising[bounds[(bounds > 0) & (bounds < rows.shape[1])] - 1] = True
     np.add(rows[0], np.repeat(lines[:, 1], counts), out=offsets)
     np.multiply(rows[1], np.repeat(lines[:, 3], counts), out=times)
@@ -71,7 +72,7 @@ def index_headers(data: Bytes, at: Ints, count: Ints, fields: Ints) -> None:
 
 
 def gather(data: Bytes, at: Ints, size: Ints, ends: npt.NDArray[np.int32], out: Bytes) -> None:
-    """Copy the fields at `at` one behind the other into `out`; `ends` takes n+1 positions. Null counts as empty."""
+    """Copy the fields at `at` into `out`, one after the other; `ends` takes n+1 positions. Null counts as empty."""
     length = np.maximum(size, 0)
     ends[0] = 0
     np.cumsum(length, out=ends[1:])
@@ -83,7 +84,7 @@ def tail_sizes(
 ) -> None:
     """Bytes of key, value and headers of each row, with their lengths.
 
-    The fields are (position, length) per field, length -1 for null; `first` and `count` say which headers are a row's.
+    The fields are (position, length) per field, length -1 for null; `first` and `count` are the headers of each row.
     """
     np.add(_field_sizes(key), _field_sizes(value), out=sizes)
     sizes += varint_sizes(count)
@@ -96,8 +97,9 @@ def tail_sizes(
 def cut(rows: Ints, tails: Ints, extra: int, most: int, cuts: Ints, bounds: Ints) -> int:
     """Divide `rows`, of which there is one at least, into batches of at most `most` bytes, or one record.
 
-    `tails` is one per row of the columns; `extra` is the most that a record needs besides. `cuts` takes the first index
-    of each batch, and the number of rows behind the last; `bounds` the most that its records need. Returns how many.
+    `tails` has one size per row of the columns; `extra` is the most that a record needs in addition. `cuts` takes the
+    first index of each batch, then the number of rows; `bounds` the most bytes that the records of each batch need.
+    Returns the number of batches.
     """
     ends = np.cumsum(tails[rows] + extra)
     count = first = before = 0
@@ -121,12 +123,12 @@ def write_records(
     value: tuple[Bytes, Ints],
     headers: tuple[Ints, Ints, Bytes, Ints, Bytes, Ints],
 ) -> None:
-    """Write the rows of batches that begin at `cuts` (of which the last is the number of rows), none empty.
+    """Write the rows of batches that begin at `cuts` (whose last entry is the number of rows); no batch is empty.
 
-    `batches` has a line per batch: its position, which is given, its end, its first and its largest timestamp, which
-    are filled in; each begins with `room` for its header. `tails` and `times` are one per row of the columns. `key`
-    and `value` are bytes and (position, length) per row; `headers` first header and number of headers per row, then
-    bytes and places of their keys and of their values.
+    `batches` has a line per batch: its position, which is given, then its end, its first and its largest timestamp,
+    which this function fills in; `room` bytes at its start are left for its header. `tails` and `times` have one entry
+    per row of the columns. `key` and `value` are bytes and (position, length) per row; `headers` has first header and
+    number of headers per row, then bytes and (position, length) of their keys and of their values.
     """
     first, count, key_data, header_key, value_data, header_value = headers
     body, deltas, numbers = _bodies(rows, cuts, tails, times)
@@ -152,7 +154,7 @@ def write_records(
 
 
 def _bodies(rows: Ints, cuts: Ints, tails: Ints, times: Ints) -> tuple[Ints, Ints, Ints]:
-    """Of each record: its size without its length, timestamp delta and offset delta."""
+    """(size without the length prefix, timestamp delta, offset delta) of each record."""
     first = np.repeat(cuts[:-1], np.diff(cuts))
     deltas = times[rows] - times[rows[first]]
     numbers = np.arange(len(rows)) - first
@@ -182,7 +184,7 @@ def _zigzag(values: Ints) -> npt.NDArray[np.uint64]:
 
 
 def _hop(data: Bytes, spans: Ints) -> tuple[Ints, Ints]:
-    """First byte behind the length, and end, of every record: the one loop that cannot be a vector."""
+    """(first byte after the length, end) of every record. Each length gives the next position, so this is a loop."""
     raw = data.tobytes()
     starts: list[int] = []
     ends: list[int] = []
@@ -247,7 +249,7 @@ def _demand(good: npt.NDArray[np.bool_], pos: Ints) -> None:
 
 
 def _varints(data: Bytes, pos: Ints, ends: Ints, most: int) -> tuple[Ints, Ints]:
-    """Zigzag varints at every `pos`, none reaching `ends`: (values, positions behind). Raises Broken."""
+    """(values, positions after them) of the zigzag varints at `pos`, which end before `ends`. Raises Broken."""
     coded = np.zeros(len(pos), np.uint64)
     pos = pos.copy()
     some = np.arange(len(pos))
@@ -265,7 +267,7 @@ def _varints(data: Bytes, pos: Ints, ends: Ints, most: int) -> tuple[Ints, Ints]
 
 
 def _put(out: Bytes, pos: Ints, values: Ints) -> Ints:
-    """Write values as zigzag varints at `pos`; positions behind them."""
+    """Write values as zigzag varints at `pos`; returns the positions after them."""
     coded = _zigzag(values)
     pos = pos.copy()
     some = np.arange(len(pos))
@@ -288,7 +290,7 @@ def _put_field(out: Bytes, pos: Ints, source: Bytes, places: Ints) -> Ints:
 
 
 def _copy(out: Bytes, to: Ints, source: Bytes, at: Ints, length: Ints) -> None:
-    """Copy pieces of any lengths without a loop: one index per byte."""
+    """Copy pieces of different lengths without a loop: computes one index per byte."""
     total = int(length.sum())
     if not total:
         return

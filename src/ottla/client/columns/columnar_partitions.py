@@ -1,6 +1,6 @@
-"""Which partition each row of a column goes to: Kafka's choice for keys, an even spread for rows without one.
+"""Chooses the partition of each row of a column: Kafka's choice for keys, an even spread for rows without a key.
 
-Zone: pure. The same results as `ottla.client.partitioner` for keys, as vectors over `columnar.fields_of`.
+Zone: pure. For keys it has the results of `ottla.client.partitioner`, computed as vectors over `columnar.fields_of`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROWS_PER_CHUNK = 512
 
 
 def murmur2(fields: tuple[Bytes, Ints]) -> Words:
-    """The hash of every field, unsigned; of a null field, that of an empty one."""
+    """The unsigned hash of every field; a null field has the hash of an empty one."""
     data, (at, size) = fields
     length = np.maximum(size, 0)
     h: Words = length.astype(np.uint32) ^ _SEED
@@ -48,15 +48,16 @@ def _word(data: Bytes, at: Ints, count: int) -> Words:
 
 
 def partitions_of_keys(fields: tuple[Bytes, Ints], count: int) -> Ints:
-    """The partition of each key out of `count`; -1 where there is no key."""
+    """The partition of each key, of `count` partitions; -1 for null."""
     chosen: Ints = (murmur2(fields) & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
     chosen[fields[1][1] < 0] = -1
     return chosen
 
 
 def chunks(rows: int, available: Sequence[int], turn: int) -> list[tuple[int, slice]]:
-    """Partitions for rows without a key, and which rows: neighbours stay together, 512 rows or more, so that batches
-    stay large (KIP-480). `turn` says with which of the `available` partitions to begin; none is there twice."""
+    """(partition, its rows) for rows without a key. A partition gets neighbouring rows, 512 or more if there are that
+    many, so that batches stay large (KIP-480). `turn` selects the first of the `available` partitions; none repeats.
+    """
     count = max(1, min(len(available), rows // _ROWS_PER_CHUNK))
     edges = [-(-number * rows // count) for number in range(count + 1)]  # row i is in chunk i * count // rows
     return [
@@ -66,7 +67,7 @@ def chunks(rows: int, available: Sequence[int], turn: int) -> list[tuple[int, sl
 
 
 def spread(rows: int, available: Sequence[int], turn: int) -> Ints:
-    """The partition of each row, as `chunks` chooses them."""
+    """The partition of each row, chosen by `chunks`."""
     chosen = np.empty(rows, np.int64)
     for partition, some in chunks(rows, available, turn):
         chosen[some] = partition

@@ -1,6 +1,6 @@
-"""Addresses of brokers: where they come from decides what to tell the user when they do not work.
+"""Addresses of brokers. Their origin decides the text of the error when they do not work.
 
-Zone: pure. Parsing and wording; nothing is resolved here.
+Zone: pure. Parses addresses and words errors; does not resolve names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Address(NamedTuple):
     host: str
     port: int
     advertised: bool = False
-    """True: the broker gave it out (`advertised.listeners`). False: the user did (`bootstrap.servers`)."""
+    """True: a broker advertised it (`advertised.listeners`). False: the user set it (`bootstrap.servers`)."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -32,7 +32,7 @@ class Address(NamedTuple):
         return f"{self.host} does not resolve", "Check the host name in bootstrap.servers"
 
     def does_not_connect(self, causes: list[str]) -> tuple[str, str]:
-        """(cause, next step) when none of its addresses accepted; `causes` has one line per address tried."""
+        """(cause, next step) if none of its addresses accepted; `causes` has one text per address tried."""
         tried = "; ".join(causes) or "the name has no addresses"
         if self.advertised:
             return (
@@ -45,7 +45,7 @@ class Address(NamedTuple):
 def parse_addresses(text: str) -> list[Address]:
     """The addresses of a `bootstrap.servers` value: `host:port` separated by commas, IPv6 hosts in brackets.
 
-    A listener prefix (`PLAINTEXT://`) is passed over, for `security.protocol` decides; a missing port is 9092.
+    A listener prefix (`PLAINTEXT://`) is ignored, because `security.protocol` decides; the default port is 9092.
     Raises ConfigError.
     """
     addresses = [_parse(item.strip()) for item in text.split(",") if item.strip()]
@@ -57,8 +57,9 @@ def parse_addresses(text: str) -> list[Address]:
 def _parse(item: str) -> Address:
     scheme, separator, rest = item.rpartition("://")
     if separator and scheme.upper() not in PROTOCOLS:
-        raise ConfigError(f"{item}: {scheme} is no protocol of brokers", f"Use host:port, or {', '.join(PROTOCOLS)}")
+        raise ConfigError(f"{item}: {scheme} is not a protocol of brokers", f"Use host:port, or {', '.join(PROTOCOLS)}")
     host, colon, port = rest.rpartition(":")
+    # No port: there is no colon, or all colons belong to an IPv6 address, with brackets or without.
     if not colon or (":" in host and not host.endswith("]")) or rest.endswith("]"):
         host, port = rest, "9092"
     host = host.removeprefix("[").removesuffix("]")

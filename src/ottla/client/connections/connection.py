@@ -1,8 +1,8 @@
-"""One connection to one broker: frames out, answers back in order, versions agreed on first.
+"""One connection to one broker: sends requests, returns answers in their order, negotiates versions first.
 
-Zone: real. Sockets of the clients live here and nowhere else; what the answers mean does not. A Connection belongs to
-one thread. After any error other than UnsupportedVersionError it is closed, and stays so: the order of answers cannot
-be trusted any more.
+Zone: real. The blocking sockets of the clients are here and nowhere else; the meaning of answers is elsewhere. A
+Connection belongs to one thread. Any error except UnsupportedVersionError closes it for good, because the order of
+answers is not certain any more.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _SOFTWARE_VERSION = re.sub(r"[^a-zA-Z0-9.\-]", "-", ottla.__version__).strip("-.
 """KIP-511 allows letters, digits, '.' and '-' only."""
 _SPARE_MIN: Final = 1 << 16
 _SPARE_MAX: Final = 1 << 24
-"""Answers between these sizes are read into the memory of earlier ones, if that is free again."""
+"""Answers between these sizes are read into buffers of earlier answers that are free again."""
 _SPARES: Final = 2
-"""A reader often holds one answer while the next one comes."""
+"""Number of such buffers: a reader often holds one answer while it receives the next one."""
 
 
 class Call(NamedTuple, Generic[R]):
-    """A request that is on its way; give it to `Connection.result`."""
+    """A request that was sent; `Connection.result` takes it and returns the answer."""
 
     correlation_id: int
     api_key: int
@@ -63,7 +63,7 @@ class Call(NamedTuple, Generic[R]):
 
 
 class Connection:
-    """A TCP connection, opened by `open`. Requests may be pipelined: answers come in the order of the requests."""
+    """A TCP connection, opened by `open`. Requests may be pipelined; brokers answer in the order of the requests."""
 
     __slots__ = (
         "_abandoned",
@@ -83,11 +83,11 @@ class Connection:
         self.address = address
         self.config = config
         self.versions: dict[int, tuple[int, int]] = {}
-        """What the broker serves: (lowest, highest) version per API key."""
+        """(lowest, highest) version that the broker serves, per API key."""
         self.features: dict[str, int] = {}
-        """The finalized level of each feature that the broker names (KIP-584)."""
+        """The finalized level of each feature that the broker reports (KIP-584)."""
         self.session_ends = float("inf")
-        """When to give it up for a new one, on the monotonic clock: sessions of SASL may have an end (KIP-368)."""
+        """When a new connection must replace this one, on the monotonic clock: SASL sessions may expire (KIP-368)."""
         self._sock: socket.socket | None = None
         self._next_id = 0
         self._expected: deque[int] = deque()
@@ -97,11 +97,11 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can be sent, as far as is known without trying."""
+        """Whether it was opened and not closed; does not probe the socket."""
         return self._sock is not None
 
     def open(self, deadline: Deadline) -> None:
-        """Connect to the first of the host's addresses that answers, agree on versions, and log in where that is asked.
+        """Connect to the first address of the host that accepts, negotiate versions, log in if SASL is configured.
 
         Raises UnreachableError, MalformedReplyError (not a Kafka broker), RequestTimeoutError, ConnectionLostError,
         AuthenticationError.
@@ -112,7 +112,7 @@ class Connection:
         try:
             self._negotiate(highest, deadline)
         except ConnectionLostError:
-            # Some services hang up on a version they do not know instead of answering with error 35.
+            # Some services close the connection on an unknown version instead of answering with error 35.
             self._sock = self._socket(deadline)
             self._negotiate(0, deadline)
         if self.config.security.sasl:
@@ -122,14 +122,14 @@ class Connection:
         sock = _connect(self.address, self.config, deadline)
         if not self.config.security.tls:
             return sock
-        from ottla.client.security.tls import secured  # noqa: PLC0415  Python's TLS takes time to load, and few need it
+        from ottla.client.security.tls import secured  # noqa: PLC0415  TLS takes time to load, few need it
 
         limit = deadline.within_ms(self.config.socket_connection_setup_timeout_ms)
         sock.settimeout(limit.remaining_s() or 1e-6)
         return secured(sock, self.address, self.config.security)
 
     def _log_in(self, deadline: Deadline) -> None:
-        from ottla.client.security.login import log_in  # noqa: PLC0415  so do hashes and HTTP
+        from ottla.client.security.login import log_in  # noqa: PLC0415  hashes and HTTP take time to load
 
         try:
             self.session_ends = log_in(self, self.config.security, deadline)
@@ -139,6 +139,8 @@ class Connection:
 
     def _negotiate(self, version: int, deadline: Deadline) -> None:
         reply, at = self._ask_versions(version, deadline)
+        # KIP-511: a broker that does not know our version of ApiVersions answers with error 35 in version 0, which
+        # names the versions that it knows. Ask again with the highest of these.
         if version and int.from_bytes(reply[at : at + 2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
             version = min(_offered_version(reply, at), version - 1)
             reply, at = self._ask_versions(version, deadline)
@@ -160,10 +162,10 @@ class Connection:
             return decode(ApiVersionsResponse, version, reply, at)[0]
         except MalformedMessage as error:
             self.close()
-            raise MalformedReplyError(f"{self.address} sent a broken ApiVersions answer: {error}") from error
+            raise MalformedReplyError(f"{self.address} sent a malformed ApiVersions response: {error}") from error
 
     def version(self, api_key: int, at_most: int = 32_767, at_least: int = 0) -> int:
-        """The highest version of an API that both sides know, in [at_least, at_most].
+        """The highest version of an API that both sides serve, in [at_least, at_most].
 
         Raises UnsupportedVersionError; the connection stays open.
         """
@@ -181,20 +183,20 @@ class Connection:
         return best
 
     def send(self, message: Message, version: int, response: type[R]) -> Call[R]:
-        """Send a request; `result` gives its answer. Raises ConnectionLostError, RequestTimeoutError, UsageError."""
+        """Send a request; `result` returns its answer. Raises ConnectionLostError, RequestTimeoutError, UsageError."""
         call = self._call(message, version, response)
         self._write_call(call, message)
         self._expected.append(call.correlation_id)
         return call
 
     def send_unanswered(self, message: Message, version: int, response: type[R]) -> None:
-        """Send a request to which the broker does not answer (Produce with acks=0)."""
+        """Send a request that the broker does not answer (Produce with acks=0)."""
         self._write_call(self._call(message, version, response), message)
 
     def result(self, call: Call[R], deadline: Deadline) -> R:
         """Wait for the answer, until `deadline` or `request.timeout.ms` after sending, and decode it.
 
-        `records` in it are views of the answer's own buffer, which nothing reuses.
+        `records` in it are views of the answer's buffer, which is not reused while a view of it exists.
         Raises RequestTimeoutError, ConnectionLostError, MalformedReplyError.
         """
         frame = self._await(call.correlation_id, Deadline(min(deadline.at, call.sent.at)))
@@ -204,38 +206,42 @@ class Connection:
         except MalformedMessage as error:
             self.close()
             name = API_TABLE[call.api_key].name
-            raise MalformedReplyError(f"{self.address} sent a broken {name} v{call.version} answer: {error}") from error
+            raise MalformedReplyError(
+                f"{self.address} sent a malformed {name} v{call.version} response: {error}"
+            ) from error
 
     def fileno(self) -> int:
-        """For `select`: readable when an answer begins to arrive. Raises UsageError when closed."""
+        """For `select`: readable when an answer begins to arrive. Raises UsageError if it is closed."""
         return self._open_socket().fileno()
 
     def has_answer(self, call: Call[R]) -> bool:
-        """Whether the answer has been received already, while another one was awaited."""
+        """Whether the answer was received already, while `result` waited for another one."""
         return call.correlation_id in self._early
 
     def abandon_call(self, call: Call[R]) -> None:
-        """Nobody waits for this answer any more: drop it when it comes, so that it takes no memory."""
+        """Drop this answer when it arrives: the caller will not ask for it."""
         if self._early.pop(call.correlation_id, None) is None and call.correlation_id in self._expected:
             self._abandoned.add(call.correlation_id)
 
     def detach(self) -> socket.socket:
-        """Hand over the socket, with nothing unanswered; this object keeps what was agreed on."""
+        """Return the socket and give it up. Nothing may be unanswered; the negotiated versions stay readable here."""
         assert not self._expected
         sock, self._sock = self._open_socket(), None
         return sock
 
     def went_stale(self) -> bool:
-        """Whether the broker closed the connection (or sent what nobody asked for) while it was idle, or soon will."""
+        """Whether the broker closed the idle connection, sent unrequested bytes, or will soon end the SASL session."""
         if self._sock is None or self._expected:
             return False
+        # Nothing to read is the normal state of an idle connection. Anything else is its end, or, with TLS, possibly
+        # a session ticket, which `idle_ended` reads.
         if not wait_readable([self], Deadline(0))[0]:
             return time.monotonic() >= self.session_ends
         return not self.config.security.tls or cast("TlsSocket", self._sock).idle_ended()
 
     @property
     def has_bytes(self) -> bool:
-        """Whether bytes of the broker lie decrypted in memory: then the descriptor does not tell of them."""
+        """Whether TLS has decrypted bytes in memory, for which the descriptor does not become readable."""
         return self.config.security.tls and self._sock is not None and cast("TlsSocket", self._sock).pending() > 0
 
     def close(self) -> None:
@@ -269,7 +275,7 @@ class Connection:
         parts: list[memoryview] = []
         try:
             for part in encode(message, call.version):
-                assert isinstance(part, bytes | bytearray | memoryview)  # a client sends memory, no regions of files
+                assert isinstance(part, bytes | bytearray | memoryview)  # clients send memory, never file regions
                 parts.append(memoryview(part))
         except (struct.error, UnicodeEncodeError) as error:
             name = API_TABLE[call.api_key].name
@@ -278,7 +284,7 @@ class Connection:
         return [memoryview(size.to_bytes(4, "big") + header), *parts]
 
     def _await(self, correlation_id: int, deadline: Deadline) -> memoryview:
-        """The frame that answers `correlation_id`; frames of earlier requests are kept for their callers."""
+        """The frame that answers `correlation_id`. Keeps the frames of earlier requests for their callers."""
         if (early := self._early.pop(correlation_id, None)) is not None:
             return early
         if correlation_id not in self._expected:
@@ -287,13 +293,14 @@ class Connection:
             answered, frame = self._read_next(deadline)
             if answered == correlation_id:
                 return frame
+            # Answers to other requests may come first: drop those of abandoned calls, keep the others for `result`.
             if answered in self._abandoned:
                 self._abandoned.discard(answered)
             else:
                 self._early[answered] = frame
 
     def _read_next(self, deadline: Deadline) -> tuple[int, memoryview]:
-        """The next frame. On any error, an interrupt too, the connection is closed: half a frame may be read."""
+        """The next frame. Any error, also an interrupt, closes the connection: it may have read half a frame."""
         try:
             frame = self._read_frame(self._open_socket(), deadline)
         except BaseException as error:
@@ -305,7 +312,7 @@ class Connection:
         got = int.from_bytes(frame[:4], "big", signed=True)
         if got != expected:
             self.close()
-            raise MalformedReplyError(f"{self.address} answered request {got} where {expected} was due")
+            raise MalformedReplyError(f"{self.address} answered request {got} instead of {expected}")
         return expected, frame
 
     def _read_frame(self, sock: socket.socket, deadline: Deadline) -> memoryview:
@@ -319,21 +326,22 @@ class Connection:
         return frame
 
     def _room(self, size: int) -> memoryview:
-        """A buffer for a frame: that of one of the frames before it, when nobody holds that any more.
+        """A buffer for a frame: that of an earlier frame if no view of it is left, else a new one.
 
-        New memory has to be cleared and mapped page by page, which takes longer than the bytes to arrive.
+        The system maps and clears new memory page by page, which takes longer than receiving the bytes.
         """
         if not _SPARE_MIN <= size <= _SPARE_MAX:
-            # Large zeroed buffers take real memory only as bytes arrive, so a lying size costs nothing.
+            # Zeroed memory becomes real only when bytes arrive, so a frame that announces a false size costs nothing.
             return memoryview(bytearray(size))
         room = next((spare for spare in self._spares if len(spare) >= size and _is_free(spare)), None)
         if room is None:
-            # With some room to spare: answers that are as large as allowed still differ by a few bytes.
+            # An eighth larger: full answers differ by some bytes, and the buffer should also fit the next one.
             room = bytearray(size + (size >> 3))
             self._spares = [*self._spares[1 - _SPARES :], room]
         return memoryview(room)[:size]
 
     def _lost(self, error: OSError, deadline: Deadline) -> ClientError:
+        # After the deadline any error counts as a timeout: there is no time left for another attempt.
         if isinstance(error, TimeoutError) or deadline.expired:
             return RequestTimeoutError(
                 f"{self.address} did not answer in time",
@@ -348,7 +356,7 @@ class Connection:
 
 
 def why_lost(address: Address, config: ClientConfig, error: OSError) -> ClientError:
-    """What an error of a socket means: the connection broke, or (TLS) the other end refuses us."""
+    """The client error for an error of a socket: the connection broke, or (TLS) the broker refuses this client."""
     if config.security.tls:
         from ottla.client.security.tls import refusal  # noqa: PLC0415  as above
 
@@ -360,9 +368,9 @@ def why_lost(address: Address, config: ClientConfig, error: OSError) -> ClientEr
 def wait_readable(
     connections: Sequence[Connection], deadline: Deadline, wake: int = -1
 ) -> tuple[list[Connection], bool]:
-    """(those on which an answer, or the end, has begun to arrive; whether the descriptor `wake` is readable).
+    """(connections with bytes or an end to read; whether the descriptor `wake` is readable).
 
-    Waits for one of them until `deadline`.
+    Waits until `deadline` for the first event.
     """
     if early := [connection for connection in connections if connection.has_bytes]:
         return early, False
@@ -377,9 +385,9 @@ def wait_readable(
 
 
 def _offered_version(reply: memoryview, at: int) -> int:
-    """The version of ApiVersions that a broker which refused ours (error 35) can answer; 0 when it does not say.
+    """The version of ApiVersions that a broker which refused ours (error 35) serves; 0 if it does not report one.
 
-    KIP-511: that one answer is in version 0 whatever was asked. Some brokers write another version; 0 always works.
+    KIP-511: that answer is in version 0 for any request. Some brokers use another version; requesting 0 always works.
     """
     try:
         offered = decode(ApiVersionsResponse, 0, reply, at)[0].api_keys
@@ -389,8 +397,9 @@ def _offered_version(reply: memoryview, at: int) -> int:
 
 
 def _connect(address: Address, config: ClientConfig, deadline: Deadline) -> socket.socket:
-    """A socket to the first address of the host that accepts. Resolving uses the system's resolver and its time."""
+    """A socket to the first address of the host that accepts. The system's resolver takes its own time."""
     try:
+        # UnicodeError: the name is not a valid host name (a label longer than 63 characters, for instance).
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise UnreachableError(*address.does_not_resolve()) from error
@@ -426,6 +435,7 @@ def _send_all(sock: socket.socket, parts: list[memoryview], deadline: Deadline) 
     at = 0
     while at < len(parts):
         sock.settimeout(deadline.remaining_s() or 1e-6)
+        # One system call takes a limited number of buffers (IOV_MAX), and may write only part of them.
         sent = sock.sendmsg(parts[at : at + 64])
         while at < len(parts) and sent >= parts[at].nbytes:
             sent -= parts[at].nbytes
@@ -435,7 +445,7 @@ def _send_all(sock: socket.socket, parts: list[memoryview], deadline: Deadline) 
 
 
 def _is_free(buffer: bytearray) -> bool:
-    """Whether no view of it is left."""
+    """Whether no view of the buffer is left: only then can it change its size."""
     try:
         buffer.append(0)
     except BufferError:
@@ -450,11 +460,13 @@ def _receive_into(sock: socket.socket, target: memoryview, deadline: Deadline) -
         sock.settimeout(deadline.remaining_s() or 1e-6)
         got = sock.recv_into(target[at:])
         if got == 0:
-            raise ConnectionResetError(104, "the other end closed it")
+            raise ConnectionResetError(104, "the broker closed it")
         at += got
 
 
 def _not_a_frame(address: Address, prefix: bytes, size: int, limit: int) -> MalformedReplyError:
+    # 1. The start of an HTTP status line. 2. A TLS alert record: the broker expected a TLS handshake. 3. Anything
+    # else, or a response that is really too large.
     if prefix == b"HTTP":
         return MalformedReplyError(f"{address} is a web server, not a Kafka broker", "Check the port")
     if prefix[:2] == b"\x15\x03":
@@ -462,8 +474,8 @@ def _not_a_frame(address: Address, prefix: bytes, size: int, limit: int) -> Malf
             f"{address} speaks TLS", "Set security.protocol=SSL or SASL_SSL, or use another port"
         )
     return MalformedReplyError(
-        f"{address} announced an answer of {size} bytes; allowed are 4 to {limit}",
-        "If the port is that of a Kafka broker, raise receive.message.max.bytes",
+        f"{address} announced a response of {size} bytes; the limits are 4 and {limit}",
+        "If the port belongs to a Kafka broker, raise receive.message.max.bytes",
     )
 
 

@@ -1,6 +1,6 @@
-"""The open connections of one client, by address, and how long to leave an address alone after a failure.
+"""The open connections of one client, by address, and the backoff of addresses after failures.
 
-Zone: real. Opens, reuses and closes connections; which broker to talk to is decided in `cluster`. One thread.
+Zone: real. Opens, reuses and closes connections; `cluster` chooses the broker. One thread.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Pool:
         self._config = config
         self._open: dict[_Place, Connection] = {}
         self._failures: dict[_Place, tuple[int, float]] = {}
-        """Consecutive failures per place, and the monotonic time before which not to try again."""
+        """(consecutive failures, monotonic time of the next attempt) per place."""
 
     def get(self, address: Address, deadline: Deadline) -> Connection:
-        """An open connection; waits out the backoff after earlier failures. Raises what `Connection.open` raises."""
+        """An open connection; waits until the backoff of failures ends. Raises what `Connection.open` raises."""
         place = (address.host, address.port)
         if (connection := self._usable(place)) is not None:
             return connection
@@ -51,30 +51,33 @@ class Pool:
         return connection
 
     def get_any(self, addresses: Iterable[Address], deadline: Deadline) -> Connection:
-        """A connection to one of `addresses`: an open one, else the first that can be opened.
+        """A connection to one of `addresses`: an open connection, else the first that can be opened.
 
-        Raises UnreachableError with the causes of all, or the only error there was.
+        Raises UnreachableError with the causes of all, or the error itself if it is the only one.
         """
         candidates = list({(a.host, a.port): a for a in addresses}.values())
         for address in candidates:
             if (connection := self._usable((address.host, address.port))) is not None:
                 return connection
         errors: list[ClientError] = []
+        # Addresses without a failure first, so that a dead broker does not delay the call.
         for address in sorted(candidates, key=lambda a: self._turn_of((a.host, a.port))):
             try:
                 return self.get(address, deadline)
             except ClientError as error:
                 errors.append(error)
+        # An error that is not retriable is about the client's settings, so the other addresses would not help.
         if len(errors) == 1 or not errors[-1].retriable:
             raise errors[-1]
         causes = "; ".join(dict.fromkeys(error.cause for error in errors))
         raise UnreachableError(f"none of {len(errors)} brokers can be used: {causes}", errors[-1].next_step)
 
     def keep_only(self, addresses: Collection[Address]) -> None:
-        """Close connections to other places, and forget their failures."""
+        """Close connections to other addresses, and forget their failures."""
         places = {(address.host, address.port) for address in addresses}
         for place in [place for place in self._open if place not in places]:
             self._open.pop(place).close()
+        # Brokers that left the cluster must not keep their backoff if they return with the same address.
         self._failures = {place: failed for place, failed in self._failures.items() if place in places}
 
     def close(self) -> None:
@@ -84,7 +87,7 @@ class Pool:
         self._open.clear()
 
     def _usable(self, place: _Place) -> Connection | None:
-        """The open connection to `place`, unless it died while it was idle."""
+        """The open connection to `place`, unless it ended while it was idle."""
         connection = self._open.get(place)
         if connection is None:
             return None

@@ -1,6 +1,6 @@
-"""The consumer: who reads what, from where on, and with whom it is shared.
+"""The consumer: subscriptions, positions, reading and group membership.
 
-Zone: real. This page names what users may lean on; the modules behind it may move.
+Zone: real. The names exported here are stable for users; the modules that define them may move.
 """
 
 from __future__ import annotations

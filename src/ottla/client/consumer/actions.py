@@ -1,6 +1,6 @@
-"""What a member of a group is told to do, and by which settings it lives.
+"""Actions of a group member, and its settings.
 
-Zone: pure. The values that go between the machine of `membership` and whoever carries its actions out.
+Zone: pure. Values that the state machine in `membership` gives to the code that carries them out (`group`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.wire.messages import HeartbeatRequest, JoinGroupRequest, LeaveGroupRe
 
 
 class GroupSettings(NamedTuple):
-    """What the machine has to know of the configuration; times in seconds."""
+    """The settings that the state machine needs; times in seconds."""
 
     group_id: str
     assignors: Sequence[Assignor]
@@ -29,12 +29,12 @@ class GroupSettings(NamedTuple):
 
     @property
     def cooperative(self) -> bool:
-        """Whether partitions are kept during a rebalance: only when all assignors can do that."""
+        """Whether members keep their partitions during a rebalance: only if all assignors are cooperative."""
         return all(each.cooperative for each in self.assignors)
 
 
 class Member(NamedTuple):
-    """Who it is, for commits and for its transactions (KIP-447)."""
+    """Identity of a member, for commits and transactions (KIP-447)."""
 
     generation: int
     member_id: str
@@ -44,56 +44,56 @@ NOBODY: Final = Member(NO_GENERATION, "")
 
 
 class FindCoordinator(NamedTuple):
-    """Look up the coordinator, then `on_coordinator`."""
+    """Find the coordinator, then call `on_coordinator`."""
 
 
 class Prepare(NamedTuple):
-    """Let the application give up `partitions` (lost: they belong to others already), then `prepared`."""
+    """Revoke `partitions` from the application (lost: others have them already), then call `prepared`."""
 
     partitions: tuple[TopicPartition, ...]
     lost: bool
 
 
 class Join(NamedTuple):
-    """Send it, then `on_join`."""
+    """Send the request, then call `on_join`."""
 
     request: JoinGroupRequest
 
 
 class Assign(NamedTuple):
-    """Run the assignor over the members, then `assigned`."""
+    """Run the assignor for the members, then call `assigned`."""
 
     assignor: Assignor
     members: Mapping[str, Subscription]
 
 
 class Sync(NamedTuple):
-    """Send it, then `on_sync`."""
+    """Send the request, then call `on_sync`."""
 
     request: SyncGroupRequest
 
 
 class Heartbeat(NamedTuple):
-    """Send it, then `on_heartbeat`."""
+    """Send the request, then call `on_heartbeat`."""
 
     request: HeartbeatRequest
 
 
 class Leave(NamedTuple):
-    """Send it; nobody waits for the answer."""
+    """Send the request; its answer is ignored."""
 
     request: LeaveGroupRequest
 
 
 class Assigned(NamedTuple):
-    """Tell the application: what it gives up first, then what is new."""
+    """Report the new assignment to the application: first the revoked partitions, then the added ones."""
 
     added: tuple[TopicPartition, ...]
     revoked: tuple[TopicPartition, ...]
 
 
 class Failed(NamedTuple):
-    """Tell the application; `subscribe` begins anew."""
+    """Report the error to the application; `subscribe` starts again."""
 
     error: ClientError
 

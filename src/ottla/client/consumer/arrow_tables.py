@@ -1,6 +1,6 @@
 """Fetched batches as an Arrow table.
 
-Zone: pure. Imported only when somebody asks for tables: Arrow is no small thing to load.
+Zone: pure. Imported by the first `poll_table`, because Arrow is slow to load.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCHEMA: Final = pa.schema(
 
 
 def table_of(answers: Sequence[Fetched], *, check_crcs: bool, headers: bool) -> pa.Table:
-    """One table, a chunk per answer and partition; without `headers` that column is null.
+    """One table with a chunk per answer and partition; without `headers` the column of headers is null.
 
     Raises CorruptBatchError.
     """
@@ -45,7 +45,7 @@ def _batch(fetched: Fetched, check_crcs: bool, headers: bool) -> pa.RecordBatch:
     try:
         columns = decode(fetched.records, batches, start=fetched.fetch_offset, headers=headers)
     except CorruptRecord as error:
-        cause = f"{fetched.tp} behind offset {fetched.fetch_offset}: {error.message}"
+        cause = f"{fetched.tp} from offset {fetched.fetch_offset} on: {error.message}"
         raise CorruptBatchError(cause) from error
     count = len(columns.offsets)
     return pa.RecordBatch.from_arrays(
@@ -64,7 +64,7 @@ def _batch(fetched: Fetched, check_crcs: bool, headers: bool) -> pa.RecordBatch:
 
 
 def _numbers(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
-    """As `pa.array`, which has to find out first what it is given."""
+    """As `pa.array`, which would first have to inspect the type of its argument."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 

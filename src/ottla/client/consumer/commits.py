@@ -1,6 +1,6 @@
 """Commits and committed positions as messages.
 
-Zone: pure. Building requests and reading answers; who sends them is `group` and `consumer`.
+Zone: pure. Builds requests and reads answers; `group` and `committer` send them.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from typing import Final
 
 from ottla.client.consumer.actions import Member
 from ottla.client.errors import ClientError, CommitFailedError, MalformedReplyError, RefusedError, refusal
-from ottla.client.positions import OffsetAndMetadata as OffsetAndMetadata  # noqa: PLC0414  the reader finds it here
+from ottla.client.positions import OffsetAndMetadata as OffsetAndMetadata  # noqa: PLC0414  other modules import it from here
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
 from ottla.wire.messages import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
 
 BY_NAME: Final = 9
-"""The last version of both that names topics by their names."""
+"""The last version of OffsetCommit and OffsetFetch that identifies topics by name."""
 MOVED_ON: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID})
-"""What a coordinator says to a member that is none any more."""
+"""Errors of a coordinator for a member that it does not have any more."""
 
 
 def commit_request(
     group_id: str, member: Member, instance_id: str | None, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> OffsetCommitRequest:
-    """A request for all of them."""
+    """A request that commits all `offsets`."""
     topics: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
     for tp, position in offsets.items():
         part = OffsetCommitRequest.OffsetCommitRequestPartition(
@@ -44,14 +44,14 @@ def commit_request(
 
 
 def commit_refusal(answer: OffsetCommitResponse) -> RefusedError | None:
-    """The first error, one that no retry helps before the others."""
+    """The first error that is not retriable, else the first one."""
     found = [
         error
         for topic in answer.topics
         for part in topic.partitions
         if (error := refusal(part.error_code, f"commit of {topic.name}-{part.partition_index}")) is not None
     ]
-    # A rebalance is over when the application has polled, not when time has passed; a topic that is gone stays away.
+    # Waiting does not help here: a rebalance ends when the application polls, and a deleted topic does not return.
     for error in found:
         if error.code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             error.retriable = False
@@ -59,20 +59,20 @@ def commit_refusal(answer: OffsetCommitResponse) -> RefusedError | None:
 
 
 def not_a_member(group_id: str) -> CommitFailedError:
-    """The error of a subscribed consumer outside of its group: nothing is sent, for an empty group would take it."""
+    """The error of a subscribed consumer outside its group. Nothing is sent: an empty group would accept the commit."""
     return CommitFailedError(
-        f"this consumer is not a member of group {group_id}, which may have given its partitions to others",
-        "Call poll, which joins the group or says why it cannot, and commit what is assigned then",
+        f"this consumer is not in group {group_id}, which may have assigned its partitions to other members",
+        "Call poll, which joins the group or raises the reason, then commit the partitions that are assigned",
     )
 
 
 def commit_error(error: ClientError) -> ClientError:
-    """As the application is to see it."""
+    """The error that the application gets for an error of a commit request."""
     code = error.code if isinstance(error, RefusedError) else None
     if code in MOVED_ON:
         return CommitFailedError(
-            f"the group has given the partitions to others ({error.cause})",
-            "Process faster, poll smaller portions (max.poll.records), or raise max.poll.interval.ms",
+            f"the group has assigned the partitions to other members ({error.cause})",
+            "Process records faster, poll fewer at once (max.poll.records), or raise max.poll.interval.ms",
         )
     if code is ErrorCode.REBALANCE_IN_PROGRESS:
         return rebalancing()
@@ -80,15 +80,15 @@ def commit_error(error: ClientError) -> ClientError:
 
 
 def rebalancing() -> CommitFailedError:
-    """The error of a commit during a rebalance, whether the coordinator or the member itself knows of it."""
+    """The error of a commit during a rebalance, whether the coordinator or the member itself detects it."""
     return CommitFailedError(
-        "the group is rebalancing (REBALANCE_IN_PROGRESS), so that the partitions may go to others",
-        "Call poll, which completes the rebalance, and commit what is still assigned",
+        "the group is rebalancing (REBALANCE_IN_PROGRESS), so its partitions may be assigned to other members",
+        "Call poll, which completes the rebalance, then commit the partitions that are still assigned",
     )
 
 
 def fetch_request(group_id: str, version: int, partitions: Iterable[TopicPartition]) -> OffsetFetchRequest:
-    """Asks for stable positions: those of open transactions are waited for (KIP-447)."""
+    """A request for stable positions: the coordinator makes it wait for open transactions (KIP-447)."""
     topics: dict[str, list[int]] = {}
     for tp in partitions:
         topics.setdefault(tp.topic, []).append(tp.partition)
@@ -110,7 +110,7 @@ def fetch_refusal(answer: OffsetFetchResponse, group_id: str) -> RefusedError | 
 def positions_in(
     answer: OffsetFetchResponse, asked: Iterable[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """What each partition's committed position is; None: there is none. Raises MalformedReplyError."""
+    """The committed position of each partition, or None. Raises MalformedReplyError."""
     found: dict[TopicPartition, OffsetAndMetadata | None] = {}
     for topic in _topics(answer):
         for part in topic.partitions:
@@ -119,7 +119,7 @@ def positions_in(
     wanted = list(asked)
     missing = [tp for tp in wanted if tp not in found]
     if missing:
-        raise MalformedReplyError(f"the coordinator did not answer for {missing[0]}")
+        raise MalformedReplyError(f"the response of the coordinator has no position for {missing[0]}")
     return {tp: found[tp] for tp in wanted}
 
 

@@ -1,7 +1,7 @@
-"""Commits of a consumer: at once and awaited, in passing with a callback, and by themselves from time to time.
+"""Commits of a consumer: synchronous, asynchronous with a callback, and automatic.
 
-Zone: real. Commits that are awaited go over the application's connections, the others over those of the group's thread;
-none overtakes one that was sent before it. One thread, but for the answers.
+Zone: real. Synchronous commits use the application's connections, the others those of the group's thread. No commit
+overtakes one that was sent before it. One thread calls it, except for `on_response`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ OnCommit = Callable[[Offsets, ClientError | None], None]
 
 
 class Committer:
-    """For one group."""
+    """The commits of one group."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, group: Callable[[], Group]) -> None:
-        """group: the thread, made if need be."""
+        """group: returns the group's thread, and starts it if necessary."""
         assert config.group_id is not None
         self._id = config.group_id
         self._instance = config.group_instance_id
@@ -60,11 +60,11 @@ class Committer:
         self._last_auto: Offsets = {}
 
     def as_member(self, subscribed: bool) -> None:
-        """Whether commits are those of a member, or of a consumer that assigns itself."""
+        """subscribed: whether commits are those of a member, or of a consumer with manual assignment."""
         self._subscribed = subscribed
 
     def member(self) -> Member:
-        """Who it is to its group. Raises CommitFailedError: it subscribed, and is not in the group."""
+        """The member of the group. Raises CommitFailedError if it subscribed but is not in the group."""
         if not self._subscribed:
             return NOBODY
         member = self._group().member
@@ -73,7 +73,7 @@ class Committer:
         return member
 
     def _committing(self) -> Member:
-        """In whose name commits are made. Raises CommitFailedError as `member`, and during a rebalance."""
+        """The member that commits. Raises CommitFailedError as `member`, and during a rebalance."""
         if not self._subscribed:
             return NOBODY
         member, is_rebalancing = self._group().committing
@@ -87,13 +87,13 @@ class Committer:
         return commit_request(self._id, member, self._instance if self._subscribed else None, offsets)
 
     def sync(self, offsets: Offsets, deadline: Deadline) -> None:
-        """Commit and wait. Raises CommitFailedError, RefusedError, DeadlineError and others."""
+        """Commit and wait for the answer. Raises CommitFailedError, RefusedError, DeadlineError and others."""
         with self._arrived:
             self._arrived.wait_for(lambda: not self._on_their_way, deadline.remaining_s())
         if not offsets:
             return
         member = self._committing()
-        request = self._request(member, offsets)  # retries too are those of the member that it was then
+        request = self._request(member, offsets)  # a retry keeps the member of the first attempt
         try:
             self._calls.send_to_coordinator(
                 self._id,
@@ -109,13 +109,14 @@ class Committer:
             raise commit_error(error) from error
 
     def send(self, offsets: Offsets, callback: OnCommit | None) -> None:
-        """Commit in passing; `deliver` calls the callback."""
+        """Commit without waiting; `deliver` calls the callback."""
         try:
             member = self._committing()
         except CommitFailedError as error:
             self._answers.append((callback, offsets, error))
             return
         with self._arrived:
+            # Counted under the lock, because the group's thread counts down when an answer comes.
             self._on_their_way += 1
 
         def on_response(answer: Any) -> None:
@@ -131,19 +132,20 @@ class Committer:
         self._group().send(ApiKey.OFFSET_COMMIT, lambda: request, OffsetCommitResponse, BY_NAME, on_response)
 
     def deliver(self) -> None:
-        """Call the callbacks of commits that were answered."""
+        """Call the callbacks of answered commits."""
         while self._answers:
             callback, offsets, error = self._answers.popleft()
             if callback is not None:
                 callback(offsets, error)
 
     def auto(self, positions: Callable[[], Offsets]) -> None:
-        """Commit in passing when `auto.commit.interval.ms` is over; a failure is made good the next time."""
+        """Commit without waiting when `auto.commit.interval.ms` is over; a failed commit is repeated the next time."""
         now = time.monotonic()
         if now < self._next_auto:
             return
         self._next_auto = now + self._interval
         current = positions()
+        # No commit while another one is unanswered: the broker could apply them in the wrong order.
         if not current or current == self._last_auto or self._on_their_way:
             return
         self._last_auto = current
@@ -151,6 +153,7 @@ class Committer:
         def done(_offsets: Offsets, error: ClientError | None) -> None:
             if error is not None:
                 self._last_auto = {}
+                # Try again at the next poll instead of after the interval.
                 if error.retriable:
                     self._next_auto = 0.0
 
@@ -159,7 +162,7 @@ class Committer:
     def committed(
         self, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed. Raises ClientError."""
+        """The committed positions of the group. Raises ClientError."""
         wanted = list(partitions)
         answer = self._calls.send_to_coordinator(
             self._id,
@@ -174,6 +177,7 @@ class Committer:
 
     def _hear(self, member: Member, error: ClientError) -> None:
         code = error.code if isinstance(error, RefusedError) else None
+        # The group's state machine must know: the member has to join again before it may commit.
         if self._subscribed and code in MOVED_ON:
             assert code is not None
             self._group().on_commit_refused(member, code)

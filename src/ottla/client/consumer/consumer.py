@@ -1,7 +1,7 @@
-"""The consumer's face for programs with threads.
+"""The consumer for programs with threads.
 
-Zone: real. What a caller may do and in which order; reading is `fetch_positions`'s, the group `group`'s, commits
-`committer`'s.
+Zone: real. Checks which calls are allowed, and in which order. `fetch_positions` reads, `group` runs the membership,
+`committer` commits.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SLICE_MS = 100
-"""How long to wait in one piece while positions are unknown."""
+"""How long to wait at most in one call while positions are unknown."""
 _CLOSE_S = 30.0
 
 
 class Consumer:
-    """Reads topics, alone or in a group. For one thread at a time; only `wakeup` may be called from elsewhere.
+    """Reads topics, alone or in a group. For one thread at a time; only `wakeup` may be called from other threads.
 
     with Consumer({"bootstrap.servers": "localhost:9092", "group.id": "billing"}) as consumer:
         consumer.subscribe(["orders"])
         while True:
             for record in consumer.poll(1.0): ...
 
-    Every call raises UsageError after `close`, in a process forked from the one that made it, and while another thread
-    is in a call; WakeupError when `wakeup` ended it.
+    Every call raises UsageError after `close`, in a forked child process, and while another thread is in a call;
+    WakeupError if `wakeup` ended it.
     """
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
@@ -93,18 +93,19 @@ class Consumer:
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
     ) -> None:
-        """Share these topics, or all that match a compiled pattern as a whole, with the group; `poll` does the rest.
+        """Share these topics with the group, or all topics whose whole name matches a compiled pattern. `poll` joins.
 
-        The callbacks run inside `poll` and `close`: on_revoked before partitions go to others, when positions can
-        still be committed; on_lost (on_revoked if not given) when they are others' already; on_assigned at the end of
-        every rebalance with what is new. What a callback raises, `poll` raises, when the rebalance is done.
+        The callbacks run inside `poll` and `close`: on_revoked before partitions are assigned to other members, when
+        positions can still be committed; on_lost (on_revoked if it is not given) when other members have them already;
+        on_assigned at the end of every rebalance, with the added partitions. `poll` raises the error of a callback
+        when the rebalance is done.
         """
         with self._guard:
             wanted = topics if isinstance(topics, re.Pattern) else topic_names(topics)
             if self._subscription is None and self._reader.assigned:
-                raise UsageError("partitions were assigned by hand", "Call unsubscribe first")
+                raise UsageError("this consumer has a manual assignment", "Call unsubscribe first")
             if self.config.group_id is None:
-                raise UsageError("subscribe needs a group", "Set group.id, or use assign")
+                raise UsageError("subscribe needs a group, but group.id is not set", "Set group.id, or use assign")
             if not wanted:
                 self.unsubscribe()
                 return
@@ -119,32 +120,32 @@ class Consumer:
                 self._group().subscribe_topics(wanted)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions, whatever others do; positions already known stay."""
+        """Read these partitions, without a group; known positions stay."""
         with self._guard:
             if self._subscription is not None:
-                raise UsageError("topics were subscribed to", "Call unsubscribe first")
+                raise UsageError("this consumer has a subscription", "Call unsubscribe first")
             self._give_back()
             self._reader.assign(dict.fromkeys(TopicPartition(*tp) for tp in partitions))
 
     def unsubscribe(self) -> None:
-        """Leave the group, and read nothing any more."""
+        """Leave the group, and stop reading."""
         with self._guard:
             self._leave()
 
     def subscription(self) -> set[str]:
-        """The topics subscribed to; for a pattern those that are assigned."""
+        """The subscribed topics; for a pattern the topics with assigned partitions."""
         with self._guard:
             if isinstance(self._subscription, re.Pattern):
                 return {tp.topic for tp in self._reader.assigned}
             return set(self._subscription or ())
 
     def assignment(self) -> set[TopicPartition]:
-        """What is read at present."""
+        """The partitions that are assigned at present."""
         with self._guard:
             return set(self._reader.assigned)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """`poll` leaves these out until `resume`, or until they are assigned anew."""
+        """`poll` leaves these out until `resume`, or until they are revoked and assigned again."""
         with self._guard:
             self._give_back()
             self._reader.pause_partitions(partitions)
@@ -155,19 +156,19 @@ class Consumer:
             self._reader.resume(partitions)
 
     def paused(self) -> set[TopicPartition]:
-        """What `pause_partitions` left out."""
+        """The paused partitions."""
         with self._guard:
             return set(self._reader.paused)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_s: float = 0.0) -> list[ConsumerRecord]:
-        """The next records, `max.poll.records` at most, waiting for some until `timeout_s`.
+        """The next records, at most `max.poll.records`; waits up to `timeout_s` for some.
 
         Also keeps the membership alive: call it at least every `max.poll.interval.ms`. Raises RefusedError
         (OFFSET_OUT_OF_RANGE under `auto.offset.reset` none, no permission, a fenced instance …), LogTruncatedError,
-        DeserializationError, CorruptBatchError; DeadlineError when nothing could be read for
-        `default.api.timeout.ms`. The position does not move past what was not returned.
+        DeserializationError, CorruptBatchError; DeadlineError if no read succeeded for `default.api.timeout.ms`. The
+        position does not pass a record that was not returned.
         """
         with self._guard:
             if self._ahead and not self.has_news():
@@ -180,8 +181,9 @@ class Consumer:
             return records
 
     def poll_table(self, timeout_s: float = 0.0, *, headers: bool = False) -> pa.Table:
-        """As `poll`, as an Arrow table of whole answers: topic, partition, offset, timestamp (ms), timestamp_type, key,
-        value, headers (null unless asked for). Not bounded by `max.poll.records`, but by `fetch.max.bytes` per broker.
+        """As `poll`, but returns an Arrow table of whole fetches: topic, partition, offset, timestamp (ms),
+        timestamp_type, key, value, headers (null unless `headers`). The limit is `fetch.max.bytes` per broker, not
+        `max.poll.records`.
         """
         from ottla.client.consumer.arrow_tables import table_of  # noqa: PLC0415 - Arrow is slow to import
 
@@ -192,13 +194,13 @@ class Consumer:
             return table_of(found, check_crcs=check, headers=headers)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records without end. What an iteration leaves comes with the next one or `poll`, and counts as not read."""
+        """Endless records. Records that an iteration does not reach count as not read; the next call returns them."""
         while True:
             self._ahead.put_records(self.poll(1.0))
             yield from self._ahead.iterator
 
     def wakeup(self) -> None:
-        """End the call that waits, or the next one that would, with WakeupError. From any thread or signal handler."""
+        """End the waiting call, or the next one that waits, with WakeupError. For any thread or signal handler."""
         self._woken = True
         self._wake.set()
 
@@ -206,21 +208,21 @@ class Consumer:
 
     @renamed_argument("where", "tp")
     def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on from this offset; with OffsetAndMetadata, the epoch of the record before is checked (KIP-320)."""
+        """Continue from this offset; OffsetAndMetadata has the epoch of the record before it checked (KIP-320)."""
         with self._guard:
             self._give_back()
             to = checked_position(tp, offset)
             self._reader.seek_partition(tp, to.offset, to.leader_epoch)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go to the first offset of these partitions, or of all; it is looked up when it is needed."""
+        """Continue from the first offset of these partitions, or of all; it is looked up when it is needed."""
         with self._guard:
             self._give_back()
             for tp in list(partitions) or self._reader.assigned:
                 self._reader.forget_position(tp, EARLIEST_RESET)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go behind the last offset (the last stable one under read_committed)."""
+        """Continue after the last offset (the last stable one under read_committed)."""
         with self._guard:
             self._give_back()
             for tp in list(partitions) or self._reader.assigned:
@@ -228,7 +230,7 @@ class Consumer:
 
     @renamed_argument("where", "tp")
     def position(self, tp: TopicPartition, timeout_s: float | None = None) -> int:
-        """The offset of the next record; looked up if need be. Raises DeadlineError."""
+        """The offset of the next record, looked up if it is unknown. Raises DeadlineError."""
         with self._guard:
             deadline = self._deadline(timeout_s)
             ahead = self._ahead.positions()
@@ -236,18 +238,17 @@ class Consumer:
                 self._check_wakeup()
                 self._reader.find_positions(deadline, tp)
                 if deadline.expired and self._reader.position(tp) is None:
-                    raise DeadlineError(f"the position of {tp} could not be found", "Is its leader alive?")
+                    raise DeadlineError(f"the position of {tp} was not found in time", "Check that its leader is alive")
             return found.offset
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All positions that are known: what `commit` commits, and a transaction's `send_offsets_to_transaction`."""
+        """All known positions, for `commit` and for a transaction's `send_offsets_to_transaction`."""
         with self._guard:
             return self._reader.positions() | self._ahead.positions()
 
     @renamed_argument("where", "tp")
     def lag(self, tp: TopicPartition) -> int | None:
-        """Records from the position to the end (the last stable offset under read_committed), as it was when it was
-        fetched last; None before that."""
+        """Number of records between the position and the end that the last fetch reported; None before a fetch."""
         with self._guard:
             known, position, ahead = self._reader.lag(tp), self._reader.position(tp), self._ahead.positions()
             more = position.offset - ahead[tp].offset if position is not None and tp in ahead else 0
@@ -263,14 +264,14 @@ class Consumer:
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset behind the last record (the last stable one under read_committed). Raises ClientError."""
+        """The offset after the last record (the last stable offset under read_committed). Raises ClientError."""
         with self._guard:
             return self._reader.end_offsets(partitions, self._deadline(timeout_s))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_s: float | None = None
     ) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a time in ms since 1970; None: nothing is as young. Raises ClientError."""
+        """The first offset at or after a time in ms since 1970; None: all records are older. Raises ClientError."""
         with self._guard:
             times = {tp: timestamp_ms(each) for tp, each in timestamps.items()}
             found = self._reader.offsets(times, self._deadline(timeout_s))
@@ -288,7 +289,7 @@ class Consumer:
         return self.partitions_for_topic(topic, timeout_s)
 
     def list_topics(self, timeout_s: float | None = None) -> list[str]:
-        """All topics one may see, internal ones only when `exclude.internal.topics` is off. Raises ClientError."""
+        """All visible topics; internal ones only if `exclude.internal.topics` is off. Raises ClientError."""
         with self._guard:
             view = self._cluster.refresh(None, self._deadline(timeout_s))
             internal = not self.config.exclude_internal_topics
@@ -299,10 +300,10 @@ class Consumer:
     # -- commits -------------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
-        """Commit these, or the positions behind what `poll` returned, and wait, for `default.api.timeout.ms` at most.
+        """Commit these offsets, or the positions after the returned records. Waits up to `default.api.timeout.ms`.
 
-        Raises CommitFailedError when the partitions belong to others by now, or may after the rebalance that `poll` has
-        to complete; a commit that failed is retried while that can help.
+        Raises CommitFailedError if other members have the partitions, or may get them in a rebalance that `poll` has to
+        complete. Retriable errors are retried.
         """
         with self._guard:
             self._commit_now(self._offsets(offsets), self._cluster.deadline())
@@ -310,9 +311,9 @@ class Consumer:
     def commit_async(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None, callback: OnCommit | None = None
     ) -> None:
-        """Commit without waiting, once; the callback, given offsets and an error or None, runs inside a later call.
+        """Commit once, without waiting. A later call runs the callback with the offsets, and an error or None.
 
-        An error with `retriable` set may be answered by another commit.
+        After an error with `retriable` set another commit may succeed.
         """
         with self._guard:
             committer = self._need_group()
@@ -322,12 +323,12 @@ class Consumer:
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where nothing. Raises ClientError."""
+        """The committed positions of the group; None for a partition without one. Raises ClientError."""
         with self._guard:
             return self._need_group().committed(partitions, self._deadline(timeout_s))
 
     def group_metadata(self) -> GroupMetadata:
-        """For `send_offsets_to_transaction`. Raises CommitFailedError: it subscribed, and is not in the group."""
+        """For `send_offsets_to_transaction`. Raises CommitFailedError if it subscribed but is not in the group."""
         with self._guard:
             member = self._need_group().member()
             assert self.config.group_id is not None
@@ -336,14 +337,14 @@ class Consumer:
             )
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
-        """Have the group assigned anew, as soon as `poll` is called (KIP-568)."""
+        """Ask the group for a rebalance; the next `poll` joins again (KIP-568)."""
         with self._guard:
             if self._subscription is None:
-                raise UsageError("there is no subscription", "subscribe first")
+                raise UsageError("this consumer has no subscription", "Call subscribe first")
             self._group().rejoin(reason)
 
     def has_news(self) -> bool:
-        """Whether the group has something for the next `poll`: a rebalance, a refusal. Says that we are alive."""
+        """Whether the group has an event for the next `poll`: a rebalance, an error. Counts as a poll for the group."""
         with self._guard:
             subscribed = self._group_thread is not None and self._subscription is not None
             return subscribed and self._group().attend()
@@ -351,8 +352,8 @@ class Consumer:
     def close(self, timeout_s: float = _CLOSE_S) -> None:
         """Commit if `enable.auto.commit`, call on_revoked, leave the group (static members stay), close. Idempotent.
 
-        Raises UsageError from another thread or process; an error of the last commit or of a callback is raised when
-        all is closed.
+        Raises UsageError in another thread or process. Raises an error of the last commit or of a callback after
+        everything is closed.
         """
         if self._guard.closed:
             return
@@ -386,7 +387,7 @@ class Consumer:
     def _check_wakeup(self) -> None:
         if self._woken:
             self._woken = False
-            raise WakeupError("wakeup was called", "Close the consumer, or go on")
+            raise WakeupError("wakeup was called", "Close the consumer, or continue polling")
 
     def _offsets(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> Offsets:
         self._need_group()
@@ -417,8 +418,9 @@ class Consumer:
     def _read(self, timeout_s: float, read: Callable[[Deadline], list[T]]) -> list[T]:
         deadline = Deadline.after_ms(timeout_s * 1000)
         if self._subscription is None and not self._reader.assigned:
-            raise UsageError("nothing is subscribed to or assigned", "Call subscribe or assign first")
+            raise UsageError("this consumer has no subscription and no assignment", "Call subscribe or assign first")
         while True:
+            # Clear first, check after: a wakeup between the two is seen by the check, a later one ends the wait.
             self._wake.clear()
             self._check_wakeup()
             self._turn(deadline)
@@ -429,22 +431,23 @@ class Consumer:
                 return found
 
     def _give_back(self) -> None:
-        """What an iteration has not come to will be read again."""
+        """Set the positions back to the records that an iteration did not reach."""
         for tp, offset in first_of(self._ahead.take_all()).items():
             if tp in self._reader.assigned:
                 self._reader.seek_partition(tp, offset)
 
     def _turn(self, deadline: Deadline) -> None:
-        """What is due besides reading."""
+        """Do everything that is due except reading: callbacks of commits, rebalances, automatic commits."""
         if self._committer is not None:
             self._committer.deliver()
         if self._group_thread is not None and self._subscription is not None:
+            # Before the automatic commit, which is for the partitions that are left.
             self._follow_group(self._group_thread, deadline)
         if self._committer is not None and self.config.auto_commit:
             self._committer.auto(self._reader.positions)
 
     def _follow_group(self, group: Group, deadline: Deadline) -> None:
-        """Carry out what the group wants. A refusal that was raised before is raised again, after a short wait."""
+        """Handle the events of the group. Every poll raises a lasting error, after the first time with a short wait."""
         events = group.poll()
         refused = bool(events) and isinstance(events[-1], Failed)
         if refused and self._refused:
@@ -461,19 +464,20 @@ class Consumer:
             gone = error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
             if not gone or self._subscription is None or self._group_thread is None:
                 raise
-            # A topic is gone: the group finds out, and assigns what is left.
+            # A topic was deleted: have the group check its topics and assign the rest, instead of failing the poll.
             self._group_thread.request_topic_check()
             time.sleep(min(deadline.remaining_s(), _SLICE_MS / 1000))
             return []
 
     def _auto_commit_now(self) -> None:
-        """Before partitions go. What fails here is read twice, which is what a group promises."""
+        """Commit before partitions are revoked. If it fails, records are read twice: groups deliver at least once."""
         if self.config.auto_commit:
             with suppress(ClientError):
                 self._commit_now(self._reader.positions(), self._cluster.deadline().within_ms(_CLOSE_S * 1000))
 
     def _leave(self, deadline: Deadline | None = None) -> None:
         deadline = deadline or self._cluster.deadline()
+        # 1. Commit the positions; 2. wait for earlier commits; 3. call on_revoked; 4. leave, even after errors.
         self._give_back()
         owned = tuple(self._reader.assigned)
         subscribed, self._subscription = self._subscription is not None, None

@@ -1,9 +1,9 @@
-"""Partitions between two owners, as the leader of a cooperative group knows them.
+"""Partitions that a cooperative group has left unassigned until their owners revoke them; for the group's leader.
 
-Zone: pure. Under the cooperative protocol (KIP-429) a partition that is to change hands belongs to nobody until its
-owner has given it up and joined again. An owner that is started anew as the same static member (KIP-345) in between
-has nothing to give up, and joins without a rebalance; the partition would stay with nobody. So the leader remembers
-what it has left over, and when somebody should have joined by.
+Zone: pure. Under the cooperative protocol (KIP-429) a partition that moves stays unassigned until its owner has given
+it up and joined again. If the owner restarts meanwhile as the same static member (KIP-345), it has nothing to give up
+and joins without a rebalance; the partition would stay unassigned for ever. So the leader records which partitions it
+left unassigned, and the time by which their owners should have joined again.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ NEVER: Final = float("inf")
 
 
 class CooperativeRevocation:
-    """What one generation's assignment has left over."""
+    """The partitions that one generation's assignment left unassigned."""
 
     def __init__(self) -> None:
         self.due = NEVER
-        """When the leader should ask for a rebalance itself; seconds of the member's clock."""
+        """When the leader should ask for a rebalance; seconds of the member's clock."""
         self._left: frozenset[TopicPartition] = frozenset()
 
     def clear(self) -> None:
-        """Another generation begins."""
+        """Forget the last generation."""
         self.due, self._left = NEVER, frozenset()
 
     def assigned(
         self, members: Mapping[str, Subscription], assignment: Mapping[str, Iterable[TopicPartition]], back: str = ""
     ) -> None:
-        """This member assigns `assignment`: what `members` had and nobody gets is left over.
+        """Record the leader's `assignment`: partitions that `members` had and no member gets are unassigned.
 
-        back: its member id if it has come back as a static member and assigns nothing (KIP-814); `assignment` is what
-        it would be. It does not know what it left over before, so that is all that nobody has had for sure.
+        back: its member id if it is a restarted static member, which must not assign (KIP-814); `assignment` is only
+        computed then. It does not know what it left unassigned before its restart, so every partition counts that no
+        other member owns.
         """
         given = {tp for partitions in assignment.values() for tp in partitions}
         had = {member: frozenset(each.owned) for member, each in members.items()}
@@ -44,6 +45,6 @@ class CooperativeRevocation:
         self._left = frozenset(everything - kept)
 
     def on_partitions_taken(self, own: Iterable[TopicPartition], due: float) -> None:
-        """This member has got `own`. due: when those who give something up have done it."""
+        """The leader itself got `own`. due: when other members should have revoked the rest and joined again."""
         self._left -= frozenset(own)
         self.due = due if self._left else NEVER

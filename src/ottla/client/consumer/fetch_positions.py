@@ -1,6 +1,6 @@
-"""Positions and what is read from them on: the part of a consumer that talks to the leaders of partitions.
+"""Positions of assigned partitions, and reading from them: the part of a consumer that talks to partition leaders.
 
-Zone: real. Resetting and validating positions, fetching, pausing; groups are somebody else's. One thread.
+Zone: real. Resets and validates positions, fetches, pauses; knows nothing of groups. One thread.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from ottla.types import NO_EPOCH, TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
-# Asking leaders where an epoch ended (KIP-320). One thread.
+# Asks leaders where an epoch ended (KIP-320).
 
 _CONSUMER = -1
-"""Replica id of a client."""
+"""The replica id of clients."""
 
 
 class EpochEnd(NamedTuple):
-    """The largest epoch of the leader's log that is not above the one asked for, and the offset where it ended."""
+    """The largest epoch of the leader's log up to the requested one, and the offset where it ended."""
 
     leader_epoch: int
     end_offset: int
@@ -54,7 +54,7 @@ class EpochEnd(NamedTuple):
 def epoch_ends(
     cluster: Cluster, epochs: Mapping[TopicPartition, tuple[int, int]], deadline: Deadline
 ) -> dict[TopicPartition, EpochEnd | ClientError]:
-    """epochs: (epoch asked for, the leader's epoch as known, for fencing). -1 where the leader knows nothing."""
+    """epochs: (requested epoch, known epoch of the leader, for fencing). EpochEnd has -1 for an unknown epoch."""
 
     def send(
         connection: Connection, asked: Sequence[TopicPartition]
@@ -88,26 +88,26 @@ def _ends(answer: OffsetForLeaderEpochResponse) -> Iterator[tuple[TopicPartition
 Committed = Callable[[list[TopicPartition], Deadline], Mapping[TopicPartition, OffsetAndMetadata | None]]
 _AGAIN_S = 0.1
 _ANSWER_MS: Final = 1_000
-"""A leader is given so long to tell about its log, however short a poll is."""
+"""How long a leader may take to answer about its log, even if the poll is shorter."""
 
 
 @dataclass(slots=True)
 class _PartitionPosition:
-    """What is known of one assigned partition."""
+    """The state of one assigned partition."""
 
     offset: int | None = None
-    """Of the next record for the application; None: not known yet."""
+    """Offset of the next record for the application; None: not known yet."""
     epoch: int = NO_EPOCH
-    """Of the last record before it."""
+    """Leader epoch of the last record before `offset`."""
     reset: OffsetReset | None = None
-    """How to find `offset`; None: as the group committed it, else by `auto.offset.reset`."""
+    """How to find `offset`; None: the committed position of the group, else by `auto.offset.reset`."""
     paused: bool = False
     end: int | None = None
-    """Where the readable part ended when it was looked at last."""
+    """The end of the readable part that the last fetch reported."""
 
 
 class _Ready(NamedTuple):
-    """An answer that is being handed out."""
+    """A fetched answer whose records are being handed out."""
 
     fetched: Fetched
     records: Iterator[ConsumerRecord]
@@ -117,7 +117,7 @@ class FetchPositions:
     """Reads assigned partitions. Memory: one answer per broker (`fetch.max.bytes`), the next one in socket buffers."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, wake: Waker, committed: Committed | None) -> None:
-        """committed: what the group has committed; None without a group."""
+        """committed: looks up the committed positions of the group; None without a group."""
         self._cluster = cluster
         self._admin = Admin(cluster)
         self._wake = wake
@@ -133,24 +133,25 @@ class FetchPositions:
 
     @property
     def assigned(self) -> list[TopicPartition]:
-        """In the order of the assignment."""
+        """The assigned partitions, in the order of the assignment."""
         return list(self._places)
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """Those that `read` leaves out."""
+        """The partitions that `read` leaves out."""
         return [tp for tp, place in self._places.items() if place.paused]
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """These from now on; what was assigned before keeps its position and whether it is paused."""
+        """Replace the assignment; partitions that stay assigned keep their position, and stay paused if they are."""
         before = self._places
         self._places = {tp: before.get(tp) or _PartitionPosition() for tp in partitions}
+        # Partitions that leave the assignment must not be fetched, and their fetched records must not be returned.
         for tp in before:
             if tp not in self._places:
                 self._stop_partition(tp)
 
     def pause_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Leave them out until `resume`. Raises UsageError for one that is not assigned."""
+        """Leave them out until `resume`. Raises UsageError for a partition that is not assigned."""
         for tp in partitions:
             self._place_partition(tp).paused = True
             self._stop_partition(tp)
@@ -166,7 +167,7 @@ class FetchPositions:
     # -- positions -----------------------------------------------------------------------------------------------------
 
     def seek_partition(self, tp: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
-        """Go on from `offset`. Raises UsageError."""
+        """Continue from `offset`. Raises UsageError."""
         place = self._place_partition(tp)
         if offset < 0:
             raise UsageError(f"offset {offset} of {tp} is negative", "Use seek_to_beginning or seek_to_end")
@@ -181,12 +182,12 @@ class FetchPositions:
         place.offset, place.reset = None, reset
 
     def position(self, tp: TopicPartition) -> OffsetAndMetadata | None:
-        """The next offset, if it is known. Raises UsageError."""
+        """The offset of the next record, if it is known. Raises UsageError."""
         place = self._place_partition(tp)
         return None if place.offset is None else OffsetAndMetadata(place.offset, place.epoch)
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All that are known: what a commit commits."""
+        """All known positions: a commit commits these."""
         return {
             tp: OffsetAndMetadata(place.offset, place.epoch)
             for tp, place in self._places.items()
@@ -194,7 +195,7 @@ class FetchPositions:
         }
 
     def lag(self, tp: TopicPartition) -> int | None:
-        """Records between the position and the end (the last stable offset under read_committed) as it was last seen.
+        """Records between the position and the end (the last stable offset under read_committed) at the last fetch.
 
         Raises UsageError.
         """
@@ -202,7 +203,7 @@ class FetchPositions:
         return None if place.end is None or place.offset is None else max(0, place.end - place.offset)
 
     def find_positions(self, deadline: Deadline, only: TopicPartition | None = None) -> None:
-        """Find the positions that are not known. Raises ClientError; a partition without leader is tried again later.
+        """Find the unknown positions. Raises ClientError; later calls retry partitions without a leader.
 
         RefusedError OFFSET_OUT_OF_RANGE: `auto.offset.reset` is none.
         """
@@ -210,6 +211,8 @@ class FetchPositions:
         unknown = {tp: place for tp, place in places.items() if place.offset is None}
         if not unknown:
             return
+        # 1. A seek to the beginning or end decides itself. 2. Else the committed position of the group. 3. Without
+        # one, `auto.offset.reset`.
         asked = [tp for tp, place in unknown.items() if place.reset is None]
         if asked and self._committed is not None:
             for tp, found in self._committed(asked, deadline).items():
@@ -224,7 +227,9 @@ class FetchPositions:
             policy = place.reset or self._default
             if policy.none:
                 raise RefusedError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE, f"{tp}", "no position is known, and auto.offset.reset is none"
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"{tp}",
+                    "the group has no committed position, and auto.offset.reset is none",
                 )
             wanted[tp] = policy.timestamp_at(now)
         failed: ClientError | None = None
@@ -233,18 +238,18 @@ class FetchPositions:
                 failed = found
                 continue
             offset = found.offset
-            if offset < 0:  # nothing is as young as that
+            if offset < 0:  # all records are older than the timestamp
                 offset = self.end_offsets([tp], deadline)[tp]
             self.seek_partition(tp, offset)
         if failed is not None and not failed.retriable:
             raise failed
 
     def end_offsets(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """The ends, by `isolation.level`. Raises ClientError."""
+        """The end offsets, by `isolation.level`. Raises ClientError."""
         return self.offsets(dict.fromkeys(partitions, -1), deadline)
 
     def offsets(self, timestamps: Mapping[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, int]:
-        """What ListOffsets says; -1 where there is nothing. Raises ClientError."""
+        """The offsets that ListOffsets returns for the timestamps; -1 for none. Raises ClientError."""
         found: dict[TopicPartition, int] = {}
         for tp, each in self._admin.list_offsets(timestamps, deadline).items():
             if isinstance(each, ClientError):
@@ -255,7 +260,7 @@ class FetchPositions:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def read(self, deadline: Deadline) -> list[ConsumerRecord]:
-        """The next records, `max.poll.records` at most; waits for some until `deadline` or until it is woken.
+        """The next records, at most `max.poll.records`; waits for some until `deadline` or a wakeup.
 
         Raises LogTruncatedError, DeserializationError, CorruptBatchError, RefusedError and others.
         """
@@ -266,7 +271,7 @@ class FetchPositions:
         return records
 
     def read_batches(self, deadline: Deadline) -> list[Fetched]:
-        """The next answers as they are; positions go on behind them."""
+        """The next fetched answers, not decoded; positions move to the offsets after them."""
         whole = [self._rest_of(each) for each in self._ready]
         self._ready.clear()
         if not whole:
@@ -290,7 +295,7 @@ class FetchPositions:
             fetched, source = self._ready[0]
             place = self._places[fetched.tp]
             try:
-                # What came before an error is in the list.
+                # `extend` keeps the records that came before an error of the iterator.
                 records.extend(islice(source, self._most - len(records)))
                 if len(records) < self._most:
                     self._ready.popleft()
@@ -298,7 +303,7 @@ class FetchPositions:
                     self._moved_on(fetched)
                     continue
             except ClientError:
-                # What came before it is handed out first; then it is read, and fails, again.
+                # Return the records before the fault first. The next call fetches the faulty record again, and raises.
                 self._advance_position(place, records)
                 self._stop_partition(fetched.tp)
                 self._start_partition(fetched.tp, place)
@@ -309,19 +314,20 @@ class FetchPositions:
         return records
 
     def _advance_position(self, place: _PartitionPosition, records: list[ConsumerRecord]) -> None:
-        """The last record moves the position of its partition."""
+        """Move the position after the last record, if that is of this partition."""
         if records and self._places.get(TopicPartition(records[-1].topic, records[-1].partition)) is place:
             place.offset, place.epoch = records[-1].offset + 1, records[-1].leader_epoch
 
     def _fetch(self, deadline: Deadline) -> list[Fetched]:
         self._validate(deadline)
         if not self._fetcher.active:
-            # A leader that did not tell about its log is asked again soon.
+            # Validate again soon if a leader has not answered about its log.
             self._wake.wait(min(deadline.remaining_s(), _AGAIN_S) if self._fetcher.moved else deadline.remaining_s())
             return []
         found = []
         for fetched in self._fetcher.poll(deadline.remaining_ms()):
             place = self._places.get(fetched.tp)
+            # An answer may be for a partition that was revoked, paused or reset after the request.
             if place is None or place.paused or place.offset is None:
                 continue
             if fetched.error is not None:
@@ -333,6 +339,9 @@ class FetchPositions:
         return found
 
     def _on_failed(self, tp: TopicPartition, place: _PartitionPosition, error: ClientError, deadline: Deadline) -> None:
+        # 1. Any error but OFFSET_OUT_OF_RANGE: raise it; the next poll continues at the same position. 2. Out of range
+        # because the log was truncated: the check moves the position. 3. Out of range with a reset policy: look the
+        # position up again. 4. Without one: raise.
         if not (isinstance(error, RefusedError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE):
             self._start_partition(tp, place)
             raise error
@@ -347,7 +356,7 @@ class FetchPositions:
     # -- truncation (KIP-320) ------------------------------------------------------------------------------------------
 
     def _validate(self, deadline: Deadline) -> None:
-        """Where there is a new leader: does its log hold what was read?"""
+        """For partitions with a new leader: check that its log contains the records that were read."""
         moved = self._fetcher.moved
         doubtful = self._check_partitions([tp for tp in moved if self._places[tp].epoch != NO_EPOCH], deadline)
         for tp in moved:
@@ -355,14 +364,14 @@ class FetchPositions:
                 self._fetcher.hold_at(tp, self._leader_epoch(tp))
 
     def _check_partitions(self, partitions: list[TopicPartition], deadline: Deadline) -> set[TopicPartition]:
-        """Compare with the leaders' logs; returns those whose leader did not tell."""
+        """Compare positions with the leaders' logs; returns partitions whose leader did not answer."""
         epochs = {tp: (self._places[tp].epoch, self._leader_epoch(tp)) for tp in partitions}
         doubtful = set()
         try:
-            # A poll may be shorter than any answer takes; then no poll would ever come further.
+            # If every poll were shorter than an answer takes, no poll would ever succeed.
             enough = deadline if deadline.remaining_ms() > _ANSWER_MS else Deadline.after_ms(_ANSWER_MS)
             ends = epoch_ends(self._cluster, epochs, enough)
-        except UnsupportedVersionError:  # brokers before Kafka 2.3 cannot tell consumers
+        except UnsupportedVersionError:  # brokers before Kafka 2.3 do not answer consumers
             return set()
         except DeadlineError:
             return set(partitions)
@@ -377,8 +386,9 @@ class FetchPositions:
 
     def _compare_partition(self, tp: TopicPartition, place: _PartitionPosition, found: EpochEnd) -> None:
         assert place.offset is not None
-        if found.end_offset < 0 or found.leader_epoch < 0:  # the leader knows nothing as old as that
+        if found.end_offset < 0 or found.leader_epoch < 0:  # the leader has no epoch that old
             return
+        # The epoch of the last record ends at or after the position: the records read are in the leader's log.
         if found.end_offset >= place.offset:
             return
         cut = LogTruncatedError(tp, place.offset, found.end_offset)
@@ -400,18 +410,18 @@ class FetchPositions:
         return place
 
     def _stop_partition(self, tp: TopicPartition) -> None:
-        """Fetch no more; what was fetched and not handed out is dropped."""
+        """Stop fetching a partition, and drop fetched records that were not handed out."""
         self._fetcher.remove(tp)
         self._ready = deque(each for each in self._ready if each.fetched.tp != tp)
 
     def _start_partition(self, tp: TopicPartition, place: _PartitionPosition) -> None:
         if place.offset is not None and not place.paused:
             self._fetcher.seek(tp, place.offset)
-            # Whoever leads by now: `_validate` looks at its log first.
+            # The leader may have changed: `_validate` checks its log before the first fetch.
             self._fetcher.hold_at(tp, NO_EPOCH)
 
     def close(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         self._places.clear()
         self._ready.clear()
         self._fetcher.close()

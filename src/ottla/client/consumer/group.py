@@ -1,8 +1,8 @@
-"""The thread of a group's member: it talks to the coordinator while the application works.
+"""The thread of a group member, which talks to the coordinator while the application processes records.
 
-Zone: real. Carries out what the machine of `membership` says: JoinGroup, SyncGroup, heartbeats, commits that nobody
-waits for, and a look at the topics from time to time. Callbacks are not called here: they are events for the
-application's thread. The thread has connections of its own.
+Zone: real. Carries out the actions of the state machine in `membership`: JoinGroup, SyncGroup, heartbeats; also sends
+asynchronous commits, and checks the topics periodically. It does not run callbacks: these are events for the
+application's thread. The thread has its own connections.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from ottla.wire.schema import Message
 
 Event = Prepare | Assigned | Failed
 Answered = Callable[[Any], None]
-"""Takes the answer, or the ClientError in its place."""
+"""Takes the answer, or a ClientError in its place."""
 
 _FIND_MS = 5_000
 _MISSING_TOPIC_S = 1.0
-"""How soon a topic that does not exist is looked for again."""
+"""When to look again for a topic that does not exist."""
 _JOIN_GRACE_MS = 5_000
-"""Kafka's: how much longer than the rebalance itself its answer may take."""
+"""Kafka's: how long the answer may take after the end of the rebalance."""
 
 
 class _Pending(NamedTuple):
@@ -77,7 +77,7 @@ class _Request(NamedTuple):
 
 
 class Group:
-    """The membership, shared by the application's thread and its own; `start` before anything else."""
+    """The membership. Shared by the application's thread and its own thread, which the constructor starts."""
 
     def __init__(self, config: ConsumerConfig, notify: Callable[[], None]) -> None:
         """notify: called from the thread when there are events or answers for the application."""
@@ -89,7 +89,7 @@ class Group:
         self._wake = Waker()
         self._events: deque[Event] = deque()
         self._assigned_as = NOBODY
-        """The member that it was in the last assignment that the application has taken."""
+        """The member of the last assignment that the application has taken."""
         self._todo: deque[Action | _Request] = deque()
         self._pending: list[_Pending] = []
         self._cluster = Cluster(config.client)
@@ -98,7 +98,7 @@ class Group:
         self._pattern: re.Pattern[str] | None = None
         self._wanted: frozenset[str] = frozenset()
         self._led: Mapping[str, int] | None = None
-        """Partitions per topic when this member assigned for all; None: another one did."""
+        """Partitions per topic when this member made the assignment; None: another member made it."""
         self._look_at = float("inf")
         self._stop_by: Deadline | None = None
         self._broken: BaseException | None = None
@@ -108,7 +108,7 @@ class Group:
     # -- for the application's thread ----------------------------------------------------------------------------------
 
     def subscribe_topics(self, topics: Iterable[str], pattern: re.Pattern[str] | None = None) -> None:
-        """Want these topics, or those that match the pattern."""
+        """Subscribe to these topics, or to those that match the pattern."""
         with self._lock:
             self._pattern = pattern
             self._wanted = frozenset(topics)
@@ -120,7 +120,7 @@ class Group:
         self._wake.set()
 
     def unsubscribe(self, reason: str) -> None:
-        """Leave the group; events that were not taken are void."""
+        """Leave the group; discards events that the application has not taken."""
         with self._lock:
             self._pattern, self._wanted, self._led = None, frozenset(), None
             self._look_at = float("inf")
@@ -130,7 +130,7 @@ class Group:
         self._wake.set()
 
     def attend(self) -> bool:
-        """The application is alive; whether `poll` has something for it."""
+        """Count as a poll of the application; returns whether `poll` would return an event or raise."""
         with self._lock:
             if self._broken is None:
                 self._machine.poll(time.monotonic())
@@ -138,9 +138,10 @@ class Group:
             return bool(self._events) or self._machine.failure is not None or self._broken is not None
 
     def poll(self) -> list[Event]:
-        """The application is alive; what has happened meanwhile, and each time why the group refused the member.
+        """Count as a poll of the application; returns the events since the last one. While the group refuses the
+        member, the last event is the reason, each time.
 
-        Raises what ended the thread.
+        Raises the error that ended the thread.
         """
         with self._lock:
             if self._broken is not None:
@@ -180,14 +181,14 @@ class Group:
         self._wake.set()
 
     def request_topic_check(self) -> None:
-        """A topic seems to be gone: see which there are."""
+        """Check the topics soon: one of them seems to be deleted."""
         with self._lock:
             self._look_at = 0.0
         self._wake.set()
 
     @property
     def member(self) -> Member:
-        """Who it is; during a rebalance who it was before, whose positions the application has."""
+        """The member; during a rebalance the one before it, because the application has its positions."""
         with self._lock:
             member = self._machine.committing
             is_known = member.generation == NO_GENERATION or not self._is_rebalancing
@@ -195,19 +196,19 @@ class Group:
 
     @property
     def committing(self) -> tuple[Member, bool]:
-        """In whose name commits are made, and whether they have to wait until `poll` has completed a rebalance."""
+        """The member that commits, and whether commits must wait until `poll` has completed a rebalance."""
         with self._lock:
             return self._machine.committing, self._is_rebalancing
 
     @property
     def _is_rebalancing(self) -> bool:
-        """Whether it is joining, or the application has not taken its assignment yet. Under the lock."""
+        """Whether it is joining, or the application has not taken its assignment. Call this under the lock."""
         return self._machine.is_rejoining or self._machine.committing != self._assigned_as
 
     def send(
         self, key: ApiKey, build: Callable[[], Message], response: type[Any], at_most: int, answered: Answered
     ) -> None:
-        """Send a request to the coordinator; `on_response` is called from the thread, once, whatever comes."""
+        """Send a request to the coordinator. The thread calls `answered` exactly once, also after an error."""
         with self._lock:
             if self._broken is None and self._stop_by is None:
                 self._todo.append(_Request(key, build, response, at_most, answered))
@@ -216,7 +217,7 @@ class Group:
         answered(ConnectionLostError("the consumer's thread has ended"))
 
     def close(self, deadline: Deadline) -> None:
-        """Leave if it has not left, send what is to be sent, end the thread; waits for it until `deadline`."""
+        """Leave the group, send queued requests, end the thread; waits for that until `deadline`."""
         self.unsubscribe("the consumer was closed")
         self._stop_by = deadline
         self._wake.set()
@@ -227,12 +228,12 @@ class Group:
     # -- the thread ----------------------------------------------------------------------------------------------------
 
     def _share(self) -> None:
-        """Sort the machine's actions: for the application, for the thread. Under the lock."""
+        """Pass the machine's actions on to the application or to the thread. Call this under the lock."""
         for action in self._machine.actions():
             if isinstance(action, Failed):
                 self._notify()  # `poll` raises the machine's failure for as long as it lasts
             elif isinstance(action, Prepare | Assigned):
-                if isinstance(action, Prepare):  # lost meanwhile: there is nothing to be given up any more
+                if isinstance(action, Prepare):  # replaces an earlier one: the partitions were lost meanwhile
                     self._events = deque(each for each in self._events if not isinstance(each, Prepare))
                 self._events.append(action)
                 self._notify()
@@ -243,14 +244,14 @@ class Group:
         try:
             while not self._turn():
                 pass
-        except BaseException as error:  # noqa: BLE001 - the application hears of it when it polls
+        except BaseException as error:  # noqa: BLE001 - raised by the application's next poll
             with self._lock:
                 self._broken = error
         finally:
             self._end()
 
     def _turn(self) -> bool:
-        """One round; True when it was the last."""
+        """One round of the thread; True: it was the last one."""
         self._wake.clear()
         now = time.monotonic()
         if now >= self._look_at:
@@ -265,12 +266,13 @@ class Group:
         stop = self._stop_by
         if stop is not None and (not self._pending or stop.expired) and not self._todo:
             return True
+        # After work there may be new actions, so the next round comes without waiting.
         if not todo:
             self._wait(Deadline(wakes_at if stop is None else min(wakes_at, stop.at)))
         return False
 
     def _end(self) -> None:
-        """Nobody waits in vain."""
+        """End the thread: requests without an answer get an error, so that no caller waits for ever."""
         with self._lock:
             ended = ConnectionLostError("the consumer's thread has ended")
             self._broken = self._broken or ended
@@ -291,6 +293,8 @@ class Group:
         else:
             readable = []
         for each in [*self._pending]:
+            # `_receive` may close a connection and so end other requests on it, which is why each is checked again
+            # here.
             late = each.call.sent.expired or not each.connection.is_open
             if late or each.connection in readable or each.connection.has_answer(each.call):
                 readable = [other for other in readable if other is not each.connection]
@@ -325,11 +329,11 @@ class Group:
             hear = self._hear(self._machine.on_heartbeat)
             self._send(ApiKey.HEARTBEAT, lambda: each.request, HeartbeatResponse, hear)
         elif isinstance(each, Leave) and self._connection is not None:
-            # Brokers before Kafka 2.4 wait for the end of the session instead.
+            # Version 3 came with Kafka 2.4. Older brokers wait for the end of the session instead.
             self._send(ApiKey.LEAVE_GROUP, lambda: each.request, LeaveGroupResponse, lambda _: None, at_least=3)
 
     def _hear(self, tell: Callable[[float, Any], None]) -> Answered:
-        """Tell the machine of an answer, or of a connection that is gone."""
+        """A function that gives an answer to the machine, or reports that the connection is lost."""
 
         def on_response(answer: Any) -> None:
             with self._lock:
@@ -363,12 +367,13 @@ class Group:
         except ClientError as error:
             answered(error)
             return
+        # The coordinator answers JoinGroup and SyncGroup only when all members have joined, which may take longer.
         if timeout_ms > self._config.client.request_timeout_ms:
             call = call._replace(sent=Deadline.after_ms(timeout_ms))
         self._pending.append(_Pending(connection, call, answered))
 
     def _coordinator(self) -> Connection:
-        """The connection to the coordinator, found if need be. Raises ClientError."""
+        """The connection to the coordinator, which is looked up if it is unknown. Raises ClientError."""
         if self._connection is None or not self._connection.is_open:
             deadline = Deadline.after_ms(_FIND_MS if self._stop_by is None else self._stop_by.remaining_ms())
             node = self._calls.find(self._settings.group_id, deadline)
@@ -392,9 +397,10 @@ class Group:
             self._share()
 
     def _tell_of_denial(self, error: ClientError) -> None:
-        """The application hears at once that nobody will let us in: that does not pass by itself."""
+        """Report a failed login or a wrong setting to the application at once, because retries do not help."""
         if isinstance(error, AuthenticationError | ConfigError):
             with self._lock:
+                # The look-up is repeated until it succeeds: one event is enough.
                 if not any(isinstance(each, Failed) for each in self._events):
                     self._events.append(Failed(error))
                 self._notify()
@@ -404,6 +410,8 @@ class Group:
         try:
             self._cluster.refresh(sorted(topics), Deadline.after_ms(self._config.client.request_timeout_ms))
         except ClientError:
+            # With older metadata the assignment may miss new partitions; `_check_topics` then causes another
+            # rebalance.
             if not self._cluster.view.nodes:
                 raise
         found = self._topics(topics)
@@ -426,7 +434,7 @@ class Group:
         return found
 
     def _check_topics(self) -> None:
-        """See which topics there are: a pattern may match others, a topic may have more partitions."""
+        """Refresh the topics: a pattern may match new ones, a topic may have more partitions."""
         with self._lock:
             pattern, wanted, led = self._pattern, self._wanted, self._led
         self._look_at = time.monotonic() + self._config.client.metadata_max_age_ms / 1000
@@ -443,6 +451,7 @@ class Group:
             self._look_at = time.monotonic() + _MISSING_TOPIC_S
         counts = {name: len(each) for name, each in self._topics(set(led or ()) | wanted).items()}
         with self._lock:
+            # The subscription changed during the request: this answer is for the old one.
             if pattern is not self._pattern:
                 self._look_at = 0.0
                 return

@@ -1,8 +1,8 @@
-"""One member of a consumer group: joining, syncing, heartbeats, leaving; a machine of values.
+"""One member of a consumer group as a state machine: joining, syncing, heartbeats, leaving.
 
-Zone: pure. Time comes in as seconds of a monotonic clock, answers come in as messages; what is to be done goes out as
-actions. Callbacks of the application are actions, too: the machine waits until it hears that they are over. The rules
-are those of Java's ConsumerCoordinator and AbstractCoordinator (KIP-62, KIP-345, KIP-394, KIP-429).
+Zone: pure. Its inputs are times (seconds of a monotonic clock) and answers (messages), its outputs are actions.
+Callbacks of the application are also actions: the machine waits for `prepared`, which reports their end. The rules are
+those of Java's ConsumerCoordinator and AbstractCoordinator (KIP-62, KIP-345, KIP-394, KIP-429).
 """
 
 from __future__ import annotations
@@ -53,41 +53,41 @@ PROTOCOL_TYPE: Final = "consumer"
 
 
 class Phase(Enum):
-    """Where the member stands."""
+    """The state: IDLE → PREPARING → READY → JOINING → (the leader: ASSIGNING →) SYNCING → STABLE → PREPARING …"""
 
     IDLE = auto()
-    """Not in the group, and nothing to join for."""
+    """Not in the group, and no reason to join."""
     PREPARING = auto()
-    """It must join; the application gives up partitions first."""
+    """It must join; the application revokes partitions first."""
     READY = auto()
-    """It may send JoinGroup as soon as there is a coordinator, and it is time."""
+    """It sends JoinGroup as soon as the coordinator is known and the backoff is over."""
     JOINING = auto()
     ASSIGNING = auto()
-    """It leads the group, and computes the assignment."""
+    """It leads the group and computes the assignment."""
     SYNCING = auto()
     STABLE = auto()
     FAILED = auto()
-    """It was refused, for a reason that time alone does not remove; it is in no group, and has nothing."""
+    """The coordinator refused it with an error that is not retriable; it has no group and no partitions."""
 
 
 _FOR_GOOD: Final = {ErrorCode.FENCED_INSTANCE_ID}
-"""Refusals that the application has to act on: to join again would take the place from the successor."""
+"""Errors after which it does not join again by itself: that would fence the member that took its place."""
 _GONE: Final = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 _FORGOTTEN: Final = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
 
 
 class Membership:
-    """The machine. Every method returns nothing; `actions` hands out what is to be done since it was asked last."""
+    """The state machine. Methods return nothing; `actions` returns the new actions."""
 
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
         self.phase = Phase.IDLE
         self.member = NOBODY
-        """What requests carry: generation and member id as far as they are valid."""
+        """Generation and member id for requests, as far as they are valid."""
         self.owned: tuple[TopicPartition, ...] = ()
-        """What the application has."""
+        """The partitions that the application has."""
         self.failure: ClientError | None = None
-        """Why the group refused it, until it is assigned or the application acts; `poll` raises it each time."""
+        """Why the group refused it; `poll` raises it until there is an assignment or the application subscribes."""
         self._topics: tuple[str, ...] = ()
         self._actions: list[Action] = []
         self._coordinator = False
@@ -102,18 +102,18 @@ class Membership:
         self._history_generation = NO_GENERATION
         self._rejoin_reason = ""
         self._again = ""
-        """Why it must join once more when it has its assignment."""
+        """Why it must join once more after it gets its assignment; empty: no reason."""
         self._overslept = False
         self._members: Mapping[str, Subscription] = {}
-        """While it assigns: those who get something."""
+        """During ASSIGNING: the members of the group."""
         self._back = ""
-        """Its member id, when it has come back to lead a group that needs no assignment (KIP-814)."""
+        """Its member id, if it restarted as the leader of a group that needs no assignment (KIP-814)."""
         self._handover = CooperativeRevocation()
 
     # -- the application -----------------------------------------------------------------------------------------------
 
     def subscribe(self, now: float, topics: Iterable[str], reason: str = "the subscription changed") -> None:
-        """These topics are wanted from now on; none is allowed (a pattern that nothing matches yet)."""
+        """Change the subscribed topics; may be empty (a pattern without a match yet)."""
         topics = tuple(sorted(topics))
         changed = topics != self._topics
         self._topics = topics
@@ -125,27 +125,27 @@ class Membership:
             self.rejoin(reason)
 
     def reset(self) -> None:
-        """The application acts on a refusal: it wants another attempt, or nothing any more."""
+        """Forget a refusal, because the application subscribes or unsubscribes."""
         self.failure = None
         if self.phase is Phase.FAILED:
             self.phase = Phase.IDLE
 
     def on_match(self, now: float, topics: Iterable[str]) -> None:
-        """These topics match the subscription's pattern by now. A member that was refused stays refused."""
+        """Change the topics that match the subscription's pattern. A refused member stays refused."""
         if self.phase is Phase.FAILED:
             self._topics = tuple(sorted(topics))
         else:
             self.subscribe(now, topics, "other topics match the pattern")
 
     def rejoin(self, reason: str) -> None:
-        """Something changed that the assignment depends on: the partitions of a topic, for instance."""
+        """Ask for a rebalance, because something that the assignment depends on has changed (partitions of a topic)."""
         if self.phase is Phase.STABLE:
             self._rejoin(reason)
         elif self.phase in (Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING):
             self._again = reason
 
     def poll(self, now: float) -> None:
-        """The application called `poll`: it is alive."""
+        """The application called `poll`. A refused member tries to join again."""
         self._last_poll = now
         self._overslept = False
         if self.phase is Phase.FAILED and now >= self._not_before and not self._is_out_for_good:
@@ -159,23 +159,23 @@ class Membership:
 
     @property
     def committing(self) -> Member:
-        """In whose name commits are made; NOBODY while it tries again after a refusal, until it has its assignment."""
+        """The member that commits; NOBODY after a refusal, until it has an assignment."""
         return self.member if self.failure is None or self.phase is Phase.STABLE else NOBODY
 
     @property
     def is_rejoining(self) -> bool:
-        """Whether it has given up what it had to, and has no new assignment yet."""
+        """Whether it has revoked its partitions, and has no new assignment yet."""
         return self.phase in (Phase.READY, Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING)
 
     def prepared(self, now: float, owned: Iterable[TopicPartition]) -> None:
-        """The application has given up what it had to, and owns this still."""
+        """The application has revoked partitions, and still has `owned`."""
         self.owned = tuple(owned)
         if self.phase is Phase.PREPARING:
             self.phase = Phase.READY
             self.tick(now)
 
     def unsubscribe(self, reason: str) -> None:
-        """Leave the group, and want nothing any more."""
+        """Leave the group, without a subscription."""
         self._leave_group(reason)
         self.phase = Phase.IDLE
         self.failure = None
@@ -188,7 +188,7 @@ class Membership:
         self._reset_member()
 
     def _leave_as(self, member_id: str, reason: str) -> None:
-        """Static members do not leave: others wait for them, for the length of their session (KIP-345)."""
+        """Send LeaveGroup. Static members do not leave: the group waits for them until their session ends (KIP-345)."""
         if self.settings.instance_id is None and self._coordinator:
             identity = LeaveGroupRequest.MemberIdentity(member_id=member_id, reason=reason)
             self._do(Leave(LeaveGroupRequest(group_id=self.settings.group_id, members=[identity])))
@@ -196,10 +196,11 @@ class Membership:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Do everything that is due at `now`."""
         if self.phase in (Phase.IDLE, Phase.FAILED):
             return
         self._check_timeouts(now)
+        # 1. Find the coordinator. 2. Join. 3. Unassigned partitions need a rebalance. 4. Heartbeats, one at a time.
         if not self._coordinator:
             if not self._looking and now >= self._not_before and not self._overslept:
                 self._looking = True
@@ -207,12 +208,12 @@ class Membership:
         elif self.phase is Phase.READY and now >= self._not_before:
             self._join(now)
         elif self.phase is Phase.STABLE and now >= self._handover.due:
-            self._rejoin("partitions that had to be given up are still nobody's")
+            self._rejoin("partitions that members had to give up are still unassigned")
         elif self._beats and now >= self._next_heartbeat and not self._heartbeat_sent:
             self._beat(now)
 
     def wakes_at(self) -> float:
-        """When `tick` is due next."""
+        """When to call `tick` next."""
         if self.phase in (Phase.IDLE, Phase.FAILED) or self._overslept:
             return float("inf")
         due = [self._last_poll + self.settings.max_poll_interval]
@@ -227,7 +228,7 @@ class Membership:
 
     @property
     def _beats(self) -> bool:
-        """Whether the group counts on heartbeats: as soon as there is a generation, and no JoinGroup is waiting."""
+        """Whether to send heartbeats: it has a generation, and no JoinGroup is due or unanswered."""
         return self.member.generation != NO_GENERATION and self.phase not in (Phase.JOINING, Phase.READY)
 
     def _check_timeouts(self, now: float) -> None:
@@ -237,7 +238,7 @@ class Membership:
             self._lose_coordinator(now)
 
     def _oversleep(self) -> None:
-        """The application has not polled for too long: others shall have its partitions; it joins again by polling."""
+        """The application did not poll in time: leave, so that others get its partitions. The next poll joins again."""
         self._overslept = True
         if self.member.member_id:
             self._leave_group("the application did not call poll within max.poll.interval.ms")
@@ -247,7 +248,7 @@ class Membership:
     # -- the coordinator -----------------------------------------------------------------------------------------------
 
     def on_coordinator(self, now: float, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The coordinator is known, or cannot be known."""
+        """The look-up of the coordinator ended, with an error or without."""
         self._looking = False
         if error is ErrorCode.NONE:
             self._coordinator = True
@@ -262,7 +263,7 @@ class Membership:
             self._refuse(now, error)
 
     def on_disconnect(self, now: float) -> None:
-        """The connection to the coordinator is gone; what was on its way will not be answered."""
+        """The connection to the coordinator is lost; requests on it will not be answered."""
         self._lose_coordinator(now)
         if self.phase is Phase.JOINING:
             self.phase = Phase.READY
@@ -271,9 +272,10 @@ class Membership:
 
     def on_join(self, now: float, answer: JoinGroupResponse) -> None:
         """JoinGroup was answered."""
+        # 1. It unsubscribed, for instance: leave. 2. Joined. 3. KIP-394: join again with the answer's id. 4. An error.
         code = error_code(answer.error_code)
         if self.phase is not Phase.JOINING:
-            if code is ErrorCode.NONE:  # it was given up meanwhile: the group need not wait for it
+            if code is ErrorCode.NONE:
                 self._leave_as(answer.member_id, "the subscription changed while it was joining")
             return
         if code is ErrorCode.NONE:
@@ -287,7 +289,7 @@ class Membership:
             self._join_failed(now, code)
 
     def assigned(self, now: float, assignment: Mapping[str, Iterable[TopicPartition]]) -> None:
-        """The assignor has spoken."""
+        """The assignor returned `assignment`."""
         if self.phase is Phase.ASSIGNING:
             members, self._members = self._members, {}
             if self.settings.cooperative:
@@ -314,6 +316,7 @@ class Membership:
             return
         self._heartbeat_sent = False
         code = error_code(answer.error_code)
+        # 1. Known; in a rebalance it must join. 2. Find the coordinator. 3. Join as a new member. 4. Refused.
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self._last_answer = now
             if code is not ErrorCode.NONE and self.phase is Phase.STABLE:
@@ -322,14 +325,14 @@ class Membership:
             self._lose_coordinator(now)
         elif code in _FORGOTTEN:
             self._reset_member()
-            self._rejoin(f"the coordinator said {code.name}")
+            self._rejoin(f"the coordinator answered {code.name}")
         elif not code.retriable:
             self._refuse(now, code)
 
     def on_commit_refused(self, now: float, member: Member, code: ErrorCode) -> None:
-        """A commit of `member` was refused: the group does not know it, or has given its place to another one."""
+        """The coordinator refused a commit of `member`: it does not know it, or another member has its instance id."""
         if member != self.member:
-            return  # an answer to what it was before it joined again
+            return  # the commit was sent before it joined again
         if code in _FOR_GOOD:
             self._refuse(now, code)
         elif self.phase is Phase.STABLE:
@@ -337,7 +340,7 @@ class Membership:
             self._rejoin("a commit was refused")
 
     def actions(self) -> list[Action]:
-        """What is to be done, in order."""
+        """The actions since the last call, in order."""
         actions, self._actions = self._actions, []
         return actions
 
@@ -351,7 +354,7 @@ class Membership:
         self._fail(now, RefusedError(code, f"group {self.settings.group_id}{instance}"))
 
     def _fail(self, now: float, error: ClientError) -> None:
-        """It is in no group any more: what it had is lost. The next `poll` tries again, unless it is out for good."""
+        """The member has left, its partitions are lost. The next `poll` joins again, except after `_FOR_GOOD`."""
         self.phase = Phase.FAILED
         self.failure = error
         self._not_before = now + self.settings.retry_backoff
@@ -369,9 +372,10 @@ class Membership:
         self._not_before = now + self.settings.retry_backoff
 
     def _rejoin(self, reason: str) -> None:
-        """Whatever the member is at: give up what has to be given up, and join."""
+        """In any state: revoke the partitions that must be revoked, then join."""
         self._rejoin_reason = reason
         self._again = ""
+        # Lost without a generation; else revoked: all (eager), or those of unsubscribed topics (cooperative).
         lost = self.member.generation == NO_GENERATION and bool(self.owned)
         if self.phase is Phase.PREPARING and not lost:
             return
@@ -408,11 +412,11 @@ class Membership:
         return JoinGroupRequest.JoinGroupRequestProtocol(name=assignor.name, metadata=encode_subscription(wanted))
 
     def _join_failed(self, now: float, code: ErrorCode) -> None:
-        """For JoinGroup and SyncGroup."""
+        """Handle an error of JoinGroup or SyncGroup."""
         if code in _FORGOTTEN:
             self._reset_member()
             self.phase = Phase.READY
-            self._rejoin(f"the coordinator said {code.name}")
+            self._rejoin(f"the coordinator answered {code.name}")
         elif code in _GONE:
             self._lose_coordinator(now)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS or code.retriable:
@@ -431,8 +435,8 @@ class Membership:
             return
         assignor = next((each for each in self.settings.assignors if each.name == self._protocol), None)
         if assignor is None:
-            what = f"the coordinator chose the assignor {self._protocol!r}, which was not offered"
-            self._leave_group("the assignor that the group uses is not known here")
+            what = f"the coordinator chose the assignor {self._protocol!r}, which this member did not offer"
+            self._leave_group("the member does not know the assignor of the group")
             self._fail(now, MalformedReplyError(what))
             return
         rows = answer.members
@@ -462,10 +466,7 @@ class Membership:
         )
 
     def _take_assignment(self, now: float, assignment: bytes | memoryview) -> None:
-        """The assignment is here; under the cooperative protocol what is given up means one more rebalance.
-
-        One that cannot be decoded is none: the member stays in the group with nothing, and `poll` says why.
-        """
+        """Take the assignment; revoked partitions need one more rebalance. If it cannot be decoded, it is empty."""
         self.failure = None
         try:
             partitions = decode_assignment(assignment)

@@ -1,7 +1,7 @@
-"""Records of a whole batch at once, found by numba's loops: what the extra `fast` is for.
+"""Decodes all records of a batch at once with numba's loops, if the extra `fast` is installed.
 
-Zone: pure. Importing this needs numba, and takes its time; `record` does so when there is enough to read. Only batches
-without a fault are read here: with the least doubt it says no, and the plain way finds out what is wrong, and where.
+Zone: pure. Importing this needs numba and is slow; `record` does so when there are enough records. It decodes only
+valid batches: for any other batch it returns None, and the plain decoder finds out what is wrong, and where.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.record.batch import BatchHeader, Headers, read_headers
 from ottla.record.errors import CorruptRecord
 
 LEAST: Final = 48
-"""Records from which on it is quicker than the plain way."""
+"""Number of records from which on it is faster than the plain decoder."""
 _MOST: Final = 100_000
 """The index of a batch takes 64 bytes per record."""
 _INT64_MAX: Final = 2**63 - 1
@@ -28,7 +28,7 @@ Columns = tuple[Iterator[int], Iterator[int], Iterator[bytes | None], Iterator[b
 
 
 class _Rows(NamedTuple):
-    """What `index_records` writes per record."""
+    """The rows that `index_records` fills in, with one entry per record."""
 
     delta: Ints
     ts_delta: Ints
@@ -41,11 +41,12 @@ class _Rows(NamedTuple):
 
 
 def columns_at_once(data: bytes, header: BatchHeader) -> Columns | None:
-    """The fields of `ottla.record.batch.fields_in`, one iterator for each; None for a batch that is not for this way.
+    """The fields of `ottla.record.batch.fields_in`, one iterator for each; None: decode this batch the plain way.
 
-    Of what repeats without end (`itertools.repeat`) take as many as there are offsets, which come first.
+    Some iterators are endless (`itertools.repeat`): zip them with the offsets, which come first and end.
     """
     count, base = header.record_count, header.base_offset
+    # Checks that the loops do not make: sizes before memory is reserved, and that all offsets fit in 64 bits.
     if not LEAST <= count <= min(_MOST, len(data)) or not 0 <= base <= header.last_offset <= _INT64_MAX:
         return None
     rows = np.empty((8, count), np.int64)
@@ -75,7 +76,7 @@ def _times(header: BatchHeader, deltas: Ints) -> Iterator[int] | None:
 
 
 def _slices(data: bytes, at: Ints, size: Ints) -> Iterator[bytes | None]:
-    """The bytes of each field; a negative size is null."""
+    """The bytes of each field; a negative size means null."""
     null = size < 0
     if null.all():
         return repeat(None)
@@ -86,7 +87,7 @@ def _slices(data: bytes, at: Ints, size: Ints) -> Iterator[bytes | None]:
 
 
 def _headers(data: bytes, rows: _Rows) -> Iterator[Headers]:
-    """Raises CorruptRecord for a key that is none."""
+    """The headers of each record. Raises CorruptRecord for an invalid key."""
     if not rows.header_count.any():
         return repeat(_NONE)
     places = zip(rows.headers.tolist(), rows.header_count.tolist(), strict=True)

@@ -1,6 +1,6 @@
-"""Records that were polled for an iteration, and how far it has come.
+"""Records that were polled for an iteration, and its progress.
 
-Zone: pure. An application may leave an iteration in the middle, or commit there: what it has not been given must not
+Zone: pure. An application may leave an iteration in the middle, or commit there: records that it did not get must not
 count as read.
 """
 
@@ -22,22 +22,22 @@ class PrefetchedRecords:
     def __init__(self) -> None:
         self._records: list[ConsumerRecord] = []
         self.iterator: Iterator[ConsumerRecord] = iter(())
-        """Gives out what is left; who takes a record from it has it."""
+        """Iterates over the remaining records; a record taken from it counts as read."""
 
     def __len__(self) -> int:
         return length_hint(self.iterator)
 
     def put_records(self, records: list[ConsumerRecord]) -> None:
-        """The next records; nothing may be left of those before."""
+        """Set the next records; the earlier ones must all be taken."""
         self._records = records
         self.iterator = iter(records)
 
     def take_all(self) -> list[ConsumerRecord]:
-        """All that is left; an iteration that is under way finds nothing any more."""
+        """Take all remaining records; a running iteration finds no more."""
         return list(self.iterator)
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where the partitions go on of which records are left."""
+        """The positions of the partitions with remaining records: the offset of the first one of each."""
         left = len(self)
         if not left:
             return {}

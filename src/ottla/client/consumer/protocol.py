@@ -1,7 +1,7 @@
-"""What members of a consumer group tell each other, as bytes: subscriptions, assignments, user data of assignors.
+"""The bytes that members of a consumer group exchange: subscriptions, assignments, user data of assignors.
 
-Zone: pure. The bytes are those of Java's ConsumerProtocol and of its sticky assignors; who gets what is decided in
-`assignors`. Bytes come from other members, so that anything may be in them.
+Zone: pure. The format is that of Java's ConsumerProtocol and of its sticky assignors; `assignors` decides the
+assignment. The bytes come from other members, so they may be invalid.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _INT16, _INT32 = Struct(">h"), Struct(">i")
 
 
 class Subscription(NamedTuple):
-    """What a member wants and what it has."""
+    """The topics that a member subscribes to, and the partitions that it has."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
-    """Of the assignor for which this subscription is meant."""
+    """User data for the assignor of this subscription."""
     owned: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
-    """In which it came to own them (KIP-792)."""
+    """The generation in which it got the owned partitions (KIP-792)."""
     rack: str | None = None
     """`client.rack` (KIP-881)."""
     instance_id: str | None = None
-    """`group.instance.id`; not in the bytes, the coordinator tells."""
+    """`group.instance.id`; not in the bytes, the coordinator adds it."""
 
 
 def encode_subscription(wanted: Subscription, version: int = HIGHEST_VERSION) -> bytes:
@@ -61,8 +61,8 @@ def encode_subscription(wanted: Subscription, version: int = HIGHEST_VERSION) ->
 def decode_subscription(data: bytes | memoryview, instance_id: str | None = None) -> Subscription:
     """Inverse of `encode_subscription`, for every version. Raises MalformedReplyError.
 
-    Versions only add fields at the end, so that bytes that end too early for their version are read as an earlier one:
-    some clients write the number of a version without its fields.
+    Some clients write the number of a version without its fields. As versions only add fields at the end, bytes that
+    are too short for their version are read as an earlier version.
     """
     found = _parsed_subscription(bytes(data))
     assert isinstance(found, ConsumerProtocolSubscription)
@@ -77,6 +77,7 @@ def _parsed_subscription(data: bytes) -> Message:
     except CorruptRecord as error:
         for earlier in (2, 1, 0):
             with suppress(CorruptRecord):
+                # Only versions before the written one, and not for negative version numbers.
                 if _INT16.pack(earlier) < data[:2] < b"\x80":
                     return parse_versioned(ConsumerProtocolSubscription, _INT16.pack(earlier) + data[2:])[1]
         cause = f"a member of the group sent a subscription that cannot be decoded: {error.message}"
@@ -84,10 +85,10 @@ def _parsed_subscription(data: bytes) -> Message:
 
 
 def readable_members(rows: Iterable[tuple[str, bytes | memoryview, str | None]]) -> dict[str, Subscription]:
-    """The members that a leader assigns for, of rows of (member id, subscription, instance id).
+    """The members that the leader assigns partitions to, from rows of (member id, subscription, instance id).
 
-    A member whose subscription cannot be decoded is left out: it gets nothing, and the others what they would get
-    without it. An error would end the leader's membership, and with it that of all of them.
+    A member whose subscription cannot be decoded is left out: it gets no partitions, the others share them. Raising
+    an error would end the membership of the leader, and so of the whole group.
     """
     found = {}
     for member_id, data, instance_id in rows:
@@ -97,7 +98,7 @@ def readable_members(rows: Iterable[tuple[str, bytes | memoryview, str | None]])
 
 
 def encode_assignment(partitions: Iterable[TopicPartition], version: int = HIGHEST_VERSION) -> bytes:
-    """Version-prefixed bytes for SyncGroup; topics in the order in which they come up first."""
+    """Version-prefixed bytes for SyncGroup; topics in the order of their first partition."""
     by_topic: dict[str, list[int]] = {}
     for tp in partitions:
         by_topic.setdefault(tp.topic, []).append(tp.partition)
@@ -109,7 +110,7 @@ def encode_assignment(partitions: Iterable[TopicPartition], version: int = HIGHE
 
 
 def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
-    """The partitions; no bytes at all mean none. Raises MalformedReplyError."""
+    """The partitions; empty bytes mean none. Raises MalformedReplyError."""
     if not data:
         return ()
     try:
@@ -123,7 +124,7 @@ def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
 
 
 def encode_sticky(owned: Iterable[TopicPartition], generation: int) -> bytes:
-    """User data of the assignor `sticky`: what the member had, and since which generation (version 1)."""
+    """User data of the assignor `sticky`: the member's partitions and their generation (version 1)."""
     by_topic: dict[str, list[int]] = {}
     for tp in owned:
         by_topic.setdefault(tp.topic, []).append(tp.partition)
@@ -136,7 +137,7 @@ def encode_sticky(owned: Iterable[TopicPartition], generation: int) -> bytes:
 
 
 def decode_sticky(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int | None]:
-    """(what the member had, generation or None). Bytes that are no user data of `sticky` count as nothing owned."""
+    """(partitions of the member, generation or None). Bytes that are not user data of `sticky` count as none owned."""
     if not data:
         return (), None
     reader = _Reader(data)
@@ -154,7 +155,7 @@ def encode_generation(generation: int) -> bytes:
 
 
 def decode_generation(data: bytes | None) -> int | None:
-    """The generation in user data of `cooperative-sticky`; None without any, NO_GENERATION for other bytes."""
+    """The generation in user data of `cooperative-sticky`; None for no bytes, NO_GENERATION for other bytes."""
     if data is None:
         return None
     found: int = _INT32.unpack_from(data)[0] if len(data) >= _INT32.size else NO_GENERATION
@@ -162,7 +163,7 @@ def decode_generation(data: bytes | None) -> int | None:
 
 
 class _Reader:
-    """Reads bytes that may lie about their lengths. Raises ValueError."""
+    """Reads bytes whose lengths may be wrong. Raises ValueError."""
 
     __slots__ = ("_at", "_data")
 

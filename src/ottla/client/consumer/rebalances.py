@@ -1,6 +1,6 @@
-"""Rebalances as the application sees them: what it is told, in which order, and what is assigned meanwhile.
+"""Runs the application's rebalance callbacks, and keeps the assignment in step with them.
 
-Zone: real. Runs in the application's thread; whatever its callbacks raise, the state is complete first.
+Zone: real. Runs in the application's thread. If a callback raises, the rebalance is completed first.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class Rebalances:
     """Carries out the events of the group's thread."""
 
     def __init__(self, reader: FetchPositions, group: Callable[[], Group], commit: Callable[[], None]) -> None:
-        """commit: commits positions if that is to happen by itself; raises nothing."""
+        """commit: commits the positions if automatic commits are on; raises nothing."""
         self.listener = Listener()
         self._reader = reader
         self._group = group
         self._commit = commit
 
     def on_events(self, events: Sequence[Event]) -> None:
-        """Carry all of them out. Raises the first error of a callback or a Failed, when that is done."""
+        """Handle all events, then raise the first error of a callback or of a Failed event."""
         first: BaseException | None = None
         for event in events:
             try:
                 self._on_event(event)
-            except BaseException as error:  # noqa: BLE001  raised below: a rebalance is carried out to its end
+            except BaseException as error:  # noqa: BLE001  raised below, after the other events
                 first = first or error
         if first is not None:
             raise first
@@ -55,12 +55,13 @@ class Rebalances:
             self._take_assigned(event)
 
     def give_up(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
-        """At the end of a subscription. lost: the member is not in the group any more."""
+        """Call the callback for all partitions at the end of a subscription. lost: the member is not in the group."""
         self._call(self.listener.lost if lost else self.listener.revoked, partitions, then=[])
 
     def _prepare_event(self, event: Prepare) -> None:
-        """Give up partitions before a rebalance, or hear that they are lost."""
+        """Revoke partitions before a rebalance, or report that they are lost."""
         before, named = self._reader.assigned, set(event.partitions)
+        # The event may be older than the assignment: only partitions that are still assigned are revoked.
         owned = [tp for tp in before if tp not in named]
         gone = [tp for tp in before if tp in named]
         with finishing(lambda: self._group().prepared(owned)):
@@ -90,7 +91,7 @@ class Rebalances:
 
 @contextmanager
 def finishing(last: Callable[[], None]) -> Iterator[None]:
-    """`last` happens whatever the application's callbacks do."""
+    """Call `last` at the end, also if the application's callback raises."""
     try:
         yield
     finally:

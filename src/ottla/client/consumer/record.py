@@ -1,4 +1,4 @@
-"""Records as an application gets them, and how fetched batches become them.
+"""The records that an application gets, and the decoder that makes them of fetched batches.
 
 Zone: pure.
 """
@@ -30,33 +30,33 @@ class ConsumerRecord(NamedTuple):
     partition: int
     offset: int
     timestamp: int
-    """Milliseconds since 1970; -1 unknown."""
+    """Milliseconds since 1970; -1: unknown."""
     timestamp_type: int
-    """0: the producer's clock (CreateTime), 1: the broker's (LogAppendTime)."""
+    """0: set by the producer (CreateTime), 1: set by the broker (LogAppendTime)."""
     key: Any
-    """As `key.deserializer` made it of bytes; None as it is."""
+    """The result of `key.deserializer`, or bytes without one; None for a null key."""
     value: Any
     headers: tuple[tuple[str, bytes | None], ...]
     leader_epoch: int
-    """Of the leader that wrote it; -1 unknown."""
+    """Epoch of the leader that appended the record; -1: unknown."""
 
 
 _new: Callable[[tuple[Any, ...]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)
-"""A quarter of the time of the class's own constructor."""
+"""Four times as fast as the constructor of the class."""
 WARM_UP: Final = 500_000
-"""Records that are read the plain way before numba is imported, which takes as long as it spares with so many; where
-the program has imported it already, it is used at once."""
+"""Number of records to decode the plain way before numba is imported: importing it takes as long as numba saves on
+these. If the program has imported numba already, it is used at once."""
 
 
 class Decoder:
-    """Turns fetched batches into records."""
+    """Decodes fetched batches to records."""
 
     __slots__ = ("_at_once", "_check_crcs", "_key", "_left", "_value")
 
     def __init__(
         self, check_crcs: bool, key: Deserializer | None, value: Deserializer | None, warm_up: int | None = WARM_UP
     ) -> None:
-        """warm_up: so many records are read the plain way before numba is imported; None: all of them."""
+        """warm_up: number of records to decode the plain way before numba is imported; None: all of them."""
         self._check_crcs = check_crcs
         self._key = key
         self._value = value
@@ -86,12 +86,13 @@ class Decoder:
                 _new((topic, partition, offset, timestamp, kind, key, value, headers, epoch))
                 for offset, timestamp, key, value, headers in fields_in(data, header)
             )
+        # Brokers return whole batches, so the first one may begin before the requested offset.
         if header.base_offset < start:
             every = dropwhile(lambda record: record.offset < start, every)
         return every if self._key is None and self._value is None else map(self._deserialized, every)
 
     def _columns(self, data: bytes, header: BatchHeader) -> Columns | None:
-        """None: the plain way."""
+        """The columns of a batch, decoded at once; None: decode it the plain way."""
         if self._left is not None and self._left > 0:
             self._left -= header.record_count
             if self._left <= 0 or sys.modules.get("numba") is not None:
@@ -113,9 +114,9 @@ class Decoder:
 
 @cache
 def at_once() -> DecodedColumns | None:
-    """The way of the extra `fast`, if it is installed."""
+    """The decoder of the extra `fast`, if that is installed."""
     try:
         from ottla.client.consumer.numba_decoder import columns_at_once  # noqa: PLC0415 - numba is optional and slow to import
-    except (ImportError, RuntimeError):  # no numba, or no directory that it may keep compiled code in
+    except (ImportError, RuntimeError):  # no numba, or no writable directory for its compiled code
         return None
     return columns_at_once

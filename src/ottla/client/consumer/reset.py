@@ -1,4 +1,4 @@
-"""`auto.offset.reset`: where to read where no position is known.
+"""`auto.offset.reset`: where to start reading if there is no position.
 
 Zone: pure.
 """
@@ -18,19 +18,19 @@ _EARLIEST: Final = -2
 
 
 class OffsetReset(NamedTuple):
-    """A policy."""
+    """A reset policy."""
 
     timestamp: int | None
-    """As ListOffsets takes it: -1 the end, -2 the start; None: there is no policy, or `age_ms` says it."""
+    """Timestamp for ListOffsets: -1 the end, -2 the start; None: `age_ms` has the policy, or there is none."""
     age_ms: int | None = None
 
     @property
     def none(self) -> bool:
-        """Whether the application wants an error instead."""
+        """Whether to raise an error instead of resetting."""
         return self.timestamp is None and self.age_ms is None
 
     def timestamp_at(self, wall_ms: int) -> int:
-        """The timestamp to look up at this time."""
+        """The timestamp to look up, at the wall time `wall_ms`."""
         if self.age_ms is not None:
             return max(0, wall_ms - self.age_ms)
         assert self.timestamp is not None

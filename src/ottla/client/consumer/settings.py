@@ -1,4 +1,4 @@
-"""The settings of a consumer: Kafka's keys, types and defaults, and what contradicts what.
+"""The settings of a consumer: Kafka's keys, types and defaults, and the checks between them.
 
 Zone: pure. Keys that all clients share are in `client.settings`.
 """
@@ -17,7 +17,7 @@ from ottla.client.errors import ConfigError, UsageError
 from ottla.client.settings import ClientConfig, is_shared, nearest, plain_text
 
 Deserializer = Callable[[str, bytes], Any]
-"""(topic, bytes) → value; null keys and values are not deserialized."""
+"""(topic, bytes) → value; not called for null keys and values."""
 Setting = str | int | bool | Deserializer | Sequence[Any] | None
 
 _ASSIGNORS: Final[Mapping[str, type[Assignor]]] = {
@@ -33,7 +33,7 @@ _JAVA_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """What a consumer has beyond `ClientConfig`, with Kafka's defaults; times in milliseconds.
+    """The keys of a consumer in addition to `ClientConfig`, with Kafka's defaults; times in milliseconds.
 
     Source: the documentation of Kafka's consumer configuration.
     """
@@ -54,7 +54,7 @@ class ConsumerConfig:
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     interceptor_classes: tuple[Any, ...] = ()
-    """Objects with `on_consume(records)` → records and `on_commit(offsets)`, either of them."""
+    """Objects with `on_consume(records)` → records, `on_commit(offsets)`, or both."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
@@ -62,7 +62,8 @@ class ConsumerConfig:
                 raise ConfigError(f"{_key(name)}={getattr(self, name)} is out of range", f"Use {low} to {high}")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
-                "heartbeat.interval.ms is not below session.timeout.ms", "Use a third of it, so that two may be lost"
+                "heartbeat.interval.ms is not below session.timeout.ms",
+                "Use a third of it, so that two heartbeats may be lost",
             )
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigError("group.instance.id needs a group.id", "Set both, or neither")
@@ -73,9 +74,9 @@ class ConsumerConfig:
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Setting]) -> ConsumerConfig:
-        """By Kafka's keys; None is as if the key were left out.
+        """The configuration for settings by Kafka's keys; None counts as unset.
 
-        Raises ConfigError, naming the nearest key for one that is not known.
+        Raises ConfigError; for an unknown key it suggests the nearest one.
         """
         own: dict[str, Any] = {}
         shared: dict[str, Any] = {}
@@ -92,11 +93,11 @@ class ConsumerConfig:
 
     @property
     def auto_commit(self) -> bool:
-        """Whether positions are committed by themselves."""
+        """Whether positions are committed automatically."""
         return self.enable_auto_commit and self.group_id is not None
 
     def assignors(self) -> list[Assignor]:
-        """In the order of preference. Raises ConfigError."""
+        """The assignors, in order of preference. Raises ConfigError."""
         found = []
         for name in self.partition_assignment_strategy:
             kind = _ASSIGNORS.get(_JAVA_NAMES.get(name, name)) if isinstance(name, str) else None  # type: ignore[redundant-expr]  # settings may be anything
@@ -110,7 +111,7 @@ class ConsumerConfig:
         return found
 
     def group(self) -> GroupSettings:
-        """What the machine of the membership needs. Needs a `group.id`."""
+        """The settings of the membership; `group.id` must be set."""
         assert self.group_id is not None
         return GroupSettings(
             group_id=self.group_id,
@@ -125,7 +126,7 @@ class ConsumerConfig:
 
 
 def topic_names(topics: Iterable[str]) -> tuple[str, ...]:
-    """Topics to subscribe to, each once. Raises UsageError for what cannot be the name of one."""
+    """Distinct topics to subscribe to. Raises UsageError for a string, and for an empty name."""
     if isinstance(topics, str):
         raise UsageError("subscribe takes a list of topics", f"Use [{topics!r}]")
     found = tuple(dict.fromkeys(topics))
@@ -163,11 +164,11 @@ _OWN: Final[Mapping[str, str]] = {each.name: str(each.type) for each in fields(C
 CONSUMER_KEYS: Final = frozenset(
     _key(name) for name, kind in _OWN.items() if "Deserializer" not in kind and "Any" not in kind
 )
-"""What a consumer takes as text beyond the keys that all clients share."""
+"""The keys of a consumer that are not shared by all clients and whose values can be text."""
 _TAKES: Final = {
     "bool": "true or false",
     "int": "a whole number",
-    "str": "text",
+    "str": "a string",
     "Deserializer": "a function of topic and bytes",
 }
 _RANGES: Final = {

@@ -1,4 +1,4 @@
-"""Who may call a consumer: one thread at a time, the process that made it, and nobody after `close`.
+"""Guards a consumer against calls from two threads, from a forked process, and after `close`.
 
 Zone: real.
 """
@@ -13,7 +13,7 @@ from ottla.client.errors import UsageError
 
 
 class SingleThreadGuard:
-    """Use it in a `with` statement around every call; calls of the same thread may nest (callbacks)."""
+    """A context manager around every call; calls of the same thread may nest (callbacks)."""
 
     __slots__ = ("_depth", "_owner", "_process", "closed")
 
@@ -24,16 +24,16 @@ class SingleThreadGuard:
         self._depth = 0
 
     def __enter__(self) -> None:
-        """Raises UsageError."""
+        """Enter a call. Raises UsageError."""
         if os.getpid() != self._process:
-            raise UsageError("this consumer was made before the process forked", "Make one in the child")
+            raise UsageError("this consumer was made before the process forked", "Make a new one in the child process")
         if self.closed:
             raise UsageError("this consumer is closed", "Make a new one")
         me = threading.get_ident()
         if self._owner not in (0, me):
             raise UsageError(
                 "another thread is using this consumer",
-                "Use a consumer per thread; only wakeup may be called by others",
+                "Use one consumer per thread; only wakeup may be called by other threads",
             )
         self._owner = me
         self._depth += 1

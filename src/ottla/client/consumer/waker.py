@@ -1,4 +1,4 @@
-"""A pair of sockets by which threads and signal handlers end somebody's waiting.
+"""A pair of sockets that wakes a blocked poll from another thread or a signal handler.
 
 Zone: real.
 """
@@ -11,7 +11,7 @@ import socket
 
 
 class Waker:
-    """`set` from anywhere; whoever waits has `fileno` among what it waits for, and calls `clear`."""
+    """Any thread may call `set`. The waiting thread polls `fileno` among its descriptors, and calls `clear`."""
 
     __slots__ = ("_reader", "_writer")
 
@@ -21,16 +21,17 @@ class Waker:
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
-        """Readable when somebody has called `set` since `clear`."""
+        """A descriptor that is readable if `set` was called after the last `clear`."""
         return self._reader.fileno()
 
     def set(self) -> None:
-        """End the waiting. Safe in signal handlers, and after `close`."""
-        with contextlib.suppress(OSError):  # full: it is set; closed: nobody waits
+        """Wake the waiting thread. Safe in signal handlers, and after `close`."""
+        with contextlib.suppress(OSError):  # full: already set; closed: no thread waits
             self._writer.send(b"\0")
 
     def clear(self) -> None:
-        """Wait again."""
+        """Reset it, so that the next wait blocks."""
+        # Several wakeups may be in the buffer; all of them count as one.
         with contextlib.suppress(BlockingIOError):
             while self._reader.recv(4096):
                 pass
@@ -42,6 +43,6 @@ class Waker:
         poller.poll(min(max(0, -int(-timeout_s * 1000 // 1)), 2**31 - 1))
 
     def close(self) -> None:
-        """Give the sockets back."""
+        """Close the sockets."""
         self._reader.close()
         self._writer.close()

@@ -1,4 +1,4 @@
-"""Reading partitions from given offsets on: requests, sessions, the batches that come.
+"""Reading partitions from given offsets on: requests, sessions, fetched batches.
 
 Zone: real.
 """

@@ -1,7 +1,7 @@
-"""What a fetch brings of one partition, and the walk through its record batches.
+"""The result of a fetch for one partition, and iteration over its record batches.
 
-Zone: pure. Where batches end and which of them an application may see: headers, checksums and the read_committed
-filter; single records are in `records`.
+Zone: pure. Finds the boundaries of batches, checks headers and checksums, and applies the read_committed filter;
+`records` decodes the records.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from ottla.types import TopicPartition
 
 _CONTROL_BATCH_MAX_BYTES = 65_536
 _unpack_span = Struct(">qi4xb6xi").unpack_from
-"""Of a batch: base offset, length, magic and last offset delta."""
+"""Base offset, length, magic and last offset delta of a batch."""
 _unpack_marks = Struct(">8xi4xbIh").unpack_from
-"""Of a batch: length, magic, checksum and attributes."""
+"""Length, magic, checksum and attributes of a batch."""
 
 
 class Fetched(NamedTuple):
-    """What one answer says of one partition."""
+    """The part of one answer for one partition."""
 
     tp: TopicPartition
     fetch_offset: int
-    """The offset asked for. The first batch may begin before it."""
+    """The requested offset. The first batch may begin before it."""
     next_offset: int
-    """Where to go on: behind the last batch, visible or not; `fetch_offset` when there is none."""
+    """Where to continue: after the last batch, visible or not; `fetch_offset` if there is no batch."""
     records: memoryview
-    """Whole record batches, in the answer's own buffer: valid as long as anybody holds them. Maybe empty."""
+    """Whole record batches, in the answer's buffer, which is not reused while this view exists. May be empty."""
     end_offset: int
-    """Where the readable part ended: the high watermark, or the last stable offset under read_committed."""
+    """The end of the readable part: the high watermark, or the last stable offset under read_committed."""
     high_watermark: int
     log_start_offset: int
     aborted: tuple[tuple[int, int], ...]
     """(producer id, first offset) of aborted transactions among the batches, by first offset."""
     caught_up: bool
-    """Nothing readable was left behind `next_offset` at the time, even if that is below `end_offset` (compaction)."""
+    """No readable record was left after `next_offset`, even if that is below `end_offset` (compaction)."""
     error: ClientError | None
-    """Why the partition is not fetched any more until `seek`: OFFSET_OUT_OF_RANGE, no permission, corrupt data …"""
+    """Why the partition is not fetched until the next `seek`: OFFSET_OUT_OF_RANGE, no permission, corrupt data …"""
 
     @property
     def where(self) -> TopicPartition:
@@ -63,24 +63,25 @@ class Fetched(NamedTuple):
 
 
 def whole_batches(records: memoryview, tp: TopicPartition, fetch_offset: int) -> tuple[memoryview, int]:
-    """(the whole batches, the offset behind them): a broker that fills an answer to the byte cuts the last batch.
+    """(the whole batches, the offset after them). Brokers cut the last batch at the size limit of an answer.
 
-    Raises CorruptBatchError when there is no whole batch, when offsets do not rise, or lie before `fetch_offset`.
+    Raises CorruptBatchError if there is no whole batch, or if offsets do not rise or lie before `fetch_offset`.
     """
     next_offset, pos, whole = fetch_offset, 0, len(records)
     while whole - pos >= HEADER_SIZE:
         base, length, magic, delta = _unpack_span(records, pos)
         if magic != MAGIC_V2 or length < HEADER_SIZE - LOG_OVERHEAD:
             wrong = f"magic {magic}" if magic != MAGIC_V2 else f"batchLength {length}"
-            raise CorruptBatchError(f"{tp} behind offset {next_offset}: {wrong} at position {pos}")
+            raise CorruptBatchError(f"{tp} from offset {next_offset} on: {wrong} at position {pos}")
+        # The last batch is cut off: it is fetched again, as the first batch of the next answer.
         if pos + LOG_OVERHEAD + length > whole:
             break
         if delta < 0 or base + delta < next_offset or (pos and base < next_offset):
-            raise CorruptBatchError(f"{tp}: a batch with offsets {base} to {base + delta} where {next_offset} was due")
+            raise CorruptBatchError(f"{tp}: a batch with offsets {base} to {base + delta} instead of {next_offset}")
         next_offset = base + delta + 1
         pos += LOG_OVERHEAD + length
     if not pos:
-        raise CorruptBatchError(f"{tp}: {whole} bytes at offset {fetch_offset} are no whole batch")
+        raise CorruptBatchError(f"{tp}: {whole} bytes at offset {fetch_offset} do not contain a whole batch")
     return records[:pos], next_offset
 
 
@@ -91,7 +92,7 @@ def visible_batches(
     *,
     check_crcs: bool = True,
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of the batches with application data: no control batches, none of aborted transactions.
+    """(position, header) of batches with application data: leaves out control batches and aborted transactions.
 
     aborted: (producer id, first offset), by first offset, as a fetch under read_committed returns them.
     Raises CorruptBatchError at the first batch that does not match its checksum (unless `check_crcs` is off).
@@ -104,8 +105,10 @@ def visible_batches(
             if check_crcs and crc32c(covered) != header.crc:
                 raise CorruptBatchError(
                     f"{tp}: the batch at offset {header.base_offset} does not match its checksum",
-                    "Fetch again; if it stays, the broker's disk or memory is damaged",
+                    "Fetch again; if the error persists, the broker's disk or memory is damaged",
                 )
+            # 1. Aborted transactions that begin in this batch or before it are open. 2. Their abort marker ends them.
+            # 3. Until then the batches of their producer are left out.
             while waiting and waiting[-1][1] <= header.last_offset:
                 open_aborted.add(waiting.pop()[0])
             if header.attributes & CONTROL:
@@ -124,9 +127,9 @@ def visible_positions(
     *,
     check_crcs: bool = True,
 ) -> list[int]:
-    """Where the batches of `visible_batches` begin, for who reads nothing else of their headers.
+    """The positions of the batches of `visible_batches`, for callers that need nothing else.
 
-    Raises CorruptBatchError. Hot: a batch of a producer with Kafka's defaults holds but a hundred records or two.
+    Raises CorruptBatchError. Hot: batches of a producer with Kafka's defaults have only some hundred records.
     """
     found: list[int] = []
     pos, whole = 0, len(records)
@@ -140,7 +143,7 @@ def visible_positions(
         if not attributes & CONTROL:
             found.append(pos)
         pos = end
-    if pos < whole:  # anything but whole batches to the end is a case for the careful way
+    if pos < whole:  # not only whole, valid batches: the complete checks decide
         return [pos for pos, _ in visible_batches(records, tp, aborted, check_crcs=check_crcs)]
     return found
 

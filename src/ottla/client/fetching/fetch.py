@@ -1,7 +1,7 @@
-"""Reading partitions from given offsets on: raw record batches, as the leaders send them.
+"""Fetches raw record batches of partitions, from given offsets on.
 
-Zone: real. Fetch requests, one on its way per broker, and the positions they move on. What is inside the batches is
-for `batches` and `records`. One thread per object.
+Zone: real. Sends fetch requests, at most one unanswered per broker, and advances the positions. `batches` and `records`
+read the batches. One thread per object.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _NO_END = 2**63
 
 
 class _Flight(NamedTuple):
-    """A fetch on its way to one broker."""
+    """An unanswered fetch request to one broker."""
 
     connection: Connection
     call: Call[FetchResponse]
     asked: Mapping[TopicPartition, int]
     names: Mapping[bytes, str]
     is_incremental: bool
-    """The answer has only what is new."""
+    """Whether the answer has only partitions with news."""
 
 
 class Fetcher:
     """Fetches the assigned partitions from all their leaders at once.
 
-    While the caller works on one answer, the next fetch to that broker is already on its way; its bytes wait in the
-    socket's buffers, so memory is bounded by one answer (`fetch.max.bytes`) at a time.
+    While the caller processes one answer, the next request to that broker is already sent. Its answer waits in the
+    socket's buffers, so the memory in use is that of one answer (`fetch.max.bytes`).
     """
 
     __slots__ = (
@@ -80,14 +80,14 @@ class Fetcher:
     ) -> None:
         """positions: the partitions to fetch and the first offset of each.
 
-        until: where to stop: a partition is removed when its position has reached this offset, or when compaction left
-        nothing before it. Not above what is readable now, or the fetcher waits for it.
-        rack: `client.rack`: a leader may send the reader to a replica in that rack (KIP-392).
+        until: where to stop: a partition is removed when its position reaches this offset, or if compaction left no
+        record before it. If it is above the readable end, the fetcher waits for it.
+        rack: `client.rack`: a leader may redirect the reader to a replica in that rack (KIP-392).
         wake: a file descriptor; `poll` ends when it is readable.
-        sessions: keep a session with each broker (KIP-227), for who goes on reading: partitions without news are in
-        neither requests nor answers. Not together with `until`.
+        sessions: keep a session with each broker (KIP-227), for long-running readers: partitions without news are left
+        out of requests and answers. Not together with `until`.
         """
-        assert not (sessions and until), "whether a partition is at its end is in answers that a session leaves out"
+        assert not (sessions and until), "a session leaves out the answers that show that a partition is at its end"
         self._cluster = cluster
         self._config = cluster.config
         self._until: Mapping[TopicPartition, int] = dict(until or {})
@@ -106,12 +106,12 @@ class Fetcher:
 
     @property
     def active(self) -> bool:
-        """Whether there is a partition left to fetch: neither at its `until`, nor stopped by an error."""
+        """Whether a partition is left to fetch: before its `until`, not held, and not stopped by an error."""
         return bool(self._due())
 
     @property
     def waits(self) -> bool:
-        """Whether an answer is on its way."""
+        """Whether a request is unanswered."""
         return bool(self._flights)
 
     @property
@@ -120,53 +120,53 @@ class Fetcher:
         return dict(self._positions)
 
     def session(self, node: int) -> FetchSession | None:
-        """The session with a broker, if there is one."""
+        """The session with a broker, or None."""
         return None if self._sessions is None else self._sessions.get(node)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Fetch `tp` from `offset` on; adds the partition if it is new. Answers on their way are not returned."""
+        """Fetch `tp` from `offset` on; adds the partition if it is new. `poll` drops answers for an older position."""
         self._positions[tp] = offset
         self._stopped.pop(tp, None)
 
     def hold_at(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Fetch `tp` from leaders of this epoch only: behind another one the log may be another (KIP-320).
+        """Fetch `tp` only from leaders up to this epoch: the log of a later leader may differ (KIP-320).
 
-        `moved` tells; the next `hold_at` goes on.
+        Later `moved` contains the partition, until `hold_at` is called with the new epoch.
         """
         self._epochs[tp] = leader_epoch
 
     @property
     def moved(self) -> list[TopicPartition]:
-        """What `hold_at` holds back now, since there is a leader of a later epoch."""
+        """The partitions that `hold_at` holds back now, because there is a leader of a later epoch."""
         return [tp for tp in self._positions if self._is_held(tp)]
 
     def remove(self, tp: TopicPartition) -> None:
-        """Fetch `tp` no more."""
+        """Stop fetching `tp`."""
         self._positions.pop(tp, None)
         self._stopped.pop(tp, None)
         self._preferred.pop(tp, None)
         self._epochs.pop(tp, None)
 
     def poll(self, timeout_ms: float) -> list[Fetched]:
-        """The next answers, waiting for one until `timeout_ms`; empty when none came.
+        """The next answers; waits up to `timeout_ms` for one, and returns an empty list without one.
 
-        A broker answers after `fetch.max.wait.ms` even with nothing new: such results have no records, and within a
-        session there are none.
-        Retriable errors are waited out here. Raises DeadlineError when nothing succeeded for
-        `default.api.timeout.ms`, MalformedReplyError, UnreachableError before the cluster was ever reached.
+        A broker answers after `fetch.max.wait.ms` even without news: such results have no records; a session leaves
+        them out. Retriable errors are retried here. Raises DeadlineError if no request succeeded for
+        `default.api.timeout.ms`, MalformedReplyError, UnreachableError before the first contact with the cluster.
         """
         deadline = Deadline.after_ms(timeout_ms)
         while True:
             self._send_due()
             results = [found for node in self._ready(deadline) for found in self._receive(node)]
             if results:
+                # Request the next data before the caller processes these.
                 self._send_due()
                 return results
             if deadline.expired or not self.active or self._woken():
                 return []
 
     def close(self) -> None:
-        """Fetch no more. Answers still on their way are dropped when they come; the Cluster stays open."""
+        """Stop fetching. Answers to unanswered requests are dropped when they arrive; the Cluster stays open."""
         self._positions.clear()
         for flight in self._flights.values():
             flight.connection.abandon_call(flight.call)
@@ -179,7 +179,7 @@ class Fetcher:
         return tp in self._epochs and self._epoch(tp) > self._epochs[tp]
 
     def _epoch(self, tp: TopicPartition) -> int:
-        """The leader epoch in the metadata; -1 unknown."""
+        """The leader epoch in the metadata; -1: unknown."""
         view = self._cluster.view.topics.get(tp.topic)
         found = view.partitions.get(tp.partition) if isinstance(view, TopicView) else None
         return -1 if found is None else found.leader_epoch
@@ -188,7 +188,7 @@ class Fetcher:
         return self._wake >= 0 and bool(wait_readable((), Deadline(0), self._wake)[1])
 
     def _send_due(self) -> None:
-        """Send a fetch to every leader without one on its way."""
+        """Send a fetch to every broker that has data to fetch and no unanswered request."""
         in_flight = {tp for flight in self._flights.values() for tp in flight.asked}
         due = [tp for tp in self._due() if tp not in in_flight]
         if not due:
@@ -201,17 +201,18 @@ class Fetcher:
             self._fail([tp], error)
 
     def _by_node(self, by_leader: Mapping[int, list[TopicPartition]]) -> dict[int, list[TopicPartition]]:
-        """By the replica to read from: the leader, or whom it named."""
+        """Partitions by the replica to read from: the leader, or the replica that it named."""
         by_node: dict[int, list[TopicPartition]] = {}
         for leader, partitions in by_leader.items():
             for tp in partitions:
-                # The metadata just read may have a later epoch.
+                # The metadata may just have been refreshed, with a later epoch.
                 if not self._is_held(tp):
                     by_node.setdefault(self._replica(tp, leader), []).append(tp)
         return by_node
 
     def _replica(self, tp: TopicPartition, leader: int) -> int:
         node, until = self._preferred.get(tp, (leader, None))
+        # KIP-392: the choice of a replica expires, so that the leader can choose again.
         if until is not None and (until.expired or node not in self._cluster.view.nodes):
             del self._preferred[tp]
             return leader
@@ -219,6 +220,7 @@ class Fetcher:
 
     def _send(self, node: int, asked: Mapping[TopicPartition, int]) -> None:
         names = {tp.topic: self._topic_id(tp.topic) for tp in asked}
+        # From version 13 on topics are identified by id, so all ids must be known.
         at_most = 32_767 if ZERO_UUID not in names.values() else _FIRST_VERSION_WITH_TOPIC_IDS - 1
         wanted = {tp: Row(names[tp.topic], offset, self._epoch(tp)) for tp, offset in asked.items()}
         try:
@@ -278,7 +280,7 @@ class Fetcher:
         return view.topic_id if isinstance(view, TopicView) else ZERO_UUID
 
     def _ready(self, deadline: Deadline) -> list[int]:
-        """Nodes whose answer begins to arrive; those that took longer than `request.timeout.ms`, too."""
+        """Nodes whose answer begins to arrive, whose connection is lost, or which exceeded `request.timeout.ms`."""
         early = [node for node, flight in self._flights.items() if flight.connection.has_answer(flight.call)]
         lost = [node for node, flight in self._flights.items() if not flight.connection.is_open]
         if early or lost or not self._flights:
@@ -292,6 +294,9 @@ class Fetcher:
         ]
 
     def _receive(self, node: int) -> list[Fetched]:
+        # 1. The session is over: the next request is a full one, at once. 2. An error of the whole request, or of the
+        # connection: wait, then retry all partitions. 3. Retriable errors of some partitions: wait, then retry these.
+        # 4. Other errors are results of their partitions.
         flight = self._flights.pop(node)
         try:
             answer = flight.connection.result(flight.call, flight.call.sent)
@@ -312,7 +317,7 @@ class Fetcher:
         return [result for result in results if result.tp not in failed and self._accept_result(result)]
 
     def _is_session_over(self, node: int, flight: _Flight, answer: FetchResponse) -> bool:
-        """Tell the session of the answer; whether it ended a session, and says nothing else."""
+        """Pass the answer to the session; returns whether it only means that the session is over."""
         session = self.session(node)
         if session is None:
             return False
@@ -323,23 +328,23 @@ class Fetcher:
             for part in topic.partitions
         }
         session.on_response(answer.error_code, answer.session_id, seen)
-        # A full request belongs to no session that could be over: then it is an error like others.
+        # A full request uses no session that could be over: then it is an error like any other.
         return flight.is_incremental and answer.error_code in SESSION_ERRORS
 
     def _from_leader(self, result: Fetched) -> Fetched:
-        """An error of a replica in our rack is none yet: the leader decides."""
+        """Drop the error of a replica in our rack: the leader is asked next, and decides."""
         if result.error is None or self._preferred.pop(result.tp, None) is None:
             return result
         return result._replace(error=None, caught_up=False)
 
     def _accept_result(self, result: Fetched) -> bool:
-        """Move the position on; False for an answer that `seek` or `remove` has overtaken."""
+        """Advance the position; False if `seek` or `remove` was called after the request."""
         if self._positions.get(result.tp) != result.fetch_offset:
             return False
         if result.error is not None:
             self._stopped[result.tp] = result.error
         elif result.records:
-            # To the end of the line: brokers fill answers in the order of the request.
+            # Move the partition to the end: brokers fill answers in the order of the request, so each gets its turn.
             del self._positions[result.tp]
             self._positions[result.tp] = result.next_offset
         until = self._until.get(result.tp, _NO_END)
@@ -356,7 +361,7 @@ class Fetcher:
                 tp = TopicPartition(name, part.partition_index)
                 if tp not in flight.asked or tp in seen:
                     raise MalformedReplyError(
-                        f"{flight.connection.address} sent data of {tp}, which was not asked for, or twice"
+                        f"{flight.connection.address} sent data of {tp}, which was not requested, or sent it twice"
                     )
                 seen.add(tp)
                 if part.preferred_read_replica >= 0:
@@ -389,8 +394,9 @@ class Fetcher:
         )
 
     def _fail(self, asked: Mapping[TopicPartition, object] | list[TopicPartition], error: ClientError) -> None:
-        """After a failed request: forget who leads, wait a little, and give up when that has gone on for too long."""
+        """After a failed request: forget the leaders and wait for the backoff. Raises if retries do not help."""
         unknown = isinstance(error, RefusedError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # A topic may be unknown to one broker for a moment after its creation; after some attempts it does not exist.
         if not error.retriable or (unknown and self._retries is not None and self._retries.attempt > 5):
             raise error
         self._cluster.forget_topics(tp.topic for tp in asked)
@@ -405,8 +411,8 @@ class Fetcher:
 def fetch_range(cluster: Cluster, tp: TopicPartition, start: int, end: int) -> Iterator[Fetched]:
     """All of one partition's batches with offsets in [start, end); the first and the last batch may reach beyond.
 
-    `end` must not be above what is readable now, or this waits for it. Ends early, and rightly so, when compaction left
-    nothing before `end`. Raises the RefusedError of the partition (OFFSET_OUT_OF_RANGE …) and what `poll` raises.
+    If `end` is above the readable end, this waits for it. It ends earlier if compaction left no record before `end`.
+    Raises the RefusedError of the partition (OFFSET_OUT_OF_RANGE …) and what `poll` raises.
     """
     fetcher = Fetcher(cluster, {tp: start}, {tp: end})
     try:

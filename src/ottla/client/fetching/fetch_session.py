@@ -1,9 +1,9 @@
-"""The reader's half of an incremental fetch session (KIP-227): what a broker knows already is not said again.
+"""The client side of an incremental fetch session (KIP-227): requests leave out what the broker knows already.
 
-Zone: pure. What is wanted goes in, the next request comes out; nothing here sends, or knows a record.
+Zone: pure. The input is the wanted partitions, the output is the next request; this module sends nothing.
 
     full request (epoch 0) → answer with a session id → incremental requests (epoch 1, 2, …) with changes only
-    an answer without a session, a refused one, or none at all → full request, which closes the old session
+    an answer without a session, an error, or no answer → full request, which closes the old session
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.types import TopicPartition
 NO_SESSION: Final = 0
 FULL_EPOCH: Final = 0
 WITHOUT_EPOCH: Final = -1
-"""Of a full request that wants no session."""
+"""The epoch of a full request that does not ask for a session."""
 _EPOCH_MAX: Final = 2**31 - 1
 SESSION_ERRORS: Final = frozenset(
     {
@@ -26,11 +26,11 @@ SESSION_ERRORS: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-"""The session is over, and nothing else is wrong: a full request comes next, at once."""
+"""Errors that only mean that the session is over: a full request follows at once."""
 
 
 class Row(NamedTuple):
-    """What a session holds of a partition."""
+    """The state of a partition in a session."""
 
     topic_id: bytes
     offset: int
@@ -38,37 +38,39 @@ class Row(NamedTuple):
 
 
 class FetchSessionRequest(NamedTuple):
-    """What a request says of partitions."""
+    """The part of a fetch request about the session and its partitions."""
 
     session_id: int
     epoch: int
     rows: Mapping[TopicPartition, Row]
-    """Of a full request all that are wanted, of an incremental one those that are new or have changed."""
+    """In a full request all wanted partitions, in an incremental one those that are new or have changed."""
     forgotten: Mapping[TopicPartition, Row]
-    """Those that are wanted no more."""
+    """Partitions that are not wanted any more."""
 
     @property
     def is_incremental(self) -> bool:
-        """Whether it stands on what was said before."""
+        """Whether it contains only the changes since the last request."""
         return self.epoch > FULL_EPOCH
 
 
 class FetchSession:
-    """One reader's session with one broker. At most one request is on its way: `next_request`, then `on_response` or
-    `on_lost`."""
+    """The session of one reader with one broker. At most one request is unanswered: call `next_request`, then
+    `on_response` or `on_lost`."""
 
     __slots__ = ("_by_id", "_told", "epoch", "session_id")
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
         self.epoch = FULL_EPOCH
-        """Of the next request."""
+        """The epoch of the next request."""
         self._told: dict[TopicPartition, Row] = {}
-        """What the broker holds, once it has answered."""
+        """The broker's state of the session after it has answered the last request."""
         self._by_id = False
 
     def next_request(self, wanted: Mapping[TopicPartition, Row], *, by_id: bool) -> FetchSessionRequest:
-        """The next request. by_id: it names topics by their ids (version 13 on), which a session does or does not."""
+        """The next request. by_id: it identifies topics by id (version 13 on); a change of this needs a new session."""
+        # A full request is needed 1. without a session, 2. when topics are identified in another way than in the
+        # session, 3. when a topic was deleted and created again, because the session has the old one.
         told = self._told
         replaced = any(tp in told and told[tp].topic_id != row.topic_id for tp, row in wanted.items())
         if self.epoch == FULL_EPOCH or by_id != self._by_id or replaced:
@@ -82,12 +84,12 @@ class FetchSession:
     def on_response(self, error: int, session_id: int, seen: Collection[TopicPartition]) -> None:
         """The answer to the last request: its top-level error, its session id, the partitions in it."""
         if error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
-            self.session_id, self.epoch = NO_SESSION, FULL_EPOCH  # there is nothing to close
+            self.session_id, self.epoch = NO_SESSION, FULL_EPOCH  # no session is left to close
         elif error or session_id == NO_SESSION:
             self.epoch = FULL_EPOCH
         elif self.epoch == FULL_EPOCH:
             self.session_id = session_id
-            # A full answer is about everything that was asked for; of another one nobody knows what the session holds.
+            # A full answer contains all requested partitions. If it does not, the state of the session is unknown.
             self.epoch = 1 if all(tp in seen for tp in self._told) else FULL_EPOCH
         elif session_id != self.session_id:
             self.epoch = FULL_EPOCH
@@ -95,5 +97,5 @@ class FetchSession:
             self.epoch = self.epoch + 1 if self.epoch < _EPOCH_MAX else 1
 
     def on_lost(self) -> None:
-        """No answer, or one that cannot be read: the next request is a full one, and closes what there may be."""
+        """No answer, or a malformed one: the next request is a full one, which closes the session."""
         self.epoch = FULL_EPOCH

@@ -1,9 +1,9 @@
-"""The producer: records in, batches to the leaders, and what became of each.
+"""The producer: collects records in batches, sends them to partition leaders, and reports the outcome of each.
 
-Zone: real. This page names what users lean on. Below it is a pure core of decisions (`core`, `accumulator`,
-`partition_queue`, `batch`, `error_classification`, `topic_metadata`, `transaction`, `partitioning`, `config`: no clock,
-socket, thread or random number, so that a simulator can drive it), and a face with threads (`producer`,
-`record_appender`, `sender`, `nonblocking_connection`, `futures`, `txn_calls`).
+Zone: real. The names exported here are stable for users. The package has a pure core of decisions (`core`,
+`accumulator`, `partition_queue`, `batch`, `error_classification`, `topic_metadata`, `transaction`, `partitioning`,
+`config`: no clock, socket, thread or random number, so that a simulator can drive it), and a shell with threads
+(`producer`, `record_appender`, `sender`, `nonblocking_connection`, `futures`, `txn_calls`).
 
     with Producer({"bootstrap.servers": "localhost:9092"}) as producer:
         sent = producer.send("orders", b"value", key=b"key")
@@ -31,7 +31,7 @@ __all__ = [
     "TableMetadata",
 ]
 
-# Who writes whole batches in transactions of its own needs the core, and not the face with its threads.
+# `batch_transaction` needs the core, and not the shell with its threads.
 __getattr__, __dir__ = names_on_demand(
     globals(),
     {

@@ -1,6 +1,6 @@
-"""What a producer has accepted and not sent: a deque of batches per partition, within `buffer.memory`.
+"""The accepted records of a producer that are not delivered: a queue of batches per partition, in `buffer.memory`.
 
-Zone: pure. Where a record goes, which batches are due, and what one request takes; time comes in as an argument.
+Zone: pure. Puts records into batches, finds the batches that are due, and fills requests; time is an argument.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from ottla.record.batch import HEADER_SIZE, Headers
 from ottla.types import TopicPartition
 
 NEVER = float("inf")
-_new = tuple.__new__  # a third of the time of Due(…)
+_new = tuple.__new__  # three times as fast as Due(…)
 
 
 class Due(NamedTuple):
-    """What could be sent now."""
+    """The batches that could be sent now."""
 
     nodes: set[int]
     """Leaders with a batch that is due."""
     leaderless: set[str]
-    """Topics with a due batch of a partition whose leader is not known."""
+    """Topics with a due batch of a partition without a known leader."""
     wake_at: float
-    """When the next batch is due that is not yet; NEVER when there is none."""
+    """When the next batch becomes due; NEVER if there is none."""
 
 
 class RecordAccumulator:
-    """The batches of all partitions that are not done."""
+    """The unfinished batches of all partitions."""
 
     __slots__ = (
         "_codec",
@@ -65,23 +65,23 @@ class RecordAccumulator:
         self._level = config.level
         self.lanes: dict[TopicPartition, PartitionQueue] = {}
         self.waiting: dict[PartitionQueue, None] = {}
-        """Lanes with something to send; the one that sent last comes last."""
+        """Partition queues with a batch to send; the one that sent last comes last."""
         self.incomplete: dict[ProducerBatch, None] = {}
-        """All batches that are not done, oldest first."""
+        """All unfinished batches, oldest first."""
         self.limit = config.buffer_memory
         self.used = 0
         """Bytes of `buffer.memory` in use."""
         self.memory_waiters = 0
-        """Callers that wait for memory."""
+        """Number of callers that wait for memory."""
         self.flushes = 0
-        """Callers that wait until everything is sent."""
+        """Number of callers that wait until everything is sent."""
         self.hurried = False
-        """Nothing lingers any more: the producer closes, or a transaction ends."""
+        """Send without waiting for `linger.ms`: the producer closes, or a transaction ends."""
         self.news = False
-        """There is something that the sender has not seen; the sender sets it back."""
+        """Whether the sender must look for due batches; the sender resets it."""
 
     def lane(self, tp: TopicPartition, *, numbered: bool) -> PartitionQueue:
-        """The lane of a partition, made at first use."""
+        """The queue of a partition, created at first use."""
         found = self.lanes.get(tp)
         if found is None:
             found = self.lanes[tp] = PartitionQueue(tp, numbered=numbered, most=self._most, safeguards=self._safe)
@@ -90,16 +90,16 @@ class RecordAccumulator:
     def append(
         self, lane: PartitionQueue, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, now: float
     ) -> ProducerBatch | None:
-        """The batch that took the record in, as its last one; None when `buffer.memory` has no room for it now.
+        """Append a record; returns its batch, as whose last record it was added, or None if `buffer.memory` is full.
 
-        Raises UsageError for a record larger than `max.request.size` or `buffer.memory`, and for one that is no bytes.
+        Raises UsageError for a record larger than `max.request.size` or `buffer.memory`, and for one that is not bytes.
         """
         queue = lane.queue
         if queue:
             batch = queue[-1]
             if batch.append(timestamp, key, value, headers):
                 return batch
-            self.news = True  # that one is full
+            self.news = True  # the batch is full, so it is due
         return self._begin_batch(lane, timestamp, key, value, headers, now)
 
     def _begin_batch(
@@ -111,13 +111,14 @@ class RecordAccumulator:
         if own > min(self._room, self.limit):
             self._check_size(own - HEADER_SIZE, lane.tp)
         size = max(self._room, own)
+        # If nothing else is in memory, the batch is accepted: no release could make more room.
         if self.used + size > self.limit and self.used:
             return None
         self._enqueue_batch(lane, batch, size)
         return batch
 
     def append_whole(self, lane: PartitionQueue, batch: ProducerBatch, now: float) -> bool:
-        """Take in a batch that is complete; False when `buffer.memory` has no room for it now."""
+        """Append a complete batch; False if `buffer.memory` has no room for it now."""
         if self.used + batch.size > self.limit and self.used:
             return False
         batch.created, batch.expires = now, now + self._patience
@@ -138,11 +139,11 @@ class RecordAccumulator:
             if size > limit:
                 raise UsageError(
                     f"a record of {size} bytes for {tp} is larger than {key}",
-                    f"Send smaller records, or raise it ({limit} now)",
+                    f"Send smaller records, or raise {key} (now {limit})",
                 )
 
     def due(self, now: float, leader_of: Callable[[TopicPartition], int | None], identity: ProducerId | None) -> Due:
-        """What could be sent at `now`. leader_of: node id, None when it is not known."""
+        """The batches that could be sent at `now`. leader_of: returns a node id, or None if it is not known."""
         nodes: set[int] = set()
         leaderless: set[str] = set()
         wake_at = NEVER
@@ -158,6 +159,8 @@ class RecordAccumulator:
 
     def _due_at(self, lane: PartitionQueue) -> float:
         batch = lane.queue[0]
+        # 1. A retry waits for its backoff. 2. A full batch is due at once; so is any batch while a caller waits for
+        # it (close, flush, memory). 3. Else it lingers.
         if batch.attempts:
             return batch.retry_at
         full = not self._linger or batch.sealed or len(lane.queue) > 1 or len(batch.buffer) >= self._room
@@ -168,9 +171,9 @@ class RecordAccumulator:
     def drain(
         self, now: float, node: int, leader_of: Callable[[TopicPartition], int | None], identity: ProducerId | None
     ) -> list[ProducerBatch]:
-        """The batches of one request to `node`: the first of each of its partitions, `max.request.size` in all.
+        """The batches of one request to `node`: the first of each of its partitions, up to `max.request.size`.
 
-        Empty when none of them is due; a node that is asked gets batches that linger, too. Partitions that have waited
+        Empty if none of them is due. A request with a due batch also takes lingering ones. Partitions that have waited
         longest come first.
         """
         taken: list[PartitionQueue] = []
@@ -181,6 +184,7 @@ class RecordAccumulator:
             if leader_of(lane.tp) != node or not lane.may_send(identity) or (first.attempts and first.retry_at > now):
                 continue
             size += len(first.buffer)
+            # The first batch is always taken, also if it exceeds the limit alone.
             if taken and size > self._request_size:
                 break
             taken.append(lane)
@@ -195,11 +199,11 @@ class RecordAccumulator:
         lane.take_batch(identity)
         del self.waiting[lane]
         if lane.queue:
-            self.waiting[lane] = None  # behind the others
+            self.waiting[lane] = None  # now the last one
         return first
 
     def _seal_batch(self, batch: ProducerBatch) -> None:
-        """Close a batch that is open, and give back the memory that it turned out not to need."""
+        """Seal an open batch, and free the memory that it reserved and does not need."""
         batch.seal(self._codec, self._level)
         size = len(batch.buffer)
         if batch.reserved > size:
@@ -207,20 +211,20 @@ class RecordAccumulator:
             batch.reserved = size
 
     def update_readiness(self, lane: PartitionQueue) -> None:
-        """Whether `lane` has something to send may have changed."""
+        """Update whether `lane` has a batch to send."""
         if lane.queue:
             self.waiting.setdefault(lane)
         else:
             self.waiting.pop(lane, None)
 
     def split_batch(self, batch: ProducerBatch) -> None:
-        """The halves of `batch` take its place."""
+        """Replace `batch` with its halves."""
         lane = self.lanes[batch.tp]
         parts = batch.split()
         lane.replace(batch, parts)
         for part in parts:
             self._seal_part(part)
-        # They are as old as the whole was: the oldest comes first, or nobody would see that its time is over.
+        # The halves keep the age of the whole batch, and so its place: only the first batch is checked for expiry.
         older = list(self.incomplete)
         at = older.index(batch)
         self.incomplete = dict.fromkeys([*older[:at], *parts, *older[at:]])
@@ -230,12 +234,12 @@ class RecordAccumulator:
 
     def _seal_part(self, part: ProducerBatch) -> None:
         part.seal(self._codec, self._level)
-        # More than the whole had: to wait for memory here would be to wait for ourselves.
+        # The halves may take more than the whole. The sender must not wait for memory, which only it can free.
         part.reserved = part.size
         self.used += part.size
 
     def release(self, batch: ProducerBatch) -> None:
-        """A batch is done: its memory is free."""
+        """Free the memory of a batch that is done."""
         self.incomplete.pop(batch, None)
         self.used -= batch.reserved
         batch.reserved = 0

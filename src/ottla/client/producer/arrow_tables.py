@@ -1,7 +1,7 @@
-"""The rows of an Arrow table as batches of a producer, without Python per row.
+"""Encodes the rows of an Arrow table as batches of a producer, without Python code per row.
 
-Zone: pure. Which columns there may be, which partition each row goes to, and the encoded batches, one at a time; they
-are taken in like others' records by `accumulator`. Imported only when somebody sends a table: Arrow is no small thing.
+Zone: pure. Checks columns, chooses the partition of each row, and encodes batches, one at a time; `accumulator` queues
+them. Imported by the first `send_table`, because Arrow is slow to load.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from ottla.types import TopicPartition
 COLUMNS: Final = ("value", "key", "headers", "partition", "timestamp")
 _SLICE_BYTES: Final = 16 << 20
 _SLICE_ROWS: Final = 200_000
-"""So much of a table is looked at in one piece: what is needed for it besides the table is some 100 bytes per row."""
+"""The most rows to process in one piece, which takes some 100 bytes per row in addition to the table."""
 _HEADERS: Final = pa.list_(HEADER_TYPE)
 _OVERHEAD: Final = 64
-"""More than a record needs besides its key, value and headers."""
+"""More than a record needs in addition to its key, value and headers."""
 
 
 class PartitionChoice(NamedTuple):
-    """What decides about partitions where no column does."""
+    """How to choose partitions for rows without one in the column `partition`."""
 
     partitions: int
-    """How many there are; for rows with a key."""
+    """Number of partitions; for rows with a key."""
     available: Sequence[int]
-    """Those with a leader; for rows without one."""
+    """Partitions with a leader; for rows without a key."""
     turn: int
-    """With which of them to begin."""
+    """Index of the first of these to use."""
     cyclic: bool
-    """Every row goes to the next one, with a key or without."""
+    """Round robin: every row goes to the next partition, with a key or without."""
     ignore_keys: bool
 
 
 def places_for(topic: ProducedTopic, rows: int, partitioner: Partitioner | None, core: ProducerCore) -> PartitionChoice:
-    """How the next `rows` rows of a table find their partitions; a turn of round robin is taken for each."""
+    """How to choose partitions for the next `rows` rows of a table; advances the round robin by that number."""
     available = topic.led or list(topic.view.partitions)
     cyclic = isinstance(partitioner, RoundRobin)
     turn = partitioner.advance(topic.name, rows) if isinstance(partitioner, RoundRobin) else core.below(len(available))
@@ -57,31 +57,31 @@ def places_for(topic: ProducedTopic, rows: int, partitioner: Partitioner | None,
 
 
 def whole_batch(topic: str, partition: int, plain: Plain) -> ProducerBatch:
-    """As the accumulator takes it."""
+    """The batch as an object for the accumulator."""
     tp = TopicPartition(topic, partition)
     return ProducerBatch.whole(tp, plain.data, plain.records, plain.base_timestamp, plain.max_timestamp)
 
 
 class TableRows:
-    """A table that has been checked as far as that is possible without the topic."""
+    """A checked table; the checks that need the topic are in `check_partitions`."""
 
     def __init__(self, table: pa.Table | pa.RecordBatch, config: ProducerConfig, now_ms: int) -> None:
-        """now_ms: the timestamp of rows without one. Raises UsageError: columns, types, sizes, values."""
+        """now_ms: the timestamp for rows without one. Raises UsageError for wrong columns, types, sizes or values."""
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         if not isinstance(table, pa.Table):
-            raise UsageError(f"{type(table).__name__} is no Arrow table", "Give a pyarrow.Table or RecordBatch")
+            raise UsageError(f"{type(table).__name__} is not an Arrow table", "Give a pyarrow.Table or RecordBatch")
         _check_columns(table)
         self.rows: int = table.num_rows
         self._now = now_ms
-        # At most a quarter of the memory per batch, so that some are filled while others are on their way.
+        # At most a quarter of the memory per batch, so that some can be filled while others are unanswered.
         most = min(config.client.max_request_size, config.buffer_memory // 4, BATCH_BYTES)
         self._batch_bytes = max(1, most - HEADER_SIZE)
         self._table = _checked(table)
         self._check_sizes(config)
 
     def check_partitions(self, topic: ProducedTopic, partitioner: Partitioner | None) -> None:
-        """Whether the partitions that are given exist; with the application's own partitioner all must be given.
+        """Check that the given partitions exist; if the application has its own partitioner, all must be given.
 
         Raises RefusedError, UsageError.
         """
@@ -90,7 +90,7 @@ class TableRows:
         own = partitioner is not None and not isinstance(partitioner, RoundRobin)
         if own and (given is None or given.null_count):
             raise UsageError(
-                "rows without a partition would need this producer's own partitioner, which is for records",
+                "rows without a partition need the producer's partitioner function, which only takes single records",
                 "Add a column `partition`",
             )
         wrong = set() if given is None else set(pc.unique(given).to_pylist()) - {None, *existing}
@@ -102,9 +102,9 @@ class TableRows:
             )
 
     def batches(self, places: Callable[[int], PartitionChoice]) -> Iterator[tuple[int, Plain]]:
-        """Partition and batch, encoded one at a time as they are asked for; the rows of a partition keep their order.
+        """(partition, batch), each encoded when the iterator reaches it; the rows of a partition keep their order.
 
-        places: how to choose partitions for the next so many rows.
+        places: returns how to choose partitions for the next rows, given their number.
         """
         for piece in self._slices():
             partitions = _partitions(piece, places(piece.num_rows))
@@ -134,13 +134,14 @@ class TableRows:
         limits = (("max.request.size", config.client.max_request_size), ("buffer.memory", config.buffer_memory))
         name, limit = min(limits, key=lambda each: each[1])
         for piece in self._slices():
+            # A cheap bound first: only if that is too large, the size of each row is computed.
             if "headers" not in piece.column_names and _longest(piece) + _OVERHEAD <= limit:
                 continue
             largest = int(self._encoder(piece).sizes_alone().max(initial=0))
             if largest > limit:
                 raise UsageError(
                     f"a row of {largest} bytes is larger than {name}",
-                    f"Send smaller records, or raise it ({limit} now)",
+                    f"Send smaller records, or raise {name} (now {limit})",
                 )
 
 
@@ -159,7 +160,7 @@ def _check_columns(table: pa.Table) -> None:
 
 
 def _checked(table: pa.Table) -> pa.Table:
-    """The table with the smaller columns in the types that are used here, their values checked."""
+    """The table with partitions, timestamps and headers cast to the types used here, and their values checked."""
     if "partition" in table.column_names:
         table = _replaced(table, "partition", pa.int32(), pa.types.is_integer)
     if "timestamp" in table.column_names:
@@ -195,15 +196,15 @@ def _cast(name: str, column: Any, kind: pa.DataType) -> Any:
     try:
         return column.cast(kind, safe=kind != pa.timestamp("ms"))  # finer units lose their digits
     except pa.ArrowException as error:
-        raise UsageError(f"column `{name}` is {column.type}, which is no {kind}: {error}") from None
+        raise UsageError(f"column `{name}` is {column.type}, which cannot be cast to {kind}: {error}") from None
 
 
 def _array(piece: pa.Table, name: str) -> Any:
-    """A column in one piece; None when there is none."""
+    """A column as one chunk; None if the table does not have it."""
     if name not in piece.column_names:
         return None
     column = piece.column(name)
-    # Combining copies; of headers that is wanted, for those of other rows hang on to a part of a list.
+    # Combining copies. Headers are copied on purpose: a slice of a list column still refers to all its headers.
     return column.chunk(0) if column.num_chunks == 1 and name != "headers" else column.combine_chunks()
 
 
@@ -213,7 +214,7 @@ def _bytes(piece: pa.Table, name: str) -> Any:
 
 
 def _longest(piece: pa.Table) -> int:
-    """The longest key and the longest value together."""
+    """The sum of the sizes of the longest key and the longest value."""
     found = 0
     for name in ("key", "value"):
         column = _bytes(piece, name)
@@ -223,7 +224,7 @@ def _longest(piece: pa.Table) -> int:
 
 
 def _partitions(piece: pa.Table, places: PartitionChoice) -> Ints:
-    """The partition of every row: the column's, the key's, or one of those that are available."""
+    """The partition of every row: 1. from the column; 2. by the key; 3. one of the available partitions."""
     count, given, keys = piece.num_rows, _array(piece, "partition"), _bytes(piece, "key")
     if given is None and keys is None and not places.cyclic:
         return spread(count, places.available, places.turn)

@@ -1,7 +1,7 @@
-"""One batch of a producer: records encoded as they come, then a header, then an outcome.
+"""One batch of a producer: its encoded records, its header and its outcome.
 
-Zone: pure. The bytes of a batch and what became of it; whose turn it is to be sent is `partition_queue` and
-`accumulator`. Records are copied into the batch at once, so the caller may reuse its buffers.
+Zone: pure. `partition_queue` and `accumulator` decide when a batch is sent. Records are copied into the batch at once,
+so the caller may reuse its buffers.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ottla.utf8 import encode_text
 
 NO_SEQUENCE: Final = -1
 _SHORT: Final = tuple(encode_varint(number) for number in range(512))
-"""Varints of 0 … 511: most lengths and deltas."""
+"""The varints of 0 … 511, which cover most lengths and deltas."""
 _UNPACKED_MAX: Final = 2**31 - 1
 
 Callback = Callable[[int, Any], None]
 
 
 class ProducerBatch:
-    """Records for one partition. First it grows, then it is sealed, then it is done; never back.
+    """Records for one partition. Its states in order: growing, sealed, done.
 
-    A batch that was split is done when its parts are, and answers for them.
+    A batch that was split is decided when all its parts are.
     """
 
     __slots__ = (
@@ -73,54 +73,54 @@ class ProducerBatch:
     )
 
     def __init__(self, tp: TopicPartition, room: int, timestamp: int, now: float, expires: float) -> None:
-        """room: bytes, header included, that later records may fill; the first record fits always.
+        """room: the size, including the header, up to which more records may be added; the first one always fits.
 
-        now, expires: seconds of the clock that the core is driven by.
+        now, expires: seconds of the clock of the core.
         """
         self.tp = tp
         self.room = room
         self.created = now
         self.expires = expires
         self.buffer: bytearray | memoryview = bytearray(HEADER_SIZE)
-        """Room for the header, then the records; compressed before it is sent first."""
+        """Room for the header, then the records, which are compressed before the first attempt."""
         self.count = 0
         self.base_timestamp = timestamp
         self.max_timestamp = timestamp
         self.callbacks: list[tuple[int, int, Any]] | None = None
-        """(index, timestamp, whom to tell), for records that want it."""
+        """(index, timestamp, callback) of the records with a callback."""
         self.reserved = 0
-        """Bytes of buffer.memory that this batch holds."""
+        """Bytes of buffer.memory that this batch uses."""
         self.sealed = False
         self.codec = 0
-        """Of what is in the buffer now."""
+        """The codec of the buffer at present."""
         self._packing: tuple[int, int | None] | None = None
-        """Codec and level to compress with before it is sent: that takes time, and happens outside of any lock."""
+        """Codec and level to compress with before it is sent: that takes time, so it is done without a lock."""
         self.producer_id = -1
         self.producer_epoch = -1
         self.base_sequence = NO_SEQUENCE
         self.ordinal = 0
-        """Which batch of its partition's it is, in the order of sequence numbers."""
+        """Its number among the batches of its partition, in the order of sequence numbers."""
         self.attempts = 0
-        """How often it was sent."""
+        """How often it was sent so far."""
         self.retry_at = 0.0
         self.on_wire = False
         self.uncertain = False
-        """An attempt had no answer, or one that says that the batch may be in the log."""
+        """An attempt had no answer, or an error after which the batch may be in the log."""
         self.adrift = False
-        """An attempt had no answer: it may arrive yet, whatever later ones are told."""
+        """An attempt had no answer: the broker may still receive it, after later attempts were answered."""
         self.done = False
         self.base_offset = NO_OFFSET
         self.log_append_time = NO_TIMESTAMP
         self.error: ClientError | None = None
         self.parts: list[ProducerBatch] = []
         self.told = False
-        """Those who wanted to hear its outcome have heard it."""
+        """Whether the callbacks of its records were called."""
 
     @classmethod
     def whole(
         cls, tp: TopicPartition, buffer: memoryview, count: int, base_timestamp: int, max_timestamp: int
     ) -> ProducerBatch:
-        """A batch of records that are encoded already, with room for the header in front; it takes the buffer over."""
+        """A batch of encoded records, with room for the header in front; takes over the buffer."""
         batch = cls(tp, 0, base_timestamp, 0.0, 0.0)
         batch.buffer = buffer
         batch.count = count
@@ -129,7 +129,7 @@ class ProducerBatch:
 
     @property
     def decided(self) -> bool:
-        """Whether the fate of every record is known."""
+        """Whether the outcome of every record is known."""
         return all(part.decided for part in self.parts) if self.parts else self.done
 
     @property
@@ -139,16 +139,16 @@ class ProducerBatch:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """The size at present."""
         return len(self.buffer)
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record, NO_SEQUENCE without one."""
+        """Sequence number of the last record, or NO_SEQUENCE."""
         return NO_SEQUENCE if self.base_sequence < 0 else (self.base_sequence + self.count - 1) & 0x7FFF_FFFF
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
-        """Take a record in; False, and nothing changes, when it does not fit or the batch is sealed."""
+        """Add a record; False, without a change, if it does not fit or the batch is sealed."""
         if self.sealed:
             return False
         body = record_body(self.count, timestamp - self.base_timestamp, key, value, headers)
@@ -165,19 +165,19 @@ class ProducerBatch:
         return True
 
     def seal(self, codec: int, level: int | None) -> None:
-        """No more records; `encoded` is to compress those there are. Idempotent."""
+        """Accept no more records; `encoded` will compress them with `codec`. Idempotent."""
         if not self.sealed:
             self.sealed = True
             self._packing = (codec, level) if codec else None
 
     def put_identity(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Give it the sequence numbers that all its attempts carry."""
+        """Set producer id, epoch and first sequence number, which all attempts use."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
 
     def encoded(self, *, transactional: bool = False) -> bytearray | memoryview:
-        """The whole batch, its header and checksum written anew; it is the batch's own buffer."""
+        """The complete batch, after writing its header and checksum; this is the batch's own buffer."""
         assert self.sealed
         assert self.count
         if self._packing is not None:
@@ -200,14 +200,14 @@ class ProducerBatch:
         )  # fmt: skip
 
     def records(self) -> Iterator[Record]:
-        """The records again; their `offset` is the index in the batch."""
+        """The decoded records; their `offset` is the index in the batch."""
         data = decompress(self.codec, memoryview(self.buffer)[HEADER_SIZE:], _UNPACKED_MAX)
         return records_in(data, self._header())
 
     def split(self) -> list[ProducerBatch]:
-        """Two halves by number of records, in order, sealed without compression: too large for a broker.
+        """Split a batch that is too large for a broker into two halves by number of records.
 
-        There are at least two records. The halves carry on with the sequence numbers of the whole.
+        It has at least two records. The halves keep the sequence numbers of the whole, and are not compressed.
         """
         assert self.count > 1
         records = list(self.records())
@@ -220,6 +220,7 @@ class ProducerBatch:
         part = ProducerBatch(self.tp, _UNPACKED_MAX, records[0].timestamp, self.created, self.expires)
         for record in records:
             part.append(record.timestamp, record.key, record.value, record.headers)
+        # The second half continues the sequence numbers after the first, as if it had always been a batch.
         if self.base_sequence >= 0:
             part.put_identity(self.producer_id, self.producer_epoch, (self.base_sequence + first) & 0x7FFF_FFFF)
         part.attempts = self.attempts
@@ -229,14 +230,14 @@ class ProducerBatch:
         return part
 
     def leaves(self) -> Iterator[ProducerBatch]:
-        """The batches that its records are in now, in their order."""
+        """The batches that contain its records now (itself, or its parts), in order."""
         for part in self.parts:
             yield from part.leaves()
         if not self.parts:
             yield self
 
     def leaf(self, index: int) -> tuple[ProducerBatch, int]:
-        """The batch that record `index` is in now, and its index there."""
+        """The batch that contains record `index` now, and its index there."""
         batch = self
         while batch.parts:
             for part in batch.parts:
@@ -252,7 +253,7 @@ def record_body(
 ) -> bytes:
     """A record of format v2 without its length.
 
-    Raises UsageError for a key, value or header that is no bytes. Hot: records with short fields go the short way.
+    Raises UsageError for a key, value or header that is not bytes. Hot: short records without key take a fast path.
     """
     if key is None and type(value) is bytes and not headers and offset_delta < 512 and 0 <= timestamp_delta < 512:
         size = len(value)
@@ -275,7 +276,7 @@ def _odd_name(name: str) -> bytes:
     try:
         return encode_text(name)
     except UnicodeEncodeError:
-        raise UsageError(f"a header's name, {name!r}, holds half of a surrogate pair", "Give text") from None
+        raise UsageError(f"a header's name, {name!r}, has half of a surrogate pair", "Give valid text") from None
 
 
 def _field(what: str, content: bytes | None) -> bytes:

@@ -1,7 +1,7 @@
-"""The producer's settings: Kafka's keys and defaults, and what they say about each other.
+"""The producer's settings: Kafka's keys and defaults, and the rules between them.
 
-Zone: pure. What all clients share is in `ottla.client.settings`; here are the keys of the producer alone, and the rules
-between keys: explicit settings that conflict are a ConfigError, unset ones adjust to explicit ones.
+Zone: pure. Has the keys that only the producer has; the shared ones are in `ottla.client.settings`. Explicit settings
+that conflict are a ConfigError, unset ones adjust to explicit ones.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ottla.client.settings import ACKS, CODECS, ClientConfig, parse_setting, spl
 from ottla.record.compression import Codec
 
 Serializer = Callable[[Any], bytes | None]
-"""An application's object to bytes; None stays None (a tombstone) without a call."""
+"""Converts an application's object to bytes; not called for None, which stays None (a tombstone)."""
 
 _INT_MAX: Final = 2**31 - 1
 _IN_FLIGHT_IDEMPOTENT: Final = 5
-"""A broker remembers so many batches of a producer per partition (KIP-98)."""
+"""The number of batches that a broker remembers per producer and partition (KIP-98)."""
 _RENAMED: Final = {"metadata.broker.list": "bootstrap.servers", "request.required.acks": "acks"}
 
 
@@ -32,7 +32,7 @@ class ProducerConfig:
     """
 
     client: ClientConfig = field(default_factory=ClientConfig)
-    """What clients share; `acks`, `batch.size`, `compression.type`, `max.request.size`, `delivery.timeout.ms`, too."""
+    """The shared keys; also `acks`, `batch.size`, `compression.type`, `max.request.size`, `delivery.timeout.ms`."""
     buffer_memory: int = 33_554_432
     max_block_ms: int = 60_000
     linger_ms: int = 5
@@ -94,7 +94,7 @@ class ProducerConfig:
 
     @property
     def level(self) -> int | None:
-        """The codec's level, None where it has none."""
+        """The compression level of the codec, None for a codec without levels."""
         levels: Mapping[int, int] = {
             Codec.GZIP: self.compression_gzip_level,
             Codec.LZ4: self.compression_lz4_level,
@@ -104,11 +104,11 @@ class ProducerConfig:
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> ProducerConfig:
-        """Settings by Kafka's keys, values as text or as their type; None is as if the key were left out.
+        """The configuration for settings by Kafka's keys, values as text or in their type; None counts as unset.
 
         Unset keys adjust to explicit ones: `acks=1`, `retries=0` or more than five in flight turn idempotence off;
         a long `linger.ms` or `request.timeout.ms` makes `delivery.timeout.ms` longer. Raises ConfigError for an
-        unknown key, naming the nearest one, for a value that does not fit, and for explicit ones that conflict.
+        unknown key (it suggests the nearest one), for an invalid value, and for explicit settings that conflict.
         """
         given = {_RENAMED.get(key, key): value for key, value in settings.items() if value is not None}
         own = {key.replace(".", "_"): value for key, value in given.items() if key in _KEYS}
@@ -124,7 +124,7 @@ class ProducerConfig:
 
 
 def renamed(settings: Mapping[str, object]) -> list[str]:
-    """One warning per key that is an old name."""
+    """A warning for each key that is an old name."""
     return [f"{key} is an old name of {_RENAMED[key]}" for key in settings if key in _RENAMED]
 
 
@@ -138,7 +138,7 @@ def _excludes_idempotence(values: Mapping[str, Any]) -> bool:
 
 
 def _with_delivery_timeout(shared: dict[str, str | int | bool], own: Mapping[str, Any]) -> dict[str, str | int | bool]:
-    """`shared`, with an unset `delivery.timeout.ms` that is long enough."""
+    """`shared`, with a `delivery.timeout.ms` that is long enough if it was unset."""
     if "delivery.timeout.ms" in shared:
         return shared
     known = ClientConfig.from_mapping({key: value for key, value in shared.items() if key == "request.timeout.ms"})
@@ -165,7 +165,7 @@ def _shared_keys() -> list[str]:
 _TYPES: Final = {row.name: row.type for row in fields(ProducerConfig) if row.name != "client"}
 _KEYS: Final = frozenset(_key(name) for name in _TYPES)
 PRODUCER_KEYS: Final = _KEYS | frozenset(_RENAMED)
-"""What a producer takes beyond the keys that all clients share."""
+"""The keys of a producer that are not shared by all clients."""
 _RANGES: Final = {
     "buffer_memory": (1, 2**63 - 1),
     "max_block_ms": (0, 2**63 - 1),

@@ -1,7 +1,7 @@
-"""The decisions of a producer: what is ready, what to send, what an answer means.
+"""The decisions of a producer: which batches are ready, what to send, what an answer means.
 
-Zone: pure. Inputs are calls with the time of some clock, in seconds; outputs are values: what to send (`Work`), and
-batches that are done (`take_done`). Whoever drives it sends, connects, waits and tells users: threads or a simulator.
+Zone: pure. Inputs are calls with the time of a clock in seconds; outputs are values: work to do (`Work`), and finished
+batches (`take_done`). The driver (threads, an asyncio loop or the simulator) sends, connects, waits and calls back.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ottla.record.batch import Headers
 from ottla.types import NO_OFFSET, NO_TIMESTAMP
 
 _LAST_EPOCH = 32_767
-_new = tuple.__new__  # a third of the time of the classes' own, and every record of a slow producer is a request
+_new = tuple.__new__  # three times as fast as the constructors; a slow producer makes a request per record
 
 
 class BatchResponse(NamedTuple):
-    """What a broker says of one batch."""
+    """The part of a Produce answer for one batch."""
 
     code: ErrorCode
     base_offset: int = NO_OFFSET
@@ -45,22 +45,22 @@ class ProduceCall(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What to do now."""
+    """What the driver has to do now."""
 
     connect: set[int]
-    """Nodes that there are batches for, and no connection to."""
+    """Nodes with due batches and without a connection."""
     calls: list[ProduceCall]
     topics: list[str] | None
-    """Ask any node for the metadata of these; None: not now."""
+    """Request the metadata of these topics from any node; None: not now."""
     producer_id: bool
-    """Ask any node for a producer id."""
+    """Request a producer id from any node."""
     wake_at: float
-    """When to ask for work again at the latest; NEVER: only after an input."""
+    """When to call `work` again at the latest; NEVER: only after an input."""
 
 
 @dataclass(slots=True)
 class ProducerCounts:
-    """Totals since the start."""
+    """Counters since the start."""
 
     records_sent: int = 0
     records_failed: int = 0
@@ -75,7 +75,7 @@ class ProducerCounts:
 
 @dataclass(slots=True)
 class ProducerCore:
-    """The state of a producer, without the world."""
+    """The state of a producer, without clock, network and threads."""
 
     config: ProducerConfig
     draw: Callable[[], float]
@@ -90,16 +90,16 @@ class ProducerCore:
     identity: ProducerId | None = None
     in_flight: dict[int, list[ProduceCall]] = field(default_factory=dict)
     on_failure: Callable[[ClientError], None] | None = None
-    """Told of every batch that failed for good, when there are transactions."""
+    """Called for every failed batch, if the producer is transactional."""
     counts: ProducerCounts = field(default_factory=ProducerCounts)
     last_error: ClientError | None = None
-    """Why a broker could not be reached the last time: the driver notes it, for messages."""
+    """The last connection error; the driver sets it, and error messages quote it."""
     denial: ClientError | None = None
-    """Why nobody lets us in, when that does not pass by itself: the driver notes it for those who wait for metadata."""
+    """An error of login or TLS, set by the driver; calls that wait for metadata raise it."""
     done: list[ProducerBatch] = field(init=False, default_factory=list)
-    """Batches that are done and not taken yet."""
+    """Finished batches that `take_done` has not returned yet."""
     _asks_for_id: bool = field(init=False)
-    """Whether it needs producer ids and transactions do not bring them."""
+    """Whether it requests producer ids itself: it is idempotent and has no transactional id."""
     _troubled: dict[PartitionQueue, None] = field(init=False, default_factory=dict)
     _muted: dict[int, float] = field(init=False, default_factory=dict)
     _asking_id: bool = field(init=False, default=False)
@@ -125,12 +125,12 @@ class ProducerCore:
         headers: Headers,
         now: float,
     ) -> ProducerBatch | None:
-        """Put a record into a batch; None when memory is short. partition None: the sticky one (KIP-794)."""
+        """Put a record into a batch; None if memory is full. partition None: use the sticky one (KIP-794)."""
         if partition is not None:
             lane = topic.lanes[partition]
         else:
             sticky = topic.sticky
-            # Turn only where a new batch begins, so that batches leave full.
+            # Change the sticky partition only when a new batch begins, so that batches are full.
             if sticky is None or not sticky.queue:
                 lane = self._sticky_lane(topic)
             elif sticky.queue[-1].append(timestamp, key, value, headers):
@@ -143,19 +143,19 @@ class ProducerCore:
         return batch
 
     def place_whole(self, topic: ProducedTopic, batch: ProducerBatch, now: float) -> bool:
-        """Put a complete batch in its partition's line; False when memory is short."""
+        """Queue a complete batch of a partition; False if memory is full."""
         topic.used_at = now
         return self.accumulator.append_whole(topic.lanes[batch.tp.partition], batch, now)
 
     def sticky_partition(self, topic: ProducedTopic) -> int:
-        """Where a record without a key goes now, when `place` is not left to choose."""
+        """The partition for a record without a key, for callers that do not let `place` choose."""
         sticky = topic.sticky
         if sticky is None or not sticky.queue or sticky.queue[-1].sealed:
             sticky = self._sticky_lane(topic)
         return sticky.tp.partition
 
     def _sticky_lane(self, topic: ProducedTopic) -> PartitionQueue:
-        """What was sticky has sent its batch: stay, until a batch's worth of bytes has gone there."""
+        """The sticky queue for a new batch: the same one, until it has sent a batch's worth of bytes."""
         if topic.sticky is None or topic.sticky.sent - topic.given >= self.config.client.batch_size:
             return self.book.turn(topic, self.below)
         return topic.sticky
@@ -163,7 +163,9 @@ class ProducerCore:
     # -- to the driver ---------------------------------------------------------------------------------------------
 
     def work(self, now: float, connected: Collection[int]) -> Work:
-        """What to do at `now`. connected: nodes that requests can be sent to."""
+        """What to do at `now`. connected: nodes that can take requests."""
+        # 1. Repair sequence numbers, because that makes batches sendable. 2. Expire old batches before they are sent.
+        # 3. End pauses of throttled nodes. 4. Fill requests. 5. Request the metadata that step 4 missed.
         if self._troubled:
             self._mend()
         wake_at = NEVER
@@ -200,7 +202,7 @@ class ProducerCore:
             self.book.stale()
 
     def _drain(self, node: int, now: float) -> list[ProduceCall]:
-        """Requests for `node`, as many as may be unanswered."""
+        """Requests for `node`, up to the allowed number of unanswered ones."""
         if node in self._muted:
             return []
         calls: list[ProduceCall] = []
@@ -232,7 +234,7 @@ class ProducerCore:
         return True
 
     def _expire(self, now: float) -> float:
-        """Give up batches whose `delivery.timeout.ms` is over, on their way or not; returns when the next one's is."""
+        """Fail batches after `delivery.timeout.ms`, also unanswered ones; returns when the next one expires."""
         while (first := next(iter(self.accumulator.incomplete), None)) is not None:
             if first.expires > now:
                 return first.expires
@@ -242,14 +244,14 @@ class ProducerCore:
             error = DeadlineError(
                 f"gave up a batch for {first.tp} after delivery.timeout.ms ({sent}{fate})"
                 f"{f'; the last error: {last.cause}' if last else ''}",
-                "Is the leader of the partition alive, and quick enough?",
+                "Check that the leader of the partition is alive and not overloaded",
                 last,
             )
             self._drop_batch(first, error)
         return NEVER
 
     def _mend(self) -> None:
-        """Begin sequences anew where they are broken and nothing is on the wire."""
+        """Restart the sequence numbers of partitions whose sequence is broken and that have no unanswered batch."""
         for lane in list(self._troubled):
             lane.settle()
             if lane.rewinding and not lane.on_wire and not self.config.transactional_id:
@@ -258,6 +260,8 @@ class ProducerCore:
                 del self._troubled[lane]
 
     def _rewind(self, lane: PartitionQueue) -> None:
+        # The first partition raises the epoch, or asks for a new producer id after the last epoch. Others that broke
+        # in the same epoch use what the first one got.
         if self.identity is not None and self.identity == lane.identity and self.safeguards.epoch_recovery:
             self.counts.epochs_begun += 1
             more = self.identity.epoch < _LAST_EPOCH
@@ -266,14 +270,14 @@ class ProducerCore:
             return
         for batch in lane.rewind(self.identity):
             error = ConnectionLostError(
-                f"a batch for {batch.tp} may be in the log or not, and the broker has lost this producer's place",
+                f"a batch for {batch.tp} may be in the log or not, and the broker has lost the state of this producer",
                 "Read the end of the partition to find out",
             )
             self._finish_batch(lane, batch, error)
         self.accumulator.update_readiness(lane)
 
     def take_done(self) -> list[ProducerBatch]:
-        """Batches that are done since the last call, in that order."""
+        """The batches that were finished since the last call, in order."""
         done, self.done = self.done, []
         return done
 
@@ -282,17 +286,17 @@ class ProducerCore:
     def on_produced(
         self, now: float, call: ProduceCall, answers: Iterable[BatchResponse], throttle_ms: int = 0
     ) -> None:
-        """The answer to `call`: one per batch, in the order of its batches."""
+        """Handle the answer to `call`: one per batch, in the order of its batches."""
         if call in self.in_flight.get(call.node, ()):
             self.in_flight[call.node].remove(call)
-        self.last_error = None  # what was wrong is over, or will be said anew
+        self.last_error = None  # the connection works again
         if throttle_ms > 0:
-            self._muted[call.node] = now + throttle_ms / 1000  # KIP-219: the client keeps away by itself
+            self._muted[call.node] = now + throttle_ms / 1000  # KIP-219: the client itself must pause
         for batch, answer in zip(call.batches, answers, strict=True):
             self._on_answer(now, batch, answer)
 
     def on_lost(self, now: float, call: ProduceCall, error: ClientError, *, sent: bool = True) -> None:
-        """No answer to `call` will come. sent: bytes of it may have reached the broker."""
+        """Handle a lost `call`: no answer will come. sent: bytes of it may have reached the broker."""
         if call in self.in_flight.get(call.node, ()):
             self.in_flight[call.node].remove(call)
         self.book.stale()
@@ -305,7 +309,7 @@ class ProducerCore:
                 self._late(batch)
 
     def on_unanswered(self, call: ProduceCall) -> None:
-        """`call` has been written with acks=0: nothing more will be known."""
+        """`call` was written with acks=0: there is no answer, so its batches are done."""
         for batch in call.batches:
             if not batch.done:
                 lane = self.accumulator.lanes[batch.tp]
@@ -313,17 +317,17 @@ class ProducerCore:
                 self._finish_batch(lane, batch, None)
 
     def on_metadata(self, now: float, view: ClusterView) -> None:
-        """The answer to a metadata question."""
+        """Handle the answer to a metadata request."""
         self.book.on_metadata(now, view, self.accumulator, numbered=self.config.idempotent)
 
     def on_producer_id(self, identity: ProducerId) -> None:
-        """A producer id came."""
+        """Use a new producer id."""
         self._asking_id = False
         self._id_attempts = 0
         self.identity = identity
 
     def on_no_producer_id(self, now: float, error: ClientError) -> None:
-        """No producer id came; without hope, what waits for one fails."""
+        """The request for a producer id failed. If the error is not retriable, all batches fail."""
         self._asking_id = False
         self._id_not_before = now + self._pause(self._id_attempts)
         self._id_attempts += 1
@@ -331,14 +335,14 @@ class ProducerCore:
             self.fail_all(error)
 
     def give_up(self, error: ClientError) -> None:
-        """The transaction is lost: every batch fails with `error`, those on the wire when their answer comes."""
+        """The transaction is lost: every batch fails with `error`, unanswered ones when their answer comes."""
         self._giving_up = error
         for batch in list(self.accumulator.incomplete):
             if not batch.on_wire:
                 self._drop_batch(batch, error)
 
     def begin_epoch(self, identity: ProducerId) -> None:
-        """Go on as `identity`; nothing is unanswered. Sequences begin anew if the epoch is new."""
+        """Continue with `identity`; all batches must be done. Sequence numbers restart in a new epoch."""
         assert not self.accumulator.incomplete
         self.identity = identity
         self._giving_up = None
@@ -348,11 +352,11 @@ class ProducerCore:
 
     @property
     def has_gap(self) -> bool:
-        """Whether sequence numbers are missing somewhere, so that the epoch is used up."""
+        """Whether sequence numbers are missing in some partition, so that a new epoch is needed."""
         return any(lane.rewinding or lane.unresolved for lane in self.accumulator.lanes.values())
 
     def fail_all(self, error: ClientError) -> None:
-        """Every batch fails that is not done."""
+        """Fail all unfinished batches."""
         for batch in list(self.accumulator.incomplete):
             self._drop_batch(batch, error)
 
@@ -362,8 +366,10 @@ class ProducerCore:
         self._finish_batch(lane, batch, error)
 
     def _on_answer(self, now: float, batch: ProducerBatch, answer: BatchResponse) -> None:
+        # 1. A late answer only settles the queue. 2. Success. 3. An error: note what it means for metadata and for
+        # the log, then classify it, and carry out its class.
         lane = self.accumulator.lanes[batch.tp]
-        if batch.done:  # it was given up meanwhile
+        if batch.done:  # it expired, or its transaction was given up
             if answer.code is ErrorCode.NONE:
                 lane.on_appended(batch)
             self._late(batch)
@@ -413,6 +419,8 @@ class ProducerCore:
 
     def _retry_batch(self, now: float, batch: ProducerBatch, error: ClientError) -> None:
         lane = self.accumulator.lanes[batch.tp]
+        # 1. Not retriable, and not the broker's error for this batch (a malformed answer, for instance): no retry.
+        # 2. No attempt or time is left. 3. Retry after the backoff, in the old place.
         if not error.retriable and not isinstance(error, RefusedError):
             lane.on_refused(batch)
             self._finish_batch(lane, batch, error)
@@ -431,7 +439,7 @@ class ProducerCore:
         return backoff_ms(client.retry_backoff_ms, client.retry_backoff_max_ms, attempt, self.draw()) / 1000
 
     def _late(self, batch: ProducerBatch) -> None:
-        """An answer for a batch that was given up: its lane may settle now."""
+        """Note the answer for a batch that was given up: its queue may be settled by the next `work`."""
         self._troubled.setdefault(self.accumulator.lanes[batch.tp])
 
     def _finish_batch(self, lane: PartitionQueue, batch: ProducerBatch, error: ClientError | None) -> None:

@@ -1,6 +1,6 @@
-"""Records that failed for good, for whoever keeps them: an application's function, a file, a topic.
+"""Handlers of failed records: an application's function, a file, or a topic.
 
-Zone: real. The recorder's side of `on_failed`; when a record has failed for good is decided in `core`.
+Zone: real. Implements `on_failed` of the producer; `core` decides when a record has failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.record.batch import Headers
 
 
 class FailedRecord(NamedTuple):
-    """A record that is not in the log, as far as is known, and why."""
+    """A record that failed, with its error. After some errors it may be in the log."""
 
     topic: str
     partition: int
@@ -40,7 +40,7 @@ def failed_records(batch: ProducerBatch) -> Iterator[FailedRecord]:
 
 
 def per_batch(on_failed: Callable[[FailedRecord], object]) -> Callable[[ProducerBatch], None]:
-    """Tells `on_failed` of every record of a failed batch."""
+    """A function that calls `on_failed` for every record of a failed batch."""
 
     def record(batch: ProducerBatch) -> None:
         for one in failed_records(batch):
@@ -70,9 +70,9 @@ def to_file(path: str | Path) -> Callable[[FailedRecord], None]:
 
 
 def to_topic(send: Callable[..., object], topic: str) -> Callable[[FailedRecord], None]:
-    """An `on_failed` that sends the record to `topic`, with where it was meant for and why in headers.
+    """An `on_failed` that sends the record to `topic`, with its topic, partition and error in headers.
 
-    send: that of *another* producer; the one that failed may fail again, and must not wait for itself.
+    send: the method of *another* producer: the one that failed may fail again, and must not wait for itself.
     """
 
     def record(failed: FailedRecord) -> None:

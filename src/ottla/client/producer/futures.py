@@ -1,6 +1,6 @@
-"""What a caller holds of a record that is on its way.
+"""Futures of sent records and tables.
 
-Zone: real. Waiting for a batch and reading its outcome; nothing is decided here.
+Zone: real. Waits for batches and reads their outcomes.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ from ottla.client.producer.batch import ProducerBatch
 from ottla.client.retry import bounded_s
 from ottla.types import NO_OFFSET, NO_TIMESTAMP
 
+_STILL_SENT = "The producer keeps sending them until delivery.timeout.ms: wait longer"
+
 
 class RecordMetadata(NamedTuple):
-    """Where a record is."""
+    """The position of a record."""
 
     topic: str
     partition: int
     offset: int
-    """-1 with acks=0, and for a repeated record whose place its broker no longer knows."""
+    """-1 with acks=0, and for a duplicate whose offset the broker has forgotten."""
     timestamp: int
-    """Milliseconds since 1970: the producer's, or the broker's where the topic stamps records at append."""
+    """Milliseconds since 1970, set by the producer, or by the broker (`message.timestamp.type=LogAppendTime`)."""
 
 
 class PartitionRows(NamedTuple):
-    """Rows of a table in one partition. Records of others may lie between them."""
+    """Rows of a table in one partition. Records of other producers may lie between them."""
 
     rows: int
     first_offset: int
-    """-1 where the broker does not say (acks=0)."""
+    """-1 if the broker does not report it (acks=0)."""
     last_offset: int
 
 
 class TableMetadata(NamedTuple):
-    """Where the rows of a table are."""
+    """The positions of the rows of a table."""
 
     topic: str
     rows: int
@@ -47,7 +49,7 @@ class TableMetadata(NamedTuple):
 
 
 class ProducerLock:
-    """The lock under which a producer's state changes, and the word that something changed."""
+    """The lock of a producer's state, and the condition that the state has changed."""
 
     __slots__ = ("_changed", "_waiting", "lock", "owner", "process")
 
@@ -60,18 +62,18 @@ class ProducerLock:
         self.process = os.getpid()
 
     def check_caller(self, what: str) -> None:
-        """Raises UsageError in the sender's thread, which must not wait for itself, and in a forked process."""
+        """Raises UsageError in the sender's thread, which must not wait for itself, and in a forked child."""
         if threading.get_ident() == self.owner:
-            raise UsageError(f"{what} would wait for ever in a callback", "Wait in a thread of your own")
+            raise UsageError(f"{what} would wait for ever in a callback", "Wait in another thread")
         self.check_process()
 
     def check_process(self) -> None:
-        """Raises UsageError in a process that was forked from the producer's."""
+        """Raises UsageError in a forked child process."""
         if os.getpid() != self.process:
-            raise UsageError("this producer belongs to the process that forked", "Make a producer after the fork")
+            raise UsageError("this producer belongs to the parent process", "Make a new producer after the fork")
 
     def wait(self, holds: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait, with the lock held, until something holds; False when `timeout` seconds are over."""
+        """Wait, with the lock held, until `holds()` is true; False after `timeout` seconds."""
         self._waiting += 1
         try:
             return self._changed.wait_for(holds, None if timeout is None else bounded_s(timeout))
@@ -79,13 +81,13 @@ class ProducerLock:
             self._waiting -= 1
 
     def notify(self) -> None:
-        """Something has changed, with the lock held: who waits looks again. Most of the time nobody does."""
+        """Wake the waiting threads, with the lock held, after a change. Usually there is none."""
         if self._waiting:
             self._changed.notify_all()
 
 
 class SendFuture:
-    """The outcome of one `send`, in the future. Safe to use from any thread."""
+    """The future of one `send`. Safe to use from any thread."""
 
     __slots__ = ("_batch", "_index", "_shared", "_stamp")
 
@@ -96,15 +98,15 @@ class SendFuture:
         self._stamp = stamp
 
     def done(self) -> bool:
-        """Whether it is decided."""
+        """Whether the outcome is known."""
         return self._batch.leaf(self._index)[0].done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record is, as durable as `acks` asked for; waits for it.
+        """Wait for the record; returns its position in the log, with the durability that `acks` requests.
 
-        timeout: seconds, None: until it is decided, at the latest after `delivery.timeout.ms`. Raises the ClientError
-        for which it failed, DeadlineError when `timeout` is over first (the record is still on its way then), and
-        UsageError in a callback, if it is not decided yet.
+        timeout: seconds; None: until the outcome is known, at the latest after `delivery.timeout.ms`. Raises the
+        ClientError of a failed record, DeadlineError after `timeout` (the record may still be delivered), and
+        UsageError in a callback if the outcome is not known.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -113,17 +115,17 @@ class SendFuture:
         return metadata_of(batch, index, self._stamp)
 
     def exception(self, timeout: float | None = None) -> ClientError | None:
-        """Why it failed, None when it did not; otherwise as `result`."""
+        """The error of a failed record, else None; waits as `result` does."""
         if not self.done():
             self._shared.check_caller("waiting for a record")
             with self._shared.lock:
                 decided = self._shared.wait(self.done, timeout)
             if not decided:
-                raise DeadlineError(f"a record for {self._batch.tp} is still on its way after {timeout} s")
+                raise DeadlineError(f"a record for {self._batch.tp} is not acknowledged after {timeout} s", _STILL_SENT)
         return self._batch.leaf(self._index)[0].error
 
     def add_done_callback(self, call: Callable[[SendFuture], object]) -> None:
-        """`call` is called with this future when it is decided: at once here, or later in the sender's thread."""
+        """Call `call` with this future when the outcome is known: now, or later in the sender's thread."""
         with self._shared.lock:
             batch, index = self._batch.leaf(self._index)
             if not batch.done:
@@ -142,12 +144,12 @@ def metadata_of(batch: ProducerBatch, index: int, stamp: int) -> RecordMetadata:
 
 
 def seconds_left(until: float) -> float:
-    """From now until a point of the monotonic clock, never negative."""
+    """Seconds until a time of the monotonic clock, never negative."""
     return max(0.0, until - time.monotonic())
 
 
 class TableFuture:
-    """The outcome of one `send_table`, in the future. Safe to use from any thread."""
+    """The future of one `send_table`. Safe to use from any thread."""
 
     __slots__ = ("_batches", "_shared", "_topic")
 
@@ -158,18 +160,18 @@ class TableFuture:
 
     @property
     def rows(self) -> int:
-        """Rows that were accepted."""
+        """Number of accepted rows."""
         return sum(batch.count for batch in self._batches)
 
     def done(self) -> bool:
-        """Whether every row is decided."""
+        """Whether the outcome of every row is known."""
         return all(batch.decided for batch in self._batches)
 
     def result(self, timeout: float | None = None) -> TableMetadata:
-        """Where the rows are; waits for all of them, at the latest until `delivery.timeout.ms`.
+        """Wait for all rows, at the latest until `delivery.timeout.ms`; returns their positions.
 
-        timeout: seconds. Raises the first ClientError for which rows failed (`appended` says which are in the log all
-        the same), DeadlineError when `timeout` is over first, UsageError in a callback.
+        timeout: seconds. Raises the error of the first failed rows (`appended` has those in the log), DeadlineError
+        after `timeout`, UsageError in a callback.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -177,7 +179,7 @@ class TableFuture:
         return self.appended()
 
     def exception(self, timeout: float | None = None) -> ClientError | None:
-        """Why the first rows failed that did, None when none did; otherwise as `result`."""
+        """The error of the first failed rows, None if none failed; waits as `result` does."""
         until = None if timeout is None else time.monotonic() + bounded_s(timeout)
         for batch in self._batches:
             if batch.decided:
@@ -185,9 +187,9 @@ class TableFuture:
             self._shared.check_caller("waiting for a table")
             left = None if until is None else seconds_left(until)
             with self._shared.lock:
-                decided = self._shared.wait(lambda batch=batch: batch.decided, left)  # type: ignore[misc]  # its default
+                decided = self._shared.wait(lambda batch=batch: batch.decided, left)  # type: ignore[misc]  # the default
             if not decided:
-                raise DeadlineError(f"rows for {batch.tp} are still on their way after {timeout} s")
+                raise DeadlineError(f"rows for {batch.tp} are not acknowledged after {timeout} s", _STILL_SENT)
         return next((leaf.error for leaf in self._leaves() if leaf.error is not None), None)
 
     def appended(self) -> TableMetadata:

@@ -1,6 +1,6 @@
-"""What happens to a record before it is accepted: interceptors, then serializers.
+"""Runs a producer's interceptors and serializers on a record before it is accepted.
 
-Zone: real. Users' code runs here, in the thread that sends.
+Zone: real. Users' code runs here, in the thread that calls `send`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DeliveryCallback = Callable[[RecordMetadata | None, ClientError | None], object]
 
 
 class ProducerRecord(NamedTuple):
-    """A record as the application sends it."""
+    """A record as the application passes it to `send`."""
 
     topic: str
     value: Any
@@ -32,14 +32,14 @@ class ProducerRecord(NamedTuple):
 
 
 class Interceptor(Protocol):
-    """Sees every record before serializers do, and every outcome before callbacks do."""
+    """Gets every record before the serializers, and every outcome before the callbacks."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record to send in its place. What it raises is logged, and the record sent as it was."""
+        """The record to send instead. If it raises, the error is logged, and the unchanged record is sent."""
         ...
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: ClientError | None) -> None:
-        """In the sender's thread; what it raises is logged."""
+        """Called in the sender's thread; errors are logged."""
         ...
 
 
@@ -55,14 +55,14 @@ class InterceptorChain:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether there is an interceptor or a serializer."""
         return bool(self._interceptors or self._key or self._value)
 
     def check_columns(self) -> None:
-        """Raises UsageError when there is something to do, for a table goes as it is."""
+        """Raises UsageError if there is one, because tables are sent unchanged."""
         if self.is_needed:
             raise UsageError(
-                "this producer's serializers and interceptors are for records, a table is sent as it is",
+                "this producer has serializers or interceptors, which do not run for tables",
                 "Send tables with a producer without them",
             )
 
@@ -76,13 +76,13 @@ class InterceptorChain:
         timestamp: Timestamp | None,
         told: DeliveryCallback | None,
     ) -> tuple[str, Any, Any, Any, int | None, Timestamp | None, DeliveryCallback | None]:
-        """The record to send and whom to tell. Raises UsageError when a serializer raises."""
+        """The record to send, and its delivery callback. Raises UsageError if a serializer raises."""
         record = ProducerRecord(topic, value, key, headers, partition, timestamp)
         for interceptor in self._interceptors:
             try:
                 record = interceptor.on_send(record)
             except Exception:  # noqa: BLE001  users' code
-                _log.exception("an interceptor's on_send raised")
+                _log.exception("producer: on_send of an interceptor raised; sending the record as it was before")
         key = _serialized("key", self._key, record.key)
         value = _serialized("value", self._value, record.value)
         told = self._acknowledging(told) if self._interceptors else told
@@ -94,7 +94,7 @@ class InterceptorChain:
                 try:
                     interceptor.on_acknowledgement(metadata, error)
                 except Exception:  # noqa: BLE001  users' code
-                    _log.exception("an interceptor's on_acknowledgement raised")
+                    _log.exception("producer: on_acknowledgement of an interceptor raised; ignoring that")
             if told is not None:
                 told(metadata, error)
 
@@ -107,13 +107,13 @@ def _serialized(what: str, serializer: Serializer | None, content: Any) -> Any:
     try:
         return serializer(content)
     except Exception as error:
-        raise UsageError(f"the {what} serializer raised {error!r}", "The record was not accepted") from error
+        raise UsageError(f"the {what} serializer raised {error!r}; the record was not accepted") from error
 
 
 def plain_headers(headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]) -> Headers:
-    """Headers as pairs, names in order; names may repeat. Raises UsageError for what is none."""
+    """Headers as pairs, in order; names may repeat. Raises UsageError if they are not pairs."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     try:
         return tuple((name, content) for name, content in pairs)
     except (TypeError, ValueError):
-        raise UsageError("headers are no pairs of a name and bytes", "Give a mapping, or a list of pairs") from None
+        raise UsageError("headers are not pairs of a name and bytes", "Give a mapping, or a list of pairs") from None

@@ -1,6 +1,6 @@
 """A producer's metrics, by Kafka's names.
 
-Zone: real. Reading of totals that the core and the sender keep.
+Zone: real. Reads the counters of the core and the sender.
 """
 
 from __future__ import annotations

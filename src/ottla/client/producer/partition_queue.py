@@ -1,11 +1,11 @@
-"""One partition's batches: what waits, what is unanswered, and which sequence numbers they have.
+"""The batches of one partition: waiting ones, unanswered ones, and their sequence numbers.
 
-Zone: pure. The order of one partition lives here and nowhere else.
+Zone: pure. Only this module decides about the order of the batches of a partition.
 
-With idempotence every batch keeps its sequence numbers through all its attempts. When one is sent again, those behind
-it wait: only the first unanswered batch may be repeated, so what a broker misses it gets next. Sequences begin anew, in
-a new producer epoch, when one is missing for good or the broker has lost its place (KIP-360), and not before everything
-of the partition that is on its way was answered or lost.
+With idempotence every batch keeps its sequence numbers in all its attempts. While one is sent again, later ones wait:
+only the first unanswered batch may be repeated, so the broker gets the batch that it misses next. Sequence numbers
+restart at 0, in a new producer epoch, if one is missing for good or if the broker has lost the producer's state
+(KIP-360), but only after all sent batches of the partition were answered or lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MASK = 0x7FFF_FFFF
 
 
 class ProducerId(NamedTuple):
-    """Who writes, and in which epoch of it."""
+    """A producer id and its epoch."""
 
     producer_id: int
     epoch: int
@@ -51,37 +51,40 @@ class PartitionQueue:
     def __init__(
         self, tp: TopicPartition, *, numbered: bool, most: int, safeguards: ProducerSafeguards | None = None
     ) -> None:
-        """numbered: batches carry sequence numbers. most: how many may be unanswered when order matters."""
+        """numbered: batches have sequence numbers. most: how many may be unanswered if order matters."""
         self.tp = tp
         self.queue: deque[ProducerBatch] = deque()
-        """Not on the wire. Those that are sent again come first."""
+        """Batches to send. Repeated ones come first."""
         self.in_flight: list[ProducerBatch] = []
-        """Sent at least once and not done, in the order of their sequence numbers."""
+        """Batches that were sent and are not done, in the order of their sequence numbers."""
         self.identity: ProducerId | None = None
-        """The one under which the sequence numbers below count."""
+        """The producer id and epoch of the current sequence numbers."""
         self.rewinding = False
-        """Sequences are to begin anew as soon as nothing is on the wire."""
+        """Sequence numbers must restart as soon as no batch is on the wire."""
         self.unresolved = False
-        """A numbered batch was given up while its fate was unknown: its numbers may be missing at the broker."""
+        """A sent batch was given up without a known outcome: the broker may miss its sequence numbers."""
         self._closed = False
-        """Unresolved, and nothing of what is not waited for is on its way: what is missing stays missing."""
+        """Unresolved, and no given-up batch can still arrive: missing numbers stay missing."""
         self.sent = 0
-        """Bytes of all batches so far, before compression."""
+        """Bytes of all batches sent so far, before compression."""
         self._numbered = numbered
         self._most = most
         self._safe = safeguards or ProducerSafeguards()
         self._next = 0
         self._acked = -1
         self._count = 0
-        """Batches that got sequence numbers so far."""
+        """Number of batches that got sequence numbers so far."""
 
     @property
     def on_wire(self) -> bool:
-        """Whether an answer is awaited."""
+        """Whether a batch is unanswered."""
         return any(batch.on_wire for batch in self.in_flight)
 
     def may_send(self, identity: ProducerId | None) -> bool:
-        """Whether the first waiting batch may be sent now, as far as order is concerned."""
+        """Whether the order allows to send the first waiting batch now."""
+        # 1. Without sequence numbers the order holds only if at most one batch is unanswered. 2. No producer id yet, or
+        # a restart is due. 3. A repeated batch: only the first unanswered one. 4. The first batch of an epoch goes
+        # alone. 5. After a batch without a known outcome: no new ones. 6. Else new ones, within the window.
         if not self._numbered:
             return self._most > 1 or not self.in_flight or not self._safe.in_flight_cap
         if identity is None or self.rewinding:
@@ -89,20 +92,20 @@ class PartitionQueue:
         if self.queue[0].base_sequence >= 0:
             return self.in_flight[0] is self.queue[0] or not self._safe.first_repeated
         if self._acked < 0 and self.in_flight and self._safe.first_alone:
-            # Where a broker knows nothing of a producer, Apache Kafka takes any sequence for the first: were the first
-            # batch refused and the second one taken, the first could never follow.
+            # A Kafka broker without state of a producer accepts any first sequence number. If it refused the first
+            # batch and accepted the second one, the first could never follow.
             return False
         if not self.in_flight:
             return not self.unresolved
         return not self.unresolved and self.identity == identity and self._in_window()
 
     def _in_window(self) -> bool:
-        """Whether the broker will remember the oldest unanswered batch still when one more is in the log."""
+        """Whether the broker still remembers the oldest unanswered batch after one more is appended."""
         behind = self._count - self.in_flight[0].ordinal
         return max(behind, len(self.in_flight)) < self._most or not self._safe.in_flight_cap
 
     def take_batch(self, identity: ProducerId | None) -> ProducerBatch:
-        """The first waiting batch, on its way from now on. `may_send` must hold."""
+        """Take the first waiting batch to send it. `may_send` must hold."""
         batch = self.queue.popleft()
         if self._numbered and (batch.base_sequence < 0 or not self._safe.sequences_kept):
             assert identity is not None
@@ -116,18 +119,19 @@ class PartitionQueue:
         return batch
 
     def give_back(self, batch: ProducerBatch) -> None:
-        """An attempt is over without success: the batch waits again, in its place."""
+        """An attempt failed: the batch waits again, in its place."""
         batch.on_wire = False
         if not self._numbered:
             self.in_flight.remove(batch)
             self.queue.appendleft(batch)
             return
+        # All sent batches without an answer wait again, in the order of their numbers, before the new ones.
         while self.queue and self.queue[0].base_sequence >= 0:
             self.queue.popleft()
         self.queue.extendleft(one for one in reversed(self.in_flight) if not one.on_wire)
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """The parts of a batch that was split take its place, to be sent."""
+        """Replace a batch that was split with its parts, which wait to be sent."""
         at = self.in_flight.index(batch)
         batch.on_wire = False
         if self._numbered:
@@ -138,23 +142,23 @@ class PartitionQueue:
             self.queue.extendleft(reversed(parts))
 
     def on_appended(self, batch: ProducerBatch) -> None:
-        """A batch is in the log; maybe one that was given up before."""
+        """A batch is in the log; it may have been given up before."""
         current = self._numbered and self.identity == (batch.producer_id, batch.producer_epoch)
-        # Answers of one epoch come in order of sequences, but a late one may be of long ago: never step back.
+        # A late answer may be for an old batch: the acknowledged sequence number never decreases.
         if current and ((last := batch.last_sequence) - self._acked) & _MASK < 2**30:
             self._acked = last
         self.forget_batch(batch)
 
     def on_refused(self, batch: ProducerBatch) -> None:
-        """A batch will never be accepted. Its sequence numbers are missing, so those behind it need new ones.
+        """The broker refuses a batch for good. Its sequence numbers are missing, so later batches need new ones.
 
-        Unless it is in the log by an earlier attempt. Then those behind it may be there, too: the first of them is
-        repeated as it is, and shows it.
+        Exception: an earlier attempt of it may be in the log, and so may later batches. Then the first of these is
+        repeated unchanged, and its answer shows which is true.
         """
         if self._numbered and batch in self.in_flight:
             behind = self.in_flight[self.in_flight.index(batch) + 1 :]
             if not batch.uncertain:
-                # Without this one, no broker has accepted those behind it.
+                # Without this batch the broker has accepted no later one.
                 for one in behind:
                     one.uncertain = False
             if not batch.adrift and any(one.uncertain for one in behind):
@@ -164,12 +168,12 @@ class PartitionQueue:
         self.forget_batch(batch)
 
     def came_too_early(self, batch: ProducerBatch) -> None:
-        """The broker lacks what comes before this one, so it has neither this one nor those behind it."""
+        """The broker misses an earlier batch, so it has neither this one nor later ones."""
         for one in self.in_flight[self.in_flight.index(batch) :]:
             one.uncertain = one.adrift and not self._closed
 
     def gave_up(self, batch: ProducerBatch) -> None:
-        """Time is up for a batch."""
+        """A batch has expired, or its transaction was given up."""
         if batch.base_sequence >= 0 and batch in self.in_flight:
             if batch.on_wire or batch.uncertain:
                 self.unresolved, self._closed = True, False
@@ -178,7 +182,7 @@ class PartitionQueue:
         self.forget_batch(batch)
 
     def forget_batch(self, batch: ProducerBatch) -> None:
-        """It is not waited for any more."""
+        """Remove a batch: its outcome does not matter here any more."""
         if batch in self.in_flight:
             self.in_flight.remove(batch)
         if batch in self.queue:
@@ -186,25 +190,26 @@ class PartitionQueue:
         batch.on_wire = False
 
     def next_in_line(self, batch: ProducerBatch) -> bool:
-        """Whether every batch before this one is acknowledged."""
+        """Whether all earlier batches are acknowledged."""
         return not self.unresolved and batch.base_sequence == (self._acked + 1) & _MASK
 
     def settle(self) -> None:
-        """Once nothing is in doubt it shows whether a batch that was given up has left a gap."""
+        """When no sent batch is in doubt, decide whether a given-up batch has left a gap."""
         if self.unresolved and not any(batch.on_wire or batch.uncertain for batch in self.in_flight):
             self.unresolved = self._closed = False
+            # A gap: the number after the last acknowledged one is not that of the next batch.
             due = self.in_flight[0].base_sequence if self.in_flight else self._next
             self.rewinding = self.rewinding or (self._acked + 1) & _MASK != due
 
     def clear(self) -> None:
-        """No sequence number is missing any more: others are counted from now on."""
+        """Forget gaps, because new sequence numbers begin."""
         self.rewinding = self.unresolved = self._closed = False
 
     def rewind(self, identity: ProducerId) -> list[ProducerBatch]:
-        """Begin anew with sequence 0 under `identity`. Nothing may be on the wire.
+        """Restart with sequence number 0 under `identity`. No batch may be on the wire.
 
-        Returns the batches that may be in the log already: they cannot be written again without perhaps being there
-        twice, so they are out, and their senders must hear that their fate is unknown.
+        Removes and returns the batches that may be in the log: writing them again could duplicate them, so they must
+        fail with an unknown outcome.
         """
         assert not self.on_wire
         doubtful = [batch for batch in self.in_flight if batch.uncertain and self._safe.doubtful_fail]

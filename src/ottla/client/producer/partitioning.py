@@ -1,7 +1,7 @@
-"""Which partition a record goes to: the producer's partitioners.
+"""The producer's partitioners.
 
-Zone: pure. Choices among partitions; random numbers come in as a function. Source: KIP-480, KIP-794 (uniform sticky,
-adaptive), Kafka's RoundRobinPartitioner.
+Zone: pure. Random numbers come from a function argument. Source: KIP-480, KIP-794 (uniform sticky, adaptive), Kafka's
+RoundRobinPartitioner.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Final
 from ottla.client.errors import ConfigError
 
 Partitioner = Callable[[str, bytes | None, bytes | None, Sequence[int], Sequence[int]], int]
-"""An application's own: (topic, key, value, all partitions, those with a leader; both ascending) to a partition."""
+"""A partitioner of the application: (topic, key, value, all partitions, partitions with a leader) to a partition. Both
+lists are ascending."""
 
 ROUND_ROBIN: Final = "round_robin"
 _NAMES: Final = {
@@ -26,7 +27,7 @@ _NAMES: Final = {
 
 
 def built_in(name: str) -> str:
-    """ "" for the default one, or ROUND_ROBIN. Raises ConfigError for a name that is neither."""
+    """ROUND_ROBIN, or "" for the default partitioner. Raises ConfigError for an unknown name."""
     if name not in _NAMES:
         raise ConfigError(
             f"partitioner.class={name} is not known",
@@ -36,9 +37,9 @@ def built_in(name: str) -> str:
 
 
 def choose_sticky(partitions: Sequence[int], queued: Sequence[int] | None, below: Callable[[int], int]) -> int:
-    """The partition to stay with next.
+    """The next sticky partition.
 
-    queued: how many batches wait for each of `partitions`; the fewer, the likelier (KIP-794). None: all alike.
+    queued: batches that wait per partition: fewer make it more likely (KIP-794). None: all equally likely.
     below: `below(n)` draws a uniform integer in [0, n).
     """
     if queued is None or len(partitions) < 2:
@@ -49,7 +50,7 @@ def choose_sticky(partitions: Sequence[int], queued: Sequence[int] | None, below
 
 
 class RoundRobin:
-    """Each record to the next partition of its topic, with a key or without."""
+    """Sends each record to the next partition of its topic, with a key or without."""
 
     __slots__ = ("_next",)
 
@@ -59,25 +60,25 @@ class RoundRobin:
     def __call__(
         self, topic: str, _key: bytes | None, _value: bytes | None, partitions: Sequence[int], led: Sequence[int]
     ) -> int:
-        """The next of those with a leader; of all of them when none has one."""
+        """The next partition with a leader; of all partitions if none has a leader."""
         among = led or partitions
         turn = self._next.get(topic, 0)
         self._next[topic] = turn + 1
         return among[turn % len(among)]
 
     def advance(self, topic: str, rows: int) -> int:
-        """The turn of the first of `rows` records, whose turns are taken now."""
+        """The turn of the first of `rows` records; advances by that number."""
         turn = self._next.get(topic, 0)
         self._next[topic] = turn + rows
         return turn
 
 
 def chosen_partitioner(name: str, given: Partitioner | None) -> Partitioner | None:
-    """What chooses partitions in place of keys and load: `given`, the one that `partitioner.class` names, or None.
+    """The partitioner to use instead of keys and load: `given`, the one named by `partitioner.class`, or None.
 
-    Raises ConfigError when both are there, or the name is not known.
+    Raises ConfigError if both are set, or the name is not known.
     """
     named = built_in(name)
     if named and given is not None:
-        raise ConfigError(f"partitioner.class={named} contradicts the partitioner given", "Leave one of them out")
+        raise ConfigError(f"partitioner.class={named} contradicts the argument partitioner", "Leave one of them out")
     return RoundRobin() if named == ROUND_ROBIN else given

@@ -1,7 +1,7 @@
 """The producer that applications use.
 
-Zone: real. Records come in from any thread, pass interceptors, serializers and the partitioner, and go into a batch;
-everything after that is the sender's thread. What is decided about batches is decided in `core`.
+Zone: real. `send` may be called by any thread: interceptors, serializers and the partitioner run there, then the record
+is added to a batch. The sender's thread does the rest; `core` decides about batches.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ottla.client.producer")
 
 OnDelivery = Callable[[RecordMetadata | None, ClientError | None], object]
-"""Called once, in the sender's thread: where the record is, or why it is nowhere."""
+"""Called once, in the sender's thread, with the record's position, or with its error."""
 _INT64 = range(2**63)
 
 
 class Producer:
     """Sends records; idempotent by default. Safe to use from any thread; use it in a `with` statement, or close it.
 
-    An accepted record is delivered, or its future fails. `linger.ms` and `batch.size` decide when batches leave,
-    `delivery.timeout.ms` when they are given up. A process that forks makes its own producer after the fork.
+    An accepted record is delivered, or its future fails. `linger.ms` and `batch.size` decide when batches are sent,
+    `delivery.timeout.ms` when they fail. A child process makes its own producer after a fork.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class Producer:
     ) -> None:
         """settings: Kafka's keys (`bootstrap.servers`, `linger.ms` …). Connects in the background.
 
-        partitioner: chooses for records without a partition, in place of murmur2 and the sticky choice.
-        on_failed: told of every record that failed for good; see `failed_records` for ones that write files or topics.
+        partitioner: chooses partitions of records without one, instead of murmur2 and the sticky choice.
+        on_failed: called for every failed record; `failed_records` has functions that write to a file or a topic.
         Raises ConfigError.
         """
         for warning in renamed(settings):
@@ -102,7 +102,7 @@ class Producer:
         self.close()
 
     def __del__(self) -> None:
-        sender: Sender | None = getattr(self, "_sender", None)  # None: the settings were refused
+        sender: Sender | None = getattr(self, "_sender", None)  # None: __init__ raised ConfigError
         if sender is not None and sender.closing_at is None and self._intake.refusal is None:
             warnings.warn("a producer was not closed", ResourceWarning, source=self, stacklevel=2)
             sender.finish(time.monotonic() + FOREVER_S)
@@ -118,13 +118,13 @@ class Producer:
         timestamp: Timestamp | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> SendFuture:
-        """Accept a record; returns at once, unless metadata or memory has to be waited for, `max.block.ms` at most.
+        """Accept a record. Returns at once, except that it waits for metadata or memory, `max.block.ms` at most.
 
-        value None is a tombstone. timestamp: milliseconds since 1970 or a datetime, now by default. Without a partition
-        the key decides; without a key, load does (KIP-794). The bytes are copied before this returns.
-        Raises UsageError (closed, not bytes, too large, no transaction begun …), DeadlineError when `max.block.ms` is
-        over, RefusedError for a topic that is refused or a partition that does not exist: then it is not accepted, and
-        a transaction is as it was before.
+        value None is a tombstone. timestamp: milliseconds since 1970 or a datetime; default: now. Without a partition
+        the key decides, without a key the load (KIP-794). The bytes are copied before this returns.
+        Raises UsageError (closed, not bytes, too large, no transaction begun …), DeadlineError after `max.block.ms`,
+        RefusedError for a topic that the broker refuses or a partition that does not exist. The record is not accepted
+        then, and a transaction does not change.
         """
         if self._prepares:
             asked = self._preparation.prepare_record(topic, value, key, headers, partition, timestamp, on_delivery)
@@ -153,18 +153,17 @@ class Producer:
                 batch.callbacks.append((index, timestamp, on_delivery))
             wanted = self._accumulator.news and self._sender.asleep
         if wanted:
-            self._sender.wake()  # without the lock, or it would wake up only to wait for that
+            self._sender.wake()  # after releasing the lock, which the sender needs at once
         return SendFuture(self._shared, batch, index, timestamp)
 
     def send_table(self, topic: str, table: pa.Table | pa.RecordBatch) -> TableFuture:
-        """Accept the rows of an Arrow table as records: quicker than `send`, for nothing is done row by row.
+        """Accept the rows of an Arrow table as records; faster than `send`, because no Python code runs per row.
 
-        Columns: `value`, and if wanted `key` (both binary or string, null: none), `headers` (list of structs of key
-        and value, or a map), `partition` (integer) and `timestamp` (integer of ms, or a timestamp); nulls in the last
-        two: as if not given. A partition gets its rows in their order, in batches as large as `max.request.size`, a
-        quarter of `buffer.memory` and 900,000 bytes allow; they leave at once. Waits for room for each batch,
-        `max.block.ms` at most. Raises as `send` when nothing was accepted (UsageError for columns that do not fit),
-        PartlyAcceptedError when something was.
+        Columns: `value`; optional: `key` (both binary or string), `headers` (list of structs of key and value, or a
+        map), `partition` (integer), `timestamp` (integer of ms, or a timestamp); null in the last two: not given. Rows
+        of a partition keep their order. Batches are as large as `max.request.size`, a quarter of `buffer.memory` and
+        900,000 bytes allow, and are sent at once. Waits for memory for each batch, `max.block.ms` at most. Raises as
+        `send` if no row was accepted (UsageError for invalid columns), PartlyAcceptedError if some rows were.
         """
         from ottla.client.producer.arrow_tables import TableRows, places_for, whole_batch  # noqa: PLC0415 - Arrow is slow
 
@@ -190,23 +189,23 @@ class Producer:
         return TableFuture(self._shared, topic, accepted)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send what has been accepted without waiting for `linger.ms`, and wait until each record is decided, and the
-        callbacks of these records have returned.
+        """Send all accepted records without waiting for `linger.ms`, and wait until each one is delivered or failed and
+        its callbacks have returned.
 
-        timeout: seconds; None or infinite: for as long as it takes. Whether records failed is for their futures to say.
+        timeout: seconds; None or infinite: no limit. Failed records only report their errors in their futures.
         Raises DeadlineError when the time is over, UsageError in a callback.
         """
         self._intake.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Accept nothing more, deliver what was accepted, and end. A transaction that is open is aborted. Idempotent.
+        """Accept no more records, deliver those accepted, and end. Aborts an open transaction. Idempotent.
 
-        timeout: seconds to deliver, None for as long as it takes (`delivery.timeout.ms` at most); what is not delivered
-        then fails. The abort takes `max.block.ms` at most, and is left to the coordinator (`transaction.timeout.ms`)
-        when that is not enough, and with a timeout of 0. In a callback it does not wait, but what it asks for happens.
+        timeout: seconds to deliver, None for as long as it takes (`delivery.timeout.ms` at most); records that are not
+        delivered then fail. The abort takes at most `max.block.ms`; if that is not enough, and with a timeout of 0, the
+        coordinator aborts later (`transaction.timeout.ms`). In a callback it does not wait: the sender closes later.
         """
         if os.getpid() != self._shared.process:
-            return  # the thread and the sockets are the parent's
+            return  # after a fork: thread and sockets belong to the parent process
         until = time.monotonic() + bounded_s(FOREVER_S if timeout is None else timeout)
         inside = threading.current_thread() is self._sender.thread
         with self._lock:
@@ -226,57 +225,57 @@ class Producer:
             return sorted(self._topic(topic, self._until()).view.partitions)
 
     def metrics(self) -> dict[str, float]:
-        """Kafka's names of the group producer-metrics, and their values now."""
+        """Values of Kafka's metrics in the group producer-metrics, by name."""
         with self._lock:
             return measures(self._core, self._sender)
 
     def forked(self) -> None:
-        """This process is a child of the producer's: from now on every call says so."""
+        """Called after a fork in the child process: from now on every call raises UsageError."""
         self._lock = threading.Lock()
         self._intake.forked()
 
     # -- transactions ----------------------------------------------------------------------------------------------
 
     def init_transactions(self) -> None:
-        """Take over the transactional id: a former producer of it is fenced, its open transaction aborted. Once.
+        """Take over the transactional id: fences an earlier producer and aborts its transaction. Call it once.
 
         Waits `max.block.ms` at most. Raises UsageError without `transactional.id`, RefusedError, DeadlineError.
         """
         self._transactions().init()
 
     def begin_transaction(self) -> None:
-        """Begin. Raises UsageError when the state forbids it."""
+        """Begin a transaction. Raises UsageError if the state forbids it."""
         self._transactions().begin_transaction()
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
     ) -> None:
-        """Positions (the next offset to read) that are committed with the transaction, or not at all.
+        """Add positions (the next offset to read), which are committed with the transaction, or not at all.
 
-        Raises UsageError, DeadlineError; RefusedError, after which only an abort helps.
+        Raises UsageError, DeadlineError; after RefusedError the transaction can only be aborted.
         """
         self._transactions().send_offsets(offsets, group)
 
     def commit_transaction(self) -> None:
-        """Wait for every record, and commit. After DeadlineError call it again.
+        """Wait for every record, then commit. After DeadlineError call it again.
 
-        Raises UsageError when a record failed, or the state forbids it: then abort. RefusedError when fenced.
+        Raises UsageError if a record failed or the state forbids it: then abort. RefusedError if fenced.
         """
         self._transactions().commit()
 
     def abort_transaction(self) -> None:
-        """Take back every record of the transaction; those on their way fail. After DeadlineError call it again."""
+        """Abort: no record of the transaction counts, unsent ones fail. After DeadlineError call it again."""
         self._transactions().abort()
 
     def transaction(self) -> TransactionContext:
-        """For a `with` statement: begins, commits at its end, aborts on an error."""
+        """For a `with` statement: begins, commits at the end, aborts on an error."""
         self._transactions()
         return TransactionContext(self)
 
     def _transactions(self) -> TransactionalProducer:
         self._shared.check_caller("a transaction's call")
         if self._transactional is None:
-            raise UsageError("this producer has no transactional.id", "Set it to use transactions")
+            raise UsageError("this producer has no transactional.id", "Set transactional.id to use transactions")
         self._intake.check_open()
         return self._transactional
 
@@ -291,7 +290,7 @@ class Producer:
         value: bytes | None,
         headers: tuple[tuple[str, bytes | None], ...],
     ) -> ProducerBatch:
-        """The long way: wait for what is missing. Returns the batch that holds the record as its last."""
+        """The slow path: wait for what is missing. Returns the batch, whose last record it is."""
         until = self._until()
         while True:
             topic = self._topic(name, until)
@@ -304,7 +303,7 @@ class Producer:
             self._wait_for_memory(until)
 
     def _accept_whole(self, batch: ProducerBatch) -> None:
-        """The same for a batch of a table."""
+        """As `_accept`, for a batch of a table."""
         tp, until = batch.tp, self._until()
         while True:
             topic = self._topic(tp.topic, until)
@@ -319,7 +318,7 @@ class Producer:
         return time.monotonic() + bounded_s(self.config.max_block_ms / 1000)
 
     def _topic(self, name: str, until: float) -> ProducedTopic:
-        """The topic, its metadata waited for. Raises DeadlineError, RefusedError, UsageError."""
+        """The topic; waits for its metadata. Raises DeadlineError, RefusedError, UsageError."""
         known = self._intake.topic(name)
         if known is not None:
             return known
@@ -332,12 +331,12 @@ class Producer:
             self._intake.stop_asking(name)
 
     def _joined(self, tp: TopicPartition) -> None:
-        """A record for the partition is in its batch: only now is the partition part of the transaction."""
+        """Add the partition to the transaction. Called after a record is in its batch, not before."""
         if self._transactional is not None:
             self._transactional.partitions.add(tp)
 
     def _enter_partition(self, tp: TopicPartition, until: float) -> None:
-        """Make the partition part of the transaction, if there are transactions."""
+        """Add the partition to the transaction at the coordinator, if the producer is transactional."""
         face = self._transactional
         if face is None or face.admits(tp):
             return
@@ -350,7 +349,7 @@ class Producer:
         face.admits(tp)
 
     def _wait_for_memory(self, until: float) -> None:
-        self._shared.check_caller("send, with buffer.memory used up,")
+        self._shared.check_caller("send with a full buffer.memory")
         accumulator = self._accumulator
         used = accumulator.used
         accumulator.memory_waiters += 1
@@ -366,7 +365,7 @@ class Producer:
 
 
 class TransactionContext:
-    """A transaction as a `with` statement."""
+    """A transaction for a `with` statement."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -384,7 +383,7 @@ class TransactionContext:
         try:
             self._producer.commit_transaction()
         except DeadlineError:
-            raise  # it may be committed: to abort is not possible any more
+            raise  # the commit may have succeeded, so an abort is not possible
         except ClientError as failure:
             self._abort(failure)
             raise
@@ -398,20 +397,20 @@ class TransactionContext:
 
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 _senders: weakref.WeakSet[Sender] = weakref.WeakSet()
-"""A sender's thread holds it, so that it is here until it has ended, whatever became of its producer."""
+"""The running senders: a sender's thread refers to it, so it stays here until it ends, also without its producer."""
 
 
 def _close_at_exit() -> None:
-    """Records that were accepted and not waited for are delivered before the interpreter ends, or it is said."""
+    """Deliver accepted records before the interpreter ends, and log how many batches could not be delivered."""
     for sender in list(_senders):
         sender.finish(time.monotonic() + sender.patience_s)
         sender.thread.join()
         if sender.failed_at_end:
-            _log.error("%d batches of records were not delivered when the program ended", sender.failed_at_end)
+            _log.error("producer: the program ended, %d batches of records were not delivered", sender.failed_at_end)
 
 
 def _refuse_in_child() -> None:
-    """The lock may have been held by a thread that this process does not have."""
+    """Disable all producers in a forked child: a thread that the child does not have may hold their locks."""
     for producer in list(_producers):
         producer.forked()
 

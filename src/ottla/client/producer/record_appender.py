@@ -1,7 +1,7 @@
-"""What stands between a record and its batch, for every face: open or closed, the topic, the partition, room.
+"""The steps between a record and its batch that both producers share: open check, topic, partition, memory.
 
-Zone: real. Nothing here waits, except `flush`; who has to wait, waits in the way of its face and asks again. Everything
-is called with the shared lock held, except `flush` and `forked`.
+Zone: real. Only `flush` waits; for the rest the producers (with threads, or asyncio) wait in their own way and call
+again. All methods need the shared lock, except `flush` and `forked`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ottla.client.producer.topic_metadata import ProducedTopic
 from ottla.errors import ErrorCode
 
 _NAME_MAX = 249
-"""Kafka's limit: a name is a directory's, too."""
+"""Kafka's limit: a topic's name is also the name of a directory."""
 
 
 class RecordAppender:
-    """Says whether a record can be taken in now, and if not, what is missing."""
+    """Checks whether a record can be accepted now, and what is missing."""
 
     __slots__ = ("_askers", "_config", "_core", "_sender", "_shared", "partitioner", "refusal")
 
@@ -40,39 +40,39 @@ class RecordAppender:
         self._shared = shared
         self._sender = sender
         self.partitioner = partitioner
-        """The application's, or round robin; None: keys and load decide."""
+        """The application's partitioner, or round robin; None: keys and load decide."""
         self._askers: dict[str, int] = {}
-        """How many callers wait for each topic's metadata."""
+        """Number of callers that wait for a topic's metadata."""
         self.refusal: ClientError | None = None
-        """Why nothing is accepted any more."""
+        """The error of every later call; None while the producer is open."""
 
     # -- open or closed --------------------------------------------------------------------------------------------
 
     def refuse(self) -> None:
-        """Accept nothing more."""
+        """Accept no more records."""
         self.refusal = self.refusal or UsageError("this producer is closed", "Make a new one")
         self._shared.notify()
 
     def close(self, until: float) -> None:
-        """Accept nothing more, and deliver what was accepted until a time of the monotonic clock."""
+        """Accept no more records, and deliver those accepted until a time of the monotonic clock."""
         self.refuse()
         self._sender.finish(until)
         self._shared.notify()
 
     def check_open(self) -> None:
-        """Raises why nothing is accepted any more."""
+        """Raises the error if the producer is closed."""
         if self.refusal is not None or self._sender.closing_at == 0.0:
             error = self.refusal or UsageError("this producer's thread has ended", "Make a new one")
             raise error.with_traceback(None)
 
     def forked(self) -> None:
-        """This process is a child of the producer's: from now on every call says so."""
-        self.refusal = UsageError("this producer belongs to the process that forked", "Make one after the fork")
+        """Called after a fork in the child process: from now on every call raises UsageError."""
+        self.refusal = UsageError("this producer belongs to the parent process", "Make a new producer after the fork")
 
     # -- the topic -------------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> ProducedTopic | None:
-        """The topic; None when its metadata is not known: then `request_topic`. Raises UsageError."""
+        """The topic; None if its metadata is not known: then call `request_topic`. Raises UsageError."""
         self._shared.check_process()
         self.check_open()
         known = self._core.book.topic(name)
@@ -81,31 +81,31 @@ class RecordAppender:
         return known
 
     def request_topic(self, name: str) -> None:
-        """Ask for a topic's metadata; wait until it is `decided`, take the `topic_after_wait`, and `stop_asking` in any
-        case."""
+        """Request a topic's metadata. Then wait until it is `decided`, take `topic_after_wait`, and call `stop_asking`
+        in any case."""
         self._askers[name] = self._askers.get(name, 0) + 1
-        self._core.denial = None  # whoever denied us is asked again
+        self._core.denial = None  # a new attempt to log in
         self._core.book.want(name, time.monotonic())
         self._sender.nudge()
 
     def stop_asking(self, name: str) -> None:
-        """One caller does not wait any more; the last one takes the question along."""
+        """A caller stops waiting; after the last one the topic is not requested any more."""
         self._askers[name] -= 1
         if not self._askers[name]:
             del self._askers[name]
             self._core.book.wanted.pop(name, None)
 
     def decided(self, name: str) -> bool:
-        """Whether there is an answer about a topic that was asked for."""
+        """Whether the wait for a requested topic is over: metadata, an error, or the producer is closed."""
         book = self._core.book
         decided = book.topic(name) is not None or name not in book.wanted
         return decided or self.refusal is not None or self._core.denial is not None
 
     def topic_after_wait(self, name: str) -> ProducedTopic:
-        """The topic, after the waiting.
+        """The topic, after the wait.
 
-        Raises DeadlineError when it is still not decided, RefusedError, UsageError; AuthenticationError or ConfigError
-        when no broker lets us in.
+        Raises DeadlineError if it is not `decided`, RefusedError, UsageError; AuthenticationError or ConfigError if no
+        connection passes the login.
         """
         self.check_open()
         book = self._core.book
@@ -129,6 +129,7 @@ class RecordAppender:
     def choose(self, topic: ProducedTopic, partition: int | None, key: bytes | None, value: bytes | None) -> int:
         """The partition of a record. Raises RefusedError for one that does not exist."""
         partitions = topic.view.partitions
+        # 1. The given partition. 2. The partitioner of the application. 3. The key. 4. The sticky partition.
         if partition is None and self.partitioner is not None:
             partition = self.partitioner(topic.name, key, value, list(partitions), topic.led)
         elif partition is None and key is not None and not self._config.partitioner_ignore_keys:
@@ -146,10 +147,10 @@ class RecordAppender:
     # -- room ------------------------------------------------------------------------------------------------------
 
     def no_room(self) -> DeadlineError:
-        """The error when `buffer.memory` was full for too long."""
+        """The error after waiting too long for `buffer.memory`."""
         return DeadlineError(
-            f"buffer.memory ({self._core.accumulator.limit} bytes) was used up for max.block.ms",
-            "Records come faster than the brokers take them: send fewer, or raise it",
+            f"buffer.memory ({self._core.accumulator.limit} bytes) was full for max.block.ms",
+            "Records are sent faster than the brokers accept them: send fewer, or raise buffer.memory",
             self._core.last_error,
         )
 
@@ -158,6 +159,7 @@ class RecordAppender:
         self._shared.check_caller("flush")
         accumulator = self._core.accumulator
         with self._shared.lock:
+            # Also finished batches whose callbacks have not run yet: flush returns after the callbacks.
             waiting = [*accumulator.incomplete, *self._core.done, *self._sender.telling]
             accumulator.flushes += 1
             self._sender.nudge()
@@ -170,8 +172,8 @@ class RecordAppender:
 
 
 def not_flushed(timeout: float | None) -> DeadlineError:
-    """The error of a flush that ran out of time."""
-    return DeadlineError(f"records are still on their way after {timeout} s", "Wait longer")
+    """The error of a flush after its timeout."""
+    return DeadlineError(f"flush: records are not acknowledged after {timeout} s", "Wait longer")
 
 
 def _check_name(name: object) -> None:
@@ -180,7 +182,7 @@ def _check_name(name: object) -> None:
     except UnicodeEncodeError:
         usable = False
     if not usable:
-        raise UsageError(f"{name!r} is not the name of a topic", f"Use text of 1 to {_NAME_MAX} bytes")
+        raise UsageError(f"{name!r} is not the name of a topic", f"Use a string of 1 to {_NAME_MAX} bytes")
 
 
 def _bytes_of_key(key: object) -> bytes:

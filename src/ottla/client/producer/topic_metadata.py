@@ -1,6 +1,6 @@
-"""What a producer knows of topics: who leads what, when to ask again, and the partition to stay with.
+"""A producer's metadata of topics: leaders, the time of the next refresh, and the sticky partition.
 
-Zone: pure. Metadata answers come in as views, time as an argument; who asks is the sender.
+Zone: pure. Metadata answers come in as views, time as an argument; the sender sends the requests.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class ProducedTopic:
         self.led: list[int] = []
         """Partitions with a leader, ascending."""
         self.sticky: PartitionQueue | None = None
-        """Where records without a key go for now."""
+        """The sticky partition for records without a key."""
         self.given = 0
-        """What its lane had sent when it was chosen."""
+        """The bytes that its queue had sent when it was chosen."""
         self.used_at = 0.0
 
 
 class ProducerMetadata:
-    """The topics, and when their metadata is asked for."""
+    """The topics, and the times of metadata requests."""
 
     __slots__ = (
         "_adaptive",
@@ -57,7 +57,7 @@ class ProducerMetadata:
     )
 
     def __init__(self, config: ProducerConfig, draw: Callable[[], float]) -> None:
-        """draw: a number in [0, 1)."""
+        """draw: returns a random number in [0, 1)."""
         self._draw = draw
         self._adaptive = config.partitioner_adaptive_partitioning_enable
         self._age = config.client.metadata_max_age_ms / 1000
@@ -69,35 +69,35 @@ class ProducerMetadata:
         self._refresh_at = NEVER
         self._topics: dict[str, ProducedTopic] = {}
         self.asking = False
-        """A question is on its way."""
+        """Whether a request is unanswered."""
         self.view: ClusterView = EMPTY
         self.wanted: dict[str, float] = {}
-        """Topics that somebody waits for, and since when."""
+        """Topics that callers or batches wait for, and since when."""
         self.refused: dict[str, ClientError] = {}
-        """Topics that the last answer refused, and why."""
+        """Topics that the last answer refused, with their errors."""
 
     def topic(self, name: str) -> ProducedTopic | None:
         """The topic, if its metadata is known. Hot."""
         return self._topics.get(name)
 
     def want(self, name: str, now: float) -> None:
-        """Ask for a topic's metadata."""
+        """Request a topic's metadata with the next question."""
         if name not in self.wanted:
             self.refused.pop(name, None)
             self.wanted[name] = now
 
     def stale(self) -> None:
-        """What is known is out of date: ask again, but not sooner than a moment after the last answer."""
+        """The metadata is out of date: refresh it, but not before the backoff after the last answer."""
         self._refresh_at = min(self._refresh_at, self._answered_at + self._backoff[0] / 1000)
 
     def leader_of(self, tp: TopicPartition) -> int | None:
-        """The node to send to, None when nobody is known to lead the partition."""
+        """The node id of the leader, None if no leader is known."""
         topic = self._topics.get(tp.topic)
         part = topic.view.partitions.get(tp.partition) if topic is not None else None
         return part.leader if part is not None and part.leader in self.view.nodes else None
 
     def question(self, now: float) -> list[str] | None:
-        """The topics to ask for now, None for not now. The caller says how it went with `on_metadata` or
+        """The topics to request now; None: not now. The caller reports the result with `on_metadata` or
         `on_metadata_failure`."""
         if self.asks_at() > now:
             return None
@@ -107,13 +107,13 @@ class ProducerMetadata:
         return sorted({*self._topics, *self.wanted})
 
     def asks_at(self) -> float:
-        """When the next `question` is due."""
+        """When the next request is due."""
         if self.asking:
             return NEVER
         return max(self._not_before, 0.0 if self.wanted else self._refresh_at)
 
     def on_metadata(self, now: float, newer: ClusterView, accumulator: RecordAccumulator, *, numbered: bool) -> None:
-        """Take in an answer."""
+        """Use the metadata of an answer."""
         self.asking = False
         self._answered_at = now
         self.view = self.view.merge(newer)
@@ -124,13 +124,13 @@ class ProducerMetadata:
             else:
                 self._learn(name, found, now, accumulator, numbered=numbered)
                 complete = all(part.leader != NO_LEADER for part in found.partitions.values()) and complete
-        # The same question again at once would get the same answer.
+        # An incomplete answer is not requested again before the backoff: the cluster needs time.
         self._attempts = 0 if complete else self._attempts + 1
         self._not_before = now if complete else now + self._pause(self._attempts)
         self._refresh_at = now + self._age if complete else self._not_before
 
     def on_metadata_failure(self, now: float) -> None:
-        """The question had no answer."""
+        """The request had no answer."""
         self.asking = False
         self._attempts += 1
         self._not_before = now + self._pause(self._attempts)
@@ -140,8 +140,10 @@ class ProducerMetadata:
         return backoff_ms(*self._backoff, max(0, attempt - 1), self._draw()) / 1000
 
     def _refuse(self, name: str, error: RefusedError) -> bool:
-        """Whether there is no use in asking again."""
+        """Note the error of a topic; returns whether another request need not follow soon."""
         self.refused[name] = error
+        # 1. Retriable: request it again soon only if it is wanted or known. 2. No permission: keep what is known of
+        # the topic. 3. Any other error: forget the topic.
         if error.retriable:
             return name not in self.wanted and name not in self._topics
         self.wanted.pop(name, None)
@@ -165,14 +167,15 @@ class ProducerMetadata:
             topic.sticky = None
 
     def _drop_idle(self, now: float) -> None:
-        """Forget topics that nobody has written to for `metadata.max.idle.ms`."""
+        """Forget topics that were not written to for `metadata.max.idle.ms`."""
         for name, topic in list(self._topics.items()):
             busy = any(lane.queue or lane.in_flight for lane in topic.lanes.values())
             if not busy and now - topic.used_at > self._idle:
                 del self._topics[name]
 
     def turn(self, topic: ProducedTopic, below: Callable[[int], int]) -> PartitionQueue:
-        """Choose the partition for the records without a key that come next."""
+        """Choose the next sticky partition."""
+        # Partitions without a leader get records only if no partition has one.
         among = topic.led or list(topic.view.partitions)
         queued = [len(topic.lanes[number].queue) for number in among] if self._adaptive else None
         topic.sticky = topic.lanes[choose_sticky(among, queued, below)]

@@ -1,8 +1,11 @@
-"""The state of a transactional producer: what is allowed when, and what must be said to the coordinator.
+"""The state machine of a transactional producer: which calls are allowed, and the effects of errors.
 
 Zone: pure. Kafka's state rules (KIP-98), the abortable and the fatal error (KIP-588, KIP-691), and both versions of the
-protocol (KIP-890: in version 2 partitions add themselves, and every end begins a new epoch). The requests are
-`txn_calls`'; what happens to batches is the core's.
+protocol (KIP-890: in version 2 produce requests add partitions, and every end begins a new epoch). `txn_calls` sends
+the requests; the core handles the batches.
+
+    UNINITIALIZED -> READY -> IN_TRANSACTION -> COMMITTING or ABORTING -> READY
+    IN_TRANSACTION, COMMITTING -> ABORTABLE_ERROR -> ABORTING; any state -> FATAL_ERROR
 """
 
 from __future__ import annotations
@@ -17,18 +20,18 @@ from ottla.types import TopicPartition
 
 
 class State(Enum):
-    """Where a transactional producer is."""
+    """The state of a transactional producer."""
 
     UNINITIALIZED = auto()
     READY = auto()
     IN_TRANSACTION = auto()
     COMMITTING = auto()
-    """The end is asked for; it may take several calls."""
+    """The commit was called; it may take several calls."""
     ABORTING = auto()
     ABORTABLE_ERROR = auto()
-    """The transaction cannot be committed any more; after an abort the producer goes on."""
+    """The transaction can only be aborted; then the producer is READY again."""
     FATAL_ERROR = auto()
-    """Somebody else has the transactional id, or it is forbidden: close the producer."""
+    """Another producer has the transactional id, or it is forbidden: the producer must be closed."""
 
 
 _FATAL: Final = frozenset(
@@ -53,26 +56,26 @@ class Transaction:
         self.transactional_id = transactional_id
         self.state = State.UNINITIALIZED
         self.error: ClientError | None = None
-        """Why the state is an error."""
+        """The error of the two error states."""
         self.identity: ProducerId | None = None
         self.version = 1
         """The version of the protocol: 1, or 2 (KIP-890)."""
         self.partitions: set[TopicPartition] = set()
-        """Those of this transaction that the coordinator knows or will know."""
+        """Partitions of this transaction that the coordinator knows or will know."""
         self.groups: set[str] = set()
-        """Groups whose positions are in this transaction."""
+        """Groups with positions in this transaction."""
 
     @property
     def empty(self) -> bool:
-        """Whether the coordinator knows nothing of this transaction."""
+        """Whether the transaction has no partitions and groups, so that the coordinator does not know it."""
         return not self.partitions and not self.groups
 
     def check_init(self) -> None:
-        """Whether `init_transactions` may be called. Raises UsageError."""
+        """Check that `init_transactions` is allowed. Raises UsageError."""
         self._expect("init_transactions", State.UNINITIALIZED)
 
     def initialized(self, identity: ProducerId, version: int) -> None:
-        """The coordinator gave an identity."""
+        """The coordinator has assigned a producer id and epoch."""
         self.identity = identity
         self.version = version
         self._ready()
@@ -83,16 +86,16 @@ class Transaction:
         self.state = State.IN_TRANSACTION
 
     def check_write(self) -> None:
-        """Whether records and positions may be added. Raises UsageError."""
+        """Check that records and positions may be added. Raises UsageError."""
         self._expect("send", State.IN_TRANSACTION)
 
     def committing(self) -> None:
-        """The end is asked for; again after a timeout. Raises UsageError."""
+        """A commit begins, or is repeated after a timeout. Raises UsageError."""
         self._expect("commit_transaction", State.IN_TRANSACTION, State.COMMITTING)
         self.state = State.COMMITTING
 
     def aborting(self) -> None:
-        """The same for an abort, which an abortable error allows, too. Raises UsageError."""
+        """An abort begins, or is repeated; also allowed after an abortable error. Raises UsageError."""
         allowed = (State.IN_TRANSACTION, State.ABORTING, State.ABORTABLE_ERROR)
         if self.state is State.ABORTABLE_ERROR:
             self.error = None
@@ -100,15 +103,17 @@ class Transaction:
         self.state = State.ABORTING
 
     def on_ended(self, identity: ProducerId | None) -> None:
-        """The coordinator has ended it. identity: the next one, None to go on with this one."""
+        """The coordinator has ended the transaction. identity: the next one; None: keep the present one."""
         assert self.state in (State.COMMITTING, State.ABORTING)
         self.identity = identity or self.identity
         self._ready()
 
     def on_failed(self, error: ClientError) -> None:
-        """A batch or a request failed for good."""
+        """A batch or a request failed with an error that is not retried."""
         if self.state is State.FATAL_ERROR:
             return
+        # 1. A fatal error stays. 2. Fenced or not allowed: fatal. 3. In a transaction: it can only be aborted. 4.
+        # Outside of one the error has no effect.
         fatal = isinstance(error, RefusedError) and (isinstance(error, ProducerFencedError) or error.code in _FATAL)
         if fatal:
             self.state, self.error = State.FATAL_ERROR, error
@@ -116,7 +121,7 @@ class Transaction:
             self.state, self.error = State.ABORTABLE_ERROR, error
 
     def fenced(self, error: RefusedError) -> None:
-        """The coordinator knows a newer producer of this id."""
+        """The coordinator has a newer producer of this transactional id."""
         self.state, self.error = State.FATAL_ERROR, error
 
     def _ready(self) -> None:
@@ -128,10 +133,11 @@ class Transaction:
     def _expect(self, call: str, *states: State) -> None:
         if self.state in states:
             return
+        # A new object of the same class: the caller gets a fresh traceback, with the first error as its cause.
         if isinstance(self.error, ProducerFencedError):
             raise ProducerFencedError(self.error.code, self.error.subject, self.error.message) from self.error
         if self.state is State.FATAL_ERROR:
-            raise UsageError(f"this producer cannot go on: {self.error}", "Close it") from self.error
+            raise UsageError(f"this producer cannot continue: {self.error}", "Close it") from self.error
         if self.state is State.ABORTABLE_ERROR:
             raise TransactionFailedError(f"the transaction has failed: {self.error}", "Abort it") from self.error
         raise UsageError(f"{call} is not possible while the producer is {self.state.name}", _NEXT[self.state])
@@ -141,6 +147,6 @@ _NEXT: Final = {
     State.UNINITIALIZED: "Call init_transactions first",
     State.READY: "Call begin_transaction first",
     State.IN_TRANSACTION: "Commit or abort the transaction first",
-    State.COMMITTING: "Call commit_transaction again: its end was asked for and not confirmed",
-    State.ABORTING: "Call abort_transaction again: its end was asked for and not confirmed",
+    State.COMMITTING: "Call commit_transaction again: the coordinator has not confirmed it",
+    State.ABORTING: "Call abort_transaction again: the coordinator has not confirmed it",
 }

@@ -1,6 +1,6 @@
-"""Transactions for the producer's face: the state, the batches and the coordinator brought together.
+"""Transactions of a producer: connects the state machine, the batches and the coordinator.
 
-Zone: real. One call at a time; what is allowed is `transaction`'s to say, the requests are `txn_calls`'.
+Zone: real. One call at a time; `transaction` decides what is allowed, `txn_calls` sends the requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _R = TypeVar("_R")
 
 
 class TransactionalProducer:
-    """The transactional half of a producer."""
+    """The transactional part of a producer."""
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class TransactionalProducer:
             CoordinatorConnections(self._cluster), config.transactional_id, config.transaction_timeout_ms
         )
         self._turn = threading.Lock()
-        """One request at a time: held without the shared lock, taken before it."""
+        """Allows one call at a time. Acquired before the shared lock, and held while that is free."""
         self._state = Transaction(config.transactional_id)
         self.partitions = self._state.partitions
-        """Those of the transaction; in version 2 a partition is added here with its first record."""
+        """Partitions of the transaction; in version 2 the producer adds one here with its first record."""
         core.on_failure = self._state.on_failed
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is begun, and neither a commit nor an abort of it."""
+        """Whether a transaction has begun, and neither its commit nor its abort."""
         return self._state.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
     def close(self) -> None:
@@ -83,16 +83,16 @@ class TransactionalProducer:
             self._state.begin_transaction()
 
     def admits(self, tp: TopicPartition) -> bool:
-        """Whether a record for `tp` may be accepted now, with the shared lock held; if not, `add` it first.
+        """Whether a record for `tp` may be accepted now, with the shared lock held; if not, call `add` first.
 
-        Raises UsageError when no transaction is begun, or it has failed.
+        Raises UsageError if no transaction is begun, or it has failed.
         """
         state = self._state
         state.check_write()
         return state.version == 2 or tp in state.partitions
 
     def add(self, tp: TopicPartition, until: float) -> None:
-        """Make a partition part of the transaction; waits for the coordinator, without the shared lock.
+        """Add a partition to the transaction; waits for the coordinator, without the shared lock.
 
         Raises UsageError, DeadlineError, RefusedError.
         """
@@ -132,7 +132,7 @@ class TransactionalProducer:
                 self._state.committing()
             self._flush(seconds_left(until))
             with self._shared.lock:
-                self._state.committing()  # a record may have failed meanwhile
+                self._state.committing()  # raises if a record has failed during the flush
             self._end(commit=True, until=until)
 
     def abort(self) -> None:
@@ -141,9 +141,9 @@ class TransactionalProducer:
             self._abort(time.monotonic() + self._block_s)
 
     def abandon(self, until: float) -> None:
-        """The producer closes: abort what is open, until a time of the monotonic clock and `max.block.ms` at most.
+        """Abort an open transaction because the producer closes; takes at most `max.block.ms`, and until `until`.
 
-        What cannot be aborted is the coordinator's to abort, after `transaction.timeout.ms`.
+        If that fails, the coordinator aborts it after `transaction.timeout.ms`.
         """
         until = min(until, time.monotonic() + self._block_s)
         left = seconds_left(until)
@@ -153,18 +153,19 @@ class TransactionalProducer:
             if self.is_open:
                 self._abort(until)
         except ClientError as error:
-            _log.warning("the producer closes, and its transaction is left to its coordinator to abort: %s", error)
+            _log.warning("producer: close could not abort the transaction, transaction.timeout.ms will: %s", error)
         finally:
             self._turn.release()
 
     def _abort(self, until: float) -> None:
         with self._shared.lock:
             self._state.aborting()
+            # Unanswered batches must be settled before the end marker is written, or they could be appended after it.
             self._core.give_up(UsageError("the transaction of this record was aborted"))
             self._sender.nudge()
             incomplete = self._core.accumulator.incomplete
             if not self._shared.wait(lambda: not incomplete, seconds_left(until)):
-                raise DeadlineError("records of the transaction are still on their way", "Abort again")
+                raise DeadlineError("records of the transaction are not acknowledged yet", "Abort again")
         self._end(commit=False, until=until)
 
     def _end(self, *, commit: bool, until: float) -> None:
@@ -172,12 +173,13 @@ class TransactionalProducer:
         assert state.identity is not None
         who, deadline = state.identity, Deadline(until)
         identity: ProducerId | None = None
+        # The coordinator does not know an empty transaction, and would refuse to end it.
         if not state.empty:
             identity = self._guarded(
                 lambda: self._calls.end(who, commit=commit, version=state.version, deadline=deadline)
             )
         if identity is None and self._core.has_gap:
-            # Sequence numbers are missing: go on in a new epoch (KIP-360).
+            # Sequence numbers are missing: continue in a new epoch (KIP-360).
             identity = self._guarded(lambda: self._calls.init(who, deadline))
         with self._shared.lock:
             state.on_ended(identity)
@@ -185,7 +187,7 @@ class TransactionalProducer:
             self._core.begin_epoch(state.identity)
 
     def _guarded(self, ask: Callable[[], _R]) -> _R:
-        """Ask the coordinator; what it refuses decides the state. A timeout decides nothing."""
+        """Send a request; an error changes the state, except a timeout, after which the call can be repeated."""
         try:
             return ask()
         except DeadlineError:

@@ -1,7 +1,7 @@
 """The requests of transactions, made in the caller's thread.
 
-Zone: real. They are few and their callers wait for them anyhow, so they go over the blocking client; what they are for
-is `transaction`'s.
+Zone: real. They are few, and their callers wait for them, so they use the blocking client; `transactional` and
+`batch_transaction` decide when.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ottla.wire.schema import Message
 R = TypeVar("R", bound=Message)
 
 _VERSION_2 = {ApiKey.PRODUCE: 12, ApiKey.TXN_OFFSET_COMMIT: 5, ApiKey.END_TXN: 5}
-"""What a broker must serve for version 2 of the protocol."""
+"""The API versions that a broker must serve for version 2 of the protocol."""
 _FEATURE = "transaction.version"
 _SINGLE_TRANSACTION_MAX = 3
 """Later versions of AddPartitionsToTxn are for brokers."""
@@ -44,7 +44,7 @@ _NAMED_TOPICS_MAX = 5
 
 
 class CoordinatorConnections:
-    """Both kinds of coordinators of a cluster, which the caller closes."""
+    """Calls to both kinds of coordinators. The caller closes the cluster."""
 
     def __init__(self, cluster: Cluster, *, remember: bool = False) -> None:
         """remember: as in CoordinatorCalls."""
@@ -65,13 +65,13 @@ class TxnCalls:
         self._groups = coordinators.groups
 
     def version(self, deadline: Deadline) -> int:
-        """The version of the protocol that the cluster has settled on. Raises ClientError."""
+        """The version of the transaction protocol that the cluster has finalized: 1 or 2. Raises ClientError."""
         connection = self._cluster.connection(ANY_NODE, deadline)
         serves = all(connection.versions.get(key, (0, -1))[1] >= least for key, least in _VERSION_2.items())
         return 2 if serves and connection.features.get(_FEATURE, 0) >= 2 else 1
 
     def init(self, known: ProducerId | None, deadline: Deadline) -> ProducerId:
-        """An identity; `known`: the one held so far, for a new epoch of it (KIP-360). Raises ClientError."""
+        """Request a producer id and epoch. known: the present ones, for a new epoch (KIP-360). Raises ClientError."""
         producer_id, epoch = known or (-1, -1)
 
         def build(_version: int) -> InitProducerIdRequest:
@@ -86,7 +86,7 @@ class TxnCalls:
         return ProducerId(answer.producer_id, answer.producer_epoch)
 
     def add_partitions(self, who: ProducerId, partitions: Iterable[TopicPartition], deadline: Deadline) -> None:
-        """Version 1: partitions join the transaction, before the first batch. Raises ClientError."""
+        """Version 1: add partitions to the transaction, before their first batch. Raises ClientError."""
         by_topic: dict[str, list[int]] = {}
         for tp in partitions:
             by_topic.setdefault(tp.topic, []).append(tp.partition)
@@ -109,7 +109,7 @@ class TxnCalls:
         )
 
     def add_offsets(self, who: ProducerId, group: str, deadline: Deadline) -> None:
-        """Version 1: a group's positions join the transaction. Raises ClientError."""
+        """Version 1: add a group's positions to the transaction. Raises ClientError."""
 
         def build(_version: int) -> AddOffsetsToTxnRequest:
             return AddOffsetsToTxnRequest(
@@ -129,7 +129,7 @@ class TxnCalls:
         version: int,
         deadline: Deadline,
     ) -> None:
-        """Positions that count once the transaction commits; `version` of the protocol. Raises ClientError."""
+        """Write positions that take effect with the commit; `version` of the protocol. Raises ClientError."""
         topics = _offset_topics(offsets)
 
         def build(_version: int) -> TxnOffsetCommitRequest:
@@ -151,7 +151,7 @@ class TxnCalls:
         )
 
     def end(self, who: ProducerId, *, commit: bool, version: int, deadline: Deadline) -> ProducerId | None:
-        """End the transaction. Returns the next identity, None to go on with this one. Raises ClientError."""
+        """End the transaction. Returns the next identity; None: keep the present one. Raises ClientError."""
 
         def build(_version: int) -> EndTxnRequest:
             return EndTxnRequest(
@@ -161,6 +161,7 @@ class TxnCalls:
                 committed=commit,
             )
 
+        # From version 5 on EndTxn raises the epoch, which a version 1 producer would not expect.
         at_most = 32_767 if version == 2 else _VERSION_2[ApiKey.END_TXN] - 1
         answer = self._send_to_coordinator(ApiKey.END_TXN, build, EndTxnResponse, deadline, at_most=at_most)
         return ProducerId(answer.producer_id, answer.producer_epoch) if answer.producer_id >= 0 else None
@@ -175,7 +176,7 @@ class TxnCalls:
         at_most: int = 32_767,
     ) -> R:
         def plainly(answer: R) -> RefusedError | None:
-            return _refusal(answer.error_code, f"transactional id {self._id}")  # type: ignore[attr-defined]  # all but one have it
+            return _refusal(answer.error_code, f"transactional id {self._id}")  # type: ignore[attr-defined]  # all responses but one have it
 
         return self._transactions.send_to_coordinator(
             self._id, key, build, response, refused or plainly, deadline, at_most
@@ -183,7 +184,7 @@ class TxnCalls:
 
 
 def _refusal(code: int, subject: str) -> RefusedError | None:
-    # Old coordinators say INVALID_PRODUCER_EPOCH where newer ones say that the producer is fenced (KIP-588).
+    # Old coordinators answer INVALID_PRODUCER_EPOCH where newer ones answer PRODUCER_FENCED (KIP-588).
     return ProducerFencedError(ErrorCode.PRODUCER_FENCED, subject) if code in FENCED else refusal(code, subject)
 
 
@@ -208,7 +209,7 @@ def _commit_refused(answer: TxnOffsetCommitResponse) -> RefusedError | None:
 
 
 def _worst(errors: list[RefusedError]) -> RefusedError | None:
-    """One error for all: one that stays before one that passes, the cause before those it took along."""
+    """The most important error: not retriable before retriable, and a cause before its OPERATION_NOT_ATTEMPTED."""
     attempted = [error for error in errors if error.code is not ErrorCode.OPERATION_NOT_ATTEMPTED] or errors
     return min(attempted, key=lambda error: error.retriable, default=None)
 

@@ -1,5 +1,4 @@
-"""Who the other end is, and who we are: TLS and SASL of the clients.
+"""TLS and SASL of the clients.
 
-Zone: real. Wrapping of sockets and the exchanges that open a session live here, under settings, jaas and scram, which
-are pure; what is sent on the connection afterwards does not.
+Zone: real. Wraps sockets and performs the exchanges that open a session; `settings`, `jaas` and `scram` are pure.
 """

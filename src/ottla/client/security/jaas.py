@@ -1,6 +1,6 @@
 """Kafka's `sasl.jaas.config`: a login module's name and its options.
 
-Zone: pure. Only the one-line form of client properties is read; there are no JAAS files here.
+Zone: pure. Reads only the one-line form of client properties, not JAAS files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.client.errors import ConfigError
 def parse_jaas(text: str) -> dict[str, str]:
     """The options of `MODULE required key="value" …;` by name.
 
-    Raises ConfigError, which does not repeat the text: there is a password in it.
+    Raises ConfigError, which does not quote the text, because it contains a password.
     """
     try:
         words = shlex.split(text.strip().removesuffix(";"))

@@ -1,7 +1,7 @@
-"""SASL on a connection: which mechanism, the exchange of it, and how long the session lasts.
+"""SASL on a connection: the mechanism, its exchange, and the lifetime of the session.
 
-Zone: real. Messages of the protocol only (SaslHandshake v1, SaslAuthenticate: KIP-152, KIP-368); sockets belong to
-`connection`.
+Zone: real. Uses messages of the protocol (SaslHandshake v1, SaslAuthenticate: KIP-152, KIP-368); `connection` has the
+sockets.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _USED: Final = 0.85
-"""Part of a session's life after which a connection is given up when it is idle, as in Kafka (KIP-368)."""
+"""The part of a session's lifetime after which an idle connection is replaced, as in Kafka (KIP-368)."""
 
 
 def log_in(connection: Connection, config: SecurityConfig, deadline: Deadline) -> float:
-    """Authenticate. Returns until when the connection is to be used, on the monotonic clock; infinite: for ever.
+    """Authenticate. Returns when the connection must be replaced, on the monotonic clock; infinity: never.
 
     Raises AuthenticationError, and what a request raises.
     """
@@ -56,10 +56,11 @@ def log_in(connection: Connection, config: SecurityConfig, deadline: Deadline) -
 
 def _agree(connection: Connection, mechanism: str, deadline: Deadline) -> None:
     try:
+        # Version 0 would be followed by raw SASL bytes instead of SaslAuthenticate requests (KIP-152).
         version = connection.version(ApiKey.SASL_HANDSHAKE, at_least=1)
     except UnsupportedVersionError as error:
         raise AuthenticationError(
-            f"{connection.address} knows no SASL", "Leave SASL_ out of security.protocol"
+            f"{connection.address} does not support SASL", "Leave SASL_ out of security.protocol"
         ) from error
     call = connection.send(SaslHandshakeRequest(mechanism=mechanism), version, SaslHandshakeResponse)
     answer = connection.result(call, deadline)
@@ -71,7 +72,7 @@ def _agree(connection: Connection, mechanism: str, deadline: Deadline) -> None:
     if answer.error_code:
         raise AuthenticationError(
             f"{connection.address} refuses SASL: {error_code(answer.error_code).name}",
-            "Is it a listener with SASL? Else leave SASL_ out of security.protocol",
+            "Use a listener with SASL, or leave SASL_ out of security.protocol",
         )
 
 
@@ -94,12 +95,12 @@ def _exchange(config: SecurityConfig, deadline: Deadline) -> Exchange:
 
 
 def _plain(user: str, password: str) -> Exchange:
-    """RFC 4616; what the broker answers says nothing."""
+    """RFC 4616; the broker's answer has no content."""
     yield f"\0{user}\0{password}".encode()
 
 
 def _bearer(config: SecurityConfig, deadline: Deadline) -> Exchange:
-    """RFC 7628: a refusal comes as JSON, and is acknowledged before the broker ends the exchange with an error."""
+    """RFC 7628: the client must acknowledge a refusal (in JSON) before the broker ends the exchange with an error."""
     token = token_source(config).token(deadline.remaining_s())
     more = "".join(f"{name}={value}\x01" for name, value in (token.extensions or {}).items())
     said = yield f"n,,\x01auth=Bearer {token.value}\x01{more}\x01".encode()

@@ -1,6 +1,6 @@
 """SCRAM (RFC 5802) with SHA-256 or SHA-512, as a client, without channel binding.
 
-Zone: pure. Messages in, messages out; the nonce is given.
+Zone: pure. A generator of messages; the nonce is an argument.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from typing import Final
 from ottla.client.errors import AuthenticationError
 
 Exchange = Generator[bytes, bytes, None]
-"""What we send is yielded, what the broker says is sent in; it ends when we have nothing more to say."""
+"""Yields the client's messages, receives the broker's; it ends after the last message of the broker."""
 
 ITERATIONS_MAX: Final = 1_000_000
-"""More would let a stranger keep this machine busy; Kafka's tools set 4,096 to 16,384."""
+"""More iterations would let a false broker waste this machine's CPU; Kafka's tools set 4,096 to 16,384."""
 
 
 def scram(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
     """One login. algorithm: sha256 or sha512; nonce: printable ASCII without commas, never used before.
 
-    Raises AuthenticationError: the broker refuses, breaks the rules, or does not know the password itself.
+    Raises AuthenticationError if the broker refuses, breaks the protocol, or cannot prove that it knows the password.
     """
     name = user.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={nonce}"
     server_first = (yield f"n,,{first}".encode()).decode("utf-8", "replace")
     said = _attributes(server_first)
     salt, rounds = _salt(said), _iterations(said)
+    # The broker must extend our nonce: otherwise an old answer could be replayed.
     if not said.get("r", "").startswith(nonce) or said["r"] == nonce:
-        raise AuthenticationError("the broker answered SCRAM with another nonce", _NOT_A_BROKER)
+        raise AuthenticationError("the broker answered SCRAM with a wrong nonce", _NOT_A_BROKER)
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, rounds)
     final = f"c=biws,r={said['r']}"
     signed = f"{first},{server_first},{final}".encode()
@@ -42,9 +43,10 @@ def scram(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
     server_final = _attributes(
         (yield f"{final},p={base64.b64encode(proof).decode()}".encode()).decode("utf-8", "replace")
     )
+    # The broker proves that it knows the password; without this check any server would be accepted.
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), signed, algorithm)
     if not hmac.compare_digest(_decoded(server_final.get("v", "")), expected):
-        raise AuthenticationError("the broker does not know this password itself", _NOT_A_BROKER)
+        raise AuthenticationError("the broker cannot prove that it knows this password", _NOT_A_BROKER)
 
 
 def _attributes(message: str) -> dict[str, str]:
@@ -57,7 +59,7 @@ def _attributes(message: str) -> dict[str, str]:
 def _salt(said: dict[str, str]) -> bytes:
     salt = _decoded(said.get("s", ""))
     if not salt:
-        raise AuthenticationError("the broker sent no salt for SCRAM", _NOT_A_BROKER)
+        raise AuthenticationError("the broker sent SCRAM without a salt", _NOT_A_BROKER)
     return salt
 
 
@@ -76,4 +78,4 @@ def _decoded(text: str) -> bytes:
         return b""
 
 
-_NOT_A_BROKER = "Is this the broker that you meant?"
+_NOT_A_BROKER = "Check that this is the right broker: it may be a false one"

@@ -1,7 +1,6 @@
-"""The settings of TLS and SASL: Kafka's keys and defaults, and what contradicts what.
+"""The settings of TLS and SASL: Kafka's keys and defaults, and the checks between them.
 
-Zone: pure. No file is read here, nothing is fetched: see `tls` and `tokens`. Values that are secret show in no repr and
-in no error.
+Zone: pure. `tls` reads the files, `tokens` fetches the tokens. Secret values do not appear in a repr or an error.
 """
 
 from __future__ import annotations
@@ -23,36 +22,36 @@ class Token(NamedTuple):
 
     value: str
     expires_at: float = float("inf")
-    """Unix time in seconds; a new one is asked for in time."""
+    """Unix time in seconds; a new token is requested before that."""
     extensions: Mapping[str, str] | None = None
     """SASL extensions (KIP-342)."""
 
 
 TokenProvider = Callable[[], Token]
-"""Called, from whichever thread connects, when a connection needs a token and there is none that is valid."""
+"""Called by the thread that connects, when it needs a token and has no valid one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SecurityConfig:
-    """How connections are protected. Files are PEM; stores of Java are refused by name.
+    """How connections are protected. Files are PEM; Java's stores are refused with an error that names them.
 
     Source: the documentation of Kafka's client configuration; KIP-651 (PEM), KIP-768 (OAUTHBEARER with a token
-    endpoint). `sasl.username` and `sasl.password` are librdkafka's names, for those who have no JAAS line.
+    endpoint). `sasl.username` and `sasl.password` are librdkafka's names, for users without a JAAS line.
     """
 
     security_protocol: str = "PLAINTEXT"
     ssl_truststore_location: str = ""
-    """A file with the certificates that are trusted; empty, and no `ssl.truststore.certificates`: the system's."""
+    """A file with the trusted certificates; without it and `ssl.truststore.certificates`: those of the system."""
     ssl_truststore_certificates: str = ""
     ssl_truststore_type: str = "PEM"
     ssl_keystore_location: str = ""
-    """A file with our private key and certificate chain, for brokers that ask for one (`ssl.client.auth`)."""
+    """A file with our private key and certificate chain, for brokers that request one (`ssl.client.auth`)."""
     ssl_keystore_certificate_chain: str = ""
     ssl_keystore_key: str = field(default="", repr=False)
     ssl_keystore_type: str = "PEM"
     ssl_key_password: str = field(default="", repr=False)
     ssl_endpoint_identification_algorithm: str = "https"
-    """https: the certificate must be for the host that was connected to; empty: any trusted one will do."""
+    """https: the certificate must be for the host of the connection; empty: any trusted certificate."""
     ssl_enabled_protocols: str = "TLSv1.2,TLSv1.3"
     sasl_mechanism: str = "GSSAPI"
     sasl_jaas_config: str = field(default="", repr=False)
@@ -83,7 +82,9 @@ class SecurityConfig:
                     "Use PEM; keytool -importkeystore … -deststoretype PKCS12, then openssl pkcs12 -nodes, convert one",
                 )
         if self.ssl_endpoint_identification_algorithm not in ("https", ""):
-            raise ConfigError("ssl.endpoint.identification.algorithm is neither https nor empty")
+            raise ConfigError(
+                "ssl.endpoint.identification.algorithm is neither https nor empty", "Use https, or leave it empty"
+            )
 
     def _check_sasl(self) -> None:
         if self.sasl_mechanism == "GSSAPI":
@@ -156,12 +157,12 @@ class SecurityConfig:
 
     @property
     def unsecured_subject(self) -> str:
-        """Of tokens without a signature, for development (KIP-255)."""
+        """The subject of tokens without a signature, for development (KIP-255)."""
         return self.jaas.get("unsecuredLoginStringClaim_sub", "")
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> SecurityConfig:
-        """By Kafka's keys, which all are `SECURITY_KEYS`. Raises ConfigError."""
+        """The configuration for settings by Kafka's keys, all from `SECURITY_KEYS`. Raises ConfigError."""
         values = {key.replace(".", "_"): value for key, value in settings.items() if value is not None}
         for name, value in values.items():
             if name == "ssl_enabled_protocols" and isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
 """TLS for the clients' sockets.
 
-Zone: real. A socket of here is used like one of the `socket` module: with a timeout by `connection`, never blocking by
-the producer's links.
+Zone: real. A TlsSocket is used like a socket of the `socket` module: with a timeout by `connection`, non-blocking by
+the producer.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ottla.client.errors import AuthenticationError, ClientError, ConfigError, U
 from ottla.client.security.settings import SecurityConfig
 
 _WRITE_MAX: Final = 65_536
-"""Bytes that are encrypted at once."""
+"""The most bytes to encrypt at once."""
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class TlsSocket(ssl.SSLSocket):
-    """Encrypted, with what `socket.socket` has and `ssl.SSLSocket` has not: sendmsg, and BlockingIOError."""
+    """An encrypted socket with the features that `ssl.SSLSocket` lacks: sendmsg, and BlockingIOError."""
 
     _unsent: bytes = b""
-    """What was to be sent when nothing more fitted: TLS wants the same bytes again."""
+    """Bytes of a send that would have blocked: TLS requires the same bytes in the next attempt."""
 
     def sendmsg(self, buffers: Iterable[Any], *_: Any) -> int:  # type: ignore[override]  # no ancillary data in TLS
-        """Send as much of the first bytes of all buffers as is taken. Raises BlockingIOError, TimeoutError, OSError."""
+        """Send the first bytes of the buffers; returns how many. Raises BlockingIOError, TimeoutError, OSError."""
         data = self._unsent or _first_bytes(buffers)
         try:
             sent = self.send(data)
@@ -41,16 +41,16 @@ class TlsSocket(ssl.SSLSocket):
         return sent
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
-        """As of a socket. Raises BlockingIOError when there is nothing yet."""
+        """As `socket.recv`. Raises BlockingIOError if no bytes are there yet."""
         try:
             return super().recv(buflen, flags)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
 
     def idle_ended(self) -> bool:
-        """Whether the other end has closed an idle connection, or said what nobody asked for.
+        """Whether the broker has closed an idle connection, or sent unrequested bytes.
 
-        Readable is not enough: the broker's TLS sends session tickets after the handshake.
+        A readable socket is not enough: the broker's TLS sends session tickets after the handshake.
         """
         before = self.gettimeout()
         self.settimeout(0)
@@ -79,8 +79,8 @@ def _first_bytes(buffers: Iterable[Any]) -> bytes:
 def secured(sock: socket.socket, address: Address, config: SecurityConfig) -> TlsSocket:
     """Shake hands on a connected socket, within the socket's timeout.
 
-    Raises AuthenticationError (a certificate is refused), ConfigError (a file), UnreachableError (no TLS there).
-    The plain socket is closed then.
+    Raises AuthenticationError (a certificate is refused), ConfigError (a file), UnreachableError (no TLS there),
+    and closes the plain socket.
     """
     try:
         wrapped = tls_context(config).wrap_socket(sock, server_hostname=address.host)
@@ -95,36 +95,38 @@ def secured(sock: socket.socket, address: Address, config: SecurityConfig) -> Tl
 
 
 def _failure(address: Address, error: Exception) -> ClientError:
+    # From the most exact cause to the least: certificate, closed handshake, no TLS, other TLS errors, the network.
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationError(
             f"the certificate of {address} is not accepted: {error.verify_message}",
-            "Set ssl.truststore.location to the certificate of who signed it; a wrong host name:"
+            "Set ssl.truststore.location to the certificate of its issuer; if the host name is wrong,"
             " advertise the name that is in the certificate",
         )
     if isinstance(error, ssl.SSLEOFError):
         return UnreachableError(
-            f"{address} ended the TLS handshake", "Is it a TLS port, and does it want a certificate of ours?"
+            f"{address} ended the TLS handshake",
+            "Check that it is a TLS port, and whether it requires a client certificate",
         )
     if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
         return AuthenticationError(f"{address} does not speak TLS", "Use its TLS port, or security.protocol=PLAINTEXT")
     if isinstance(error, ssl.SSLError) and error.reason:
         return AuthenticationError(f"no TLS session with {address}: {error.reason}", "Compare both ends' settings")
-    return UnreachableError(f"no TLS session with {address}: {error}", "Is it a TLS port?")
+    return UnreachableError(f"no TLS session with {address}: {error}", "Check that it is a TLS port")
 
 
 def refusal(address: Address, error: OSError) -> AuthenticationError | None:
-    """The refusal that broke a connection, if it was one: TLS 1.3 judges our certificate after the handshake."""
+    """The TLS refusal that ended a connection, or None: with TLS 1.3 it may come after the handshake."""
     if not isinstance(error, ssl.SSLError) or "ALERT" not in (error.reason or ""):
         return None
     return AuthenticationError(
-        f"{address} refuses this client's certificate, or misses one: {error.reason}",
+        f"{address} refuses this client's certificate, or requires one: {error.reason}",
         "Set ssl.keystore.location to a key and a certificate that the broker trusts",
     )
 
 
 @lru_cache(maxsize=64)
 def tls_context(config: SecurityConfig) -> ssl.SSLContext:
-    """The settings as Python's TLS takes them. Reads the files. Raises ConfigError."""
+    """The settings as a context for Python's TLS. Reads the files. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sslsocket_class = TlsSocket
     chosen = [_VERSIONS[name] for name in config.tls_versions]
@@ -159,7 +161,7 @@ def _identify(context: ssl.SSLContext, config: SecurityConfig) -> None:
 
 
 def _load_inline(context: ssl.SSLContext, config: SecurityConfig) -> None:
-    """Python's TLS reads keys from files only: one that nobody else can read, for as long as that takes."""
+    """Load a key that is given as text, from a private temporary file: Python's TLS reads keys only from files."""
     descriptor, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -169,4 +171,4 @@ def _load_inline(context: ssl.SSLContext, config: SecurityConfig) -> None:
         os.unlink(path)
 
 
-_PEM = "They are PEM: -----BEGIN …-----; stores of Java are converted with keytool and openssl"
+_PEM = "Use PEM files (-----BEGIN …-----); convert Java's stores with keytool and openssl"

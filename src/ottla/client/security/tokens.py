@@ -1,6 +1,6 @@
 """Bearer tokens for OAUTHBEARER: from a function, from a token endpoint, or unsecured ones for development.
 
-Zone: real. The only HTTP that a client speaks lives here (OAuth 2.0 client credentials, RFC 6749 section 4.4).
+Zone: real. The only module of the clients that uses HTTP (OAuth 2.0 client credentials, RFC 6749 section 4.4).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.client.errors import AuthenticationError, UnreachableError
 from ottla.client.security.settings import SecurityConfig, Token
 
 _FRESH: Final = 0.8
-"""Part of a token's life after which a new one is fetched, as in Kafka."""
+"""The part of a token's lifetime after which a new one is fetched, as in Kafka."""
 _ANSWER_MAX: Final = 1 << 20
 _UNSECURED_S: Final = 3600
 
@@ -35,11 +35,12 @@ class TokenSource:
         self._renew_at = 0.0
 
     def token(self, timeout_s: float) -> Token:
-        """A token that is valid now. Raises AuthenticationError, UnreachableError."""
+        """A valid token. Raises AuthenticationError, UnreachableError."""
         with self._lock:
             now = time.time()
             if self._token is None or now >= self._renew_at:
                 self._token = self._fetch(timeout_s)
+                # An infinite lifetime gives an infinite time of renewal.
                 self._renew_at = now + _FRESH * max(0.0, self._token.expires_at - now)
             return self._token
 
@@ -54,7 +55,7 @@ class TokenSource:
 
 @lru_cache(maxsize=64)
 def token_source(config: SecurityConfig) -> TokenSource:
-    """One per configuration, so that connections share tokens."""
+    """The source for a configuration: one for each, so that connections share tokens."""
     return TokenSource(config)
 
 
@@ -64,7 +65,7 @@ def _provided(token: object) -> Token:
     if not isinstance(token, Token):
         raise AuthenticationError(
             f"sasl.login.callback.handler.class returned {type(token).__name__}",
-            "Return an ottla.client Token, or text",
+            "Return an ottla.client Token, or a string",
         )
     return token
 
@@ -84,14 +85,15 @@ def _from_endpoint(config: SecurityConfig, timeout_s: float) -> Token:
     except urllib.error.HTTPError as error:
         with error:
             told = error.read(500).decode("utf-8", "replace")
-        message = f"{url} gave no token: {error.code} {told}"
+        message = f"{url} did not return a token: {error.code} {told}"
+        # A server error may pass, so it is retriable; any other status is about the credentials.
         if error.code >= 500:
             raise UnreachableError(message) from error
         raise AuthenticationError(message, "Check the client id, its secret and the scope") from error
     except (OSError, http.client.HTTPException) as error:
-        raise UnreachableError(f"{url} cannot be asked for a token: {error}") from error
+        raise UnreachableError(f"the request for a token to {url} failed: {error}") from error
     except ValueError as error:
-        raise AuthenticationError(f"{url} is no address to ask for tokens: {error}") from error
+        raise AuthenticationError(f"{url} is not a URL of a token endpoint: {error}") from error
 
 
 def _granted(url: str, body: bytes) -> Token:
@@ -101,12 +103,14 @@ def _granted(url: str, body: bytes) -> Token:
     except (ValueError, KeyError, TypeError, AttributeError):
         value, seconds = None, 0.0
     if not isinstance(value, str) or not value or not seconds > 0:
-        raise AuthenticationError(f"{url} answered without an access_token", "Is it a token endpoint of OAuth 2.0?")
+        raise AuthenticationError(
+            f"{url} answered without an access_token", "Check that it is a token endpoint of OAuth 2.0"
+        )
     return Token(value, time.time() + seconds)
 
 
 def _unsecured(subject: str) -> Token:
-    now = int(time.time())  # a broker rounds to milliseconds, and refuses what is to come
+    now = int(time.time())  # brokers round to milliseconds, and refuse a token from the future
     claims = {"sub": subject, "iat": now, "exp": now + _UNSECURED_S}
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in ({"alg": "none"}, claims)]
     return Token(b".".join([*parts, b""]).decode(), now + _UNSECURED_S)

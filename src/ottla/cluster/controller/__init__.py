@@ -1,4 +1,4 @@
-"""The controller: the one broker that elects leaders, makes and removes topics, and tells all others.
+"""The controller: the one broker that elects leaders, creates and deletes topics, and informs all other brokers.
 
 Zone: deterministic.
 """

@@ -1,4 +1,4 @@
-"""Brokers that come, go, come back, stop in order, or lose a log directory: what becomes of their partitions.
+"""Partition changes that follow a broker's registration, death, restart, controlled shutdown or failed log directory.
 
 Zone: deterministic.
 """
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerChanges:
-    """Live brokers as the controller follows them."""
+    """Follows the registrations of brokers and changes the states of their partitions."""
 
     def __init__(
         self,
@@ -50,29 +50,33 @@ class BrokerChanges:
         self._moves = moves
         self._deletions = deletions
         self._suspects: dict[TopicPartition, None] = {}
-        """Partitions with a replica whose log directory went out of service, or came back."""
+        """Partitions with a replica whose log directory failed or works again."""
 
     def on_change(self) -> None:
-        """The list of brokers, or a registration, is another one."""
+        """Queue a check after the list of brokers, or a registration, has changed."""
         self._queue.notice("brokers changed", self.changed, urgent=True)
 
     def changed(self) -> Workflow[None]:
-        """See who is there, and act on who is new, gone, registered anew or reached elsewhere."""
+        """Compare the registrations with the known brokers, and act on each difference."""
         names = yield from self._core.children(BROKER_IDS, self.on_change)
         present = sorted(int(name) for name in names if name.isdecimal())
+        # 1. Registrations that have disappeared. They come first: their partitions have no leader.
         gone = [broker for broker in self._context.brokers if broker not in present]
         if gone:
             yield from self._on_brokers_gone(gone)
         found = yield from self.read(present)
+        # 2. Brokers that died and registered again between two checks. Their new epoch is the only trace of the death.
         bounced = [broker.node_id for broker in found if self._has_bounced(broker)]
         if bounced and self._core.safeguards.bounced_brokers:
             yield from self._on_brokers_gone(bounced)
         new = [broker for broker in found if broker.node_id not in self._context.brokers or broker.node_id in bounced]
+        # 3. The same registration with other endpoints: the brokers learn the address, no partition changes.
         moved = [broker for broker in found if broker not in new and broker != self._context.brokers[broker.node_id]]
         for broker in moved:
             self._context.put_broker(broker)
             self._core.channels.locate(broker.node_id)
             self._core.channels.tell_brokers(first=True)
+        # 4. New brokers last, so that they receive states which already account for the brokers that are gone.
         if new:
             yield from self._came(new)
 
@@ -81,17 +85,20 @@ class BrokerChanges:
         return known is not None and known.epoch != broker.epoch
 
     def read(self, brokers: Sequence[int]) -> Workflow[list[BrokerImage]]:
-        """The registrations that are there and can be understood, watched."""
+        """Read and watch the registrations of these brokers. Leaves out those that are missing or invalid."""
         paths = [broker_path(broker) for broker in brokers]
         nodes = yield from self._core.get_all(paths, lambda _: self.on_change)
         images = [_image(broker, node) for broker, node in zip(brokers, nodes, strict=True) if node is not None]
         return [image for image in images if image is not None]
 
-    # -- gone and come -----------------------------------------------------------------------------------------
+    # -- deaths and registrations --------------------------------------------------------------------------------
 
     def _on_brokers_gone(self, brokers: Sequence[int]) -> Workflow[None]:
-        """Partitions that they led first: nobody can write to those."""
-        logger.info("brokers %s are gone", brokers)
+        """Elect new leaders for the partitions of dead brokers.
+
+        The partitions that the dead brokers led come first, because no client can write to them.
+        """
+        logger.info("controller: the registrations of brokers %s are gone; electing new leaders", brokers)
         tps = self._replicas_on(brokers)
         for broker in brokers:
             self._context.remove_broker(broker)
@@ -100,6 +107,7 @@ class BrokerChanges:
         changed = yield from self._leaders.recover(led)
         first = set(led)
         changed += yield from self._leaders.recover([tp for tp in tps if tp not in first])
+        # The elections have sent the changed partitions. Of the others only the offline replicas have changed.
         told = set(changed)
         self._core.channels.tell_brokers(first=False)
         untold = [tp for tp in tps if tp not in told]
@@ -107,13 +115,14 @@ class BrokerChanges:
         self._deletions.unreachable(brokers)
 
     def _came(self, brokers: Sequence[BrokerImage]) -> Workflow[None]:
-        logger.info("brokers %s are there", [broker.node_id for broker in brokers])
+        logger.info("controller: brokers %s have registered", [broker.node_id for broker in brokers])
         for broker in brokers:
             self._context.put_broker(broker)
             self._core.channels.open(broker.node_id)
         numbers = [broker.node_id for broker in brokers]
         self._core.channels.tell_brokers(first=True)
         tps = self._replicas_on(numbers)
+        # Brokers that have lost records leave the ISRs first: they must not lead by the states that are sent below.
         doubtful = [broker for broker in brokers if broker.is_blank or broker.incomplete]
         if doubtful:
             yield from self._leaders.distrust(self._replicas_on([broker.node_id for broker in doubtful]), doubtful)
@@ -128,7 +137,7 @@ class BrokerChanges:
         yield from self._deletions.resume(numbers)
 
     def _replicas_on(self, brokers: Sequence[int]) -> list[TopicPartition]:
-        """Partitions with a replica on one of them, of topics that stay."""
+        """Partitions with a replica on one of these brokers, without topics that are being deleted."""
         found = dict.fromkeys(tp for broker in brokers for tp in self._context.replicas_on(broker))
         return [tp for tp in found if tp.topic not in self._context.deleting]
 
@@ -136,17 +145,18 @@ class BrokerChanges:
         partition = self._context.partition(tp)
         return NO_LEADER if partition is None else partition.leader
 
-    # -- stopping in order -------------------------------------------------------------------------------------
+    # -- controlled shutdown -------------------------------------------------------------------------------------
 
     def shut_down(self, broker: int, broker_epoch: int | None) -> Workflow[tuple[list[TopicPartition], list[int]]]:
-        """Move leaderships away from a broker; (what it still leads, brokers that lead now)."""
+        """Move leaderships away from a broker. Returns the partitions that it still leads, and the new leaders."""
         known = self._context.brokers.get(broker)
         if known is None:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker} is not registered")
         if broker_epoch is not None and broker_epoch < known.epoch:
-            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker} has registered anew since")
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker} has registered again since")
         self._context.stopping[broker] = None
         tps = [tp for tp in self._replicas_on([broker]) if self._has_others(tp)]
+        # A partition that has no other replica stays as it is: moving it away is impossible.
         led = [tp for tp in tps if self._leader(tp) == broker]
         followed = [tp for tp in tps if self._leader(tp) != broker]
         changed = yield from self._core.commit_partitions(led, self._shutdown)
@@ -169,7 +179,7 @@ class BrokerChanges:
     # -- log directories -----------------------------------------------------------------------------------------
 
     def log_dirs_failed(self, on_change: Callable[[], None]) -> Workflow[None]:
-        """/log_dir_event_notification: ask the brokers named there which of their replicas are still online."""
+        """Handle /log_dir_event_notification: find out which replicas of the named brokers are still online."""
         names = yield from self._core.children(LOG_DIR_EVENTS, on_change)
         paths = [f"{LOG_DIR_EVENTS}/{name}" for name in names]
         nodes = yield from self._core.get_all(paths)
@@ -182,12 +192,13 @@ class BrokerChanges:
         try:
             broker = decode_log_dir_event(path, node.data)
         except BrokenNode as broken:
-            logger.warning("an event of a log directory is ignored: %s", broken)
+            logger.warning("controller: ignoring an invalid log directory event: %s", broken)
             return
+        # The event has no details. The broker reports failed replicas in its response to LeaderAndIsr.
         self._core.channels.tell_leaders(self._replicas_on([broker]), [broker])
 
     def on_leader_and_isr_response(self, broker: int, errors: PartitionErrors) -> None:
-        """A broker's answer to LeaderAndIsr: replicas in a log directory out of service say so."""
+        """Handle a broker's response to LeaderAndIsr, which marks replicas in failed log directories."""
         for tp, code in errors.items():
             if code not in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR):
                 continue
@@ -207,6 +218,6 @@ def _image(broker: int, node: Node) -> BrokerImage | None:
     try:
         found = decode_broker(broker_path(broker), node.data)
     except BrokenNode as broken:
-        logger.warning("broker %d is not seen: %s", broker, broken)
+        logger.warning("controller: ignoring the registration of broker %d: %s", broker, broken)
         return None
     return BrokerImage(broker, found.endpoints, found.rack, node.czxid, found.host, found.is_blank, found.incomplete)

@@ -1,8 +1,9 @@
-"""What brokers still have to be told, and telling them: one request at a time per broker, again until it is answered.
+"""Updates that brokers have not received yet. One request at a time per broker is sent until the broker answers it.
 
-Zone: deterministic. A channel remembers *which* partitions its broker must be told of, not what: a request is made of
-what the controller knows when it is sent. So a slow broker costs one entry per partition however much happens, and
-hears the newest only. A channel belongs to one registration of its broker: a later one gets another channel.
+Zone: deterministic. A channel remembers *which* partitions have to be sent to its broker, not their states: a request
+is built from what the controller knows when it is sent. So a slow broker costs one entry per partition however often
+that changes, and receives only the newest state. A channel belongs to one registration of its broker: the next
+registration gets another channel.
 """
 
 from __future__ import annotations
@@ -47,34 +48,37 @@ LANE: Final = "controller"
 BATCH: Final = 250
 """Partitions per request: a few milliseconds of work for either side."""
 RETRY_MS: Final = 100
-"""Wait before a request is sent again."""
+"""Delay before a request is sent again."""
 
 PartitionErrors = dict[TopicPartition, ErrorCode]
 
 
 class ResponseListener(Protocol):
-    """Who learns what brokers answered."""
+    """Receives the responses of brokers."""
 
     def leaders_answered(self, broker: int, errors: PartitionErrors) -> None:
-        """LeaderAndIsr was answered, for each of these partitions."""
+        """Handle a response to LeaderAndIsr, with an error code for each partition."""
         ...
 
     def deletions_answered(self, broker: int, errors: PartitionErrors) -> None:
-        """StopReplica with deletion was answered, for each of these partitions."""
+        """Handle a response to StopReplica with deletion, with an error code for each partition."""
         ...
 
     def controller_epoch_is_stale(self) -> None:
-        """A broker knows a newer controller."""
+        """Handle STALE_CONTROLLER_EPOCH: a broker knows a newer controller."""
         ...
 
 
 class _Due(NamedTuple):
-    """Something to be told. `mark` numbers it; `flag`: is new (leaders), is to be deleted (stops)."""
+    """An update to send, with its number.
+
+    `flag`: the partition is new (leaders), or the replica is to be deleted (stops).
+    """
 
     mark: int
     flag: bool = False
     topic_id: bytes = b""
-    """Metadata of a topic that is being deleted: its id, else nothing."""
+    """The id of a topic that is being deleted, for its metadata; else empty."""
 
 
 class _Sending(NamedTuple):
@@ -90,7 +94,7 @@ _METADATA: Final = "metadata"
 
 
 class BrokerChannel:
-    """One registration of one broker."""
+    """The updates for one registration of one broker."""
 
     def __init__(self, broker: int, broker_epoch: int, channels: BrokerChannels) -> None:
         self.broker = broker
@@ -100,7 +104,7 @@ class BrokerChannel:
         self._due: dict[str, dict[TopicPartition, _Due]] = {_LEADERS: {}, _STOPS: {}, _METADATA: {}}
         self._brokers_first = True
         self._brokers_mark = 0
-        """Mark of the list of live brokers that is still to be told, 0: told."""
+        """Mark of the list of live brokers that has to be sent; 0: it was sent."""
         self._sending: _Sending | None = None
         self._waiting_to_retry = False
         self._complained = False
@@ -109,12 +113,12 @@ class BrokerChannel:
     # -- what is due -------------------------------------------------------------------------------------------
 
     def brokers(self, mark: int, first: bool) -> None:
-        """The list of live brokers; `first`: before anything else, because a leader may be among the new ones."""
+        """Add the list of live brokers. `first`: before anything else, because a leader may be among the new ones."""
         self._brokers_mark = self._brokers_mark or mark
         self._brokers_first = self._brokers_first or first
 
     def leader(self, mark: int, tp: TopicPartition, is_new: bool) -> None:
-        """Who leads a partition."""
+        """Add a LeaderAndIsr update of a partition; it replaces a stop that does not delete."""
         due = self._due[_LEADERS]
         before = due.get(tp)
         due[tp] = _Due(mark, is_new) if before is None else before._replace(flag=before.flag or is_new)
@@ -123,27 +127,27 @@ class BrokerChannel:
             del self._due[_STOPS][tp]
 
     def stop(self, mark: int, tp: TopicPartition, delete: bool) -> None:
-        """A replica to stop."""
+        """Add a replica to stop; it replaces a LeaderAndIsr update."""
         due = self._due[_STOPS]
         before = due.get(tp)
         due[tp] = _Due(mark, delete) if before is None else before._replace(flag=before.flag or delete)
         self._due[_LEADERS].pop(tp, None)
 
     def metadata(self, mark: int, tp: TopicPartition, deleted: bytes) -> None:
-        """The state of a partition for Metadata; `deleted`: id of its topic when that is being deleted."""
+        """Add the state of a partition for Metadata. `deleted`: the id of its topic if that is being deleted."""
         due = self._due[_METADATA]
         before = due.get(tp)
         due[tp] = _Due(mark if before is None else before.mark, topic_id=deleted)
 
     def when_told(self, mark: int, done: Callable[[], None]) -> None:
-        """Call `done` when everything up to `mark` is answered, or never will be because the broker is gone."""
+        """Call `done` when the broker has answered everything up to `mark`, or is gone and never will answer."""
         self._told.append((mark, done))
 
     # -- sending -----------------------------------------------------------------------------------------------
 
     @changes_state
     def pump(self) -> None:
-        """Send the next request, unless one is on its way."""
+        """Send the next request, unless one is in flight."""
         if self.closed or self._sending is not None or self._waiting_to_retry:
             return
         while self._sending is None:
@@ -163,7 +167,12 @@ class BrokerChannel:
         )
 
     def _next_kind(self) -> str | None:
-        """Live brokers before leaders among them; stops before leaders: only a deletion can stand before one."""
+        """The kind of the next request, in this order.
+
+        1. The list of live brokers when it is urgent: a leader in a later request may be one of the new brokers.
+        2. Stops. A stop and a LeaderAndIsr update of one partition are both due only if the stop deletes.
+        3. Leaders. 4. Metadata, which can wait the longest.
+        """
         if self._brokers_mark and self._brokers_first:
             return _METADATA
         for kind in (_STOPS, _LEADERS, _METADATA):
@@ -172,8 +181,9 @@ class BrokerChannel:
         return _METADATA if self._brokers_mark else None
 
     def _make(self, kind: str) -> _Sending | None:
-        """The next request of a kind; None when nothing of what was due is there any more."""
+        """Build the next request of a kind; None when no partition that was due exists any more."""
         due = self._due[kind]
+        # An urgent list of brokers is sent alone: thousands of partitions would delay it.
         hurry = kind == _METADATA and self._brokers_first and bool(self._brokers_mark)
         taken = {} if hurry else {tp: due[tp] for tp in list(due)[:BATCH]}
         for tp in taken:
@@ -189,6 +199,7 @@ class BrokerChannel:
                 return None
             request = leader_and_isr(sender, states, context.brokers, self._all.config().inter_broker_listener)
             return _Sending(request, LEADER_AND_ISR_VERSION, taken, kind)
+        # The list of brokers is part of every UpdateMetadata, so that any metadata request delivers it.
         shown = [view for tp, each in taken.items() if (view := self._shown(tp, each)) is not None]
         if not shown and not self._brokers_mark:
             return None
@@ -246,14 +257,15 @@ class BrokerChannel:
             self.pump()
 
     def _retry_update(self, sending: _Sending, why: str) -> None:
-        """Put back what was not taken back meanwhile, and try again soon."""
+        """Put back the updates that were not replaced meanwhile, and send them again after a delay."""
         if not self._complained:
             self._complained = True
-            logger.info("broker %d did not take %s, it will be sent again: %s", self.broker, sending.kind, why)
+            logger.info("controller: broker %d did not accept %s: %s; sending again", self.broker, sending.kind, why)
         due = self._due[sending.kind]
         for tp, each in sending.due.items():
             if tp is _BROKERS:
                 self.brokers(each.mark, each.flag)
+            # A leader update is dropped if its replica has been stopped since.
             elif sending.kind != _LEADERS or tp not in self._due[_STOPS]:
                 later = due.get(tp, each)
                 due[tp] = later._replace(mark=each.mark, flag=each.flag or later.flag)
@@ -276,6 +288,7 @@ class BrokerChannel:
     def _tell_waiters(self) -> None:
         if not self._told:
             return
+        # A waiter is called when its mark is older than every update that is still due.
         marks = [each.mark for due in self._due.values() for each in due.values()]
         marks += [self._brokers_mark] if self._brokers_mark else []
         oldest = min(marks, default=None)
@@ -285,7 +298,7 @@ class BrokerChannel:
             done()
 
     def close(self) -> None:
-        """The broker, or this registration of it, is gone: nobody waits for it any more."""
+        """Close the channel when the broker, or this registration of it, is gone. All waiters are called."""
         self.closed = True
         told, self._told = self._told, []
         for _, done in told:
@@ -293,7 +306,7 @@ class BrokerChannel:
 
 
 _BROKERS: Final = TopicPartition("", -1)
-"""Stands for the list of live brokers among what is due."""
+"""Key of the list of live brokers among the updates of a request."""
 
 
 def _leader_errors(request: Any, answer: LeaderAndIsrResponse) -> PartitionErrors:
@@ -348,34 +361,34 @@ class BrokerChannels:
     # -- brokers -----------------------------------------------------------------------------------------------
 
     def open(self, broker: int) -> None:
-        """A broker that is in the context is to be told from now on; an earlier registration's channel is closed."""
+        """Open a channel to a broker that is in the context. Closes the channel of an earlier registration."""
         self.shut(broker)
         self.locate(broker)
         self._channels[broker] = BrokerChannel(broker, self.context.brokers[broker].epoch, self)
         self._channels = dict(sorted(self._channels.items()))
 
     def locate(self, broker: int) -> None:
-        """Reach a broker where it is registered."""
+        """Give the network the address that a broker has registered."""
         endpoint = between_brokers(self.context.brokers[broker], self.config().inter_broker_listener)
         self._network.locate(broker, endpoint.host, endpoint.port)
 
     def shut(self, broker: int) -> None:
-        """A broker is gone."""
+        """Close the channel to a broker that is gone."""
         channel = self._channels.pop(broker, None)
         if channel is not None:
             channel.close()
 
     def close(self) -> None:
-        """The office is over."""
+        """Close all channels at the end of the term."""
         for broker in list(self._channels):
             self.shut(broker)
 
-    # -- what is to be told ------------------------------------------------------------------------------------
+    # -- updates to send ---------------------------------------------------------------------------------------
 
     def tell_leaders(
         self, tps: Iterable[TopicPartition], brokers: Sequence[int] | None = None, is_new: bool = False
     ) -> None:
-        """LeaderAndIsr for these partitions to their replicas (among `brokers`), and their metadata to everybody."""
+        """Send LeaderAndIsr of these partitions to their replicas (among `brokers`), and their metadata to all."""
         tps = list(tps)
         mark = self._next_mark()
         for tp in tps:
@@ -386,7 +399,7 @@ class BrokerChannels:
         self.tell_metadata(tps)
 
     def tell_metadata(self, tps: Iterable[TopicPartition], brokers: Sequence[int] | None = None) -> None:
-        """UpdateMetadata for these partitions to these brokers, or to all."""
+        """Send UpdateMetadata of these partitions to these brokers, or to all."""
         tps = list(tps)
         mark = self._next_mark()
         for broker, channel in self._channels.items():
@@ -399,14 +412,14 @@ class BrokerChannels:
         return self.context.topics[tp.topic].topic_id if tp.topic in self.context.deleting else b""
 
     def tell_brokers(self, first: bool) -> None:
-        """The list of live brokers to everybody; `first`: before anything else that is due."""
+        """Send the list of live brokers to all brokers; `first`: before anything else that is due."""
         mark = self._next_mark()
         for channel in self._channels.values():
             channel.brokers(mark, first)
         self.pump()
 
     def tell_stop(self, broker: int, tps: Iterable[TopicPartition], delete: bool) -> None:
-        """StopReplica to one broker."""
+        """Send StopReplica to one broker."""
         channel = self._channels.get(broker)
         if channel is not None:
             mark = self._next_mark()
@@ -415,7 +428,7 @@ class BrokerChannels:
         self.pump()
 
     def when_told(self, brokers: Iterable[int], done: Callable[[], None]) -> None:
-        """Call `done` in a later turn, when these brokers have answered all that is due to them now, or are gone."""
+        """Call `done` in a later turn, when these brokers have answered everything that is due now, or are gone."""
         waiting = [self._channels[broker] for broker in brokers if broker in self._channels]
         left = len(waiting)
 
@@ -436,6 +449,6 @@ class BrokerChannels:
         return self._mark
 
     def pump(self) -> None:
-        """Send what can be sent."""
+        """Send the next request of every channel that has none in flight."""
         for channel in list(self._channels.values()):
             channel.pump()

@@ -1,6 +1,6 @@
-"""What a controller knows: live brokers, topics, partitions, and what is being done to them.
+"""The controller's state: live brokers, topics, partitions, and the changes that are under way.
 
-Zone: deterministic. State and look-ups only; it follows the store, and whoever changes the store changes it afterwards.
+Zone: deterministic. State and look-ups only. It follows the store: code that writes to the store updates it afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOT_STORED: Final = -1
 
 
 class ControlledTopic:
-    """One topic. `node_version` is that of its assignment node."""
+    """One topic. `node_version` is the version of its assignment node."""
 
     __slots__ = ("image", "name", "node_version", "partitions", "topic_id")
 
@@ -30,7 +30,7 @@ class ControlledTopic:
         self.partitions: dict[int, PartitionImage] = {}
         """By number, in that order, without a gap."""
         self.image: TopicImage | None = None
-        """The same for readers, until something changes."""
+        """The same as an immutable image; None after a change until a reader needs it."""
 
 
 def assignment_node(topic_id: bytes, partitions: Mapping[int, PartitionImage]) -> TopicNode:
@@ -44,47 +44,47 @@ def assignment_node(topic_id: bytes, partitions: Mapping[int, PartitionImage]) -
 
 
 class ControllerContext:
-    """The whole of it. Iteration is always in the order of insertion or sorted: seeds must replay."""
+    """The controller's state. Iteration is in the order of insertion or sorted, so that seeds replay."""
 
     def __init__(self) -> None:
         self.brokers: dict[int, BrokerImage] = {}
-        """Registered brokers, those that are stopping among them."""
+        """Registered brokers, including those that are stopping."""
         self.stopping: dict[int, None] = {}
-        """Brokers that said they are about to stop."""
+        """Brokers that asked for a controlled shutdown."""
         self.topics: dict[str, ControlledTopic] = {}
         self.names_by_id: dict[bytes, str] = {}
         self.deleting: dict[str, dict[tuple[TopicPartition, int], None]] = {}
         """Topics whose deletion is decided, with the replicas that have not confirmed it."""
         self.creating: dict[str, None] = {}
-        """Names of topics whose creation is on its way."""
+        """Names of topics that are being created."""
         self.is_new = True
-        """While the office is being taken."""
+        """True until this controller has read the state of the cluster."""
         self.changed_at: dict[TopicPartition, int] = {}
-        """Until then: the transactions that wrote states; a broker that registered after one is younger than it."""
+        """While `is_new`: the zxid that last wrote each state. A broker with a higher epoch has registered since."""
         self.moving: dict[TopicPartition, None] = {}
         """Partitions with replicas being added or removed."""
         self.broken: dict[TopicPartition, None] = {}
-        """Partitions whose state node cannot be understood: they are left alone."""
+        """Partitions whose state node cannot be decoded: the controller does not change them."""
         self.epoch = 0
-        """Grows with every change."""
+        """Rises with every change."""
         self._on_broker: dict[int, dict[TopicPartition, None]] = {}
         self._dead_dirs: dict[int, dict[TopicPartition, None]] = {}
         self._image = ClusterImage()
         self._changed: dict[str, None] = {}
-        """Topics that are not in `_image` as they are now."""
+        """Topics that have changed since `_image` was built."""
         self._unled: dict[TopicPartition, None] = {}
         """Partitions whose state names no leader."""
 
     # -- brokers -----------------------------------------------------------------------------------------------
 
     def put_broker(self, broker: BrokerImage) -> None:
-        """A broker is there, or is reached elsewhere."""
+        """Add a broker, or replace its registration."""
         self.brokers[broker.node_id] = broker
         self.brokers = dict(sorted(self.brokers.items()))
         self.epoch += 1
 
     def remove_broker(self, broker: int) -> None:
-        """A broker is gone, with what was known of its log directories."""
+        """Remove a broker, and what is known about its log directories."""
         self.brokers.pop(broker, None)
         self.stopping.pop(broker, None)
         self._dead_dirs.pop(broker, None)
@@ -92,7 +92,7 @@ class ControllerContext:
 
     @property
     def eligible(self) -> list[int]:
-        """Brokers that may lead and join in-sync replicas: alive and not stopping, in ascending order."""
+        """Brokers that may lead and join ISRs: alive and not stopping, in ascending order."""
         return [broker for broker in self.brokers if broker not in self.stopping]
 
     def replicas_on(self, broker: int) -> list[TopicPartition]:
@@ -100,7 +100,7 @@ class ControllerContext:
         return list(self._on_broker.get(broker, ()))
 
     def set_offline(self, broker: int, tp: TopicPartition, offline: bool) -> bool:
-        """Note whether a replica's log directory is out of service; True when that is news."""
+        """Record whether a replica's log directory has failed. Returns whether that is a change."""
         dead = self._dead_dirs.setdefault(broker, {})
         if offline == (tp in dead):
             return False
@@ -112,7 +112,7 @@ class ControllerContext:
         return True
 
     def online(self, tp: TopicPartition, replicas: Iterable[int]) -> tuple[int, ...]:
-        """Those of the replicas that could lead now."""
+        """The replicas among these that could lead now: alive, not stopping, in a working log directory."""
         return tuple(
             replica
             for replica in replicas
@@ -120,20 +120,20 @@ class ControllerContext:
         )
 
     def in_dead_dir(self, broker: int, tp: TopicPartition) -> bool:
-        """Whether the replica's log directory is known to be out of service."""
+        """Whether the replica's log directory is known to have failed."""
         return tp in self._dead_dirs.get(broker, ())
 
     # -- topics ------------------------------------------------------------------------------------------------
 
     def put_topic(self, topic: ControlledTopic, partitions: Iterable[PartitionImage]) -> None:
-        """A topic is there."""
+        """Add a topic with these partitions."""
         self.topics[topic.name] = topic
         self.names_by_id[topic.topic_id] = topic.name
         for partition in partitions:
             self.put_partition(TopicPartition(topic.name, partition.partition), partition)
 
     def begin_deletion(self, name: str) -> None:
-        """A topic's deletion is decided: none of its replicas has confirmed yet, and none is moved any more."""
+        """Record that a topic's deletion is decided. Ends its moves; no replica has confirmed the deletion yet."""
         left: dict[tuple[TopicPartition, int], None] = {}
         for number, partition in self.topics[name].partitions.items():
             tp = TopicPartition(name, number)
@@ -144,7 +144,7 @@ class ControllerContext:
         self.epoch += 1
 
     def remove_topic(self, name: str) -> None:
-        """A topic is gone for good."""
+        """Remove a topic and everything that is known about its partitions."""
         topic = self.topics.pop(name)
         self.names_by_id.pop(topic.topic_id, None)
         self.deleting.pop(name, None)
@@ -158,12 +158,12 @@ class ControllerContext:
         self.epoch += 1
 
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
-        """One partition."""
+        """The state of a partition, None if it does not exist."""
         topic = self.topics.get(tp.topic)
         return None if topic is None else topic.partitions.get(tp.partition)
 
     def put_partition(self, tp: TopicPartition, partition: PartitionImage) -> None:
-        """A partition is there, or is another now."""
+        """Add a partition, or replace its state, and update the indexes by broker, move and leader."""
         topic = self.topics[tp.topic]
         before = topic.partitions.get(tp.partition)
         if before is None or before.replicas != partition.replicas:
@@ -196,9 +196,9 @@ class ControllerContext:
                 yield TopicPartition(topic.name, number), partition
 
     def without_leader(self) -> list[TopicPartition]:
-        """Partitions of topics that stay whose state names no leader, or one that could not lead now.
+        """Partitions whose state names no leader, or one that could not lead now. Leaves out topics being deleted.
 
-        Only those of brokers and log directories that are out of service are looked at, not all partitions.
+        Checks only the partitions of dead or stopping brokers and of failed log directories, not all partitions.
         """
         suspects = dict(self._unled)
         for broker, replicas in self._on_broker.items():
@@ -213,13 +213,13 @@ class ControllerContext:
         return partition is None or bool(self.online(tp, (partition.leader,)))
 
     def living(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
-        """All partitions of topics that stay."""
+        """All partitions of topics that are not being deleted."""
         return ((tp, partition) for tp, partition in self.partitions() if tp.topic not in self.deleting)
 
     # -- for readers -------------------------------------------------------------------------------------------
 
     def image(self, controller_id: int, defaults: TopicConfig) -> ClusterImage:
-        """The view of it. After a change the dicts of the last view are copied, and only what changed is made."""
+        """An immutable view of the state. Copies the last view's dicts and rebuilds only the topics that changed."""
         if self._image.epoch != self.epoch or self._image.controller_id != controller_id:
             topics, ids = dict(self._image.topics), dict(self._image.names_by_id)
             for name in self._changed:
@@ -244,13 +244,13 @@ class ControllerContext:
     # -- counts ------------------------------------------------------------------------------------------------
 
     def offline_partitions(self) -> int:
-        """Partitions that nobody leads."""
+        """The number of partitions that have no live leader."""
         return sum(
             partition.leader == NO_LEADER or partition.leader not in self.brokers for _, partition in self.living()
         )
 
     def not_led_by_preferred(self) -> int:
-        """Partitions that another replica than the first one leads."""
+        """The number of partitions that are not led by their first replica."""
         return sum(partition.leader != partition.replicas[0] for _, partition in self.living())
 
 

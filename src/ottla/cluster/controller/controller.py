@@ -1,8 +1,8 @@
 """The active controller, as its own broker's handlers see it.
 
-Zone: deterministic. Every method hands its outcome to `done` in a later turn, exactly once: a value, or an ApiError
-(NOT_CONTROLLER when the office is lost before the work is done). What is asked is done in the order of asking; what
-changes in the store is done in between, brokers that come and go first.
+Zone: deterministic. Every method passes its outcome to `done` in a later turn, exactly once: a value, or an ApiError
+(NOT_CONTROLLER when the term ends before the work is done). Requests are handled in the order of their arrival, changes
+in the store in between; registrations and deaths of brokers go before everything else.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from ottla.seams import Failure, Kind, Node, Op
 from ottla.types import TopicPartition
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
-# Blocks of producer ids for brokers (KIP-730): no id is ever given out twice.
+# Blocks of producer ids for brokers (KIP-730). No id is allocated twice.
 
 _TRIES: Final = 10
-"""Races for the next block lost to brokers that take theirs from the store."""
+"""Attempts to allocate a block, each of which may lose a race with brokers that write the node themselves."""
 
 
 def allocate(core: PartitionStateStore, broker: int, broker_epoch: int) -> Workflow[tuple[int, int]]:
-    """The next block for a broker: (first id, how many). Raises ApiError or Failure."""
+    """Allocate the next block for a broker: (first id, size). Raises ApiError or Failure."""
     known = core.context.brokers.get(broker)
     if known is None:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker} is not registered")
@@ -66,10 +66,14 @@ def allocate(core: PartitionStateStore, broker: int, broker_epoch: int) -> Workf
             yield from core.write("producer ids", [op])
         except Failure as failure:
             if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
-                raise  # else: whoever wrote it, the next block is after what is there now
+                raise
+            # Another broker wrote the node, or this write succeeded and its response was lost. In either case the next
+            # attempt begins after the block that the node has now: ids may be skipped, but are never used twice.
         else:
             return start, BLOCK_SIZE
-    raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "other brokers took the producer ids; try again")
+    raise ApiError(
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "other brokers allocated producer ids at the same time; try again"
+    )
 
 
 def _start(node: Node | None) -> int:
@@ -90,16 +94,16 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 ControllerResponse = Callable[["T | ApiError"], None]
-"""Takes the outcome of what was asked, once, in a later turn."""
+"""Receives the outcome of a request, once, in a later turn."""
 
 FIRST_REBALANCE_MS: Final = 5000
-"""From taking office to the first automatic rebalance, as Kafka's."""
+"""Delay from the start of a term to its first automatic rebalance, as in Kafka."""
 PATIENCE_MS: Final = 1000
-"""How long an answer waits for brokers to learn what was decided; it is true without that."""
+"""How long a response waits for brokers to receive the decision; it is already stored."""
 
 
 class OngoingReassignment(NamedTuple):
-    """A partition whose replicas are being moved: all of the time between, those that come, those that go."""
+    """A partition whose replicas are being moved: all replicas during the move, those being added, those removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -107,7 +111,7 @@ class OngoingReassignment(NamedTuple):
 
 
 class Controller:
-    """The office of one controller epoch. `ControllerElector` makes it; who lost the seat has a new one or none."""
+    """One term as controller. `ControllerElector` creates one per won election and closes it when the term is lost."""
 
     def __init__(
         self, core: PartitionStateStore, queue: WorkQueue, later: Callable[[Callable[[], None]], None]
@@ -124,11 +128,11 @@ class Controller:
         self._proposals = Proposals(core, self._moves)
         core.channels.listener = self
         self.is_settled = False
-        """Whether the office has begun, and its own broker has heard and done all of that."""
+        """Whether the start-up work is done and the own broker has applied its updates."""
 
     @property
     def epoch(self) -> int:
-        """The controller epoch of this office."""
+        """The controller epoch of this term."""
         return self._core.office.epoch
 
     @property
@@ -141,14 +145,14 @@ class Controller:
         """Whether the controller has nothing to decide just now."""
         return self._queue.idle
 
-    # -- office ----------------------------------------------------------------------------------------------------
+    # -- term ------------------------------------------------------------------------------------------------------
 
     def begin_term(self) -> None:
-        """Take office: read everything, elect where leaders are missing, tell all brokers."""
-        self._queue.notice("take office", self._take_office, urgent=True)
+        """Begin the term: read the state of the cluster, elect missing leaders, update all brokers."""
+        self._queue.notice("start of term", self._take_office, urgent=True)
 
     def look_again(self) -> None:
-        """The session was interrupted: watches are gone, so look at everything that is watched."""
+        """Read everything that is watched again, because an interruption of the session has removed the watches."""
         self._brokers.on_change()
         for notice in (self._topics_changed, self._deletions_changed, self._isr_changed, self._log_dirs_changed):
             notice()
@@ -157,7 +161,7 @@ class Controller:
         self._queue.notice("all topics changed", self._topics.look_again)
 
     def close(self) -> None:
-        """The office is over: nothing is written or sent any more, and whoever waits is told."""
+        """End the term: nothing is written or sent any more, and pending requests fail with NOT_CONTROLLER."""
         self._core.closed = True
         self._queue.close()
         self._core.channels.close()
@@ -165,42 +169,50 @@ class Controller:
 
     def _take_office(self) -> Workflow[None]:
         core = self._core
-        logger.info("this broker is the controller with epoch %d", core.office.epoch)
+        logger.info("controller: this broker is the controller with epoch %d", core.office.epoch)
+        # 1. Notifications that are older than this read are void: steps 2 and 3 read the newest state anyway.
         yield from self._forget_notifications()
+        # 2. Brokers before topics: the list of live brokers has to arrive before any leadership among them.
         numbers = yield from core.children(BROKER_IDS, self._brokers.on_change)
         for broker in (yield from self._brokers.read(sorted(int(name) for name in numbers if name.isdecimal()))):
             self._context.put_broker(broker)
             core.channels.open(broker.node_id)
         core.channels.tell_brokers(first=True)
+        # 3. Topics, then the deletions among them, so that no leader is elected for a topic that is being deleted.
         names = yield from core.children(TOPICS, self._topics_changed)
         yield from self._topics.read(names)
         yield from self._deletions.noticed(self._deletions_changed)
         tps = [tp for tp, _ in self._context.living()]
+        # 4. Restarts that the last controller did not notice, then leaders and ISR members that are offline.
         yield from self._leaders.renew(tps)
         yield from self._leaders.recover(tps)
         self._context.is_new = False
         self._context.changed_at.clear()
+        # 5. All states to all replicas: the last controller may have died before it sent them.
         yield from core.each_chunk(tps, core.channels.tell_leaders)
+        # 6. Moves and elections that are under way, or were requested through the store.
         yield from self._moves.by_hand(self._moves_by_hand)
         yield from self._moves.resume(list(self._context.moving))
         yield from self._leaders.by_hand(self._elections_by_hand)
         self._after(FIRST_REBALANCE_MS, self._rebalance)
         self._after(core.config().unclean_leader_election_interval_ms, self._retry_unclean)
         core.channels.when_told([core.office.node_id], self._settle)
-        logger.info("%d brokers, %d topics, %d partitions", len(numbers), len(self._context.topics), len(tps))
+        logger.info(
+            "controller: read %d brokers, %d topics, %d partitions", len(numbers), len(self._context.topics), len(tps)
+        )
 
     def _settle(self) -> None:
         self.is_settled = True
 
     def _forget_notifications(self) -> Workflow[None]:
-        """What was notified before is read anyway. /feature is made for readers that expect it."""
+        """Delete old notifications, and create /feature for tools that expect it."""
         for path, on_change in ((ISR_CHANGES, self._isr_changed), (LOG_DIR_EVENTS, self._log_dirs_changed)):
             names = yield from self._core.children(path, on_change)
             yield from self._core.remove_all([f"{path}/{name}" for name in names])
         if (yield from self._core.get(FEATURE)) is None:
             yield from self._core.attempt("controller", [Op("create", FEATURE, encode_feature())])
 
-    # -- what changes in the store ---------------------------------------------------------------------------------
+    # -- changes in the store --------------------------------------------------------------------------------------
 
     def _topics_changed(self) -> None:
         self._queue.notice("topics changed", lambda: self._topics.changed(self._topics_changed))
@@ -221,11 +233,11 @@ class Controller:
         self._queue.notice("elections by hand", lambda: self._leaders.by_hand(self._elections_by_hand))
 
     def settings_changed(self, topic: str | None) -> None:
-        """Settings of a topic, or (None) of brokers, are others now: unclean elections may have been allowed."""
+        """Retry elections after settings of a topic, or (None) of brokers, changed: unclean ones may be allowed now."""
         if topic is None or topic in self._context.topics:
             self._queue.notice("settings changed", self._leaders.retry_unclean)
 
-    # -- what time brings ------------------------------------------------------------------------------------------
+    # -- periodic work ---------------------------------------------------------------------------------------------
 
     def _after(self, ms: int, action: Callable[[], None]) -> None:
         self._core.purgatory.look_after(ms, action)
@@ -243,18 +255,18 @@ class Controller:
             self._queue.notice("unclean elections", self._leaders.retry_unclean)
             self._after(self._core.config().unclean_leader_election_interval_ms, self._retry_unclean)
 
-    # -- what brokers answer (channel.Listener) --------------------------------------------------------------------
+    # -- responses of brokers (`channel.ResponseListener`) ---------------------------------------------------------
 
     def leaders_answered(self, broker: int, errors: PartitionErrors) -> None:
-        """As Listener."""
+        """As ResponseListener."""
         self._brokers.on_leader_and_isr_response(broker, errors)
 
     def deletions_answered(self, broker: int, errors: PartitionErrors) -> None:
-        """As Listener."""
+        """As ResponseListener."""
         self._deletions.on_stop_replica_response(broker, errors)
 
     def controller_epoch_is_stale(self) -> None:
-        """As Listener."""
+        """As ResponseListener."""
         self._queue.notice("a newer controller", self._core.verify, urgent=True)
 
     # -- topics ----------------------------------------------------------------------------------------------------
@@ -262,14 +274,15 @@ class Controller:
     def create_topic(
         self, spec: TopicSpec, validate_only: bool, timeout_ms: int, done: ControllerResponse[TopicImage]
     ) -> None:
-        """Create a topic. The answer comes when its leaders know, REQUEST_TIMED_OUT if they do not in time.
+        """Create a topic. Answered when its leaders have received it; REQUEST_TIMED_OUT if that takes too long.
 
-        `validate_only`: the answer is the topic as it would be. `spec` counts with the broker's defaults.
+        `validate_only`: the answer is the topic that would be created. Settings that `spec` lacks have the broker's
+        defaults.
         """
         asked = self._asks.new(done, timeout_ms)
 
         def plan() -> Workflow[TopicImage]:
-            yield from ()  # planning asks nothing: it only waits for its turn
+            yield from ()  # planning does not read the store; it is a workflow only to run in the order of the queue
             return self._topics.plan(spec)
 
         def planned(outcome: TopicImage | ApiError) -> None:
@@ -283,7 +296,10 @@ class Controller:
         self._queue.submit_request(f"create topic {spec.name}", plan, planned)
 
     def _made(self, outcome: TopicImage | Failure | ApiError, asked: PendingRequest) -> None:
-        """A creation has ended: answer when the leaders know, and this broker, which the asker will ask next."""
+        """Answer a creation that has ended.
+
+        Waits for the leaders to receive the topic, and for this broker, which the client is likely to ask next.
+        """
         if isinstance(outcome, Failure):
             asked(as_refusal(outcome))
         elif isinstance(outcome, ApiError):
@@ -313,7 +329,7 @@ class Controller:
         )
 
     def delete_topic(self, name: str, timeout_ms: int, done: ControllerResponse[None]) -> None:
-        """Delete a topic. Answered when it is gone, or, while a replica is out of reach, when all others know."""
+        """Delete a topic. Answered when it is gone, or, if a replica's broker is down, when all live brokers know."""
         asked = self._asks.new(done, timeout_ms)
 
         def marked(outcome: ApiError | None) -> None:
@@ -329,7 +345,7 @@ class Controller:
     def alter_partition(
         self, request: AlterPartitionRequest, version: int, done: ControllerResponse[AlterPartitionResponse]
     ) -> None:
-        """A leader's proposals of ISRs (KIP-497, KIP-841, KIP-903). Errors of the request are in the response."""
+        """Decide a leader's ISR proposals (KIP-497, KIP-841, KIP-903). Errors are part of the response."""
         self._queue.submit_request(
             "alter partitions", lambda: self._proposals.alter_partitions(request, version), self._asks.new(done)
         )
@@ -342,10 +358,10 @@ class Controller:
         *,
         only_needed: bool = False,
     ) -> None:
-        """Elect the preferred leaders, or uncleanly where there is none; None: wherever it is needed.
+        """Elect preferred leaders, or unclean ones for partitions without a leader. `partitions` None: all partitions.
 
-        The answer has the outcome per partition, None for success. With `partitions` None, or `only_needed`, it has
-        none where no election is needed.
+        The answer has an outcome per partition, None for success. With `partitions` None, or `only_needed`, it leaves
+        out partitions that need no election.
         """
         asked = self._asks.new(done)
         self._queue.submit_request(
@@ -355,14 +371,14 @@ class Controller:
         )
 
     def partitions(self) -> Iterator[TopicPartition]:
-        """All partitions of the topics that there are now, topic by topic; they may change while it is walked."""
+        """Iterate over all partitions, topic by topic. Topics may change during the iteration."""
         for name in list(self._context.topics):
             topic = self._context.topics.get(name)
             if topic is not None and name not in self._context.deleting:
                 yield from [TopicPartition(name, number) for number in topic.partitions]
 
     def moving(self) -> list[TopicPartition]:
-        """The partitions that are being moved, topic by topic."""
+        """The partitions whose replicas are being moved."""
         return list(self._context.moving)
 
     def alter_reassignments(
@@ -371,7 +387,7 @@ class Controller:
         allow_factor_change: bool,
         done: ControllerResponse[ElectionOutcomes],
     ) -> None:
-        """Begin to move partitions to these replicas, None: cancel (KIP-455). Answered when it is recorded."""
+        """Begin to move partitions to these replicas; None cancels a move (KIP-455). Answered when it is stored."""
         self._queue.submit_request(
             "move partitions", lambda: self._moves.alter(targets, allow_factor_change), self._asks.new(done)
         )
@@ -381,10 +397,10 @@ class Controller:
         partitions: Sequence[TopicPartition] | None,
         done: ControllerResponse[dict[TopicPartition, OngoingReassignment]],
     ) -> None:
-        """Moves that are under way, among these partitions or (None) all."""
+        """List the moves that are under way, among these partitions or (None) all."""
 
         def found() -> Workflow[dict[TopicPartition, OngoingReassignment]]:
-            yield from ()  # nor does this
+            yield from ()  # as above: only the order matters
             wanted = self._context.moving if partitions is None else dict.fromkeys(partitions)
             moves = {tp: self._context.partition(tp) for tp in wanted if tp in self._context.moving}
             return {
@@ -400,9 +416,9 @@ class Controller:
     def controlled_shutdown(
         self, broker: int, broker_epoch: int | None, done: ControllerResponse[list[TopicPartition]]
     ) -> None:
-        """A broker wants to stop: lead its partitions elsewhere. The answer names those that it still leads.
+        """Move the leaderships of a broker that wants to stop. The answer names the partitions that it still leads.
 
-        It comes when the new leaders know. `broker_epoch` None: not told (versions 0 and 1).
+        Answered when the new leaders know. `broker_epoch` None: not in the request (versions 0 and 1).
         Errors: STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
         """
         asked = self._asks.new(done)
@@ -419,21 +435,21 @@ class Controller:
         )
 
     def _when_known(self, brokers: Sequence[int], outcome: Any, asked: PendingRequest) -> None:
-        """Answer when these brokers know, but do not wait long for one that is stuck."""
+        """Answer when these brokers know, but after PATIENCE_MS at the latest: one of them may hang."""
         if isinstance(outcome, ApiError):
             asked(outcome)
             return
         owed = [outcome]
 
         def send_response() -> None:
-            if owed:  # the later of the two calls finds nothing, and holds no outcome until it comes
+            if owed:  # the later of the two calls finds the list empty, and keeps no outcome alive until then
                 asked(owed.pop())
 
         self._core.channels.when_told(brokers, send_response)
         self._core.purgatory.after(PATIENCE_MS, send_response)
 
     def allocate_producer_ids(self, broker: int, broker_epoch: int, done: ControllerResponse[tuple[int, int]]) -> None:
-        """A block of producer ids: (first, how many). Errors: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
+        """Allocate a block of ids: (first, size). Errors: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
         self._queue.submit_request(
             "producer ids", lambda: allocate(self._core, broker, broker_epoch), self._asks.new(done)
         )

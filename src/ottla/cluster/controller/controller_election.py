@@ -1,6 +1,6 @@
-"""The seat of the controller: brokers compete for one ephemeral node; whoever creates it holds the next epoch.
+"""Election of the controller: the broker that creates the ephemeral node /controller takes the next epoch.
 
-Zone: deterministic. Who sits and since when lives here; what the controller does stands in `controller`.
+Zone: deterministic. This module decides which broker is the controller; `controller` is what it does then.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ logger = logging.getLogger(__name__)
 
 NOBODY: Final = -1
 RETRY_MS: Final = 100
-"""Wait before the store is asked again when it did not answer."""
+"""Delay before a request is repeated that the store did not answer."""
 _LANE: Final = "controller seat"
 
 
 class ControllerElector:
-    """One broker's claim to be the controller."""
+    """One broker's part in the election of the controller."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class ControllerElector:
     ) -> None:
         """`config` gives the broker's settings in force; `later` queues an effect of this turn."""
         self.on_change: Callable[[int], None] = _do_nothing
-        """Told the controller's number, -1 for none, whenever it is another one."""
+        """Called with the number of the new controller, -1 for none, after every change."""
         self.controller: Controller | None = None
-        """The office while this broker holds it, else None."""
+        """The current term while this broker is the controller, else None."""
         self.controller_id = NOBODY
-        """Who is the controller, as far as the store said; -1: nobody."""
+        """The number of the controller as last read from the store; -1: none."""
         self._node_id = node_id
         self._store = store
         self._clock = clock
@@ -77,7 +77,7 @@ class ControllerElector:
         self._counters = Counters()
         self._core: PartitionStateStore | None = None
         self._claim = b""
-        """Content of /controller when it is ours, or may be: what we wrote last in this session."""
+        """What this broker last wrote to /controller in this session. The node with this content is its own."""
         self._broker_epoch = NOBODY
         self._competing = False
         self._looking = False
@@ -85,20 +85,20 @@ class ControllerElector:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the office, if it is here, has begun, and this broker has done all that it was told by it."""
+        """True unless this broker is the controller and its start-up work is unfinished."""
         return self.controller is None or self.controller.is_settled
 
     def declare_metrics(self, registry: Registry) -> None:
-        """Register the controller's metrics; they are 0 on brokers that are not it."""
+        """Register the controller's metrics; they are 0 on all other brokers."""
         declare(registry, self._counters, lambda: None if self._core is None else self._core.context)
 
-    # -- what the broker says --------------------------------------------------------------------------------------
+    # -- session and shutdown --------------------------------------------------------------------------------------
 
     def start(self, broker_epoch: int) -> None:
-        """Compete for the seat with the session that registered this broker under `broker_epoch`.
+        """Compete in the session that registered this broker under `broker_epoch`.
 
-        Call again at every OPEN of the session: with the same epoch all watches are set anew and everything watched is
-        looked at; with another one the office of the session before is dropped first.
+        Call this at every OPEN of the session. With the same epoch all watches are set again and everything watched is
+        read; with another epoch the term of the session before ends first.
         """
         if broker_epoch != self._broker_epoch:
             self._leave()
@@ -109,20 +109,20 @@ class ControllerElector:
         self._check_election()
 
     def stop(self) -> None:
-        """Leave the office and compete no more; the seat falls free when the session ends."""
+        """End the term and stop competing. The store removes /controller when the session ends."""
         self._competing = False
         self._leave()
 
     def on_session_lost(self) -> None:
-        """The session is EXPIRED: the office is lost with it. `start` follows when there is a new one."""
+        """End the term with its expired session. `start` is called when there is a new session."""
         self.stop()
         self._claim = b""
         self._note_controller(NOBODY)
 
-    # -- the seat --------------------------------------------------------------------------------------------------
+    # -- election --------------------------------------------------------------------------------------------------
 
     def _check_election(self) -> None:
-        """See who sits; take the seat when nobody does. One look at a time, another one after it when asked for."""
+        """Read /controller, and create it if it is missing. A call during a check repeats the check at its end."""
         if not self._competing:
             return
         if self._looking:
@@ -143,34 +143,38 @@ class ControllerElector:
         elif isinstance(outcome, int):
             self._somebody(outcome)
         elif isinstance(outcome, ApiError):
-            logger.error("this broker cannot be the controller: %s", outcome.message)
+            logger.error("controller: this broker cannot become the controller: %s", outcome.message)
         elif outcome.kind is not Kind.EXPIRED:
             self._purgatory.after(RETRY_MS, self._check_election)
         if again:
             self._check_election()
 
     def _compete(self) -> Workflow[ControllerTerm | int]:
-        """Who sits now: the number of another broker (or of this one's present office), or the office just won."""
+        """The number of the present controller, or the term that this broker has just won.
+
+        1. The node has this broker's content. Its term is known: nothing to do. It is not: the term was lost, or the
+           response to its creation was. The node is deleted, and the election is repeated.
+        2. The node names another broker, which is the controller.
+        3. The node is missing, or names no broker: try to create it.
+        """
         while True:
             node = yield from get(CONTROLLER, self._check_election)
             if node is not None and node.data == self._claim:
                 if self.controller is not None:
                     return self._node_id
-                yield from submit(
-                    _LANE, [Op("delete", CONTROLLER, version=node.version)]
-                )  # an office that was lost, or never known
+                yield from submit(_LANE, [Op("delete", CONTROLLER, version=node.version)])
                 continue
             if node is not None:
                 try:
                     return decode_controller(CONTROLLER, node.data)
                 except BrokenNode as broken:
-                    logger.warning("%s; deleting the node and electing a controller", broken)
+                    logger.warning("controller: %s; deleting the node and electing a controller", broken)
             office = yield from self._try(node)
             if office is not None:
                 return office
 
     def _try(self, broken: Node | None) -> Workflow[ControllerTerm | None]:
-        """Take the next epoch and the seat in one multi; None: somebody was faster, or it is not known: look again.
+        """Take the next epoch and create /controller in one multi. None: another broker won, or the outcome is open.
 
         `broken`: content of /controller that names no broker, which is deleted in the same multi.
         """
@@ -201,14 +205,14 @@ class ControllerElector:
         return ControllerTerm(self._node_id, epoch + 1, results[-2][1])
 
     def _was_it_done(self, claim: bytes, epoch: bytes, version: int) -> Workflow[ControllerTerm | None]:
-        """The answer to our claim was lost: compare what is there with what we wrote."""
+        """Compare the nodes with what this broker wrote, because the response to its multi was lost."""
         seat = yield from get(CONTROLLER, self._check_election)
         node = yield from get(CONTROLLER_EPOCH)
         if seat is None or node is None or (seat.data, node.data, node.version) != (claim, epoch, version):
             return None
         return ControllerTerm(self._node_id, int(epoch), version)
 
-    # -- the office ------------------------------------------------------------------------------------------------
+    # -- the term --------------------------------------------------------------------------------------------------
 
     def _take_office(self, office: ControllerTerm) -> None:
         self._leave()
@@ -232,7 +236,7 @@ class ControllerElector:
         self.controller = Controller(core, queue, self._later)
         self._note_controller(office.node_id)
         self.controller.begin_term()
-        self._check_election()  # be told when the seat falls free, or is taken away by hand
+        self._check_election()  # watches /controller, which may expire or be deleted by an operator
 
     def _somebody(self, controller_id: int) -> None:
         if controller_id != self._node_id or self.controller is None:
@@ -240,9 +244,11 @@ class ControllerElector:
             self._note_controller(controller_id)
 
     def _resign(self, core: PartitionStateStore) -> None:
-        """Another broker holds a later epoch: this office is over."""
+        """End the term because another broker holds a later epoch, and compete again."""
         if core is self._core:
-            logger.warning("this broker is not the controller any more")
+            logger.warning(
+                "controller: another broker has taken a later epoch; this broker is not the controller any more"
+            )
             self._leave()
             self._note_controller(NOBODY)
             self._check_election()
@@ -260,4 +266,4 @@ class ControllerElector:
 
 
 def _do_nothing(_: int) -> None:
-    """Nobody listens yet."""
+    """The default listener."""

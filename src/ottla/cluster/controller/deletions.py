@@ -1,8 +1,8 @@
-"""Topics that go: every replica has to confirm before the topic's nodes are removed.
+"""Deletions of topics: every replica has to confirm before the topic's nodes are removed.
 
 Zone: deterministic. A deletion is decided by a node under /admin/delete_topics and outlives controllers; replicas on
 brokers that are down are deleted when those come back, and the topic's name is taken until then.
-A move of replicas does not hold a deletion up: all replicas go, those that come as well as those that leave.
+A move of replicas does not delay a deletion: all replicas are deleted, those being added as well as those removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 DeletionDone = Callable[["ApiError | None"], None]
 _GONE = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""Answers to a deletion after which nothing is left of the replica."""
+"""Error codes in responses to a deletion which mean that the replica does not exist any more."""
 
 
 class TopicDeletions:
@@ -40,23 +40,23 @@ class TopicDeletions:
     # -- decided -------------------------------------------------------------------------------------------------
 
     def mark(self, name: str) -> Workflow[None]:
-        """Decide the deletion of a topic. Raises ApiError when there is none."""
+        """Decide the deletion of a topic. Raises ApiError when the topic does not exist."""
         if name not in self._context.topics or name in self._context.deleting:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:MAX_NAME]!r}")
         try:
             yield from self._core.write("controller", deletion_mark(name))
         except Failure as failure:
             if failure.kind is not Kind.CONFLICT:
-                raise  # a conflict: somebody else decided it already
+                raise  # a conflict: the mark exists, so the deletion was already decided
         yield from self._begin_deletion(name)
 
     def noticed(self, on_change: Callable[[], None]) -> Workflow[None]:
-        """/admin/delete_topics, as its children are now."""
+        """Read /admin/delete_topics: begin the deletions that are new, remove marks that cannot be obeyed."""
         names = yield from self._core.children(DELETE_TOPICS, on_change)
         enabled = self._core.config().delete_topic_enable
         void = [name for name in names if not self._is_known(name) or not (enabled or name in self._context.deleting)]
         if void:
-            logger.warning("deletions of %s are not carried out: no such topics, or delete.topic.enable is false", void)
+            logger.warning("controller: not deleting %s: no such topics, or delete.topic.enable is false", void)
             yield from self._core.remove_all([f"{DELETE_TOPICS}/{name}" for name in void])
         for name in names:
             if name not in void and name in self._context.topics and name not in self._context.deleting:
@@ -66,8 +66,8 @@ class TopicDeletions:
         return name in self._context.topics or name in self._context.creating
 
     def _begin_deletion(self, name: str) -> Workflow[None]:
-        """From now on the topic is not there for clients; its replicas are told to go."""
-        logger.info("topic %s is deleted", name)
+        """Hide the topic from clients, and send StopReplica with deletion to its replicas."""
+        logger.info("controller: deleting topic %s", name)
         topic = self._context.topics[name]
         tps = [TopicPartition(name, number) for number in topic.partitions]
         self._context.begin_deletion(name)
@@ -86,14 +86,14 @@ class TopicDeletions:
             self._finish(name)
 
     def resume(self, brokers: Sequence[int]) -> Workflow[None]:
-        """These brokers are there (again): their replicas of topics that go can be deleted now."""
+        """Delete replicas on brokers that have come back."""
         for name in list(self._context.deleting):
             yield from self._stop(name, brokers)
 
     # -- confirmed -----------------------------------------------------------------------------------------------
 
     def on_stop_replica_response(self, broker: int, errors: PartitionErrors) -> None:
-        """A broker's answer to StopReplica with deletion."""
+        """Handle a broker's response to StopReplica with deletion."""
         failed: dict[str, None] = {}
         for tp, code in errors.items():
             left = self._context.deleting.get(tp.topic)
@@ -107,12 +107,14 @@ class TopicDeletions:
                 failed[tp.topic] = None
         for name in failed:
             logger.warning(
-                "broker %d could not delete its replicas of %s; it will be tried when it is back", broker, name
+                "controller: broker %d could not delete its replicas of %s; retrying when it restarts",
+                broker,
+                name,
             )
             self._answer_request(name, None)
 
     def unreachable(self, brokers: Sequence[int]) -> None:
-        """These brokers are gone: whoever waits for deletions of topics there is answered, they end when it is back."""
+        """Answer requests for deletions on brokers that are gone. The deletions end when the brokers come back."""
         for name, left in self._context.deleting.items():
             if any(broker in brokers for _, broker in left):
                 self._answer_when_told(name)
@@ -121,7 +123,7 @@ class TopicDeletions:
         self._queue.notice(f"remove topic {name}", lambda: self._remove(name))
 
     def _remove(self, name: str) -> Workflow[None]:
-        """All replicas are gone: so go the nodes, the mark last."""
+        """Remove the topic's nodes, the mark last, so that the next controller resumes after a crash."""
         if name not in self._context.deleting:
             return
         while True:
@@ -145,10 +147,10 @@ class TopicDeletions:
         self._context.remove_topic(name)
         self._answer_request(name, None)
 
-    # -- whoever waits ---------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------------
 
     def wait(self, name: str, done: DeletionDone) -> None:
-        """Call `done` when the topic is gone, or when all that can be reached know that it goes."""
+        """Call `done` when the topic is gone, or, if a replica's broker is down, when all live brokers know."""
         if name not in self._context.deleting:
             done(None)
             return
@@ -165,6 +167,6 @@ class TopicDeletions:
             done(outcome)
 
     def close(self, why: ApiError) -> None:
-        """The office is over."""
+        """Answer all requests at the end of the term."""
         for name in list(self._asked):
             self._answer_request(name, why)

@@ -1,8 +1,8 @@
-"""Who leads a partition next: one function per occasion.
+"""Choice of a partition's next leader: one function per occasion.
 
 Zone: pure. Values in, values out. `online` are the replicas that could lead now: their broker is alive and not
-stopping, and the log directory they are in works. Every function gives the next state of the partition, or None when
-there is nothing to change, or nobody to elect.
+stopping, and the log directory they are in works. Every function returns the next state of the partition, or None when
+there is nothing to change or no replica to elect.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ def offline_election(
 ) -> Elected | None:
     """The next state when replicas went away or came back, or the partition has no leader.
 
-    A leader that is online stays, and loses those in-sync replicas that are not. Else the first in-sync replica in
-    assignment order that is online leads; else, where that is allowed (`unclean`), the first replica that is online,
-    alone in sync; else nobody, and the last in-sync replicas are kept.
+    1. The leader is online: it stays, and the ISR loses the replicas that are offline.
+    2. A member of the ISR is online: the first one in assignment order leads.
+    3. `unclean` allows it: the first replica that is online leads, as the only member of the ISR. Records may be lost.
+    4. Otherwise the partition has no leader. It keeps its last ISR: one of those replicas has all records.
     """
     isr = tuple(replica for replica in partition.isr if replica in online)
     if partition.leader in online:
@@ -54,11 +55,11 @@ def offline_election(
 def reborn_election(
     partition: PartitionImage, online: Collection[int], elders: Collection[int], safeguards: ControllerSafeguards
 ) -> Elected | None:
-    """The leader, or an in-sync replica, registered after the state was written: its earlier life has ended unnoticed.
+    """The next state when the leader or a member of the ISR has restarted, and no controller noticed its death.
 
-    `elders` are the replicas online that have not. As at a death, one of them leads that is in sync; where there is
-    none the leader stays, in a new epoch: what its earlier life appended may be lost, and others may have it.
-    None: the leader is gone, too, which is another matter.
+    `elders` are the replicas online that did not restart. An in-sync one among them leads, as after a death. If there
+    is none the leader stays in a new epoch: it may have lost what it appended before, while followers have it.
+    None: the leader is offline, which `offline_election` handles.
     """
     elected = offline_election(partition, elders, False, safeguards)
     if elected is not None and elected.partition.leader != NO_LEADER:
@@ -69,9 +70,10 @@ def reborn_election(
 
 
 def distrusting_election(partition: PartitionImage, online: Collection[int], blank: Collection[int]) -> Elected | None:
-    """Brokers whose logs are gone leave the in-sync replicas, where others are left: even while those are away.
+    """The next state when brokers in the ISR have lost their logs: they leave it if other members are left.
 
-    They would lead with nothing. When nobody else is left nothing better can come, and they stay.
+    The other members may be offline: having no leader until one returns is better than a leader without the records.
+    If no other member is left, no replica has more records than they have, and they stay.
     """
     isr = tuple(replica for replica in partition.isr if replica not in blank)
     if not isr or isr == partition.isr:
@@ -83,7 +85,7 @@ def distrusting_election(partition: PartitionImage, online: Collection[int], bla
 
 
 def preferred_election(partition: PartitionImage, online: Collection[int]) -> Elected | None:
-    """Leadership to the first replica of the assignment, if it is in sync and online and does not lead already."""
+    """Give leadership to the first replica of the assignment if it is in sync and online and does not lead already."""
     preferred = partition.replicas[0]
     if preferred == partition.leader or preferred not in partition.isr or preferred not in online:
         return None
@@ -91,9 +93,9 @@ def preferred_election(partition: PartitionImage, online: Collection[int]) -> El
 
 
 def shutdown_election(partition: PartitionImage, online: Collection[int], leaving: Collection[int]) -> Elected | None:
-    """Brokers that stop in order (`leaving`) give their leadership away and leave the in-sync replicas.
+    """The next state when brokers (`leaving`) stop in an orderly way: they give up leadership and leave the ISR.
 
-    None when nobody else is in sync: then the partition stays as it is, until the broker is really gone.
+    None when no other replica is in sync: the partition stays as it is until the broker is gone.
     """
     isr = tuple(replica for replica in partition.isr if replica not in leaving)
     if not isr or isr == partition.isr or partition.leader == NO_LEADER:
@@ -105,9 +107,9 @@ def shutdown_election(partition: PartitionImage, online: Collection[int], leavin
 
 
 def reassigned_election(partition: PartitionImage, target: Sequence[int], online: Collection[int]) -> Elected | None:
-    """The state that ends a move: a leader among the target replicas, and only those in sync. None: nobody could lead.
+    """The state that ends a move: leader and ISR are among the target replicas. None: none of them could lead.
 
-    The epoch grows in any case, so that the leader learns that the replicas are others.
+    The epoch rises in any case, so that the leader learns of the new replicas.
     """
     isr = tuple(replica for replica in partition.isr if replica in target)
     leader = partition.leader
@@ -120,11 +122,11 @@ def reassigned_election(partition: PartitionImage, target: Sequence[int], online
 
 
 def bumped(partition: PartitionImage) -> Elected:
-    """The same leader and in-sync replicas under the next epoch: what was proposed before is void."""
+    """The same leader and ISR under the next epoch, which makes earlier ISR proposals void."""
     return Elected(_next(partition, partition.leader, partition.isr))
 
 
 def _next(partition: PartitionImage, leader: int, isr: tuple[int, ...]) -> PartitionImage:
-    """The state after; its version in the store is known when it is written."""
+    """The next state. Its version in the store is known after the write."""
     assert leader in (NO_LEADER, *isr), f"leader {leader} is not among the in-sync replicas {isr}"
     return partition._replace(leader=leader, isr=isr, leader_epoch=partition.leader_epoch + 1)

@@ -1,4 +1,4 @@
-"""Elections, carried out: which partitions need one, what is written, who is told.
+"""Carries out elections: finds the partitions that need one, writes their states, updates the brokers.
 
 Zone: deterministic. The choice itself is made in `elections`.
 """
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _UNCLEAN = "unclean.leader.election.enable"
 
 ElectionOutcomes = dict[TopicPartition, "ApiError | None"]
-"""Per partition why not, None: done."""
+"""Per partition the reason why it has no new leader; None: elected."""
 
 
 class ElectionType(IntEnum):
@@ -53,10 +53,10 @@ class LeaderElections:
         self._core = core
         self._context = core.context
 
-    # -- partitions that lost something ------------------------------------------------------------------------
+    # -- failures and restarts -----------------------------------------------------------------------------------
 
     def recover(self, tps: Sequence[TopicPartition]) -> Workflow[list[TopicPartition]]:
-        """See that these partitions have a leader that is online, and no in-sync replica that is not; those changed."""
+        """Elect online leaders and remove offline replicas from ISRs. Returns the partitions that changed."""
         changed: list[TopicPartition] = []
         for start in range(0, len(tps), CHUNK):
             changed += yield from self._recover(tps[start : start + CHUNK])
@@ -67,13 +67,14 @@ class LeaderElections:
     def _recover(self, tps: Sequence[TopicPartition]) -> Workflow[list[TopicPartition]]:
         began = self._core.clock.now().mono_ns
         changed = yield from self._commit_and_tell(tps, self._offline(()))
+        # The setting is read only for partitions that have no leader now: unclean elections are rare.
         stuck = [tp for tp in tps if self._could_be_unclean(tp)]
         if stuck:
             allowed = yield from self._unclean_topics(dict.fromkeys(tp.topic for tp in stuck))
             stuck = [tp for tp in stuck if tp.topic in allowed]
             unclean = yield from self._commit_and_tell(stuck, self._offline(allowed))
             for tp in unclean:
-                logger.warning("partition %s has a leader that was not in sync: records may be lost", tp)
+                logger.warning("controller: unclean election of partition %s: the new leader may lack records", tp)
             changed += unclean
         if changed:
             took_ns = self._core.clock.now().mono_ns - began
@@ -81,9 +82,9 @@ class LeaderElections:
         return changed
 
     def renew(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
-        """See to leaders and in-sync replicas that were reborn before this controller knew them.
+        """Handle leaders and ISR members that restarted before this controller read the cluster's state.
 
-        What they were in an earlier life they are not any more: their logs may have lost what they had.
+        Their logs may have lost records that they had when they joined the ISR.
         """
         reborn = [tp for tp in tps if self._is_reborn(tp)]
         doubtful = [broker for broker in self._context.brokers.values() if broker.is_blank or broker.incomplete]
@@ -93,8 +94,7 @@ class LeaderElections:
             yield from self._commit_and_tell(reborn, self._reborn)
 
     def distrust(self, tps: Sequence[TopicPartition], brokers: Sequence[BrokerImage]) -> Workflow[None]:
-        """Brokers that came with new log directories are not in sync with anything that was there before; nor are
-        those that have lost something with those partitions."""
+        """Remove brokers from ISRs that registered with new log directories, or that have lost these partitions."""
 
         def decide(tp: TopicPartition, partition: PartitionImage) -> Elected | None:
             online = self._context.online(tp, partition.replicas)
@@ -104,7 +104,7 @@ class LeaderElections:
         if self._core.safeguards.blank_brokers:
             changed = yield from self._commit_and_tell(tps, decide)
             for tp in changed:
-                logger.warning("partition %s: the log of a replica in sync is gone, or not whole", tp)
+                logger.warning("controller: partition %s: a member of the ISR has lost records and leaves it", tp)
 
     def _is_reborn(self, tp: TopicPartition) -> bool:
         partition = self._context.partition(tp)
@@ -113,8 +113,11 @@ class LeaderElections:
         return any(self._is_younger(tp, replica) for replica in (partition.leader, *partition.isr))
 
     def _came_after(self, tp: TopicPartition, replica: int) -> bool:
-        """Whether it registered after the state was written: what it joined since then it has fetched. A registration
-        says for as long as it stands that its directories were new."""
+        """Whether the replica's broker registered after the state was written.
+
+        If not, the replica has joined the ISR since and has fetched everything. A registration keeps the mark of new
+        directories for as long as it exists.
+        """
         return tp not in self._context.changed_at or self._is_younger(tp, replica)
 
     def _is_younger(self, tp: TopicPartition, replica: int) -> bool:
@@ -129,7 +132,7 @@ class LeaderElections:
         return reborn_election(partition, online, elders, self._core.safeguards)
 
     def elect_first_leaders(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
-        """Partitions made just now: those without a state get their first leader, all replicas make logs."""
+        """Elect the first leaders of new partitions, and have all their replicas create logs."""
         self._core.channels.tell_leaders([tp for tp in tps if not self.is_unborn(tp)], is_new=True)
         yield from self.recover(tps)
 
@@ -141,7 +144,7 @@ class LeaderElections:
         return changed
 
     def is_unborn(self, tp: TopicPartition) -> bool:
-        """Whether the partition has no state yet: it never had a leader."""
+        """Whether the partition has no state in the store yet: it never had a leader."""
         partition = self._context.partition(tp)
         return partition is not None and partition.state_version == NOT_STORED
 
@@ -161,20 +164,20 @@ class LeaderElections:
         return bool(self._context.online(tp, partition.replicas))
 
     def _unclean_topics(self, topics: Iterable[str]) -> Workflow[dict[str, None]]:
-        """Those of the topics that may have a leader out of sync, by their settings as they are now."""
+        """The topics among these whose current settings allow unclean leaders."""
         names = list(topics)
         nodes = yield from self._core.get_all([topic_config_path(name) for name in names])
         default = self._core.config().topic_defaults.unclean_leader_election_enable
         return {name: None for name, node in zip(names, nodes, strict=True) if _allows(name, node, default)}
 
     def retry_unclean(self) -> Workflow[None]:
-        """Elect leaders for partitions that have none, once more: settings may have changed."""
+        """Repeat the election for partitions without a leader, because settings may have changed."""
         yield from self.recover(self._context.without_leader())
 
     # -- preferred leaders -------------------------------------------------------------------------------------
 
     def prefer(self, tps: Sequence[TopicPartition]) -> Workflow[list[TopicPartition]]:
-        """Give leadership to preferred replicas where that can be; those that changed."""
+        """Give leadership to preferred replicas where possible. Returns the partitions that changed."""
         return (yield from self._commit_and_tell(tps, self._preferred))
 
     def _preferred(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
@@ -183,7 +186,7 @@ class LeaderElections:
         return preferred_election(partition, self._context.online(tp, partition.replicas))
 
     def rebalance(self) -> Workflow[None]:
-        """For every broker that leads too few of the partitions which prefer it, give it what it can lead."""
+        """Elect preferred leaders for brokers that lead too few of the partitions that prefer them."""
         limit = self._core.config().leader_imbalance_per_broker_percentage / 100
         preferring: dict[int, list[TopicPartition]] = {}
         strayed: dict[int, list[TopicPartition]] = {}
@@ -197,28 +200,28 @@ class LeaderElections:
                 yield from self.prefer(strayed[broker])
 
     def by_hand(self, on_change: Callable[[], None]) -> Workflow[None]:
-        """/admin/preferred_replica_election, written by hand: obeyed, then removed."""
+        """Carry out and remove a request that an operator wrote to /admin/preferred_replica_election."""
         node = yield from self._core.get(PREFERRED_ELECTION, on_change)
         if node is None:
             return
         try:
             tps = decode_partitions(PREFERRED_ELECTION, node.data)
         except BrokenNode as broken:
-            logger.warning("a preferred election by hand is left alone: %s", broken)
+            logger.warning("controller: ignoring a requested preferred election: %s", broken)
             return
         yield from self.prefer([tp for tp in tps if self._context.partition(tp) is not None])
         yield from self._core.attempt("controller", [Op("delete", PREFERRED_ELECTION, version=node.version)])
         yield from self._core.get(PREFERRED_ELECTION, on_change)
 
-    # -- asked for -----------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------
 
     def elect(
         self, kind: ElectionType, partitions: Sequence[TopicPartition] | None, *, only_needed: bool
     ) -> Workflow[ElectionOutcomes]:
-        """ElectLeaders: the outcome per partition, or of those that needed an election; None: all partitions."""
+        """Carry out ElectLeaders (`partitions` None: all). `only_needed`: leave out partitions that need none."""
         asked = [tp for tp, _ in self._context.living()] if partitions is None else list(dict.fromkeys(partitions))
         refusals: dict[str, ApiError] = {}
-        """By their text: thousands of partitions may have the same one."""
+        """Errors by text, shared because thousands of partitions may have the same one."""
         refused = {tp: self._refusal(kind, tp, refusals) for tp in asked}
         needed = [tp for tp in asked if refused[tp] is None]
         decide = self._preferred if kind == ElectionType.PREFERRED else self._unclean
@@ -232,7 +235,7 @@ class LeaderElections:
         return outcomes
 
     def _refusal(self, kind: ElectionType, tp: TopicPartition, known: dict[str, ApiError]) -> ApiError | None:
-        """Why no election is needed, or possible, as one object for all partitions (`known`)."""
+        """The reason why no election is needed or possible. Partitions with one reason share an object (`known`)."""
         code, message = self._why_not(kind, tp)
         if code is ErrorCode.NONE:
             return None
@@ -272,6 +275,6 @@ def _allows(topic: str, node: Node | None, default: bool) -> bool:
     try:
         text = decode_config(topic_config_path(topic), node.data).get(_UNCLEAN)
     except BrokenNode as broken:
-        logger.warning("settings of topic %s are ignored: %s", topic, broken)
+        logger.warning("controller: ignoring the settings of topic %s: %s", topic, broken)
         return default
     return default if text is None else text.strip().lower() == "true"

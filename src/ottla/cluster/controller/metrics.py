@@ -1,6 +1,6 @@
-"""What a controller counts, and its metrics under the names that Kafka's dashboards know.
+"""The controller's counters, and its metrics under the names that Kafka's dashboards use.
 
-Zone: deterministic. Nothing is computed before somebody looks.
+Zone: deterministic. Values are computed when the metrics are read.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _STATS = "kafka_controller_controllerstats_"
 
 
 class Counters:
-    """Counts of one broker's terms as controller, all of them together."""
+    """Counts of all of one broker's terms as controller together."""
 
     def __init__(self) -> None:
         self.unclean_elections = 0
         self.election_ms = Histogram()
-        """From the news that leaders are missing to the new ones being told."""
+        """Time from the detection of missing leaders until the new ones are queued for their brokers."""
 
 
 def declare(registry: Registry, counters: Counters, context: Callable[[], ControllerContext | None]) -> None:
-    """Register the rows; `context` gives what the active controller knows, None while this broker is not the one."""
+    """Register the metrics. `context` returns the controller's state, None while this broker is not the controller."""
 
     def count(read: Callable[[ControllerContext], int]) -> Callable[[], float]:
         def value() -> float:

@@ -1,12 +1,12 @@
-"""Moves of replicas, carried out (KIP-455): asked for by clients, or written into the store by hand.
+"""Carries out moves of replicas (KIP-455) that clients request or an operator writes to the store.
 
-Zone: deterministic. Which replicas come and go is decided in `reassignment`. A move is three facts, one after another:
+Zone: deterministic. Which replicas are added and removed is decided in `reassignment`. A move has three steps:
 
-1. the assignment names old and new replicas (the topic's node), the leader's epoch grows, new replicas are started;
-2. all new replicas are in sync: a new state without the old ones, with another leader where the old one goes;
+1. the assignment (the topic's node) names old and new replicas, the leader epoch rises, new replicas are started;
+2. all new replicas are in sync: the new state lacks the old ones, and has another leader if the old one leaves;
 3. the old replicas have confirmed their deletion: the assignment names the new ones only.
 
-Each is in the store before the next begins, so that any later controller goes on where this one stopped.
+Each step is in the store before the next begins, so that a later controller continues where this one stopped.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ottla.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 ReassignmentTargets = Mapping[TopicPartition, "tuple[int, ...] | None"]
-"""Replicas that partitions shall have; None: those they had before."""
+"""The replicas that each partition shall have; None: those before its move."""
 _TRIES: Final = 10
 
 
@@ -62,12 +62,12 @@ class PartitionMoves:
         """Moves in their last step: the replicas that have not confirmed their deletion."""
         self._confirmed: dict[TopicPartition, None] = {}
         self._by_hand = False
-        """Whether /admin/reassign_partitions is there."""
+        """Whether /admin/reassign_partitions exists."""
 
-    # -- asked for -----------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------
 
     def alter(self, targets: ReassignmentTargets, allow_factor_change: bool) -> Workflow[ElectionOutcomes]:
-        """AlterPartitionReassignments: begin, turn or cancel moves; the outcome per partition."""
+        """Carry out AlterPartitionReassignments: begin, redirect or cancel moves. Returns an outcome per partition."""
         outcomes: ElectionOutcomes = {}
         wanted: dict[TopicPartition, tuple[int, ...]] = {}
         for tp, target in targets.items():
@@ -75,6 +75,7 @@ class PartitionMoves:
                 wanted[tp] = self._checked(tp, target, allow_factor_change)
             except ApiError as error:
                 outcomes[tp] = error.as_value()
+        # A client's request replaces what an operator wrote; otherwise the node would start the old move again.
         yield from self._take_off_hand(list(wanted))
         outcomes |= yield from self._begin_moves(wanted)
         return {tp: outcomes[tp] for tp in targets}
@@ -99,7 +100,7 @@ class PartitionMoves:
     # -- the first step ------------------------------------------------------------------------------------------
 
     def _begin_moves(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> Workflow[ElectionOutcomes]:
-        """Record the assignments, one write per topic, and start what is new."""
+        """Store the assignments, one write per topic, and start the new replicas."""
         by_topic: dict[str, dict[int, tuple[int, ...]]] = {}
         for tp, target in targets.items():
             by_topic.setdefault(tp.topic, {})[tp.partition] = target
@@ -128,7 +129,7 @@ class PartitionMoves:
         return None
 
     def _write_assignment(self, topic: ControlledTopic, wanted: Mapping[int, tuple[int, ...]]) -> Workflow[None]:
-        """The topic's node with the moves in it, then the same in memory. Raises ApiError: others keep writing it."""
+        """Store the moves in the topic's node, then in memory. Raises ApiError when other writers keep changing it."""
 
         def change() -> dict[int, PartitionImage]:
             return {number: moved_to(topic.partitions[number], target) for number, target in wanted.items()}
@@ -148,7 +149,7 @@ class PartitionMoves:
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the node of topic {topic.name!r} is being changed by others")
 
     def _put_node(self, topic: ControlledTopic, content: bytes) -> Workflow[int | None]:
-        """The version that the write left, None: somebody else wrote, look again."""
+        """The node's version after the write. None: another writer was faster, and `node_version` is the new one."""
         path = topic_path(topic.name)
         try:
             results = yield from self._core.write(f"topic {topic.name}", [Op("put", path, content, topic.node_version)])
@@ -159,18 +160,18 @@ class PartitionMoves:
             if found is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic is gone") from None
             if found.data == content:
-                return found.version
+                return found.version  # the write succeeded, only its response was lost
             topic.node_version = found.version
             return None
         return results[0][1]
 
     def _restarted(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
-        """The next epoch, without replicas that a turned move does not need any more."""
+        """The next epoch, without the replicas that a redirected move no longer needs."""
         online = self._context.online(tp, partition.replicas)
         return reassigned_election(partition, partition.replicas, online) or bumped(partition)
 
     def _stop_unneeded(self, name: str, before: Mapping[int, PartitionImage]) -> None:
-        """Replicas that an earlier move had begun to add and this one does not want."""
+        """Delete the replicas that an earlier move was adding and this one does not include."""
         stops: dict[int, list[TopicPartition]] = {}
         for number, partition in before.items():
             tp = TopicPartition(name, number)
@@ -184,7 +185,7 @@ class PartitionMoves:
     # -- the second step -----------------------------------------------------------------------------------------
 
     def resume(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
-        """See which of these moves have all their new replicas in sync, and go on with those."""
+        """Continue those of these moves whose new replicas are all in sync."""
         ready = [tp for tp in tps if self._is_ready(tp)]
         changed = yield from self._core.commit_partitions(ready, self._completed)
         removing: dict[int, list[TopicPartition]] = {}
@@ -194,7 +195,7 @@ class PartitionMoves:
             self._leaving[tp] = partition.removing
             for replica in partition.removing:
                 removing.setdefault(replica, []).append(tp)
-            # From now on the leader must not take those that leave into its in-sync replicas again.
+            # The leader must not add the replicas that leave to its ISR again: without them here it cannot.
             self._context.put_partition(tp, finished(partition))
         self._core.channels.tell_leaders(changed)
         for broker in sorted(removing):
@@ -220,7 +221,7 @@ class PartitionMoves:
         self._queue.notice("moves end", self._finish)
 
     def _finish(self) -> Workflow[None]:
-        """The brokers that lost replicas know: the assignments may forget them."""
+        """Remove the old replicas from the assignments after their brokers have confirmed the deletion."""
         confirmed, self._confirmed = list(self._confirmed), {}
         tps = [tp for tp in confirmed if tp in self._leaving and self._context.partition(tp) is not None]
         for name in dict.fromkeys(tp.topic for tp in tps):
@@ -229,14 +230,14 @@ class PartitionMoves:
                 yield from self._put_topic(topic, dict)
         for tp in tps:
             self._leaving.pop(tp, None)
-            logger.info("partition %s has its new replicas", tp)
+            logger.info("controller: the move of partition %s is complete", tp)
         self._core.channels.tell_metadata(tps)
         yield from self._take_off_hand([tp for tp in tps if tp not in self._context.moving])
 
     # -- by hand -------------------------------------------------------------------------------------------------
 
     def by_hand(self, on_change: Callable[[], None]) -> Workflow[None]:
-        """/admin/reassign_partitions, written by hand: obeyed, and emptied as the moves end."""
+        """Begin the moves that an operator wrote to /admin/reassign_partitions. They leave the node as they end."""
         node = yield from self._core.get(REASSIGN_PARTITIONS, on_change)
         self._by_hand = node is not None
         if node is None:
@@ -251,7 +252,7 @@ class PartitionMoves:
                 check_target(partition, target, target, allow_factor_change=True)
                 check_in_sync(partition, target)
             except ApiError as error:
-                logger.warning("partition %s is not moved to %s: %s", tp, target, error.message)
+                logger.warning("controller: not moving partition %s to %s: %s", tp, target, error.message)
                 void.append(tp)
                 continue
             if target_of(partition) != target:
@@ -266,7 +267,7 @@ class PartitionMoves:
         return tp in self._context.moving or tp in self._leaving
 
     def _take_off_hand(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
-        """Remove partitions from the node by hand: done, impossible, or overtaken; the node goes with the last one."""
+        """Remove partitions from /admin/reassign_partitions, whose moves ended or cannot be; deletes an empty node."""
         while self._by_hand and tps:
             node = yield from self._core.get(REASSIGN_PARTITIONS)
             targets = {} if node is None else _targets(node)
@@ -291,5 +292,5 @@ def _targets(node: Node) -> dict[TopicPartition, tuple[int, ...]] | None:
     try:
         return decode_reassignment(REASSIGN_PARTITIONS, node.data)
     except BrokenNode as broken:
-        logger.warning("moves by hand are left alone: %s", broken)
+        logger.warning("controller: ignoring the requested moves: %s", broken)
         return None

@@ -1,8 +1,8 @@
-"""The controller's hands: reads that go on until the store answers, writes that only this controller epoch can do.
+"""Store access for the controller: reads that are repeated until the store answers, epoch-checked writes.
 
-Zone: deterministic. How a store is asked and how a state is written lives here; what to write is decided elsewhere.
-Every write is a multi that begins with a check of the version of /controller_epoch; whoever holds the next epoch has
-changed it. A conflict alone does not say which condition failed: the epoch node is read and compared.
+Zone: deterministic. The callers decide what to write. Every write is a multi that begins with a check of the version of
+/controller_epoch, which the next controller changes. A conflict does not show which condition failed: the epoch node is
+read and compared.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from ottla.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 CHUNK: Final = 500
-"""Partitions looked at in one turn."""
+"""Partitions that are processed in one turn."""
 STEP: Final = 250
 """Partition states per multi, and nodes read at once: a few milliseconds of work."""
 VOLLEY: Final = 2
-"""Multis on their way at once."""
+"""Multis in flight at once."""
 MAX_TRIES: Final = 20
-"""Times that one state is decided anew because somebody else wrote it."""
+"""How often one state is decided again because another writer changed it."""
 RETRY_MS: Final = 100
-"""Wait before a store that did not answer is asked again."""
+"""Delay before a request is repeated that the store did not answer."""
 _TRANSIENT: Final = (Kind.UNKNOWN, Kind.NOT_DONE, Kind.TIMEOUT)
 
 StateDecision = Callable[[TopicPartition, PartitionImage], Elected | None]
@@ -58,7 +58,7 @@ StateDecision = Callable[[TopicPartition, PartitionImage], Elected | None]
 
 
 class ControllerTerm(NamedTuple):
-    """What fences the writes of one controller: its number, its epoch, and the version of the epoch's node."""
+    """One term of a controller: its number, its epoch, and the version of the epoch's node, which fences its writes."""
 
     node_id: int
     epoch: int
@@ -73,7 +73,7 @@ class _Change(NamedTuple):
 
 
 class PartitionStateStore:
-    """One controller's store, knowledge and channels."""
+    """One controller's access to the store, with its state and its channels."""
 
     def __init__(
         self,
@@ -100,10 +100,10 @@ class PartitionStateStore:
         self.safeguards = safeguards
         self.closed = False
         self._has_parent: dict[TopicPartition, None] = {}
-        """Partitions whose state is missing under a parent that is there."""
+        """Partitions whose state node is missing while its parent exists."""
 
     def check(self) -> None:
-        """Raise ApiError NOT_CONTROLLER when the office is over: what runs on must not act."""
+        """Raise ApiError NOT_CONTROLLER after the end of the term: workflows that still run must not act."""
         if self.closed:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller any more")
 
@@ -117,21 +117,21 @@ class PartitionStateStore:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def pause(self, ms: int = 1) -> Workflow[None]:
-        """Go on in a later turn: others get theirs in between."""
+        """Continue in a later turn, so that other work runs in between."""
         yield from wait(lambda answered: _do_nothing(self.purgatory.after(ms, lambda: answered(None))))
         self.check()
 
     def each_chunk(
         self, tps: Sequence[TopicPartition], act: Callable[[Sequence[TopicPartition]], None]
     ) -> Workflow[None]:
-        """Do something with many partitions, some in each turn."""
+        """Call `act` with chunks of these partitions, one chunk per turn."""
         for start in range(0, len(tps), CHUNK):
             act(tps[start : start + CHUNK])
             if start + CHUNK < len(tps):
                 yield from self.pause()
 
     def get(self, path: str, on_change: OnChange | None = None) -> Workflow[Node | None]:
-        """One node. Raises Failure only when the store is lost for good."""
+        """Read one node. Raises Failure only when the session is lost for good."""
         while True:
             try:
                 found = yield from ask_get(path, on_change)
@@ -142,7 +142,7 @@ class PartitionStateStore:
                 return found
 
     def children(self, path: str, on_change: OnChange | None = None) -> Workflow[Sequence[str]]:
-        """Names of the children, sorted."""
+        """Read the names of a node's children, sorted."""
         while True:
             try:
                 names = yield from ask_children(path, on_change)
@@ -155,7 +155,7 @@ class PartitionStateStore:
     def get_all(
         self, paths: Sequence[str], on_change: Callable[[str], OnChange] | None = None
     ) -> Workflow[list[Node | None]]:
-        """Many nodes, a step's worth at once."""
+        """Read many nodes, STEP at once."""
         found: list[Node | None] = []
         while len(found) < len(paths):
             try:
@@ -169,7 +169,7 @@ class PartitionStateStore:
         return found
 
     def _endure(self, failure: Failure) -> Workflow[None]:
-        """Wait a little when the store may answer later; else raise the Failure again."""
+        """Wait if the store may answer later; else raise the Failure again."""
         self.check()
         if failure.kind not in _TRANSIENT:
             raise failure
@@ -178,15 +178,16 @@ class PartitionStateStore:
     # -- writing -----------------------------------------------------------------------------------------------
 
     def fenced(self, ops: Sequence[Op]) -> list[Op]:
-        """The multi that nobody but this controller epoch can do."""
+        """These operations as a multi that fails for every other controller epoch."""
         if not self.safeguards.controller_epoch_check:
             return list(ops)
         return [Op("check", CONTROLLER_EPOCH, version=self.office.epoch_version), *ops]
 
     def write(self, lane: str, ops: Sequence[Op]) -> Workflow[Sequence[tuple[str, int]]]:
-        """One fenced multi; the versions it left, without that of the check.
+        """Submit one fenced multi. Returns the results of the operations, without that of the check.
 
-        Raises ApiError NOT_CONTROLLER, or, while this is the controller, Failure CONFLICT or UNKNOWN: look again.
+        Raises ApiError NOT_CONTROLLER; or, while this broker is the controller, Failure CONFLICT, UNKNOWN or TIMEOUT,
+        after which the caller has to read what the nodes contain.
         """
         while True:
             try:
@@ -203,7 +204,7 @@ class PartitionStateStore:
             return results[len(results) - len(ops) :]
 
     def attempt(self, lane: str, ops: Sequence[Op]) -> Workflow[None]:
-        """One fenced multi that may fail: whoever asks for it looks afterwards what is there."""
+        """Submit one fenced multi that may fail. Callers read afterwards what the nodes contain."""
         try:
             yield from self.write(lane, ops)
         except Failure as failure:
@@ -211,7 +212,7 @@ class PartitionStateStore:
                 raise
 
     def remove_all(self, paths: Sequence[str]) -> Workflow[None]:
-        """Delete nodes that were read and are done with; those that are gone already are fine."""
+        """Delete nodes that were processed; nodes that are gone already are no error."""
         for start in range(0, len(paths), STEP):
             left = list(paths[start : start + STEP])
             while left:
@@ -226,7 +227,7 @@ class PartitionStateStore:
                     break
 
     def verify(self) -> Workflow[None]:
-        """Compare the epoch's node with the one of this office. Raises ApiError NOT_CONTROLLER when it is another."""
+        """Compare the epoch's node with this term. Raises ApiError NOT_CONTROLLER when it has changed."""
         node = yield from self.get(CONTROLLER_EPOCH)
         if self.safeguards.controller_epoch_check and (node is None or node.version != self.office.epoch_version):
             raise ApiError(ErrorCode.NOT_CONTROLLER, "another broker is the controller")
@@ -234,10 +235,11 @@ class PartitionStateStore:
     # -- states of partitions ----------------------------------------------------------------------------------
 
     def commit_partitions(self, tps: Sequence[TopicPartition], decide: StateDecision) -> Workflow[list[TopicPartition]]:
-        """Write the next states of these partitions, each decided upon its present one; those that changed.
+        """Decide and write the next states of these partitions. Returns the partitions that changed.
 
-        When a state turns out to be another than was known, it is read and decided again. Partitions that are gone, or
-        whose node is broken, are left alone.
+        1. `decide` sees the state that the controller knows; the write requires that state's version.
+        2. If a multi fails, the states are read again: some may have been written, the others are decided again.
+        3. A partition is given up after MAX_TRIES. Partitions that are gone or have a broken node are skipped.
         """
         changed: list[TopicPartition] = []
         left = list(tps)
@@ -289,7 +291,7 @@ class PartitionStateStore:
 
     @changes_state
     def _take_written(self, batch: Sequence[_Change], versions: Sequence[int]) -> None:
-        """The states are written: the last operation of each partition left the state's version."""
+        """Store the written states in memory; the result of each partition's last operation has the new version."""
         position = len(versions)
         for change in reversed(batch):
             self.context.put_partition(change.tp, change.after._replace(state_version=versions[position - 1]))
@@ -297,7 +299,7 @@ class PartitionStateStore:
             self._has_parent.pop(change.tp, None)
 
     def _look_again(self, batch: Sequence[_Change], failure: Failure) -> Workflow[list[_Change]]:
-        """After a multi that failed: read the states again; the changes that were made all the same."""
+        """Read the states again after a multi failed. Returns the changes that were written in spite of the failure."""
         if failure.kind not in (*_TRANSIENT, Kind.CONFLICT):
             raise failure
         if failure.kind is not Kind.CONFLICT:
@@ -309,7 +311,7 @@ class PartitionStateStore:
         ]
 
     def refresh(self, tps: Sequence[TopicPartition]) -> Workflow[list[Node | None]]:
-        """Read the states of partitions again, and take them as they are; their nodes."""
+        """Read the states of partitions again and store them in memory. Returns their nodes."""
         nodes = yield from self.get_all([state_path(tp.topic, tp.partition) for tp in tps])
         missing = [tp for tp, node in zip(tps, nodes, strict=True) if node is None]
         parents = yield from self.get_all([partition_path(tp.topic, tp.partition) for tp in missing])
@@ -323,14 +325,14 @@ class PartitionStateStore:
         return nodes
 
     def with_state(self, tp: TopicPartition, partition: PartitionImage, node: Node | None) -> PartitionImage:
-        """The partition with the state that its node has. What cannot be understood is named and left alone."""
+        """The partition with the state of its node. A node that cannot be decoded is logged and recorded as broken."""
         self.context.broken.pop(tp, None)
         if node is None:
             return partition._replace(state_version=NOT_STORED)
         try:
             state = decode_state(state_path(tp.topic, tp.partition), node.data)
         except BrokenNode as broken:
-            logger.warning("partition %s is left alone: %s", tp, broken)
+            logger.warning("controller: not changing partition %s: %s; repair or delete the node", tp, broken)
             self.context.broken[tp] = None
             return partition._replace(state_version=node.version)
         if self.context.is_new:
@@ -343,7 +345,7 @@ class PartitionStateStore:
 def _once_more(
     batch: Sequence[_Change], done: Sequence[_Change], tries: Counter[TopicPartition]
 ) -> list[TopicPartition]:
-    """The partitions to decide again. Those that somebody else writes all the time are given up, by name."""
+    """The partitions to decide again. Gives up, with a log line, those that another writer keeps changing."""
     again = []
     finished = {change.tp for change in done}
     for change in batch:
@@ -353,9 +355,9 @@ def _once_more(
         if tries[change.tp] < MAX_TRIES:
             again.append(change.tp)
         else:
-            logger.warning("the state of partition %s could not be written in %d tries", change.tp, MAX_TRIES)
+            logger.warning("controller: giving up the state of partition %s after %d tries", change.tp, MAX_TRIES)
     return again
 
 
 def _do_nothing(_: object) -> None:
-    """What is returned is not needed."""
+    """Discard a value."""

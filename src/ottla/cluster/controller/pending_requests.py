@@ -1,4 +1,4 @@
-"""Whoever asked the controller for something: answered exactly once, in a turn that is not the one of the asking.
+"""Requests to the controller: each is answered exactly once, in a later turn than the one of the request.
 
 Zone: deterministic.
 """
@@ -14,7 +14,7 @@ from ottla.purgatory.timing_wheel import Timer
 
 
 class PendingRequest:
-    """One answer that is owed. The first outcome counts, later ones are too late."""
+    """One request that has no answer yet. Only its first outcome counts."""
 
     def __init__(self, asks: PendingRequests, done: Callable[[Any], None]) -> None:
         self._asks = asks
@@ -23,23 +23,27 @@ class PendingRequest:
         self.timer: Timer | None = None
 
     def __call__(self, outcome: Any) -> None:
-        """Answer."""
+        """Answer the request with this outcome."""
         if self._answered:
             return
         self._answered = True
-        timer, self.timer = self.timer, None  # they hold each other
+        timer, self.timer = self.timer, None  # breaks the reference cycle
         if timer is not None:
             timer.cancel()
         self._asks.on_answered(self)
         self._asks.later(lambda: self._done(outcome))
 
     def time_out(self) -> None:
-        """It took too long; what was begun goes on."""
-        self(ApiError(ErrorCode.REQUEST_TIMED_OUT, "it is not done yet, and will be done"))
+        """Answer REQUEST_TIMED_OUT. The work that was begun continues."""
+        self(
+            ApiError(
+                ErrorCode.REQUEST_TIMED_OUT, "the controller has not finished the request in time; the work continues"
+            )
+        )
 
 
 class PendingRequests:
-    """All answers that one controller owes."""
+    """All requests that one controller has not answered."""
 
     def __init__(self, purgatory: Purgatory, later: Callable[[Callable[[], None]], None]) -> None:
         self.later = later
@@ -48,7 +52,7 @@ class PendingRequests:
         self._closed: ApiError | None = None
 
     def new(self, done: Callable[[Any], None], timeout_ms: int | None = None) -> PendingRequest:
-        """One more; with a time-out it is answered REQUEST_TIMED_OUT when nothing came until then."""
+        """Add a request. With `timeout_ms` it is answered REQUEST_TIMED_OUT if no outcome came until then."""
         asked = PendingRequest(self, done)
         self._open[asked] = None
         if timeout_ms is not None:
@@ -58,11 +62,11 @@ class PendingRequests:
         return asked
 
     def on_answered(self, asked: PendingRequest) -> None:
-        """One less."""
+        """Remove a request that is answered."""
         self._open.pop(asked, None)
 
     def close(self, why: ApiError) -> None:
-        """The office is over: everybody who waits is told why."""
+        """Answer all requests with this error at the end of the term, and all later ones."""
         self._closed = why
         for asked in list(self._open):
             asked(why)

@@ -1,6 +1,6 @@
-"""AlterPartition: a leader proposes who is in sync, the controller decides and records (KIP-497, KIP-841, KIP-903).
+"""AlterPartition: leaders propose ISRs, the controller decides and stores them (KIP-497, KIP-841, KIP-903).
 
-Zone: deterministic. `judged` is the decision, on values; around it, one request with many partitions.
+Zone: deterministic. `judged` decides about one partition; `Proposals` handles requests with many.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _PartitionAnswer = AlterPartitionResponse.PartitionData
 
 
 class Proposal(NamedTuple):
-    """What a leader wants of one partition."""
+    """The ISR that a leader proposes for one partition."""
 
     leader: int
     leader_epoch: int
     partition_epoch: int
     isr: tuple[int, ...]
     broker_epochs: Mapping[int, int]
-    """Of members of `isr`, as the leader saw them; without an entry: not told."""
+    """Epochs of members of `isr` as the leader knows them; members without an entry are not checked."""
     recovery_state: int = _RECOVERED
 
 
@@ -48,11 +48,18 @@ def judged(
     eligible: Mapping[int, int],
     safeguards: ControllerSafeguards,
 ) -> PartitionImage | ErrorCode:
-    """The next state (the present one when nothing changes), or why not. `eligible`: brokers that may be in sync, with
-    their epochs.
+    """The next state (the present one if nothing changes), or an error code.
+
+    `eligible`: the brokers that may be in sync, with their epochs. The order of the checks matters:
+
+    1. The leader knows a newer state than this controller: another broker is the controller by now.
+    2. The leader is not the present one: it must stop leading before anything else about its proposal counts.
+    3. The ISR is the present one. That is the answer to a repeated request, whose partition epoch is older.
+    4. The proposal was made for an older state: the leader has to read the new one first.
+    5. The members are invalid in themselves (INVALID_REQUEST), or 6. may not be in sync now (INELIGIBLE_REPLICA).
     """
     if proposal.leader_epoch > partition.leader_epoch or proposal.partition_epoch > partition.state_version:
-        return ErrorCode.NOT_CONTROLLER  # the leader knows more than we do: another controller is at work
+        return ErrorCode.NOT_CONTROLLER
     stale = proposal.leader_epoch < partition.leader_epoch or proposal.leader != partition.leader
     if stale and safeguards.leader_epoch_check:
         return ErrorCode.FENCED_LEADER_EPOCH
@@ -95,7 +102,7 @@ class Proposals:
         self._moves = moves
 
     def alter_partitions(self, request: AlterPartitionRequest, version: int) -> Workflow[AlterPartitionResponse]:
-        """One request: record what can be, tell everybody, answer for each partition."""
+        """Handle one request: store valid proposals, update all brokers, answer for each partition."""
         sender = self._context.brokers.get(request.broker_id)
         if sender is None or sender.epoch != request.broker_epoch:
             return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
@@ -118,7 +125,7 @@ class Proposals:
         return answer
 
     def notified(self, on_change: Callable[[], None]) -> Workflow[None]:
-        """/isr_change_notification: leaders of an older version wrote states themselves; read them, tell everybody."""
+        """Handle /isr_change_notification: read states that leaders of older versions wrote, and update all brokers."""
         names = yield from self._core.children(ISR_CHANGES, on_change)
         paths = [f"{ISR_CHANGES}/{name}" for name in names]
         nodes = yield from self._core.get_all(paths)
@@ -140,7 +147,7 @@ class Proposals:
     def _build_response(
         self, request: AlterPartitionRequest, version: int, refused: Mapping[TopicPartition, ErrorCode]
     ) -> AlterPartitionResponse:
-        """The answer for each partition as it is now, before the moves that may follow change it again."""
+        """Build the answer from the present states, before moves that may follow change them again."""
         topics = []
         for asked in request.topics:
             name = _name(asked, version, self._context)
@@ -174,12 +181,12 @@ def _notified(path: str, node: Node) -> list[TopicPartition]:
     try:
         return decode_partitions(path, node.data)
     except BrokenNode as broken:
-        logger.warning("an ISR change is ignored: %s", broken)
+        logger.warning("controller: ignoring an invalid ISR notification: %s", broken)
         return []
 
 
 def _code(code: ErrorCode, version: int) -> ErrorCode:
-    """Versions before 2 do not know INELIGIBLE_REPLICA."""
+    """Map INELIGIBLE_REPLICA, which versions before 2 do not know, to OPERATION_NOT_ATTEMPTED."""
     return ErrorCode.OPERATION_NOT_ATTEMPTED if code is ErrorCode.INELIGIBLE_REPLICA and version < 2 else code
 
 

@@ -1,6 +1,6 @@
-"""The controller's work, one piece after another: what one decides, the next one knows.
+"""The controller's work queue. One workflow runs at a time, so each knows what the one before decided.
 
-Zone: deterministic. The order of the work and what becomes of its failures; what it does stands elsewhere.
+Zone: deterministic. Only the order of the work and its failures; the workflows come from the other modules.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ottla.seams import Failure, Kind, MetadataStore
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 1000
-"""Wait before work that nobody waits for is tried again, when the store could not do it."""
+"""Delay before work without a requester is repeated after the store failed."""
 MAX_ASKED: Final = 10_000
-"""Pieces of work that somebody asked for and that wait; more are refused."""
+"""Limit of waiting requests; more are refused."""
 
 
 class _Work(NamedTuple):
@@ -31,7 +31,7 @@ class _Work(NamedTuple):
 
 
 class WorkQueue:
-    """Scripts in order of arrival; urgent ones (brokers came or went) before all others."""
+    """Workflows in order of arrival; urgent ones (changes of brokers) before all others."""
 
     def __init__(
         self,
@@ -53,16 +53,18 @@ class WorkQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether no work runs or waits."""
         return self._running is None and not self._waiting and not self._urgent
 
     def submit_request(self, name: str, script: Callable[[], Workflow[Any]], done: Callable[[Any], None]) -> None:
-        """Do what somebody waits for; `done` gets the script's value or an ApiError, in a later turn, exactly once."""
+        """Queue a request. `done` receives its value or an ApiError, in a later turn, exactly once."""
         if self.closed:
             self._later(lambda: done(not_controller()))
         elif len(self._waiting) >= MAX_ASKED:
             self._later(
-                lambda: done(ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the controller has too much to do"))
+                lambda: done(
+                    ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the controller's queue is full; try again later")
+                )
             )
         else:
             self._waiting.append(_Work(name, script, done))
@@ -70,7 +72,7 @@ class WorkQueue:
 
     @changes_state
     def notice(self, name: str, script: Callable[[], Workflow[None]], urgent: bool = False) -> None:
-        """Do something because the world changed; the same name that waits already is once."""
+        """Queue a reaction to a change, unless work of the same name is already waiting."""
         if self.closed or name in self._noticed:
             return
         self._noticed[name] = None
@@ -78,7 +80,7 @@ class WorkQueue:
         self._schedule()
 
     def close(self) -> None:
-        """The office is over: whoever waits is told NOT_CONTROLLER; what runs finds out by itself."""
+        """Answer all waiting requests NOT_CONTROLLER at the end of the term. Running work fails at its next step."""
         self.closed = True
         waiting = [*self._urgent, *self._waiting]
         self._urgent.clear()
@@ -88,7 +90,7 @@ class WorkQueue:
                 self._later(lambda done=work.done: done(not_controller()))  # type: ignore[misc]
 
     def _schedule(self) -> None:
-        """The next piece begins as an effect of this turn, never inside the call that asked for it."""
+        """Start the next work as an effect of this turn, never inside the call that queued it."""
         if self._running is None and not self._scheduled and (self._urgent or self._waiting):
             self._scheduled = True
             self._later(self._begin_next)
@@ -107,12 +109,12 @@ class WorkQueue:
     def _on_ended(self, work: _Work, outcome: Any) -> None:
         self._running = None
         if isinstance(outcome, ApiError) and outcome.code is ErrorCode.NOT_CONTROLLER and not self.closed:
-            logger.info("%s: %s", work.name, outcome.message)
+            logger.info("controller: %s: %s; ending the term", work.name, outcome.message)
             self._resign()
         elif isinstance(outcome, Failure) and work.done is None:
             self._on_failed(work, outcome)
         elif isinstance(outcome, ApiError) and work.done is None:
-            logger.warning("%s: %s", work.name, outcome)
+            logger.warning("controller: %s failed: %s", work.name, outcome)
         if work.done is not None:
             work.done(as_refusal(outcome) if isinstance(outcome, Failure) else outcome)
         self._schedule()
@@ -120,17 +122,17 @@ class WorkQueue:
     def _on_failed(self, work: _Work, failure: Failure) -> None:
         if self.closed or failure.kind is Kind.EXPIRED:
             return
-        logger.warning("%s could not be done, it will be tried again: %s", work.name, failure)
+        logger.warning("controller: %s failed: %s; retrying", work.name, failure)
         self._purgatory.look_after(RETRY_MS, lambda: self.notice(work.name, work.script))
 
 
 def not_controller() -> ApiError:
-    """What is answered when the office was lost."""
+    """The error for requests whose term ended before they were answered."""
     return ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller any more")
 
 
 def as_refusal(failure: Failure) -> ApiError:
-    """What a client is told when the store did not do it."""
+    """The error for a client whose change the store did not confirm."""
     if failure.kind in (Kind.FULL, Kind.IO):
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata could not be written: {failure}")
     if failure.kind is Kind.EXPIRED:

@@ -1,7 +1,7 @@
-"""Moving a partition to other replicas: the assignments between and at the end, and what is allowed (KIP-455).
+"""Moving a partition to other replicas: its assignments during and after a move, and what is allowed (KIP-455).
 
-Zone: pure. While a move is under way `replicas` holds the target first and then those that go; `adding` and `removing`
-say which they are, so that target and origin can be told from any of the assignments between.
+Zone: pure. During a move `replicas` has the target first, then the replicas that are removed. `adding` and `removing`
+name them, so that target and origin can be computed from every assignment during the move.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.errors import ApiError, ErrorCode
 
 
 def target_of(partition: PartitionImage) -> tuple[int, ...]:
-    """The replicas that the partition will have when the move is through."""
+    """The replicas that the partition will have after the move."""
     return tuple(replica for replica in partition.replicas if replica not in partition.removing)
 
 
@@ -28,7 +28,7 @@ def is_moving(partition: PartitionImage) -> bool:
 
 
 def moved_to(partition: PartitionImage, target: Sequence[int]) -> PartitionImage:
-    """The assignment that begins a move to `target`, or turns one under way; to the origin: its cancellation."""
+    """The assignment that begins a move to `target` or redirects one; a move to the origin cancels it."""
     origin = origin_of(partition)
     replicas = tuple(dict.fromkeys((*target, *origin)))
     return partition._replace(
@@ -39,7 +39,7 @@ def moved_to(partition: PartitionImage, target: Sequence[int]) -> PartitionImage
 
 
 def finished(partition: PartitionImage) -> PartitionImage:
-    """The assignment when a move is through."""
+    """The assignment after a move."""
     return partition._replace(replicas=target_of(partition), adding=(), removing=())
 
 
@@ -49,9 +49,9 @@ def is_complete(partition: PartitionImage) -> bool:
 
 
 def check_in_sync(partition: PartitionImage, target: Sequence[int]) -> None:
-    """Raise ApiError INVALID_REPLICA_ASSIGNMENT when turning or cancelling a move would drop the last in-sync replicas.
+    """Raise ApiError INVALID_REPLICA_ASSIGNMENT if redirecting or cancelling a move would remove the whole ISR.
 
-    They may all be among those that the move was adding: the origin has fallen behind, and what is in sync is not lost.
+    All members of the ISR may be replicas that the move adds, while those of the origin lag.
     """
     after = moved_to(partition, target)
     if not any(replica in after.replicas for replica in partition.isr):

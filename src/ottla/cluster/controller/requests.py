@@ -1,6 +1,6 @@
-"""LeaderAndIsr, UpdateMetadata and StopReplica, made of what the controller knows.
+"""Builds LeaderAndIsr, UpdateMetadata and StopReplica requests from the controller's state.
 
-Zone: pure. Values in, messages out. When they are sent, and again, stands in `channel`.
+Zone: pure. Values in, messages out. `channel` sends them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEADER_AND_ISR_VERSION: Final = 7
 UPDATE_METADATA_VERSION: Final = 8
 STOP_REPLICA_VERSION: Final = 4
 LEADER_DURING_DELETE: Final = -2
-"""Leader, and leader epoch, of a partition whose topic is being deleted: it outdates every epoch."""
+"""Leader and leader epoch of a partition whose topic is being deleted: brokers obey it whatever epoch they know."""
 _PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 _IsrTopic = LeaderAndIsrRequest.LeaderAndIsrTopicState
@@ -28,7 +28,7 @@ _StopPartition = StopReplicaRequest.StopReplicaPartitionState
 
 
 class RequestSender(NamedTuple):
-    """Who sends: the controller with its epoch, to the broker that registered under this epoch."""
+    """The header of a request: the controller with its epoch, and the epoch of the broker that receives it."""
 
     node_id: int
     controller_epoch: int
@@ -36,7 +36,7 @@ class RequestSender(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """A partition for LeaderAndIsr. `is_new`: a log that is not there is made, not missed."""
+    """A partition for LeaderAndIsr. `is_new`: a missing log is created, and not reported as lost."""
 
     tp: TopicPartition
     topic_id: bytes
@@ -64,7 +64,7 @@ class StopOrder(NamedTuple):
 def leader_and_isr(
     sender: RequestSender, states: Sequence[Leadership], brokers: Mapping[int, BrokerImage], listener: str
 ) -> LeaderAndIsrRequest:
-    """Leaders, in-sync replicas and replicas of partitions; `listener`: the one between brokers."""
+    """Build LeaderAndIsr of these partitions. `listener`: the listener for brokers."""
     topics: dict[bytes, _IsrTopic] = {}
     leaders: dict[int, None] = {}
     for state in states:
@@ -108,14 +108,14 @@ def _live_leader(broker: BrokerImage, listener: str) -> LeaderAndIsrRequest.Lead
 
 
 def between_brokers(broker: BrokerImage, listener: str) -> Endpoint:
-    """Where other brokers reach it: the listener for that, or, if it has none of that name, its first one."""
+    """The endpoint for other brokers: that of this listener, or the broker's first one."""
     return broker.endpoint(listener) or next(iter(broker.endpoints), Endpoint(listener, "", -1))
 
 
 def update_metadata(
     sender: RequestSender, states: Iterable[UpdatedPartition], brokers: Mapping[int, BrokerImage]
 ) -> UpdateMetadataRequest:
-    """Live brokers, and the state of partitions for Metadata answers."""
+    """Build UpdateMetadata with all live brokers and the states of these partitions."""
     topics: dict[tuple[str, bytes], _MetaTopic] = {}
     for state in states:
         key = (state.tp.topic, state.topic_id)
@@ -167,7 +167,7 @@ def _live_broker(broker: BrokerImage) -> UpdateMetadataRequest.UpdateMetadataBro
 
 
 def stop_replica(sender: RequestSender, stops: Sequence[StopOrder]) -> StopReplicaRequest:
-    """Replicas to stop."""
+    """Build StopReplica of these replicas."""
     topics: dict[str, _StopTopic] = {}
     for stop in stops:
         topic = topics.get(stop.tp.topic)

@@ -1,8 +1,8 @@
-"""Topics that come and grow: asked for by clients, or written into the store by hand.
+"""New topics and new partitions, which clients request or an operator writes to the store.
 
-Zone: deterministic. What is allowed, and the nodes of it, are planned in `ottla.cluster.topics`. Creations run beside
-each other and beside the controller's other work; a crash between their steps leaves a topic that is completed like one
-that was written by hand.
+Zone: deterministic. `ottla.cluster.topics` checks requests and plans the nodes. Creations run concurrently with each
+other and with the controller's other work. A crash between their steps leaves a topic that the next controller
+completes, like one that an operator wrote.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from ottla.types import ZERO_UUID, TopicPartition
 logger = logging.getLogger(__name__)
 
 MAX_TOPICS_BEING_CREATED: Final = 1000
-"""Creations on their way; more are refused with a retriable error."""
+"""Limit of creations in progress; more are refused with a retriable error."""
 _NO_EPOCH: Final = -1
 
 
 class TopicChanges:
-    """New topics and new partitions."""
+    """Creates and completes topics and partitions."""
 
     def __init__(
         self, core: PartitionStateStore, queue: WorkQueue, leaders: LeaderElections, image: Callable[[], ClusterImage]
@@ -55,12 +55,12 @@ class TopicChanges:
         self._image = image
         self._watchers: dict[str, Callable[[], None]] = {}
         self._broken: dict[str, int] = {}
-        """Versions of nodes that could not be understood, so that each is named once."""
+        """Versions of nodes that could not be decoded, so that each is logged once."""
 
-    # -- asked for -----------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------
 
     def plan(self, spec: TopicSpec) -> TopicImage:
-        """The topic that `spec` asks for. Raises ApiError."""
+        """The topic that `spec` describes. Raises ApiError."""
         image = self._image()
         topics.check_new(spec, image)
         if spec.name in self._context.creating or spec.name in self._context.topics:
@@ -91,7 +91,7 @@ class TopicChanges:
         return topic
 
     def _write_head(self, topic: TopicImage) -> Workflow[None]:
-        """The step that decides: assignment, settings and first states in one multi. The others may follow later."""
+        """Write the assignment, the settings and the first states in one multi, after which the topic exists."""
         for _ in range(3):
             config = yield from self._core.get(topic_config_path(topic.name))
             head = topics.creation_head(topic, config is not None, self._core.office.epoch)
@@ -102,7 +102,7 @@ class TopicChanges:
                     raise
                 node = yield from self._core.get(topic_path(topic.name))
                 if node is not None and node.data == encode_topic(topics.topic_node(topic)):
-                    return  # it was done, only the answer was lost
+                    return  # the multi succeeded, only its response was lost
                 if node is not None:
                     raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already") from None
             else:
@@ -114,7 +114,7 @@ class TopicChanges:
         return 0 if node is None else node.version
 
     def watcher(self, name: str) -> Callable[[], None]:
-        """Who is called when the topic's node changes; the same for the same topic, so that it watches once."""
+        """The callback for changes of the topic's node. One object per topic, so that repeated reads set one watch."""
         if name not in self._watchers:
             self._watchers[name] = lambda: self._queue.notice(f"topic {name} changed", lambda: self.node_changed(name))
         return self._watchers[name]
@@ -138,7 +138,7 @@ class TopicChanges:
         return grown
 
     def _growth_start(self, topic: TopicImage, image: ClusterImage) -> Start:
-        """New partitions go on from the first replica of partition 0, as Kafka's do."""
+        """The start of the placement: it continues from the first replica of partition 0, as in Kafka."""
         first = topic.partitions[0].replicas[0]
         brokers = list(image.brokers)
         index = brokers.index(first) if first in brokers else 0
@@ -156,14 +156,14 @@ class TopicChanges:
                 raise
             found = yield from self._core.get(topic_path(name))
             if found is None or found.data != head[0].data:
-                raise ApiError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has just changed; look again") from None
+                raise ApiError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has just changed; try again") from None
             version = found.version
         yield from self._adopt(grown, version, first)
 
     # -- both ----------------------------------------------------------------------------------------------------
 
     def _adopt(self, made: TopicImage, version: int, first: int) -> Workflow[None]:
-        """Take the partitions from `first` on in. Only the states of one step are written, the others still are not."""
+        """Put the partitions from `first` on into memory. Only those of one step have states in the store yet."""
         topic = self._context.topics.get(made.name) or ControlledTopic(made.name, made.topic_id, version)
         topic.node_version = version
         stored = first + topics.STEP_PARTITIONS
@@ -176,23 +176,23 @@ class TopicChanges:
         )
 
     def _put_topic(self, topic: ControlledTopic, partitions: Sequence[PartitionImage]) -> Workflow[None]:
-        """Take partitions in, a step at a time."""
+        """Put partitions into memory, one chunk per turn."""
         for start in range(0, len(partitions), CHUNK):
             self._context.put_topic(topic, partitions[start : start + CHUNK])
             if start + CHUNK < len(partitions):
                 yield from self._core.pause()
 
     def _elect_first_leaders(self, name: str, numbers: Iterable[int]) -> Workflow[None]:
-        """Elect the first leaders of new partitions, and tell their replicas to make logs."""
+        """Elect the first leaders of new partitions, and have their replicas create logs."""
         tps = [TopicPartition(name, number) for number in numbers]
         yield from self._leaders.elect_first_leaders(tps)
         if any(self._leaders.is_unborn(tp) for tp in tps):
-            logger.warning("topic %s: partitions without a live replica have no leader yet", name)
+            logger.warning("controller: topic %s: partitions without a live replica have no leader yet", name)
 
     # -- by hand -------------------------------------------------------------------------------------------------
 
     def changed(self, on_change: Callable[[], None] | None) -> Workflow[None]:
-        """/brokers/topics, as its children are now: topics written by hand, or removed by hand."""
+        """Read the children of /brokers/topics: adopt topics that an operator wrote, forget those that one removed."""
         names = yield from self._core.children(TOPICS, on_change)
         known, present = self._context.topics.keys(), set(names)
         for name in sorted(known - present):
@@ -200,7 +200,7 @@ class TopicChanges:
         new = sorted(present.difference(known, self._context.creating))
         for name in (yield from self.read(new)):
             topic = self._context.topics[name]
-            logger.info("topic %s with %d partitions", name, len(topic.partitions))
+            logger.info("controller: adopting topic %s with %d partitions", name, len(topic.partitions))
             unstored = _unstored(topic.partitions)
             self._core.channels.tell_leaders(
                 [TopicPartition(name, number) for number in topic.partitions if number not in unstored]
@@ -208,19 +208,19 @@ class TopicChanges:
             yield from self._elect_first_leaders(name, unstored)
 
     def _vanished(self, name: str) -> None:
-        """Somebody removed a topic's node with everything under it; its logs stay where they are."""
+        """Forget a topic whose nodes an operator removed. Its logs are not deleted."""
         if name in self._context.deleting:
             return
-        logger.warning("the nodes of topic %s were removed by hand", name)
+        logger.warning("controller: the nodes of topic %s were removed by hand; its logs are kept", name)
         self._context.begin_deletion(name)
         numbers = self._context.topics[name].partitions
         self._core.channels.tell_metadata([TopicPartition(name, number) for number in numbers])
         self._context.remove_topic(name)
 
     def read(self, names: Sequence[str]) -> Workflow[list[str]]:
-        """Take topics in with the states they have, watched; those that could be understood and were not known.
+        """Read and watch topics with their states. Returns those that are valid and were not known.
 
-        Some at a time, and each as a whole: what fails in the middle leaves nothing half known.
+        Reads some topics at a time and adds each as a whole, so that a failure leaves no topic partly known.
         """
         found: list[str] = []
         for start in range(0, len(names), STEP):
@@ -245,7 +245,7 @@ class TopicChanges:
     def _states(
         self, plans: Sequence[tuple[ControlledTopic, TopicNode]]
     ) -> Workflow[dict[TopicPartition, Node | None]]:
-        """The state nodes of all these topics; where one is missing, there is a node to put it under."""
+        """Read the state nodes of these topics. Creates the parent of states that are missing."""
         tps = [TopicPartition(topic.name, number) for topic, plan in plans for number in plan.assignment]
         nodes = yield from self._core.get_all([state_path(tp.topic, tp.partition) for tp in tps])
         for name in dict.fromkeys(tp.topic for tp, node in zip(tps, nodes, strict=True) if node is None):
@@ -271,15 +271,15 @@ class TopicChanges:
         except BrokenNode as broken:
             if self._broken.get(name) != node.version:
                 self._broken[name] = node.version
-                logger.warning("topic %s is left alone: %s", name, broken)
+                logger.warning("controller: ignoring topic %s: %s; repair its node", name, broken)
             return None
         self._broken.pop(name, None)
         return plan
 
     def _with_id(self, name: str, node: Node | None) -> Workflow[tuple[TopicNode, int] | None]:
-        """The assignment and its node's version, None: not there, or nonsense.
+        """The assignment and the version of its node; None if the node is missing or invalid.
 
-        A topic of the days before topic ids, or written by hand without one, gets one.
+        Gives an id to a topic that has none: it is older than topic ids, or an operator wrote it.
         """
         plan = None if node is None else self._understood(name, node)
         if node is None or plan is None or plan.topic_id != ZERO_UUID:
@@ -293,14 +293,14 @@ class TopicChanges:
     # -- partitions by hand --------------------------------------------------------------------------------------
 
     def look_again(self) -> Workflow[None]:
-        """Watches are gone: see which topics' nodes were changed meanwhile, and watch them again."""
+        """Read and watch all topics' nodes again after their watches were lost."""
         names = list(self._context.topics)
         nodes = yield from self._core.get_all([topic_path(name) for name in names], self._watch_path)
         for name, node in zip(names, nodes, strict=True):
             yield from self._node_is(name, node)
 
     def node_changed(self, name: str) -> Workflow[None]:
-        """A topic's assignment node is another one: partitions may have been added by hand."""
+        """Handle a change of a topic's assignment node: an operator may have added partitions."""
         if name in self._context.topics:
             node = yield from self._core.get(topic_path(name), self.watcher(name))
             yield from self._node_is(name, node)
@@ -317,9 +317,9 @@ class TopicChanges:
         topic.node_version = node.version
         added = {number: replicas for number, replicas in plan.assignment.items() if number not in topic.partitions}
         if added and name in self._context.deleting:
-            logger.warning("partitions added to topic %s are not made: it is being deleted", name)
+            logger.warning("controller: not creating the partitions added to topic %s: it is being deleted", name)
         elif added:
-            logger.info("topic %s has %d more partitions", name, len(added))
+            logger.info("controller: topic %s has %d more partitions", name, len(added))
             yield from self._put_topic(topic, [_unborn(number, added[number]) for number in added])
             yield from self._elect_first_leaders(name, list(added))
 
@@ -332,7 +332,7 @@ def _planned(plan: TopicNode) -> list[PartitionImage]:
 
 
 def _unborn(number: int, replicas: tuple[int, ...]) -> PartitionImage:
-    """A partition without a state: its first leader will have epoch 0, all its replicas are in sync."""
+    """A partition without a stored state: its first leader will have epoch 0, all replicas count as in sync."""
     return PartitionImage(number, NO_LEADER, _NO_EPOCH, replicas, replicas, NOT_STORED)
 
 

@@ -1,4 +1,4 @@
-"""The request handlers of the cluster room.
+"""The request handlers of `ottla.cluster`.
 
 Zone: deterministic.
 """

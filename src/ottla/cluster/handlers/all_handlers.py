@@ -1,4 +1,4 @@
-"""The handlers of this room, for the broker to collect.
+"""Creates the handlers of this package for the broker.
 
 Zone: deterministic.
 """
@@ -23,7 +23,7 @@ from ottla.seams import Network
 
 
 class HandlerContext(NamedTuple):
-    """What the handlers stand on."""
+    """The objects that the handlers use."""
 
     cluster: Cluster
     changes: ConfigChanges
@@ -34,7 +34,7 @@ class HandlerContext(NamedTuple):
 
 
 def cluster_handlers(room: HandlerContext, ranges: Ranges) -> list[object]:
-    """Objects whose methods declare what they handle; `ranges` tells what the whole broker serves."""
+    """The objects whose methods handle requests. `ranges` returns the API versions that the whole broker serves."""
     cluster, topics = room.cluster, room.topics
     return [
         MetadataHandlers(cluster, topics),

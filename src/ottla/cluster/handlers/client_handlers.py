@@ -1,4 +1,4 @@
-"""ApiVersions, FindCoordinator: what a client asks before its real work.
+"""ApiVersions and FindCoordinator: the first requests of clients.
 
 Zone: deterministic.
 """
@@ -29,18 +29,18 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _TOPIC_BY_TYPE: Final = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 _NOBODY: Final = -1
 TRANSACTION_VERSION: Final = 2
-"""The transaction version (KIP-890) that clients are told to use."""
+"""The transaction version (KIP-890) that ApiVersions announces."""
 _FEATURES_VERSION: Final = 3
-"""ApiVersions from here on has a place for features."""
+"""The first version of ApiVersions with fields for features."""
 _ZERO_VERSION: Final = 4
-"""From here on clients can read of features that begin at 0."""
+"""The first version whose clients accept features with a minimum of 0."""
 
 Ranges = Callable[[], Mapping[int, tuple[int, int]]]
 """API key → (lowest, highest version) that the broker serves."""
 
 
 class _Found(NamedTuple):
-    """The coordinator of one name, or why there is none."""
+    """The coordinator of one name, or the error."""
 
     code: ErrorCode
     message: str
@@ -50,7 +50,7 @@ class _Found(NamedTuple):
 
 
 class ClientHandlers:
-    """First steps of every client."""
+    """Handles ApiVersions and FindCoordinator."""
 
     def __init__(self, cluster: Cluster, topics: TopicRequests, ranges: Ranges) -> None:
         self._cluster = cluster
@@ -59,7 +59,7 @@ class ClientHandlers:
 
     @handles(ApiKey.API_VERSIONS, 0, 4)
     def api_versions(self, context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        """What this broker speaks, and the one feature that clients may opt into."""
+        """Return the API versions of this broker, and the one feature that clients may use."""
         code = ErrorCode.NONE
         if context.api_version >= 3 and not (
             _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
@@ -86,7 +86,7 @@ class ClientHandlers:
         parts=Parts(cost_us=20, request=(("coordinator_keys",),), response=(("coordinators",),)),
     )
     def find_coordinator(self, context: Context, request: FindCoordinatorRequest) -> None:
-        """The leader of the partition that a group or transactional id belongs to; the topic is made on first need."""
+        """Return the leader of the partition of a group or transactional id; creates the topic on first use."""
         old = context.api_version < 4
         keys = [request.key] if old else list(dict.fromkeys(request.coordinator_keys))
 
@@ -98,7 +98,7 @@ class ClientHandlers:
         gather.close()
         topic = _TOPIC_BY_TYPE.get(request.key_type)
         if topic is None:
-            unknown = _Found(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {request.key_type}")
+            unknown = _Found(ErrorCode.INVALID_REQUEST, f"unknown type of coordinator: {request.key_type}")
             for slot in slots:
                 slot(unknown)
         elif keys:
@@ -123,14 +123,17 @@ class ClientHandlers:
         broker = self._cluster.image.brokers.get(partition.leader)
         endpoint = None if broker is None else broker.endpoint(context.peer.listener)
         if endpoint is None:
-            return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator's partition has no leader just now")
+            return _Found(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "the coordinator's partition has no leader at the moment; try again",
+            )
         return _Found(ErrorCode.NONE, "", partition.leader, endpoint.host, endpoint.port)
 
 
 def _announce(response: ApiVersionsResponse, version: int) -> None:
-    """Finalized in this level, for ever: the brokers of a cluster are of one version.
+    """Add the feature, always finalized at this level, because all brokers of a cluster have one version.
 
-    Clients of version 3 cannot read of a feature that begins at 0, and are told only what is finalized (KAFKA-17011).
+    Clients of version 3 reject a feature with a minimum of 0, and receive only its finalized level (KAFKA-17011).
     """
     supported, finalized = ApiVersionsResponse.SupportedFeatureKey, ApiVersionsResponse.FinalizedFeatureKey
     name, level = "transaction.version", TRANSACTION_VERSION

@@ -1,6 +1,6 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings of topics and brokers.
 
-Zone: deterministic. What a change makes of the settings is decided in `configs`, done by `ConfigWriter`.
+Zone: deterministic. `configs` decides about changes, `ConfigWriter` carries them out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ottla.wire.messages import (
 )
 
 _PIECE: Final = 500
-"""Resources that are listed in one go."""
+"""Resources in one piece of a list."""
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -74,7 +74,7 @@ class _Alteration(NamedTuple):
 
 
 class ConfigHandlers:
-    """Settings, read and written."""
+    """Handles requests that read and change settings."""
 
     def __init__(self, cluster: Cluster, alterations: ConfigWriter) -> None:
         self._cluster = cluster
@@ -92,7 +92,7 @@ class ConfigHandlers:
         parts=Parts(cost_us=1_000, request=(("resources",),), response=(("results",),), once=_by_resource),
     )
     def describe_configs(self, _context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        """Settings with their sources, the values behind them, and what they mean."""
+        """Return settings with their sources, their synonyms and their documentation."""
         return DescribeConfigsResponse(results=[self._describe_config(request, one) for one in request.resources])
 
     def _describe_config(
@@ -110,7 +110,7 @@ class ConfigHandlers:
         return result
 
     def _described(self, resource_type: int, name: str, wanted: Sequence[str] | None) -> list[DescribedConfig]:
-        """Raises ApiError when there is no such resource."""
+        """The settings of a resource. Raises ApiError if it does not exist."""
         cluster = self._cluster
         if resource_type == Resource.TOPIC:
             topic = cluster.image.topics.get(name)
@@ -125,7 +125,7 @@ class ConfigHandlers:
         return describe_shared(cluster.layers.shared, wanted)
 
     def _is_own(self, name: str) -> bool:
-        """Whether the name of a broker resource is this broker, or (empty) all of them. Raises ApiError."""
+        """Whether a broker resource is this broker; False: all brokers (an empty name). Raises ApiError."""
         if not name:
             return False
         if name != str(self._cluster.node_id):
@@ -139,7 +139,7 @@ class ConfigHandlers:
     def list_config_resources(
         self, context: Context, request: ListConfigResourcesRequest
     ) -> ListConfigResourcesResponse | InPieces:
-        """Topics and brokers; of the other types there is none yet."""
+        """List topics and brokers; resources of the other types do not exist yet."""
         known = (Resource.TOPIC, Resource.BROKER, Resource.BROKER_LOGGER, Resource.CLIENT_METRICS, Resource.GROUP)
         wanted = request.resource_types or list(known)
         if context.api_version == 0:
@@ -166,7 +166,7 @@ class ConfigHandlers:
         parts=Parts(cost_us=100, request=(("resources",),), response=(("responses",),), names=_altered_names),
     )
     def alter_configs(self, context: Context, request: AlterConfigsRequest) -> None:
-        """Replace the settings of resources by exactly those that are named."""
+        """Replace all settings of resources by those in the request."""
         alterations = [
             _Alteration(*_altered(one), [ConfigUpdate(config.name, 0, config.value) for config in one.configs])
             for one in request.resources
@@ -213,7 +213,7 @@ class ConfigHandlers:
         validate_only: bool,
         reply: Callable[[list[ApiError | None]], None],
     ) -> None:
-        """Answer each resource; those whose names' hashes are `repeated` are refused."""
+        """Answer for each resource; refuses those whose names' hashes are in `repeated`."""
         gather: FanIn[ApiError | None] = FanIn(reply)
         for one in alterations:
             slot = gather.slot()
@@ -228,7 +228,7 @@ class ConfigHandlers:
     def _alter_in_turn(
         self, one: _Alteration, incremental: bool, validate_only: bool, done: Callable[[ApiError | None], None]
     ) -> None:
-        """Alterations of one resource follow each other: the second builds on the first. Raises ApiError."""
+        """Run alterations of one resource one after another, each on the result of the last. Raises ApiError."""
 
         def begin(release: Callable[[], None]) -> None:
             def finish(outcome: ApiError | None) -> None:
@@ -245,11 +245,11 @@ class ConfigHandlers:
     def _alter(
         self, one: _Alteration, incremental: bool, validate_only: bool, done: Callable[[ApiError | None], None]
     ) -> None:
-        """Raises ApiError before it has passed `done` on."""
+        """Begin an alteration. Raises ApiError only if `done` will not be called."""
         changes = one.changes
         if one.resource_type == Resource.TOPIC:
             if one.name not in self._cluster.image.topics:
-                check_name(one.name)  # else it is unknown, as the alteration will say
+                check_name(one.name)  # a valid name that does not exist fails in the alteration
 
             def topic_after(present: Mapping[str, str]) -> dict[str, str]:
                 effective = self._topic_values(one.name)
@@ -275,7 +275,7 @@ class ConfigHandlers:
 
 
 def _listed(names: Sequence[tuple[str, Resource]]) -> Generator[ListConfigResourcesResponse, None, None]:
-    """A few hundred resources at a time; at least one response."""
+    """The response in pieces of a few hundred resources; at least one piece."""
     for begin in range(0, max(1, len(names)), _PIECE):
         yield ListConfigResourcesResponse(
             config_resources=[

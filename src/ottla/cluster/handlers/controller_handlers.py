@@ -1,7 +1,7 @@
-"""AlterPartition, ControlledShutdown, AllocateProducerIds: what other brokers ask of the controller.
+"""AlterPartition, ControlledShutdown, AllocateProducerIds: requests of other brokers to the controller.
 
-Zone: deterministic. Requests become calls of the controller's office, its outcomes become responses. Where this broker
-does not hold the office the answer is NOT_CONTROLLER.
+Zone: deterministic. Requests become calls of the controller, its outcomes become responses. A broker that is not the
+controller answers NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from ottla.wire.messages import (
 )
 
 _BROKER_EPOCH_FROM: Final = 2
-"""The version of ControlledShutdown from which on it names the broker's epoch."""
+"""The first version of ControlledShutdown that contains the broker's epoch."""
 
 
 class ControllerHandlers:
-    """The controller, asked by brokers."""
+    """Handles requests of brokers to the controller."""
 
     def __init__(self, topics: TopicRequests) -> None:
         self._topics = topics
 
     @handles(ApiKey.ALTER_PARTITION, 0, 3, resource="Cluster", operation="ClusterAction", inter_broker=True)
     def alter_partition(self, context: Context, request: AlterPartitionRequest) -> None:
-        """A leader proposes in-sync replicas (KIP-497)."""
+        """Decide about the ISRs that a leader proposes (KIP-497)."""
         self._topics.controller.alter_partition(request, context.api_version, context.reply)
 
     @handles(ApiKey.CONTROLLED_SHUTDOWN, 0, 3, resource="Cluster", operation="ClusterAction", inter_broker=True)
     def controlled_shutdown(self, context: Context, request: ControlledShutdownRequest) -> None:
-        """A broker is about to stop: its leaderships go to others first."""
+        """Move the leaderships of a broker that is about to stop."""
 
         def moved(outcome: Sequence[TopicPartition] | ApiError) -> None:
             if isinstance(outcome, ApiError):
@@ -57,7 +57,7 @@ class ControllerHandlers:
 
     @handles(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, resource="Cluster", operation="ClusterAction", inter_broker=True)
     def allocate_producer_ids(self, context: Context, request: AllocateProducerIdsRequest) -> None:
-        """A block of producer ids, for brokers that do not take theirs from the metadata store."""
+        """Allocate a block of producer ids for brokers that do not allocate theirs in the metadata store."""
 
         def allocated(outcome: tuple[int, int] | ApiError) -> None:
             if isinstance(outcome, ApiError):

@@ -1,7 +1,7 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions: the image as clients see it.
+"""Metadata, DescribeCluster, DescribeTopicPartitions: the cluster image for clients.
 
-Zone: deterministic. Answers come from the image alone; a missing topic is created first where that is allowed.
-Encoded answers to the questions that come again and again are kept as long as the image stays the same.
+Zone: deterministic. Responses come from the image alone; missing topics are created first if that is allowed. Encoded
+responses to frequent requests are cached as long as the image stays the same.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from ottla.wire.messages import (
 from ottla.wire.slices import Joined
 
 MAX_AWAITED: Final = 10
-"""Missing topics up to which a request is answered when they are created; with more the answer does not wait."""
+"""Limit of missing topics for whose creation a response waits; with more of them it does not wait."""
 MAX_NAMED: Final = 20_000
-"""Topics that one DescribeTopicPartitions may name; Metadata is handled in parts, however many it names."""
+"""Limit of topics in one DescribeTopicPartitions. Metadata has none, because it is handled in parts."""
 HOLD_MS: Final = 100
-"""How long an answer waits for the next leader: with a store on this machine that takes less."""
+"""How long a response waits for the next leader. With a store on the same machine an election takes less."""
 _CACHED_TOPICS: Final = 8
-"""Named topics up to which an answer is kept."""
+"""Limit of named topics in a response that is cached."""
 _SHOWN: Final = 250
-"""Topics and partitions of a piece of a DescribeTopicPartitions answer."""
+"""Topics and partitions in one piece of a DescribeTopicPartitions response."""
 _NULL_NAMES_SINCE: Final = 12
 _CACHED_BYTES: Final = 1024 * 1024
 _CACHE_ENTRIES: Final = 64
@@ -48,7 +48,7 @@ _BROKERS: Final = 1
 """Endpoint type of DescribeCluster; 2 would be Raft controllers."""
 
 TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-"""Bits of Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs: nothing is forbidden yet."""
+"""Bits of Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs: all operations are allowed."""
 CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 """Bits of Create, Alter, Describe, ClusterAction, DescribeConfigs, AlterConfigs, IdempotentWrite."""
 _NOT_ASKED: Final = -(2**31)
@@ -64,7 +64,7 @@ def _by_name(topic: MetadataRequest.MetadataRequestTopic) -> object:
 
 
 class MetadataHandlers:
-    """Answers about brokers, topics and partitions."""
+    """Handles requests about brokers, topics and partitions."""
 
     def __init__(self, cluster: Cluster, topics: TopicRequests) -> None:
         self._cluster = cluster
@@ -74,7 +74,7 @@ class MetadataHandlers:
         self._names_of: Mapping[str, TopicImage] = {}
         self._names: list[str] = []
         self._building: dict[tuple[int, _CacheKey], list[tuple[Context, MetadataRequest]]] = {}
-        """Answers that are being made in pieces → who waits for the same."""
+        """Responses that are being built in pieces → requests that wait for the same response."""
 
     # -- Metadata ----------------------------------------------------------------------------------------------
 
@@ -88,14 +88,15 @@ class MetadataHandlers:
         parts=Parts(cost_us=4, request=(("topics",),), response=(("topics",),), once=_by_name),
     )
     def metadata(self, context: Context, request: MetadataRequest) -> _Answer | None:
-        """Brokers and topics; missing topics are created first when request and broker allow it.
+        """Return brokers and topics; missing topics are created first if request and broker allow it.
 
-        Where many are missing the answer says LEADER_NOT_AVAILABLE of those whose creation has begun, and
-        UNKNOWN_TOPIC_OR_PARTITION of the others: clients ask again for both.
-
-        A client whose leader has died asks before the controller knows. Told the old leader it would believe that, and
-        not ask again for long: so an answer about a leader that has just fallen silent waits a little for the next one,
-        and then says that there is none.
+        1. A leader among the topics has just stopped responding. The client may have asked because it died, before the
+           controller knows. With the old leader in the response it would not ask again for long. So the response
+           waits HOLD_MS for the next leader, and then has none.
+        2. Many topics are missing, or the request is handled in parts. The response does not wait: topics whose
+           creation has begun have LEADER_NOT_AVAILABLE, others UNKNOWN_TOPIC_OR_PARTITION. Clients retry after both.
+        3. Few topics are missing: the response waits for their creation.
+        4. No topic is missing.
         """
         names = _wanted_names(context.api_version, request)
         if not self._cluster.is_doubtful(names):
@@ -133,7 +134,7 @@ class MetadataHandlers:
         return None
 
     def _to_create(self, names: Sequence[str], version: int, request: MetadataRequest) -> list[str]:
-        """Names that this request may bring to life."""
+        """The missing topics that this request may create."""
         if not self._cluster.config.auto_create_topics_enable:
             return []
         if version >= 4 and not request.allow_auto_topic_creation:
@@ -163,7 +164,7 @@ class MetadataHandlers:
     def _cache_key(
         self, context: Context, request: MetadataRequest, names: list[str] | None, refused: dict[str, ErrorCode]
     ) -> _CacheKey | None:
-        """What the whole answer is kept under; None: it is not kept."""
+        """The key of the response in the cache; None: it is not cached."""
         if context.is_part or refused or request.include_cluster_authorized_operations:
             return None
         if names is not None and (len(names) > _CACHED_TOPICS or _ids(request)):
@@ -181,7 +182,7 @@ class MetadataHandlers:
         refused: dict[str, ErrorCode],
         key: _CacheKey | None,
     ) -> _Answer:
-        """The answer where one slice is enough for it, else the way to make it in slices."""
+        """The response if one slice is enough for it, else a generator of its pieces."""
         image = self._cluster.image
         operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
         form = self._cluster.kept_topics.form(context.api_version, context.peer.listener, operations, image.brokers)
@@ -205,7 +206,7 @@ class MetadataHandlers:
             self._cache[key] = encoded
 
     def _shared(self, pieces: Generator[MetadataResponse, None, None], image: ClusterImage, key: _CacheKey) -> InPieces:
-        """One client's answer is made in pieces; those that ask the same meanwhile wait for it."""
+        """Build the response in pieces for one client; clients with the same request wait for it."""
         building = (image.epoch, key)
         waiting = self._building[building] = []
 
@@ -218,7 +219,8 @@ class MetadataHandlers:
 
         def on_dropped() -> None:
             del self._building[building]
-            for other, its in waiting:  # the first one's answer is made, the others wait for that
+            # The first client is gone. The first of the others builds the response, and the rest wait for it again.
+            for other, its in waiting:
                 other.continuing(self._reply_later)(other, its)
 
         return InPieces(_PATH, pieces, keep, on_dropped)
@@ -243,7 +245,7 @@ class MetadataHandlers:
     def _with_topics(
         self, context: Context, request: MetadataRequest, topics: list[bytes], image: ClusterImage
     ) -> MetadataResponse:
-        """A response, or a piece of it; its topics are encoded already."""
+        """A response, or a piece of it, around encoded topics."""
         return MetadataResponse(
             brokers=_brokers(self._cluster.told_brokers, context.peer.listener),
             cluster_id=image.cluster_id,
@@ -258,7 +260,7 @@ class MetadataHandlers:
 
     @handles(ApiKey.DESCRIBE_CLUSTER, 0, 2, resource="Cluster", operation="Describe")
     def describe_cluster(self, context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
-        """Brokers with their endpoints of the asker's listener."""
+        """Return the brokers with their endpoints for the client's listener."""
         if request.endpoint_type != _BROKERS:
             return DescribeClusterResponse(
                 error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
@@ -287,7 +289,7 @@ class MetadataHandlers:
     def describe_topic_partitions(
         self, _context: Context, request: DescribeTopicPartitionsRequest
     ) -> DescribeTopicPartitionsResponse | InPieces:
-        """Topics in the order of their names, in pages of at most max.request.partition.size.limit partitions."""
+        """Return topics by name, in pages of at most max.request.partition.size.limit partitions."""
         _check_count(len(request.topics))
         image = self._cluster.image
         asked = dict.fromkeys(topic.name for topic in request.topics)
@@ -305,7 +307,7 @@ class MetadataHandlers:
         return InPieces(("topics", "partitions"), pieces) if is_large else next(pieces)
 
     def _sorted_names(self, image: ClusterImage) -> list[str]:
-        """The names of all topics, sorted once for all pages of an image."""
+        """The names of all topics, sorted once per image for all pages."""
         if self._names_of is not image.topics:
             self._names_of, self._names = image.topics, sorted(image.topics)
         return self._names
@@ -316,7 +318,7 @@ _PartitionPage = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponse
 
 
 class _Planned(NamedTuple):
-    """Partitions of a topic that a page shows."""
+    """The partitions of a topic on a page."""
 
     name: str
     topic: TopicImage | None
@@ -327,7 +329,7 @@ class _Planned(NamedTuple):
 def _page(
     image: ClusterImage, names: Iterable[str], start: int, left: int
 ) -> tuple[list[_Planned], DescribeTopicPartitionsResponse.Cursor | None]:
-    """What a page shows, and where the next one begins."""
+    """The topics on a page, and the cursor of the next page."""
     plan: list[_Planned] = []
     for name in names:
         if left == 0:
@@ -347,7 +349,7 @@ def _page(
 def _shown(
     image: ClusterImage, plan: Iterable[_Planned], cursor: DescribeTopicPartitionsResponse.Cursor | None
 ) -> Generator[DescribeTopicPartitionsResponse, None, None]:
-    """The page in pieces, at least one; a topic may be in several."""
+    """The page in pieces, at least one. A topic may be in several pieces."""
     topics: list[_TopicPage] = []
     made = 0
     for each in plan:
@@ -394,14 +396,14 @@ def _partition_page(partition: PartitionImage, image: ClusterImage) -> _Partitio
 
 
 def _wanted_names(version: int, request: MetadataRequest) -> list[str] | None:
-    """Names asked for, each once; None: all topics (in version 0 an empty list says that)."""
+    """The names in the request, each once. None: all topics, which version 0 requests by an empty list."""
     if request.topics is None or (version == 0 and not request.topics):
         return None
     for topic in request.topics:
         if topic.name is None and topic.topic_id == ZERO_UUID:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is asked for without name and id")
-        if topic.name is None and version < _NULL_NAMES_SINCE:  # the answer may have to leave the name null too
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"version {version} asks for topics by name")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a topic in the request has neither a name nor an id")
+        if topic.name is None and version < _NULL_NAMES_SINCE:  # the response needs a null name if the id is unknown
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"version {version} cannot request topics by id")
     return list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
 
 
@@ -419,7 +421,7 @@ def _is_name(name: str) -> bool:
 
 
 def _refusals(names: Iterable[str], outcomes: Iterable[TopicImage | ApiError]) -> dict[str, ErrorCode]:
-    """Why topics were not created; one that exists by now is no refusal."""
+    """The errors of topics that were not created; a topic that exists by now has none."""
     return {
         name: outcome.code
         for name, outcome in zip(names, outcomes, strict=True)
@@ -428,7 +430,7 @@ def _refusals(names: Iterable[str], outcomes: Iterable[TopicImage | ApiError]) -
 
 
 def _brokers(brokers: Mapping[int, BrokerImage], listener: str) -> list[MetadataResponse.MetadataResponseBroker]:
-    """Those that can be reached through the listener."""
+    """The brokers that have an endpoint for this listener."""
     found = []
     for node_id in sorted(brokers):
         broker = brokers[node_id]
@@ -443,14 +445,14 @@ def _brokers(brokers: Mapping[int, BrokerImage], listener: str) -> list[Metadata
 
 
 def _ids(request: MetadataRequest) -> list[bytes]:
-    """Ids of topics that are asked for without their name, each once."""
+    """The ids of topics that are requested without a name, each once."""
     return list(dict.fromkeys(topic.topic_id for topic in request.topics or () if topic.name is None))
 
 
 def _found(
     image: ClusterImage, names: Sequence[str], ids: Sequence[bytes], refused: Mapping[str, ErrorCode]
 ) -> Iterator[TopicImage | _Topic]:
-    """The topics of these names and ids, or the errors that take their place."""
+    """The topics of these names and ids, or errors in their place."""
     for name in names:
         found = image.topics.get(name)
         if found is not None:
@@ -470,5 +472,5 @@ def _offline(partition: PartitionImage, image: ClusterImage) -> list[int]:
 
 
 def _controller(image: ClusterImage) -> int:
-    """The controller, -1 when it has died and no other one has spoken yet."""
+    """The controller; -1 after its death, until another one sends an update."""
     return image.controller_id if image.controller_id in image.brokers else NO_LEADER

@@ -1,6 +1,6 @@
-"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: what administrators ask of the controller.
+"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: requests of administrators.
 
-Zone: deterministic. Requests become calls of the controller's office, per partition an outcome with its reason.
+Zone: deterministic. Requests become calls of the controller, whose outcomes become responses.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ottla.wire.messages import (
 from ottla.wire.slices import with_array
 
 _PIECE: Final = 125
-"""Partitions of one piece of a request for all of them."""
+"""Partitions in one part of a request for all of them."""
 
 T = TypeVar("T")
 
 
 class ReassignmentHandlers:
-    """The controller, asked by administrators."""
+    """Handles requests of administrators to the controller."""
 
     def __init__(self, topics: TopicRequests) -> None:
         self._topics = topics
@@ -54,9 +54,9 @@ class ReassignmentHandlers:
         ),
     )
     def elect_leaders(self, context: Context, request: ElectLeadersRequest) -> InParts | None:
-        """Elect the preferred leaders, or uncleanly; null: wherever it is needed, some partitions at a time."""
+        """Elect preferred or unclean leaders. null: for all partitions that need it, some at a time."""
         if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no election of type {request.election_type}")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown type of election: {request.election_type}")
         controller = self._topics.controller
         if request.topic_partitions is None:
             return InParts(_everywhere(request, controller))
@@ -87,7 +87,7 @@ class ReassignmentHandlers:
         ),
     )
     def alter_partition_reassignments(self, context: Context, request: AlterPartitionReassignmentsRequest) -> None:
-        """Move partitions to other replicas; null: stop moving them."""
+        """Move partitions to other replicas; null cancels a move."""
         _named(context, ((topic.name, [one.partition_index for one in topic.partitions]) for topic in request.topics))
         targets = {
             TopicPartition(topic.name, one.partition_index): None if one.replicas is None else tuple(one.replicas)
@@ -117,7 +117,7 @@ class ReassignmentHandlers:
     def list_partition_reassignments(
         self, context: Context, request: ListPartitionReassignmentsRequest
     ) -> InParts | None:
-        """Partitions on the move, among those that are named or (null) all."""
+        """List the partitions that are being moved, among those named or (null) all."""
         controller = self._topics.controller
         if request.topics is None:
             return InParts(_moving(request, controller))
@@ -131,7 +131,7 @@ class ReassignmentHandlers:
 
 
 def _named(context: Context, topics: Iterable[tuple[str, Sequence[int]]]) -> list[TopicPartition]:
-    """The partitions of a request. Raises ApiError INVALID_REQUEST where the whole request names one twice."""
+    """The partitions of a request. Raises ApiError INVALID_REQUEST if the whole request names one twice."""
     found = [TopicPartition(topic, partition) for topic, partitions in topics for partition in partitions]
     if context.repeated(found):
         raise ApiError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
@@ -139,7 +139,7 @@ def _named(context: Context, topics: Iterable[tuple[str, Sequence[int]]]) -> lis
 
 
 def _everywhere(request: ElectLeadersRequest, controller: Controller) -> Iterator[ElectLeadersRequest]:
-    """The request for some of all partitions at a time; at least one."""
+    """The request split into parts that name some of all partitions; at least one part."""
     named = ElectLeadersRequest.TopicPartitions
     for some in _some_of(controller.partitions()):
         topics = [named(topic=topic, partitions=partitions) for topic, partitions in some]
@@ -150,7 +150,7 @@ def _everywhere(request: ElectLeadersRequest, controller: Controller) -> Iterato
 def _moving(
     request: ListPartitionReassignmentsRequest, controller: Controller
 ) -> Iterator[ListPartitionReassignmentsRequest]:
-    """The same for the partitions that are being moved."""
+    """The request split into parts that name some of the partitions being moved; at least one part."""
     named = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
     for some in _some_of(controller.moving()):
         topics = [named(name=topic, partition_indexes=partitions) for topic, partitions in some]

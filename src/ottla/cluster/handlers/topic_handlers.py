@@ -1,7 +1,7 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: per topic an outcome with its reason.
+"""CreateTopics, DeleteTopics, CreatePartitions: requests that change topics.
 
-Zone: deterministic. What is allowed is decided in `topics`, done by the controller; here requests become specifications
-and outcomes become responses.
+Zone: deterministic. `topics` decides what is allowed, the controller carries it out. This module turns requests into
+specifications, and outcomes into responses.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _by_name_or_id(topic: DeleteTopicsRequest.DeleteTopicState | str) -> tuple[s
 
 
 class TopicHandlers:
-    """Changes of topics."""
+    """Handles requests that change topics."""
 
     def __init__(self, cluster: Cluster, topics: TopicRequests) -> None:
         self._cluster = cluster
@@ -60,7 +60,7 @@ class TopicHandlers:
         parts=Parts(cost_us=1_000, request=(("topics",),), response=(("topics",),), once=_by_name),
     )
     def create_topics(self, context: Context, request: CreateTopicsRequest) -> None:
-        """Create topics, each for itself; validate_only answers what would be."""
+        """Create topics, each independently. validate_only: return the topics that would be created."""
         repeated = context.repeated(topic.name for topic in request.topics)
         gather: FanIn[_Created] = FanIn(lambda results: context.reply(CreateTopicsResponse(topics=results)))
         whole = context.whole or Whole()
@@ -206,11 +206,11 @@ def _twice() -> ApiError:
 
 
 def _too_many() -> str:
-    return f"a request may create {MAX_PARTITIONS_PER_REQUEST} partitions"
+    return f"a request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions"
 
 
 def _spec(topic: CreateTopicsRequest.CreatableTopic) -> TopicSpec:
-    """What is asked for. Raises ApiError for a setting without a value or a partition that is assigned twice."""
+    """The requested topic. Raises ApiError for a setting without a value, or a partition that is assigned twice."""
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:

@@ -1,8 +1,8 @@
-"""UpdateMetadata: the controller tells what the cluster looks like.
+"""UpdateMetadata: the controller sends the state of the cluster.
 
-Zone: deterministic. Only a controller that is not outdated is believed, and only when it means this life of the broker;
-what the request makes of the image is decided in `updates`. A request that its controller sent before one that is here
-already (over a connection that it had given up) comes too late: what it tells is not so any more.
+Zone: deterministic. A request is applied only if its controller epoch is not outdated and it is for the present
+registration of this broker; `updates` builds the image. A request is refused if a later one has been applied already:
+it came over a connection that the controller had given up.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.messages import UpdateMetadataRequest, UpdateMetadataResponse
 
 _HALF: Final = 1 << 30
-"""Correlation ids begin anew after 2^31: of two, the later one is less than half the way round."""
+"""Correlation ids wrap around at 2^31: the later of two is less than this ahead of the other."""
 
 
 class UpdateHandlers:
-    """Takes the controller's word."""
+    """Applies the controller's updates."""
 
     def __init__(self, cluster: Cluster, changes: ConfigChanges, fence: ControlFence, network: Network) -> None:
         self._cluster = cluster
@@ -34,21 +34,21 @@ class UpdateHandlers:
         self._network = network
         self._listener = cluster.config.inter_broker_listener
         self._newest = (0, -1)
-        """Controller epoch and correlation id of the newest request."""
+        """The controller epoch and the correlation id of the newest request."""
         self._registered = UNKNOWN_BROKER_EPOCH
-        """Under which registration the controller spoke last."""
+        """The broker epoch at the controller's last update."""
 
     @handles(ApiKey.UPDATE_METADATA, 7, 8, resource="Cluster", operation="ClusterAction", inter_broker=True)
     @changes_state
     def update_metadata(self, context: Context, request: UpdateMetadataRequest) -> None:
-        """Brokers that live, and the state of partitions; a topic whose leader is -2 is gone."""
+        """Apply live brokers and states of partitions. A topic with a partition whose leader is -2 is deleted."""
         if self._fence.look_up is not None and self._fence.doubts(request.controller_epoch):
             self._fence.look_up(lambda: self._begin_later(context, request))
         else:
             self._begin_update(context, request)
 
     def _begin_later(self, context: Context, request: UpdateMetadataRequest) -> None:
-        """The store has been asked for the controller."""
+        """Continue after the store was asked for the controller's epoch."""
         try:
             self._begin_update(context, request)
         except ApiError as error:
@@ -61,12 +61,12 @@ class UpdateHandlers:
         fresh = new_topics(self._cluster.image, request)
         for name in fresh:
             if name in self._cluster.image.topics:
-                self._cluster.forget_settings(name)  # made again: its settings are others
+                self._cluster.forget_settings(name)  # deleted and created again: the new topic has its own settings
         self._changes.prepare_topics(fresh, lambda: self._take_update(context, request))
 
     def _take_update(self, context: Context, request: UpdateMetadataRequest) -> None:
         try:
-            self._check_request(request)  # again: settings were read meanwhile
+            self._check_request(request)  # again, because the settings were read in other turns
             self._check_order(request.controller_epoch, context.correlation_id)
         except ApiError as error:
             context.reply(error.as_value())
@@ -77,7 +77,7 @@ class UpdateHandlers:
         context.reply(UpdateMetadataResponse())
 
     def _note_registration(self) -> None:
-        """Between two registrations topics may have gone that the controller will not mention again."""
+        """After another registration read the list of topics: deletions before it are in no later update."""
         before, self._registered = self._registered, self._cluster.me.epoch
         if UNKNOWN_BROKER_EPOCH < before < self._registered:
             self._changes.read_topics_anew()
@@ -88,11 +88,13 @@ class UpdateHandlers:
     def _check_order(self, epoch: int, number: int) -> None:
         newest_epoch, newest = self._newest
         if epoch == newest_epoch and newest >= 0 and 0 < (newest - number) & 0x7FFFFFFF < _HALF:
-            raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, f"request {number} comes after request {newest}")
+            raise ApiError(
+                ErrorCode.STALE_CONTROLLER_EPOCH, f"request {number} arrived after the newer request {newest}"
+            )
         self._newest = (epoch, number)
 
     def _locate(self) -> None:
-        """Where other brokers are reached: at the listener that brokers use among each other."""
+        """Give the network the other brokers' endpoints at the inter-broker listener."""
         for broker in self._cluster.image.brokers.values():
             endpoint = broker.endpoint(self._listener)
             if endpoint is not None:

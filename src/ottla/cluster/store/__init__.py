@@ -1,4 +1,4 @@
-"""Work with the metadata store: where the nodes are, multi-step workflows, watches, error codes.
+"""Access to the metadata store: the layout of the nodes, multi-step workflows, watches, error codes.
 
 Zone: deterministic.
 """

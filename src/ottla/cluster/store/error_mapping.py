@@ -1,4 +1,4 @@
-"""What a client is told of work with the metadata store.
+"""Maps failures of the metadata store to Kafka's error codes.
 
 Zone: pure.
 """
@@ -13,11 +13,11 @@ from ottla.seams import Failure, Kind
 
 T = TypeVar("T")
 ErrorAnswer = Callable[["T | ApiError"], None]
-"""Takes the outcome of a change, once."""
+"""Receives the outcome of a change, once."""
 
 
 def refusal(error: Failure | ApiError) -> ApiError:
-    """The error that stands for a Failure of the store."""
+    """The error that clients receive for a Failure of the store."""
     if isinstance(error, ApiError):
         return error
     if error.kind in (Kind.FULL, Kind.IO):
@@ -25,5 +25,5 @@ def refusal(error: Failure | ApiError) -> ApiError:
     if error.kind in (Kind.UNKNOWN, Kind.TIMEOUT):
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata store has not confirmed the change: {error}")
     if error.kind is Kind.CONFLICT:
-        return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"somebody else has just changed the same: {error}")
+        return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"another change was made at the same time: {error}")
     return ApiError(ErrorCode.NOT_CONTROLLER, f"the change was not made; try again: {error}")

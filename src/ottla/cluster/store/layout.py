@@ -1,7 +1,7 @@
-"""Kafka's nodes in the metadata store: where they are, and the JSON in them, to the byte.
+"""Kafka's nodes in the metadata store: their paths and their JSON, identical to Kafka's to the byte.
 
-Zone: pure. Text and values only. Keys stand in the order in which Kafka writes them; reading takes any order, because
-people write these nodes by hand.
+Zone: pure. Text and values only. Keys are written in Kafka's order. Any order is read, because operators also write
+these nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
 DEFAULT_ENTITY: Final = "<default>"
 _HOST: Final = "ottla.host"
-"""Not Kafka's; its own "host" repeats an endpoint's address."""
+"""Ottla's own key: Kafka's "host" repeats an endpoint's address."""
 _BLANK: Final = "ottla.blank"
 _INCOMPLETE: Final = "ottla.incomplete"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
@@ -52,11 +52,11 @@ PERSISTENT: Final = (
     PRODUCER_ID_BLOCK,
     "/log_dir_event_notification",
 )
-"""Nodes that every broker makes sure of, parents first."""
+"""Nodes that every broker creates if they are missing, parents first."""
 
 
 class BrokenNode(Exception):
-    """A node whose content cannot be understood; says which and why."""
+    """The content of a node cannot be decoded; the message names the node and the reason."""
 
 
 class TopicNode(NamedTuple):
@@ -83,11 +83,11 @@ class BrokerNode(NamedTuple):
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     host: str | None = None
-    """The machine it runs on, where the operator named it (`ottla.host`): brokers of one machine fail together."""
+    """The machine of the broker, if the operator named it (`ottla.host`): brokers of one machine fail together."""
     is_blank: bool = False
-    """A log directory of it is new: what replicas there had in an earlier life is gone."""
+    """A log directory of the broker is new: the records of replicas that were there before are lost."""
     incomplete: tuple[TopicPartition, ...] = ()
-    """Partitions whose logs there lack something that they had in an earlier life."""
+    """Partitions whose logs lack records that they had before the restart."""
 
 
 class BlockNode(NamedTuple):
@@ -99,37 +99,37 @@ class BlockNode(NamedTuple):
 
 
 def broker_path(node_id: int) -> str:
-    """Registration of a broker."""
+    """Path of a broker's registration."""
     return f"{BROKER_IDS}/{node_id}"
 
 
 def topic_path(topic: str) -> str:
-    """Assignment of a topic."""
+    """Path of a topic's assignment."""
     return f"{TOPICS}/{topic}"
 
 
 def partitions_path(topic: str) -> str:
-    """Parent of a topic's partitions."""
+    """Path of the parent of a topic's partitions."""
     return f"{TOPICS}/{topic}/partitions"
 
 
 def partition_path(topic: str, partition: int) -> str:
-    """Parent of a partition's state."""
+    """Path of the parent of a partition's state."""
     return f"{TOPICS}/{topic}/partitions/{partition}"
 
 
 def state_path(topic: str, partition: int) -> str:
-    """Leader and in-sync replicas of a partition."""
+    """Path of a partition's state."""
     return f"{TOPICS}/{topic}/partitions/{partition}/state"
 
 
 def topic_config_path(topic: str) -> str:
-    """Settings of a topic."""
+    """Path of a topic's settings."""
     return f"{TOPIC_CONFIGS}/{topic}"
 
 
 def broker_config_path(entity: int | None) -> str:
-    """Dynamic settings of a broker, or of all brokers (None)."""
+    """Path of the dynamic settings of a broker, or of all brokers (None)."""
     return f"{BROKER_CONFIGS}/{DEFAULT_ENTITY if entity is None else entity}"
 
 
@@ -141,7 +141,7 @@ def _json(value: object) -> bytes:
 
 
 def encode_topic(node: TopicNode) -> bytes:
-    """Assignment with id and reassignment, in the order of the partitions."""
+    """Encode an assignment with the id and the reassignment, in the order of the partitions."""
     return _json(
         {
             "partitions": _by_partition(node.assignment),
@@ -158,7 +158,7 @@ def _by_partition(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]
 
 
 def encode_state(node: StateNode) -> bytes:
-    """Leader and in-sync replicas."""
+    """Encode a partition's state."""
     return _json(
         {
             "controller_epoch": node.controller_epoch,
@@ -171,7 +171,7 @@ def encode_state(node: StateNode) -> bytes:
 
 
 def encode_broker(node: BrokerNode, wall_ms: int) -> bytes:
-    """A registration. `host` and `port` repeat the first PLAINTEXT endpoint, for readers of version 1."""
+    """Encode a registration. `host` and `port` repeat the first PLAINTEXT endpoint, for readers of version 1."""
     plain = next((endpoint for endpoint in node.endpoints if endpoint.protocol == "PLAINTEXT"), None)
     content: dict[str, Any] = {
         "features": {},
@@ -210,27 +210,27 @@ def _bracketed(host: str) -> str:
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
-    """Settings of a topic, a broker, a user …"""
+    """Encode the settings of a topic, a broker or a user."""
     return _json({"version": 1, "config": dict(config)})
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """The cluster's name for itself."""
+    """Encode the cluster's id."""
     return _json({"version": "1", "id": cluster_id})
 
 
 def encode_controller(node_id: int, wall_ms: int) -> bytes:
-    """Who is the controller, in the form of Kafka's last ZooKeeper versions."""
+    """Encode the controller's number, in the form of the last Kafka versions with ZooKeeper."""
     return _json({"version": 2, "brokerid": node_id, "timestamp": str(wall_ms), "kraftControllerEpoch": -1})
 
 
 def encode_feature() -> bytes:
-    """No feature is finalized (KIP-584); status 1: features may be."""
+    """Encode /feature (KIP-584): no feature is finalized; status 1: features may be."""
     return _json({"features": {}, "version": 1, "status": 1})
 
 
 def encode_reassignment(targets: Mapping[TopicPartition, Sequence[int]]) -> bytes:
-    """/admin/reassign_partitions: the replicas that partitions shall have."""
+    """Encode /admin/reassign_partitions: the replicas that partitions shall have."""
     partitions = [
         {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)} for tp, replicas in targets.items()
     ]
@@ -238,12 +238,12 @@ def encode_reassignment(targets: Mapping[TopicPartition, Sequence[int]]) -> byte
 
 
 def encode_log_dir_event(broker: int) -> bytes:
-    """A child of /log_dir_event_notification: a log directory of that broker is out of service."""
+    """Encode a child of /log_dir_event_notification: a log directory of that broker has failed."""
     return _json({"version": 1, "broker": broker, "event": 1})
 
 
 def encode_block(node: BlockNode) -> bytes:
-    """The last block of producer ids that was given out."""
+    """Encode the last allocated block of producer ids."""
     return _json({"version": 1, "broker": node.broker, "block_start": str(node.start), "block_end": str(node.end)})
 
 
@@ -261,7 +261,7 @@ def _object(path: str, data: bytes) -> dict[str, Any]:
 
 
 def decode_topic(path: str, data: bytes) -> TopicNode:
-    """Any version: those before 3 have no topic id (ZERO_UUID). Raises BrokenNode."""
+    """Decode an assignment of any version; those before 3 have no topic id (ZERO_UUID). Raises BrokenNode."""
     content = _object(path, data)
     topic_id = ZERO_UUID
     if "topic_id" in content:
@@ -283,12 +283,12 @@ def _replicas(path: str, value: object) -> dict[int, tuple[int, ...]]:
     try:
         found = {int(partition): tuple(map(int, replicas)) for partition, replicas in value.items()}
     except (TypeError, ValueError):
-        raise BrokenNode(f"{path} maps partitions to something else than broker numbers") from None
+        raise BrokenNode(f"{path} maps partitions to values that are not lists of broker numbers") from None
     return dict(sorted(found.items()))
 
 
 def decode_state(path: str, data: bytes) -> StateNode:
-    """Raises BrokenNode."""
+    """Decode a partition's state. Raises BrokenNode."""
     content = _object(path, data)
     try:
         return StateNode(
@@ -302,7 +302,7 @@ def decode_state(path: str, data: bytes) -> StateNode:
 
 
 def decode_broker(path: str, data: bytes) -> BrokerNode:
-    """Versions 2 to 5 (those with endpoints). Raises BrokenNode."""
+    """Decode a registration of versions 2 to 5, which have endpoints. Raises BrokenNode."""
     content = _object(path, data)
     protocols = content.get("listener_security_protocol_map", {})
     rack, host = content.get("rack"), content.get(_HOST)
@@ -323,7 +323,7 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
-    """Settings, in their order. Raises BrokenNode."""
+    """Decode settings, in their order. Raises BrokenNode."""
     config = _object(path, data).get("config")
     if not isinstance(config, dict):
         raise BrokenNode(f"{path} has no config")
@@ -331,7 +331,7 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
 
 
 def decode_cluster_id(path: str, data: bytes) -> str:
-    """Raises BrokenNode."""
+    """Decode the cluster's id. Raises BrokenNode."""
     cluster_id = _object(path, data).get("id")
     if not isinstance(cluster_id, str) or not cluster_id:
         raise BrokenNode(f"{path} has no id")
@@ -339,7 +339,7 @@ def decode_cluster_id(path: str, data: bytes) -> str:
 
 
 def decode_block(path: str, data: bytes) -> BlockNode:
-    """Raises BrokenNode."""
+    """Decode a block of producer ids. Raises BrokenNode."""
     content = _object(path, data)
     try:
         return BlockNode(int(content["broker"]), int(content["block_start"]), int(content["block_end"]))
@@ -348,14 +348,14 @@ def decode_block(path: str, data: bytes) -> BlockNode:
 
 
 def decode_epoch(path: str, data: bytes) -> int:
-    """A bare number (/controller_epoch). Raises BrokenNode."""
+    """Decode /controller_epoch, a bare number. Raises BrokenNode."""
     if not data.isdigit() or len(data) > 10:
         raise BrokenNode(f"{path} is not a number")
     return int(data)
 
 
 def decode_controller(path: str, data: bytes) -> int:
-    """The controller's number, of any version of the node. Raises BrokenNode when it names no broker."""
+    """Decode the controller's number, from any version of the node. Raises BrokenNode if it names no broker."""
     try:
         found = int(_object(path, data)["brokerid"])
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -366,7 +366,7 @@ def decode_controller(path: str, data: bytes) -> int:
 
 
 def decode_reassignment(path: str, data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """Target replicas by partition. Raises BrokenNode."""
+    """Decode target replicas by partition. Raises BrokenNode."""
     found = {}
     for tp, entry in _partition_entries(path, data):
         try:
@@ -377,7 +377,7 @@ def decode_reassignment(path: str, data: bytes) -> dict[TopicPartition, tuple[in
 
 
 def decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
-    """A list of partitions (preferred elections, ISR changes). Raises BrokenNode."""
+    """Decode a list of partitions (preferred elections, ISR changes). Raises BrokenNode."""
     return [tp for tp, _ in _partition_entries(path, data)]
 
 
@@ -392,7 +392,7 @@ def _partition_entries(path: str, data: bytes) -> list[tuple[TopicPartition, dic
 
 
 def decode_log_dir_event(path: str, data: bytes) -> int:
-    """The broker with the log directory out of service. Raises BrokenNode."""
+    """Decode the broker whose log directory has failed. Raises BrokenNode."""
     try:
         return int(_object(path, data)["broker"])
     except (KeyError, TypeError, ValueError):

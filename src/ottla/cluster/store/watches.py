@@ -1,7 +1,7 @@
-"""Watches on the metadata store: who wants to know when a node changes.
+"""Watches on the metadata store: callbacks for changes of nodes.
 
-Zone: deterministic. ZooKeeper's watches are one-shot and say only which path changed; here each has somebody to tell.
-A new session has no watches: whoever watches starts anew then (`forget_watches`).
+Zone: deterministic. ZooKeeper's watches fire once and report only a path; this module maps paths to callbacks. A new
+session has no watches: its owner calls `forget_watches`, and readers watch again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ OnChange = Callable[[], None]
 
 
 class WatchedStore:
-    """A metadata store whose watches call back. It is a MetadataStore itself; `watch=True` there is not for it."""
+    """A metadata store whose watches call back. Use `watch_path` with it; `get(watch=True)` alone has no callback."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -33,11 +33,11 @@ class WatchedStore:
         self._store.children(path, watch, done)
 
     def watch_path(self, path: str, on_change: OnChange) -> None:
-        """Have `on_change` called once, at the next `on_node` of this path; the same one twice is once."""
+        """Have `on_change` called once, at the next `on_node` of this path. Registering it twice has no effect."""
         self._watchers.setdefault(path, {})[on_change] = None
 
     def unwatch(self, path: str, on_change: OnChange) -> None:
-        """Not interested any more; fine if it was not."""
+        """Remove a callback; no error if it is not registered."""
         watchers = self._watchers.get(path)
         if watchers is not None:
             watchers.pop(on_change, None)
@@ -45,10 +45,10 @@ class WatchedStore:
                 del self._watchers[path]
 
     def on_node(self, path: str) -> None:
-        """The store says that this node changed: tell all who watch it; each asks again if it still cares."""
+        """Call and remove all callbacks of a node that changed. Callbacks that still need it read it again."""
         for on_change in self._watchers.pop(path, {}):
             on_change()
 
     def forget_watches(self) -> None:
-        """The session is another one: its watches are gone."""
+        """Remove all callbacks, because a new session has no watches."""
         self._watchers.clear()

@@ -1,8 +1,8 @@
-"""Work with the metadata store that takes several steps, written as one function from top to bottom.
+"""Workflows: several steps with the metadata store, written as one generator function.
 
-Zone: deterministic. A script is a generator: it yields what it asks of the store and is resumed with the answer, in the
-turn of that completion. A Failure is raised where the script asked. What it read before may have changed meanwhile: the
-conditions of its multis, not its reads, make a step right.
+Zone: deterministic. A workflow yields its requests to the store and is resumed with the response, in the turn of that
+completion. A Failure is raised at the yield. Nodes that it read before may have changed meanwhile: a step is correct by
+the conditions of its multi, not by its reads.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class _Wait(NamedTuple):
 
 WorkflowStep = _Get | _Children | _Submit | _All | _Wait
 Workflow = Generator[WorkflowStep, Any, T]
-"""A script that ends with a T, or raises Failure or ApiError."""
+"""A workflow that returns a T, or raises Failure or ApiError."""
 
 
 def get(path: str, on_change: OnChange | None = None) -> Workflow[Node | None]:
-    """One node; `on_change` is called once when it changes after this (a script that watches needs a WatchedStore)."""
+    """Read one node. `on_change` is called once at its next change (which requires a WatchedStore)."""
     found: Node | None = yield _Get(path, on_change)
     return found
 
 
 def get_all(paths: Sequence[str], on_change: Callable[[str], OnChange] | None = None) -> Workflow[list[Node | None]]:
-    """Several nodes, asked for at once; `on_change` gives for a path who is called when it changes after this."""
+    """Read several nodes at once. `on_change` returns for a path the callback of its next change."""
     watch = (lambda _: None) if on_change is None else on_change
     found: list[Node | None] = yield from _together([_Get(path, watch(path)) for path in paths])
     for answer in found:
@@ -65,19 +65,19 @@ def get_all(paths: Sequence[str], on_change: Callable[[str], OnChange] | None = 
 
 
 def children(path: str, on_change: OnChange | None = None) -> Workflow[Sequence[str]]:
-    """Names of the children, sorted; `on_change` as in `get`."""
+    """Read the names of the children, sorted; `on_change` as in `get`."""
     names: Sequence[str] = yield _Children(path, on_change)
     return names
 
 
 def submit(lane: str, ops: Sequence[Op]) -> Workflow[Sequence[tuple[str, int]]]:
-    """One multi."""
+    """Submit one multi."""
     results: Sequence[tuple[str, int]] = yield _Submit(lane, ops)
     return results
 
 
 def submit_all(multis: Sequence[tuple[str, Sequence[Op]]]) -> Workflow[list[Sequence[tuple[str, int]] | Failure]]:
-    """Several multis as (lane, operations), at once; each has its own outcome, and none is raised."""
+    """Submit several multis, as (lane, operations), at once. Returns an outcome of each; raises none."""
     return (yield from _together([_Submit(lane, ops) for lane, ops in multis]))
 
 
@@ -87,20 +87,20 @@ def _together(asks: Sequence[_Get | _Submit]) -> Workflow[list[Any]]:
 
 
 def wait(begin: Callable[[Callable[[Any], None]], None]) -> Workflow[Any]:
-    """Something else than the store: `begin(answered)` starts it; `answered(value)` follows once, in a later turn.
+    """Wait for something else than the store: `begin(answered)` starts it, `answered(value)` ends it in a later turn.
 
-    A Failure as the value is raised here.
+    A Failure as the value is raised.
     """
     return (yield _Wait(begin))
 
 
 def run(store: MetadataStore, script: Workflow[T], done: Callable[[T | Failure | ApiError], None]) -> None:
-    """Run a script; `done` gets what it returns or raises (at once when it asks nothing)."""
+    """Run a workflow. `done` receives what it returns or raises; at once if it yields no request."""
     _step(store, script, lambda: next(script), done)
 
 
 def contained(name: str, script: Callable[[], Workflow[T]]) -> Workflow[T]:
-    """A script that a request asked for: a defect in it is the request's UNKNOWN_SERVER_ERROR (`ottla.changes`)."""
+    """A request's workflow: turns a defect in it into the request's UNKNOWN_SERVER_ERROR (`ottla.changes`)."""
     try:
         return (yield from script())
     except (Failure, ApiError, HalfChanged):
@@ -130,7 +130,7 @@ def _step(
     try:
         done(outcome)
     finally:
-        del outcome  # an error holds this frame by its traceback
+        del outcome  # an error refers to this frame by its traceback
 
 
 def _resume_script(script: Workflow[T], answer: Any) -> WorkflowStep:
@@ -140,8 +140,8 @@ def _resume_script(script: Workflow[T], answer: Any) -> WorkflowStep:
 def _run_step(store: MetadataStore, ask: WorkflowStep, answered: Callable[[Any], None]) -> None:
     if isinstance(ask, (_Get, _Children)):
         if ask.on_change is not None:
-            assert isinstance(store, WatchedStore), "a script that watches runs on a WatchedStore"
-            store.watch_path(ask.path, ask.on_change)  # before it is asked: no change in between is missed
+            assert isinstance(store, WatchedStore), "a workflow that watches needs a WatchedStore"
+            store.watch_path(ask.path, ask.on_change)  # before the request, so that no change in between is missed
         look = store.get if isinstance(ask, _Get) else store.children
         look(ask.path, ask.on_change is not None, answered)
     elif isinstance(ask, _Submit):
@@ -153,7 +153,7 @@ def _run_step(store: MetadataStore, ask: WorkflowStep, answered: Callable[[Any],
 
 
 def _ask_all(store: MetadataStore, asks: Sequence[_Get | _Submit], answered: Callable[[Any], None]) -> None:
-    """Answers in the order of the asks, Failures among them; nothing to ask costs one turn all the same."""
+    """Pass on the answers in the order of the requests, including Failures. No requests also take one turn."""
     answers: list[Any] = [None] * len(asks)
     left = len(asks)
 

@@ -2,8 +2,8 @@
 
 Zone: deterministic.
 
-Version notes. ListGroups 4 filters by state (KIP-518), 5 by type (KIP-848); case does not matter in filters.
-DescribeGroups 6: a group that does not exist is an error, before that a dead one.
+Version notes. ListGroups 4 filters by state (KIP-518), 5 by type (KIP-848); filters ignore case.
+DescribeGroups 6 returns an error for a group that does not exist; older versions return a group in the state Dead.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ T = TypeVar("T")
 
 _NOT_FOUND_VERSION = 6
 MAX_FILTERS = 50_000
-"""Names of one filter of a request."""
+"""The most names in one filter of a request."""
 _CLASSIC = "classic"
 _STATES = tuple(state.value.lower() for state in GroupState)
 _PIECE: Final = 500
-"""Groups that are listed in one go."""
+"""The number of groups in one piece of a ListGroups response."""
 
 
 class GroupAdminHandlers:
-    """What tools ask."""
+    """Handlers of the requests that tools send."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
 
     @handles(ApiKey.LIST_GROUPS, 0, 5, resource="Group", operation="Describe", also=(("Cluster", "Describe"),))
     def list_groups(self, _: Context, request: ListGroupsRequest) -> ListGroupsResponse | InPieces:
-        """The groups whose shards are here; while some are being loaded, COORDINATOR_LOAD_IN_PROGRESS says so."""
+        """List the groups of this broker. While a shard is loading, the list has COORDINATOR_LOAD_IN_PROGRESS."""
         states = _known(request.states_filter, _STATES)
         types = _known(request.types_filter, (_CLASSIC,))
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._groups.loading else ErrorCode.NONE
@@ -66,7 +66,7 @@ class GroupAdminHandlers:
         parts=Parts(cost_us=40, request=(("groups",),), response=(("groups",),), once=str),
     )
     def describe_groups(self, context: Context, request: DescribeGroupsRequest) -> None:
-        """State and members of groups."""
+        """Describe the state and the members of groups."""
         names = list(dict.fromkeys(request.groups))
         found: dict[str, DescribeGroupsResponse.DescribedGroup] = {}
         asked = request.include_authorized_operations
@@ -91,7 +91,7 @@ class GroupAdminHandlers:
         parts=Parts(cost_us=80, request=(("groups_names",),), response=(("results",),), once=str),
     )
     def delete_groups(self, context: Context, request: DeleteGroupsRequest) -> None:
-        """Delete groups without members, with all that they have committed."""
+        """Delete groups without members, together with their offsets."""
         names = list(dict.fromkeys(request.groups_names))
         deletion = _Deletion(self._groups, context, names)
         for name in names:
@@ -101,7 +101,7 @@ class GroupAdminHandlers:
 
 
 class _Deletion:
-    """A DeleteGroups request whose groups are being deleted."""
+    """A DeleteGroups request in progress."""
 
     def __init__(self, groups: Groups, context: Context, names: list[str]) -> None:
         self._groups = groups
@@ -110,7 +110,7 @@ class _Deletion:
         self._codes: dict[str, ErrorCode] = {}
 
     def begin_deletion(self, group_id: str) -> None:
-        """Delete a group, or more of it."""
+        """Delete a group, or its next part."""
         self._groups.submit(DeleteGroup(partial(self._on_deleted, group_id), group_id))
 
     def _on_deleted(self, group_id: str, outcome: ErrorCode | ApiError | None) -> None:
@@ -150,7 +150,7 @@ def _described(group_id: str, outcome: Group | ApiError | None, version: int) ->
 
 
 def _describe(row: DescribeGroupsResponse.DescribedGroup, group: Group) -> None:
-    """Metadata and assignments only while they hold, as Kafka does."""
+    """Fill a row. Metadata and assignments are shown only in a stable group, as Kafka does."""
     stable = group.state is GroupState.STABLE
     row.group_state = group.state.value
     row.protocol_type = group.protocol_type or ""
@@ -169,9 +169,9 @@ def _describe(row: DescribeGroupsResponse.DescribedGroup, group: Group) -> None:
 
 
 def _known(names: list[str], known: Iterable[str]) -> set[str] | None:
-    """Those of the known names that a filter has, in whatever case; None: it is empty, and lets everything through.
+    """The known names that a filter contains, in any case; None: the filter is empty and matches everything.
 
-    Raises ApiError INVALID_REQUEST for too many: they are looked at in one turn.
+    Raises ApiError INVALID_REQUEST for a filter with too many names: it is evaluated in one turn.
     """
     if len(names) > MAX_FILTERS:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"a filter may have {MAX_FILTERS} names, not {len(names)}")
@@ -180,7 +180,7 @@ def _known(names: list[str], known: Iterable[str]) -> set[str] | None:
 
 
 def _listed(groups: list[Group], states: set[str] | None, code: ErrorCode) -> Generator[ListGroupsResponse, None, None]:
-    """A few hundred groups at a time; at least one response."""
+    """The response in pieces of `_PIECE` groups; at least one."""
     for begin in range(0, max(1, len(groups)), _PIECE):
         listed = [
             ListGroupsResponse.ListedGroup(

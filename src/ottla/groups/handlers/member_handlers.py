@@ -2,8 +2,8 @@
 
 Zone: deterministic.
 
-Version notes. JoinGroup 0 has one time-out for session and rebalance; 4 asks newcomers to come back with a member id
-(KIP-394); 5 static members; 9 skips the assignment (KIP-814). LeaveGroup 3: several members at once.
+Version notes. JoinGroup 0 has one time-out for session and rebalance; from 4 on new members join twice (KIP-394); 5 has
+static members; 9 has `skip_assignment` (KIP-814). LeaveGroup 3: several members at once.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ottla.wire.messages import (
 )
 
 MAX_PROTOCOLS = 500
-"""Protocols of one member: each is compared with those of all others. Clients name one or two."""
+"""The most protocols of one member. Each is compared with those of all other members; clients have one or two."""
 MAX_ASSIGNMENTS = 10_000
-"""Assignments that a leader brings: one for each member."""
+"""The most assignments in a leader's SyncGroup: one for each member."""
 _KNOWN_ID_VERSION = 4
 _NULL_NAMES_VERSION = 7
 _SKIP_VERSION = 9
@@ -37,14 +37,14 @@ _MANY_VERSION = 3
 
 
 class MemberHandlers:
-    """What members of a classic group ask."""
+    """Handlers of the requests that members of a classic group send."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
 
     @handles(ApiKey.JOIN_GROUP, 0, 9, resource="Group", operation="Read")
     def join_group(self, context: Context, request: JoinGroupRequest) -> None:
-        """Answered when the group's members are known, which takes as long as a rebalance."""
+        """Join a group. The response waits until the rebalance is complete."""
         version = context.api_version
         if len(request.protocols) > MAX_PROTOCOLS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"a member may name {MAX_PROTOCOLS} protocols")
@@ -73,7 +73,7 @@ class MemberHandlers:
 
     @handles(ApiKey.SYNC_GROUP, 0, 5, resource="Group", operation="Read")
     def sync_group(self, context: Context, request: SyncGroupRequest) -> None:
-        """Answered when the leader has brought the assignment, and it is committed."""
+        """Fetch the assignment. The response waits until the leader has sent it, and it is committed."""
         if len(request.assignments) > MAX_ASSIGNMENTS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"a leader may bring {MAX_ASSIGNMENTS} assignments")
 
@@ -102,7 +102,7 @@ class MemberHandlers:
         parts=Parts(cost_us=20, request=(("members",),), response=(("members",),)),
     )
     def leave_group(self, context: Context, request: LeaveGroupRequest) -> None:
-        """Answered at once."""
+        """Leave a group. The response does not wait."""
         many = context.api_version >= _MANY_VERSION
         members = [(each.member_id, each.group_instance_id) for each in request.members]
         if not many:

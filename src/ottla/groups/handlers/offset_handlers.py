@@ -2,9 +2,9 @@
 
 Zone: deterministic.
 
-Version notes. OffsetCommit 0 names no member; 1 has a time per partition; 2-4 a retention time; 6 leader epochs;
-7 static members; 9 GROUP_ID_NOT_FOUND; 10 topic ids. OffsetFetch 2: all offsets of a group, and an error of the whole;
-7 stable offsets; 8 several groups; 10 topic ids.
+Version notes. OffsetCommit 0 has no member; 1 has a time per partition; 2-4 a retention time; 6 leader epochs;
+7 static members; 9 GROUP_ID_NOT_FOUND; 10 topic ids. OffsetFetch 2 has all offsets of a group, and an error of the
+whole response; 7 stable offsets; 8 several groups; 10 topic ids.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _Part = OffsetFetchResponse.OffsetFetchResponsePartitions
 _GROUP_ERROR_VERSION = 2
 _MANY_VERSION = 8
 _NO_GROUP_VERSION = 9
-"""From here on a member of a group that there is not is told so; before, that its generation is wrong."""
+"""The version of OffsetCommit with GROUP_ID_NOT_FOUND; older ones get ILLEGAL_GENERATION instead."""
 
 
 def _by_group(asked: _AskedGroup | OffsetFetchRequest.OffsetFetchRequestTopic) -> object:
-    """A group is answered once; topics of the old versions, which have one group, are merged by the handler."""
+    """The key by which a request is deduplicated: each group once. The handler merges the topics of old versions."""
     return asked.group_id if isinstance(asked, _AskedGroup) else id(asked)
 
 
 def _wanted(
     topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopic | OffsetFetchRequest.OffsetFetchRequestTopics] | None,
 ) -> list[tuple[str, Sequence[int]]] | None:
-    """Each partition once: an answer must not grow with what a request repeats. None: all."""
+    """The partitions of a request, each once, so that the response does not grow with repetitions. None: all."""
     if topics is None:
         return None
     wanted: dict[str, dict[int, None]] = {}
@@ -57,10 +57,10 @@ def _wanted(
 
 
 class OffsetHandlers:
-    """Positions of groups."""
+    """Handlers of the requests about committed offsets."""
 
     def __init__(self, groups: Groups, now_ms: Callable[[], int]) -> None:
-        """`now_ms` gives the wall time."""
+        """`now_ms` returns the wall time."""
         self._groups = groups
         self._now_ms = now_ms
 
@@ -79,11 +79,12 @@ class OffsetHandlers:
         parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
     )
     def offset_commit(self, context: Context, request: OffsetCommitRequest) -> None:
-        """Answered when the positions are committed in the log of groups. It also needs Read on each topic."""
+        """Commit offsets. The response waits until their records are committed. Needs Read on each topic as well."""
         version = context.api_version
         if version >= COMMIT_BY_ID:
             fill_names(request.topics, self._groups.topics)
         items = list(self._items(request))
+        # Partitions that do not exist get an error each; the others are committed.
         known = [item for item in items if self._exists(item.topic, item.partition)]
 
         def send_response(outcome: Sequence[ErrorCode] | ApiError) -> None:
@@ -136,9 +137,9 @@ class OffsetHandlers:
         ),
     )
     def offset_fetch(self, context: Context, request: OffsetFetchRequest) -> None:
-        """Answered when everything that a group's coordinator has taken so far is committed.
+        """Fetch committed offsets. The response waits until all commits that were accepted before are committed.
 
-        It also needs Describe on each topic.
+        Needs Describe on each topic as well.
         """
         if context.api_version >= _MANY_VERSION:
             self._fetch_many(context, request)
@@ -188,7 +189,7 @@ class OffsetHandlers:
                 yield OffsetFetchResponse(groups=[_Group(group_id=name, topics=topics)])
 
     def _with_ids(self, group: _AskedGroup, topics: list[_Topic]) -> Iterator[_Topic]:
-        """With their ids. A topic that was not asked for by its id, and is gone, cannot be told of."""
+        """Set the ids of topics. A deleted topic is left out, unless the request names its id."""
         asked = {topic.name: topic.topic_id for topic in group.topics or ()}
         for topic in topics:
             topic_id = asked.get(topic.name) or self._groups.topics.id_of(topic.name)
@@ -208,7 +209,7 @@ class OffsetHandlers:
         parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
     )
     def offset_delete(self, context: Context, request: OffsetDeleteRequest) -> None:
-        """Answered when the tombstones are committed."""
+        """Delete offsets. The response waits until the tombstones are committed."""
         places = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
         known = [place for place in places if self._exists(*place)]
 
@@ -223,14 +224,14 @@ class OffsetHandlers:
 
 
 def commit_code(code: ErrorCode) -> ErrorCode:
-    """What a committer is told of an error of the log."""
+    """The error that a client gets for an error of the log."""
     if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     return code
 
 
 def codes_for(outcome: Sequence[ErrorCode] | ApiError, count: int, says_no_group: bool) -> Sequence[ErrorCode]:
-    """One for each of so many positions. `says_no_group`: whether the asker knows GROUP_ID_NOT_FOUND."""
+    """The error codes of `count` offsets. `says_no_group`: whether the client knows GROUP_ID_NOT_FOUND."""
     if isinstance(outcome, ApiError):
         return [commit_code(outcome.code)] * count
     if not says_no_group and outcome and outcome[0] is ErrorCode.GROUP_ID_NOT_FOUND:

@@ -1,11 +1,11 @@
-"""TxnOffsetCommit: positions that become real when the transaction of their producer commits.
+"""TxnOffsetCommit: offsets that become valid when the transaction of their producer commits.
 
 Zone: deterministic.
 
-Version notes. From version 3 on a member says who it is (KIP-447), so that one that has lost its partitions commits
-nothing. From version 5 on the group joins the transaction by itself (KIP-890); before, its coordinator is asked whether
-it has joined, for what comes late would open a transaction that nobody ends. Version 6 names topics by id, and knows
-GROUP_ID_NOT_FOUND (KIP-1319).
+Version notes. From version 3 on requests name the member (KIP-447), so that a member that has lost its partitions is
+refused. From version 5 on the broker adds the group to the transaction (KIP-890). Before, the broker asks the
+transaction's coordinator whether the group was added: a late request would otherwise open a transaction without an end.
+Version 6 names topics by id, and has GROUP_ID_NOT_FOUND (KIP-1319).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 ADDING_VERSION: Final = 5
-"""From here on the client leaves it to the broker to add the group to the transaction (transaction version 2)."""
+"""The version from which on the broker adds the group to the transaction (transaction version 2)."""
 ABORTABLE_VERSION: Final = 4
-"""From here on clients know TRANSACTION_ABORTABLE."""
+"""The version from which on clients know TRANSACTION_ABORTABLE."""
 _RETRIABLE: Final = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.NETWORK_EXCEPTION,
@@ -35,11 +35,11 @@ _RETRIABLE: Final = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-"""Of the transaction's coordinator; the client would take them for the group's."""
+"""Errors of the transaction's coordinator. The client would take them for errors of the group's coordinator."""
 
 
 class TransactionVerification(Protocol):
-    """The coordinators of transactions, as far as groups have to ask them (KIP-890)."""
+    """The part of the transaction coordinators that groups need (KIP-890)."""
 
     def open(
         self,
@@ -49,18 +49,19 @@ class TransactionVerification(Protocol):
         adds: bool,
         run: Callable[[ErrorCode], None],
     ) -> None:
-        """Whether a producer may open a transaction in a partition of `__consumer_offsets`; `adds`: take it in.
+        """Check that a producer may write to a partition of `__consumer_offsets` in its transaction.
 
-        `run` is called once; what is to be appended, is appended within the call.
+        `adds`: add the partition to the transaction if it is missing. `run` is called once with the result; the caller
+        must append its records within that call.
         """
         ...
 
 
 class TxnOffsetHandlers:
-    """Positions of groups, as part of transactions."""
+    """Handler of offsets that are committed in transactions."""
 
     def __init__(self, groups: Groups, now_ms: Callable[[], int], transactions: TransactionVerification) -> None:
-        """`now_ms` gives the wall time."""
+        """`now_ms` returns the wall time."""
         self._groups = groups
         self._now_ms = now_ms
         self._transactions = transactions
@@ -75,9 +76,9 @@ class TxnOffsetHandlers:
         parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
     )
     def txn_offset_commit(self, context: Context, request: TxnOffsetCommitRequest) -> None:
-        """Answered when the positions are committed in the log of groups, where they wait for the marker.
+        """Commit offsets in a transaction. The response waits until their records are committed, not for the marker.
 
-        It also needs Write on the transactional id and Read on each topic.
+        Needs Write on the transactional id and Read on each topic as well.
         """
         version = context.api_version
         by_id = version >= TXN_COMMIT_BY_ID
@@ -89,6 +90,7 @@ class TxnOffsetHandlers:
         def send_response(outcome: Sequence[ErrorCode] | ApiError) -> None:
             context.reply(_response(request, known, codes_for(outcome, len(known), by_id), by_id))
 
+        # The transaction's coordinator is asked only about requests that can succeed.
         refused = _refusal(request)
         if refused is not None or not known:
             send_response(refused or [])
@@ -126,7 +128,7 @@ class TxnOffsetHandlers:
 
 
 def _not_in_transaction(code: ErrorCode, version: int) -> ApiError:
-    """The word of the transaction's coordinator, as clients of that version know it."""
+    """The error of the transaction's coordinator, mapped to errors that clients of that version know."""
     if code in _RETRIABLE:
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     elif code is ErrorCode.PRODUCER_FENCED:
@@ -139,7 +141,7 @@ def _not_in_transaction(code: ErrorCode, version: int) -> ApiError:
 
 
 def _refusal(request: TxnOffsetCommitRequest) -> ApiError | None:
-    """What makes no sense whatever the group is."""
+    """The error of a request that is invalid for every group; None when it is valid."""
     if not request.group_id:
         return ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     if not request.transactional_id:

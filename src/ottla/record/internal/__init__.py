@@ -1,6 +1,6 @@
-"""The records of the internal topics: declarations of keys and values, and how a record finds its own.
+"""The records of the internal topics: declarations of keys and values, and their decoding.
 
-Zone: pure. Layout only; what a record means belongs to the coordinators.
+Zone: pure. Layout only; the coordinators know what a record means.
 
     groups              __consumer_offsets
     transactions        __transaction_state

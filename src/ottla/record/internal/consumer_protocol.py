@@ -1,4 +1,4 @@
-"""What the members of a classic consumer group tell each other through the coordinator.
+"""Messages that the members of a classic consumer group exchange through the coordinator.
 
 Zone: pure. Declarations only. Each begins with an int16, its version, which is not one of its fields.
 """
@@ -9,7 +9,7 @@ from ottla.wire.schema import Message, Struct, array, int32, nullable_octets, nu
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3"):
-    """What a member wants: topics, and what it owns already."""
+    """A member's subscription: its topics, and the partitions that it owns."""
 
     class TopicPartition(Struct):
         """Partitions of a topic that it owns."""
@@ -25,7 +25,7 @@ class ConsumerProtocolSubscription(Message, versions="0-3"):
 
 
 class ConsumerProtocolAssignment(Message, versions="0-3"):
-    """What a member gets."""
+    """A member's assignment."""
 
     class TopicPartition(Struct):
         """Partitions of a topic."""

@@ -94,7 +94,7 @@ class ConsumerGroupMemberMetadataKey(Message, versions="0"):
 
 
 class ConsumerGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
-    """What the member said about itself."""
+    """What the member reported about itself."""
 
     class ClassicProtocol(Struct):
         """A protocol that it supports."""
@@ -164,7 +164,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible=
     """Partitions that it has, and those it must give back."""
 
     class TopicPartitions(Struct):
-        """Partitions of a topic; `assignment_epochs` stands beside them one by one (KIP-1251)."""
+        """Partitions of a topic; `assignment_epochs` has one entry for each of them (KIP-1251)."""
 
         topic_id: bytes = uuid("0+")
         partitions: list[int] = array("0+", of="int32")

@@ -1,4 +1,4 @@
-"""Key and value bytes of an internal topic, to messages.
+"""Decodes the key and value bytes of an internal topic.
 
 Zone: pure. A key begins with an int16 that names the record type, a value with an int16 that is its version. A null
 value deletes the key (a tombstone).
@@ -30,7 +30,7 @@ RecordTypes = Mapping[int, RecordType]
 
 
 class UnknownType(Exception):
-    """A record type that is not declared: written by a newer broker, to be passed over."""
+    """A record type that is not declared: a newer broker wrote the record, and readers skip it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"record type {number}")
@@ -43,7 +43,7 @@ class InternalRecord(NamedTuple):
     type: int
     key: Message
     version: int
-    """Of the value; -1 without one."""
+    """Version of the value; -1 without one."""
     value: Message | None
 
 

@@ -39,7 +39,7 @@ class TransactionLogValue(Message, versions="0-1", flexible="1+"):
     transaction_start_timestamp_ms: int = int64("0+")
     client_transaction_version: int = int16("1+", tag=2)
     last_producer_epoch: int = int16("1+", default=-1, tag=4)
-    """Since KAFKA-20357; older readers pass over it. Without it a producer whose coordinator fails between a change of
+    """Since KAFKA-20357; older readers skip it. Without it a producer whose coordinator fails between a change of
     its epoch and the answer would be fenced."""
 
 

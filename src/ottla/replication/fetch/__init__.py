@@ -1,4 +1,4 @@
-"""Fetch: sessions, reads and responses for consumers and followers.
+"""The Fetch API: sessions, reads and responses for consumers and followers.
 
 Zone: deterministic.
 """

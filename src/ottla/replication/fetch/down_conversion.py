@@ -1,9 +1,9 @@
-"""The records of a Fetch for a reader of message formats v0 and v1 (versions 0 to 3).
+"""Down-converts the records of a Fetch for readers of message formats v0 and v1 (versions 0 to 3).
 
-Zone: deterministic. What happens to an answer before it leaves; the request itself is `fetch`'s, the conversion
-`record.conversion`'s. Little is converted at once; what takes longer is read off the loop and converted by a worker,
-one partition after the other, and the connection waits. An answer holds its bytes in memory, so it is bounded more than
-others are.
+Zone: deterministic. The last step before a response is sent; `fetch` handles the request, `record.conversion` converts.
+Small regions are converted within the turn. Larger ones are read off the loop and converted by a worker, one partition
+after the other, while the connection waits. The converted response is held in memory, so it has a lower size limit than
+others.
 """
 
 from __future__ import annotations
@@ -27,30 +27,32 @@ ZSTD_VERSION: Final = 10
 """The first version whose readers know zstd."""
 LOWER_JOB: Final = "ottla.record.conversion:for_old_reader_job"
 ANSWER_MAX: Final = 2 * 1024 * 1024
-"""Most bytes of log that go into one answer, unless the first batch is larger."""
+"""Most bytes of log in one response, unless the first batch is larger."""
 AT_ONCE: Final = 32 * 1024
-"""So much is converted within its turn: bytes of log, and what is in them when they are unpacked."""
+"""Most bytes that are converted within a turn: of the log, and of the converted messages."""
 _SKIPPED_MAX: Final = 200
-"""Control batches that are passed over within a turn."""
+"""Most control batches that are skipped within a turn."""
 _V1_VERSION: Final = 2
 
 
 def old_readers_region(
     version: int, each: FetchPartition, partition: Partition, region: Region, size: int, limit: int
 ) -> Region | None:
-    """What of a partition a reader older than version 10 is given; None: nothing yet.
+    """The region of a partition for a reader older than version 10; None: nothing yet.
 
-    Before version 4 control batches become nothing: the region begins behind them, for who asks at once again for
-    nothing would never stop. Raises ApiError UNSUPPORTED_COMPRESSION_TYPE: it is a topic of zstd; UNSUPPORTED_VERSION:
-    message.downconversion.enable is false; and Cold.
+    Before version 4 the region begins after leading control batches. They convert to no message at all, and a reader
+    that receives none would fetch the same offset for ever. Raises ApiError UNSUPPORTED_COMPRESSION_TYPE: the topic
+    uses zstd; UNSUPPORTED_VERSION: message.downconversion.enable is false; and Cold.
     """
     config = partition.config
     if config.compression_type == "zstd":
-        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this reader does not know zstd")
+        text = "the topic uses zstd, which this version of Fetch does not support"
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text)
     if version >= V2_VERSION:
         return region
     if not config.message_downconversion_enable:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false, and this reader is old")
+        text = "message.downconversion.enable is false; use Fetch version 4 or later"
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, text)
     header = memoryview(bytearray(HEADER_SIZE))
     found: Region | None = region
     for _ in range(_SKIPPED_MAX):
@@ -64,7 +66,7 @@ def old_readers_region(
 
 
 class DownConversions:
-    """The answers that are being converted, one for a connection."""
+    """The responses that are being converted, at most one per connection."""
 
     def __init__(self, world: World, hosted: PartitionRegistry) -> None:
         self._world = world
@@ -72,13 +74,16 @@ class DownConversions:
         self._running: dict[Peer, DownConversion] = {}
 
     def rotated(self, dirty: dict[FetchPartition, None]) -> dict[FetchPartition, None]:
-        """The partitions of a request from any of them on: these versions have no order, and each may be first."""
+        """The partitions of a request, beginning with a random one.
+
+        Without a session no response moves them to the end, and the size limit would starve the last of them.
+        """
         order = list(dirty)
         at = self._world.entropy.below("old-reader", len(order)) if order else 0
         return dict.fromkeys(order[at:] + order[:at])
 
     def start(self, peer: Peer, version: int, touched: Iterable[FetchPartition], done: Callable[[], object]) -> None:
-        """Convert what has records; `done` is called when everything is converted."""
+        """Convert the partitions that have records; calls `done` when all are converted."""
         found = []
         for each in touched:
             if each.region is not None:
@@ -94,18 +99,18 @@ class DownConversions:
         lowering.go_on()
 
     def gate(self, peer: Peer) -> Gate:
-        """Whether the next request of a connection has to wait for its answer."""
+        """Whether the next request of a connection has to wait for a conversion."""
         return Gate.WAIT if peer in self._running else Gate.NEXT
 
     def on_gone(self, peer: Peer) -> None:
-        """The connection is over: go no further."""
+        """Stop the conversion of a connection that has ended."""
         lowering = self._running.pop(peer, None)
         if lowering is not None:
             lowering.stopped = True
 
 
 class DownConversion:
-    """The conversion of one answer."""
+    """The conversion of one response."""
 
     __slots__ = ("_done", "_left", "_magic", "_owner", "_room", "_workers", "stopped")
 
@@ -117,7 +122,7 @@ class DownConversion:
         done: Callable[[], None],
         owner: object = None,
     ) -> None:
-        """`partitions` have regions; `done` is called once their rows have the converted bytes instead, or errors.
+        """`partitions` have regions. Calls `done` once their rows have converted bytes or errors instead.
 
         `owner`: as in `seams.Workers`.
         """
@@ -128,10 +133,10 @@ class DownConversion:
         self._room = AT_ONCE
         self._done = done
         self.stopped = False
-        """The reader is gone: go no further."""
+        """Whether the connection has ended, so that results are ignored."""
 
     def go_on(self) -> None:
-        """Convert the partitions that are left; once they all are, tell."""
+        """Convert the partitions that are left, and call `done` after the last one."""
         while self._left:
             each, partition = self._left[-1]
             region = each.region
@@ -144,7 +149,7 @@ class DownConversion:
         self._done()
 
     def _at_once(self, each: FetchPartition, region: Region) -> ForOldReader | tuple[int, str] | None:
-        """What a job would answer, if the region is small enough to be converted here and now."""
+        """The result of a conversion within this turn; None if the region is too large for it, or not in memory."""
         if region.size > self._room:
             return None
         content = memoryview(bytearray(region.size))
@@ -177,14 +182,17 @@ class DownConversion:
         if not isinstance(result, tuple):
             hopeless = isinstance(result, Failure) and result.kind in (Kind.TIMEOUT, Kind.FULL)
             code = ErrorCode.CORRUPT_MESSAGE if hopeless else ErrorCode.KAFKA_STORAGE_ERROR
-            result = int(code), f"its records cannot be converted: {result}"
+            result = int(code), f"records cannot be down-converted: {result}"
         self._take_converted(each, partition, *result)
         self.go_on()
 
     def _take_converted(
         self, each: FetchPartition, partition: Partition, content: bytes | int, after: int | str, converted: int = 0
     ) -> None:
-        """The result for the partition that is next: message set, next offset and count, or error code and text."""
+        """Set the row of the next partition from a result: message set, next offset and count, or error code and text.
+
+        An empty message set would stop the reader (see `old_readers_region`), so the region after it is tried first.
+        """
         partition.fetch_conversions += converted
         if isinstance(content, int):
             _refuse(each, ErrorCode(content))
@@ -196,7 +204,7 @@ class DownConversion:
         self._left.pop()
 
     def _try_next_region(self, each: FetchPartition, partition: Partition, offset: int) -> bool:
-        """There was nothing for this reader in its region: whether there is another one behind it."""
+        """Whether there is a region after one that contains nothing for this reader; it is converted next."""
         assert each.region is not None, "it has just been read"
         try:
             region = partition.read(offset, each.region.size, partition.high_watermark, True, warmed=True)
@@ -210,5 +218,5 @@ class DownConversion:
 
 def _refuse(each: FetchPartition, code: ErrorCode) -> None:
     if code is ErrorCode.KAFKA_STORAGE_ERROR:
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # nobody who reads these formats knows it
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # readers of these formats do not know it
     each.row = (each.index, code, -1, -1, -1, None, -1, b"")

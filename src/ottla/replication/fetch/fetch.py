@@ -1,18 +1,18 @@
-"""Fetch: regions of segment files on their way to a reader; no byte of them passes through here.
+"""Fetch: finds regions of segment files for readers; the bytes themselves do not pass through this module.
 
 Zone: deterministic.
 
 API 1. Versions 0-18. Readers older than version 4 get message sets of format v0 or v1 (from version 2 on) instead of
-batches; a reader older than version 10 is answered with an error in a topic whose compression.type is zstd.
+batches; readers older than version 10 get an error for a topic whose compression.type is zstd.
 
 Behaviour
-- Answered when `min_bytes` are there, a partition has an error, or `max_wait_ms` has passed; until then the request
-  waits in the purgatory, and the next request of the connection behind it.
-- At least one whole batch is returned to the first partition that has one, however large (KIP-74).
-- read_committed stops at the last stable offset and carries the aborted transactions in the order of first offsets.
-- A fetch of a replica (replica_id ≥ 0) acknowledges what lies below its offset, and reads up to the log end. A log that
-  parts from the leader's is answered with the place, and with nothing else (KIP-595).
-- Consumers may read from followers from version 11 on, up to the high watermark those know; with a rack and
+- The response is sent when there are `min_bytes`, a partition has an error, or `max_wait_ms` has passed; until then the
+  request waits in the purgatory, and the connection's next request waits for it.
+- The first partition that has records gets at least one whole batch, however large (KIP-74).
+- read_committed stops at the last stable offset and names the aborted transactions in the order of first offsets.
+- A fetch of a replica (replica_id ≥ 0) acknowledges all records below its offset, and reads up to the log end. If its
+  log diverges from the leader's, the response contains the diverging epoch and no records (KIP-595).
+- From version 11 on consumers may read from followers, up to the high watermark that those know; with a rack and
   replica.selector.class the leader names the replica to read from instead of sending bytes (KIP-392).
 
 Version notes: 1 throttle time, 2 format v1, 3 most bytes of an answer (KIP-74), 4 format v2 and isolation, 5 log start
@@ -68,14 +68,14 @@ from ottla.wire.many_partitions import FetchPieces
 DECLARATION: Final = Declaration(
     ApiKey.FETCH, 0, 18, resource="Topic", operation="Read", also=(("Cluster", "ClusterAction"),)
 )
-"""Followers need the right to act in the cluster, and none on topics."""
+"""Followers need ClusterAction, and no right on topics."""
 MAX_VERSION: Final = DECLARATION.max_version
 _ERROR_VERSION: Final = 7
 _TOPIC_ID_VERSION: Final = 13
 
 
 class PendingFetch(DelayedOperation):
-    """One Fetch request, from its first look at the logs to its answer."""
+    """One Fetch request, from its first read to its response."""
 
     __slots__ = (
         "_handler",
@@ -103,7 +103,7 @@ class PendingFetch(DelayedOperation):
     def __init__(
         self, handler: FetchHandler, slot: Slot, version: int, correlation_id: int, session: FetchSession, full: bool
     ) -> None:
-        self.bucket = None  # as in the base classes: a call each less per fetch
+        self.bucket = None  # as the constructors of the base classes do; inlined to save two calls per fetch
         self.deadline_ms = 0
         self.completed = False
         self._handler = handler
@@ -116,38 +116,37 @@ class PendingFetch(DelayedOperation):
         self.replica_id = NO_REPLICA
         self.replica_epoch = NO_EPOCH
         self.rack = ""
-        """The consumer's, where another replica than the leader may be nearer to it."""
+        """The consumer's rack; empty if it reads from the leader in any case."""
         self.min_bytes = 0
         self.max_bytes = 0
         self.bytes_read = 0
         self.cold = 0
         """Partitions whose bytes are being brought into memory."""
         self.partial: list[tuple[FetchPartition, Partition]] = []
-        """Partitions that had something just now: if that is not enough, their next change counts too."""
+        """Partitions with records that may grow: watched if the request has to wait for more."""
         self.touched: dict[FetchPartition, None] = {}
         self.unknown: FetchPieces | None = None
-        """Of a large request: the answer for partitions that are not here."""
+        """Of a large request: the encoded response for partitions that are not here."""
         self.settled = False
         self.scheduled = False
         self.overdue = False
 
     def try_complete(self) -> bool:
-        """Case A: enough bytes. Case B: a partition has an error, or bytes of a segment that will not grow any more.
-
-        Case C: overdue, and only warming kept it. Anything else goes on waiting."""
+        """Case A: enough bytes. Case B: an error, or bytes of a segment that cannot grow any more. Case C: overdue, and
+        only waited for cold bytes. Otherwise the request continues to wait."""
         self.scheduled = False
         if not self.completed and (self._handler.collect(self) or (self.overdue and not self.cold)):
             return self.complete()
         return self.completed
 
     def expire(self) -> None:
-        """Time is up; bytes that are on their way into memory are still waited for, for they are there to be read."""
+        """Complete at the time-out, unless cold bytes are being read into memory: then as soon as they are there."""
         self.overdue = True
         if not self.cold:
             super().expire()
 
     def wake(self) -> None:
-        """A partition has changed: look again once this turn's input is through."""
+        """Look again at the end of this turn, because a partition has changed."""
         if not self.scheduled:
             self.scheduled = True
             self._handler.later(self._look_again)
@@ -159,7 +158,7 @@ class PendingFetch(DelayedOperation):
             self._handler.fail_request(self, error)
 
     def warmed(self) -> None:
-        """Bytes that were cold are in memory now."""
+        """Note that cold bytes of a partition are in memory now."""
         self.cold -= 1
         self.wake()
 
@@ -171,7 +170,7 @@ class PendingFetch(DelayedOperation):
             self._handler.fail_request(self, error)
 
     def abandon(self) -> None:
-        """The reader is gone."""
+        """End without a response: the connection has ended."""
         super().abandon()
         self.session.on_dirty = None
         if not self.session.session_id or self.session.closed:
@@ -196,8 +195,8 @@ class FetchHandler:
         run_steps: RunSteps = refuse_steps,
     ) -> None:
         """`is_broker`: whether the other end may fetch as a replica. `leaders`, `selector` (replica.selector.class):
-        for answers that name other brokers. `throttle`: what followers may be given (leader.replication.throttled.*).
-        `contain`: for answers that are made in a later turn. `run_steps`: for requests of many partitions."""
+        for responses that name other brokers. `throttle` limits followers (leader.replication.throttled.*).
+        `contain` handles defects in responses of a later turn; `run_steps` runs requests of many partitions."""
         self._contain = contain
         self._run_steps = run_steps
         self._throttle = throttle
@@ -212,14 +211,14 @@ class FetchHandler:
         self.later = later
         self.waiting: dict[Peer, PendingFetch] = {}
         self._alone: dict[Peer, tuple[int, int]] = {}
-        """Replicas that have fetched without a session: who, and when last."""
+        """Replicas that have fetched without a session: broker id, and time of the latest fetch."""
         self.lowerings = DownConversions(world, hosted)
         self._decode = [hot.decode_fetch(version) for version in range(MAX_VERSION + 1)]
         self._encode = [hot.encode_fetch(version) for version in range(MAX_VERSION + 1)]
         self._header = [response_header(1, version, 0)[4:] for version in range(MAX_VERSION + 1)]
 
     def on_request(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
-        """Decode, read what is there, answer or wait. Raises MalformedMessage."""
+        """Decode, read, respond or wait. Raises MalformedMessage."""
         if len(frame) > LARGE:
             return self._run_in_slices(slot, frame, version, correlation_id, pos)
         request = self._decode[version](frame, pos)
@@ -233,19 +232,19 @@ class FetchHandler:
                 raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only brokers fetch as replicas")
             session, full = self.sessions.session_for(session_id, epoch, asked, forgotten, by_id, of_replica)
         except ApiError as error:
-            if version < _ERROR_VERSION:  # its answer has no place for an error of the whole request
+            if version < _ERROR_VERSION:  # these responses have no field for an error of the whole request
                 self.close(slot, error.as_value())
                 return Gate.WAIT
             self.send(slot, version, correlation_id, [], error.code, 0)
             return Gate.NEXT
         except Exception:
-            self.sessions.close(session_id)  # it may have taken half of what the request brings
+            self.sessions.close(session_id)  # the request may be half applied to it
             raise
         pending = PendingFetch(self, slot, version, correlation_id, session, full)
         pending.committed = isolation == READ_COMMITTED
         pending.min_bytes = min(min_bytes, max_bytes) if max_wait_ms > 0 else 0
         pending.max_bytes = max_bytes
-        if version < V2_VERSION:  # its answer is made in memory
+        if version < V2_VERSION:  # the converted response is held in memory
             pending.min_bytes, pending.max_bytes = min(pending.min_bytes, ANSWER_MAX), min(max_bytes, ANSWER_MAX)
             session.dirty = self.lowerings.rotated(session.dirty)
         if of_replica:
@@ -274,11 +273,11 @@ class FetchHandler:
     def new_pending(
         self, slot: Slot, version: int, correlation_id: int, session: FetchSession, full: bool
     ) -> PendingFetch:
-        """A request that is about to read."""
+        """Create a request that is about to read."""
         return PendingFetch(self, slot, version, correlation_id, session, full)
 
     def close(self, slot: Slot, error: ApiError) -> None:
-        """Refuse a request whose version has no place for an error of the whole."""
+        """Refuse a request whose version has no field for an error of the whole request: close the connection."""
         self._world.network.close(slot.peer, f"Fetch failed: {error}")
 
     def _run_in_slices(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
@@ -298,7 +297,7 @@ class FetchHandler:
         return Gate.WAIT
 
     def fail_request(self, pending: PendingFetch, error: Exception) -> None:
-        """A request met a defect: its session, which may have told half of it, is closed. Raises HalfChanged."""
+        """End a request after a defect, and close its session, which may count rows as sent. Raises HalfChanged."""
         pending.completed = True
         pending.cancel()
         pending.session.on_dirty = None
@@ -312,7 +311,7 @@ class FetchHandler:
             self.sessions.end_session(session)
 
     def start(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
-        if self.collect(pending):  # nothing waits for it yet, so it completes without more ado
+        if self.collect(pending):  # it is not in the purgatory yet, so there is nothing to take out of it
             pending.completed = True
             if pending.version >= V2_VERSION:
                 return self._send_collected(pending)
@@ -327,10 +326,10 @@ class FetchHandler:
         pending.replica_id = request.replica_id
         pending.replica_epoch = request.replica_epoch
         pending.committed = False
-        # Who lets consumers read from followers does not let them wait for the next record to learn what is committed.
+        # If consumers read from followers, followers must learn of a new high watermark without waiting for a record.
         session = pending.session
         session.waits_for = END if self.selector is None else END | MARK
-        if session.session_id == NO_SESSION:  # one request follows the answer to the other by its connection only
+        if session.session_id == NO_SESSION:  # then only its connection connects it with the request before
             before, used_ns = self._alone.get(pending.slot.peer, (NO_REPLICA, NEVER))
             session.previous_ns = used_ns if before == request.replica_id else NEVER
             self._alone[pending.slot.peer] = request.replica_id, session.used_ns
@@ -339,7 +338,7 @@ class FetchHandler:
         session.unsaid.clear()
 
     def on_gone(self, peer: Peer) -> None:
-        """The connection is over: whatever waits for it need not."""
+        """Abandon the waiting request of a connection that has ended."""
         self._alone.pop(peer, None)
         pending = self.waiting.pop(peer, None)
         if pending is not None:
@@ -349,7 +348,7 @@ class FetchHandler:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def collect(self, pending: PendingFetch) -> bool:
-        """Read the partitions that may have something new. True when the request can be answered now."""
+        """Read the partitions that may have news. Returns whether the response can be sent now."""
         self.look_at(pending, list(pending.session.dirty))
         if pending.settled or (not pending.cold and pending.bytes_read >= pending.min_bytes):
             return True
@@ -388,7 +387,7 @@ class FetchHandler:
             fail_partition(pending, each, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _read_as_replica(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> None:
-        """Take the fetch offset as an acknowledgement, then look for what lies behind it."""
+        """Take the fetch offset as an acknowledgement, then read from it on."""
         now = self._now()
         try:
             each.diverging = partition.note_fetch(
@@ -408,6 +407,7 @@ class FetchHandler:
         if each.diverging is not None:
             say_only(pending, each, partition)
             return
+        # A new log start, or, for followers that serve consumers, a new high watermark: respond without records.
         start = partition.log.start_offset
         if each.told_log_start not in (start, -1) or (
             self.selector is not None and 0 <= each.told_high_watermark < partition.high_watermark
@@ -421,7 +421,7 @@ class FetchHandler:
     def _read_throttled(
         self, pending: PendingFetch, each: FetchPartition, partition: Partition, throttle: Throttle
     ) -> None:
-        """A replica in sync is never held back; another one gets nothing while too much has been given (KIP-73)."""
+        """Read for a throttled replica: one out of sync gets nothing while the rate is exceeded (KIP-73)."""
         now_ns = self._now().mono_ns
         taken = 0 if each.region is None else each.region.size
         hold = pending.replica_id not in partition.isr and throttle.exceeded(now_ns)
@@ -429,10 +429,10 @@ class FetchHandler:
         if each.region is not None:
             throttle.record(each.region.size - taken, now_ns)
         elif hold:
-            pending.session.dirty[each] = None  # time alone changes that: its next fetch looks again
+            pending.session.dirty[each] = None  # no event ends the throttling, so its next fetch reads again
 
     def _elsewhere(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> bool:
-        """Send a consumer to a replica nearer to it, if there is one."""
+        """Redirect a consumer to a nearer replica, if there is one. Returns whether it was."""
         partition.check_reader(each.leader_epoch, pending.version >= FOLLOWER_VERSION)
         assert self.selector is not None
         if not partition.is_leader:
@@ -451,7 +451,7 @@ class FetchHandler:
     # -- answering -------------------------------------------------------------------------------------------------
 
     def send_response(self, pending: PendingFetch) -> None:
-        """Send what was collected, to old readers once it is converted."""
+        """Send the collected rows; for old readers, convert them first."""
         self.waiting.pop(pending.slot.peer, None)
         if pending.version < V2_VERSION:
             pending.session.close()
@@ -462,7 +462,7 @@ class FetchHandler:
             self._send_collected(pending)
 
     def _send_collected(self, pending: PendingFetch) -> Gate:
-        """Keep the session ready for its next request. An answer of many partitions is made in later turns."""
+        """Send the collected rows in their format. A response of many partitions is encoded in later turns."""
         session = pending.session
         if pending.unknown is not None or len(session.partitions if pending.full else pending.touched) > MANY:
             return self._run(pending.slot, pending.version, pending.correlation_id, answer_many(self, pending))
@@ -483,7 +483,7 @@ class FetchHandler:
         self.send_body(slot, version, pending.correlation_id, body)
 
     def send_body(self, slot: Slot, version: int, correlation_id: int, body: Sequence[Part]) -> None:
-        """Answer with what is encoded."""
+        """Send a response with an encoded body."""
         head = correlation_id.to_bytes(4, "big", signed=True) + self._header[version]
         self._world.network.reply(slot, [head, *body])
 

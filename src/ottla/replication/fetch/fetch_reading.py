@@ -1,6 +1,6 @@
-"""What a Fetch reads of one partition, and what its row of the answer says then.
+"""Reads one partition for a Fetch, and sets its row of the response.
 
-Zone: deterministic. Hot: called once per partition and look.
+Zone: deterministic. Hot: called for each partition each time a request looks.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from ottla.replication.fetch.fetch import PendingFetch
 
 FOLLOWER_VERSION: Final = 11
-"""From here on consumers know that they may read from a follower."""
+"""From this version on consumers may read from a follower."""
 _STORAGE_VERSION: Final = 6
-"""From here on readers know KAFKA_STORAGE_ERROR."""
+"""From this version on readers know KAFKA_STORAGE_ERROR."""
 NO_REPLICA: Final = -1
 NO_RECORDS: Final = b""
-"""Nothing to read is an empty field, as Kafka sends it: librdkafka takes a null one for a parse error."""
+"""Without records the field is empty, as Kafka sends it: librdkafka reports a parse error for null."""
 
 
 def read_as_consumer(pending: PendingFetch, each: FetchPartition, partition: Partition) -> None:
-    """What is committed, or stable, is a consumer's. Raises ApiError, Cold, Failure."""
-    in_order = partition.offline is None and partition.is_leader  # then there is nothing to check, but for the epoch
+    """Read for a consumer: up to the high watermark, or the last stable offset. Raises ApiError, Cold, Failure."""
+    in_order = partition.offline is None and partition.is_leader  # then only the epoch is left to check
     if not in_order or each.leader_epoch not in (NO_EPOCH, partition.leader_epoch):
         partition.check_reader(each.leader_epoch, pending.version >= FOLLOWER_VERSION)
     if each.last_epoch >= 0:
@@ -44,7 +44,7 @@ def read_as_consumer(pending: PendingFetch, each: FetchPartition, partition: Par
 def read_partition(
     pending: PendingFetch, each: FetchPartition, partition: Partition, limit: int, aborted: list[tuple[int, int]] | None
 ) -> None:
-    """Look for bytes below `limit` that this request may still take; watch the partition if there are none."""
+    """Read bytes below `limit` that still fit into the response; watch the partition if there are none."""
     mark = partition.high_watermark
     stable = partition.last_stable_offset
     log = partition.log
@@ -52,6 +52,7 @@ def read_partition(
     each.region = None
     each.row = (each.index, 0, mark, stable, log.start_offset, aborted, -1, NO_RECORDS)
     pending.bytes_read -= taken
+    # 1. The response is full; the partition stays dirty, so that the next fetch reads it.
     budget = pending.max_bytes - pending.bytes_read
     if budget <= 0 and pending.bytes_read:
         return
@@ -61,11 +62,14 @@ def read_partition(
     if region is not None and pending.version < ZSTD_VERSION:
         region = old_readers_region(pending.version, each, partition, region, size, limit)
     each.warmed = False
+    # 2. Nothing to read: wait for a change. An offset below the limit without a whole batch stays dirty, unless old
+    #    readers have just skipped control batches there.
     if region is None:
         if each.fetch_offset >= limit or pending.version < V2_VERSION:
             del pending.session.dirty[each]
             each.watch(partition)
         return
+    # 3. A region.
     if pending.committed:
         aborted = aborted_in(partition, region, each.fetch_offset, limit)
     pending.bytes_read += region.size
@@ -76,15 +80,15 @@ def read_partition(
     if region.file is log.segments.slots[-1].file:
         pending.partial.append((each, partition))
     else:
-        pending.settled = True  # waiting would not bring more: the next fetch reads the next segment
+        pending.settled = True  # a sealed segment does not grow, so waiting brings nothing: the next fetch continues
     each.region = region
     each.row = (each.index, 0, mark, stable, log.start_offset, aborted, -1, region)
-    if pending.bytes_read < pending.min_bytes:  # what comes may be enough; until then this region is read anew
+    if pending.bytes_read < pending.min_bytes:  # read again when records are appended, until there are enough bytes
         each.watch(partition)
 
 
 def aborted_in(partition: Partition, region: Region, offset: int, limit: int) -> list[tuple[int, int]]:
-    """(producer id, first offset) of the aborted transactions in what was read from `offset` on, in their order."""
+    """(producer id, first offset) of the aborted transactions in a region, in the order of their first offsets."""
     log = partition.log
     found = log.segments.aborted_in(region, offset, limit, log.end_offset)
     aborted = [(one.producer_id, one.first_offset) for one in found] if found else []
@@ -94,7 +98,7 @@ def aborted_in(partition: Partition, region: Region, offset: int, limit: int) ->
 
 
 def say_only(pending: PendingFetch, each: FetchPartition, partition: Partition, preferred: int = -1) -> None:
-    """Where logs part, or whom to ask instead: no records."""
+    """Answer without records: the diverging epoch, or the replica to read from instead."""
     each.region = None
     marks = (partition.high_watermark, partition.last_stable_offset, partition.log.start_offset)
     each.row = (each.index, 0, *marks, [] if pending.committed else None, preferred, NO_RECORDS)

@@ -1,4 +1,4 @@
-"""What a Fetch is answered. The rare answers (logs that part, leaders that are elsewhere) are the compiled codec's.
+"""Fetch responses. The compiled codec encodes the rare ones, with diverging epochs or current leaders.
 
 Zone: deterministic.
 """
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ottla.replication.fetch.fetch import PendingFetch
 
 LEADER_VERSION: Final = 16
-"""From here on an answer says where the leader is (KIP-951)."""
+"""From this version on a response names the current leader (KIP-951)."""
 _TOPIC_ID_VERSION: Final = 13
 MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 _BEFORE_TAGS: Final = 11
-"""Bytes of an answer without topics before its tags: throttle time, error, session, no topics."""
+"""Bytes before the tags of a response without topics: throttle time, error, session, empty array."""
 
 LeaderHint = tuple[FetchPartition, Row]
 
@@ -38,9 +38,9 @@ FetchResponses = Sequence[tuple[Any, bytes, Collection[Row]]]
 def leader_hints(
     pending: PendingFetch, partitions: Iterable[FetchPartition], told: list[LeaderHint]
 ) -> tuple[FetchResponses, bool]:
-    """What a reader is told of these partitions, and whether the hand-written encoder cannot say it.
+    """The rows to send for these partitions, and whether they need the compiled codec.
 
-    The rows that it is told are added to `told`, and its session remembers them. Hot.
+    Adds the rows to `told`, and records in the session that the reader has them. Hot.
     """
     session, version = pending.session, pending.version
     dirty = session.dirty
@@ -50,11 +50,13 @@ def leader_hints(
     by_id, rare = version >= _TOPIC_ID_VERSION, False
     for each in partitions:
         row = each.row
-        assert row is not None, "every partition that was touched has something to say"
+        assert row is not None, "every partition that was read has a row"
+        # A follower learns the latest high watermark; while that is below its own end, each fetch looks again.
         if pending.replica_id != NO_REPLICA:
             row = as_of_now(each, row)
             if 0 <= row[2] < each.fetch_offset:
                 session.unsaid[each] = None
+        # An incremental response leaves out rows without news; the reader keeps what it has.
         if not pending.full and not worth_telling(each, row):
             continue
         if each.topic != last:
@@ -66,9 +68,9 @@ def leader_hints(
         rare = rare or each.diverging is not None or (row[1] in MOVED and version >= LEADER_VERSION)
         each.told_high_watermark = row[2]
         each.told_log_start = row[4]
-        if each.region is not None:  # it comes last next time, so that none starves
+        if each.region is not None:  # it moves to the end, so that the next response serves other partitions first
             each.region = None
-            dirty.pop(each, None)  # it is not there when the session was closed meanwhile
+            dirty.pop(each, None)  # absent if the session was closed meanwhile
             dirty[each] = None
     return topics, rare
 
@@ -81,7 +83,7 @@ def rare_answer(
     leaders: Leaders,
     listener: str,
 ) -> list[Part]:
-    """The body of an answer with diverging epochs, current leaders and their addresses."""
+    """The body of a response with diverging epochs, current leaders and their addresses."""
     nodes: dict[int, None] = {}
     response = rare_topics(told, version, hosted, leaders, nodes)
     response.session_id = session_id
@@ -92,7 +94,7 @@ def rare_answer(
 def rare_topics(
     told: Sequence[LeaderHint], version: int, hosted: PartitionRegistry, leaders: Leaders, nodes: dict[int, None]
 ) -> FetchResponse:
-    """An answer without its addresses: `nodes` gets the brokers whose addresses it needs."""
+    """A response without addresses: adds the brokers whose addresses it needs to `nodes`."""
     response = FetchResponse()
     by_id = version >= _TOPIC_ID_VERSION
     topics: Any = hosted.by_id if by_id else hosted.by_name
@@ -115,7 +117,7 @@ def rare_topics(
 
 
 def tail_with(nodes: Iterable[int], version: int, leaders: Leaders, listener: str) -> bytes:
-    """The tags of an answer, from version 12 on: the addresses of these brokers."""
+    """The tags of a response, from version 12 on: the addresses of these brokers."""
     response = FetchResponse(node_endpoints=_endpoints(nodes, leaders, listener))
     return b"".join(bytes(part) for part in encode(response, version))[_BEFORE_TAGS:]  # type: ignore[arg-type]
 

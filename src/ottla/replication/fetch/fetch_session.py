@@ -1,8 +1,7 @@
-"""Incremental fetch sessions (KIP-227): what a reader asked for last time, and what has changed since.
+"""Incremental fetch sessions (KIP-227): the partitions that a reader requested, and which of them have changed since.
 
-Zone: deterministic. A session never rescans its partitions: a partition that has nothing new is watched, and puts
-itself back into `dirty` when it changes; a fetch looks at the dirty ones only. A fetch without a session is a session
-that lives for one request.
+Zone: deterministic. A session never rescans its partitions: a partition without news is watched, and returns to `dirty`
+when it changes; a fetch reads the dirty ones only. A fetch without a session uses a session of one request.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from ottla.types import NO_EPOCH
 from ottla.wire.messages import FetchRequest
 
 FINAL_EPOCH: Final = -1
-"""Epoch of a fetch without a session (or that closes one)."""
+"""Epoch of a fetch that uses no session, or closes one."""
 INITIAL_EPOCH: Final = 0
 """Epoch of a full fetch that asks for a new session."""
 NO_SESSION: Final = 0
 _EPOCH_MAX: Final = 2**31 - 1
 MARK: Final = 1
-"""A reader of what is committed waits for the high watermark."""
+"""Flag of a consumer's session: it waits for the high watermark."""
 END: Final = 2
-"""A replica waits for the log end."""
+"""Flag of a replica's session: it waits for the log end."""
 DEFAULT_SLOTS: Final = 1000
 """max.incremental.fetch.session.cache.slots."""
 EVICTION_NS: Final = 120_000 * 1_000_000
@@ -41,7 +40,7 @@ Key = tuple[Any, int]
 
 
 class FetchPartition:
-    """One partition of a session: where the reader is, and what it was told last."""
+    """One partition of a session: the reader's position, and the offsets of the last response to it."""
 
     __slots__ = (
         "diverging",
@@ -68,43 +67,46 @@ class FetchPartition:
         self.partition: Partition | None = None
         self.region: Region | None = None
         self.row: Row | None = None
-        """What the present request will be answered, until it is."""
+        """The row of the next response."""
         self.diverging: EpochEnd | None = None
-        """Where the asking replica's log parts from the leader's (KIP-595)."""
+        """Where the reading replica's log diverges from the leader's (KIP-595)."""
         self.warmed = False
-        """What was cold has been warmed: the next read may wait rather than ask again."""
+        """Its cold bytes were brought into memory: the next read may block rather than raise Cold again."""
         self.told_high_watermark = -1
         self.told_log_start = -1
         _, _, self.leader_epoch, self.fetch_offset, self.last_epoch, self.log_start, self.max_bytes = asked
 
     def update_request(self, asked: RequestedPartition) -> None:
-        """The reader's newest wish."""
+        """Take the fields of the reader's newest request."""
         _, _, self.leader_epoch, self.fetch_offset, self.last_epoch, self.log_start, self.max_bytes = asked
 
     @property
     def used_ns(self) -> int:
-        """When its session was asked last."""
+        """Time of the latest request of its session."""
         return self.session.used_ns
 
     @property
     def previous_ns(self) -> int:
-        """When its session was asked before that."""
+        """Time of the request before that."""
         return self.session.previous_ns
 
     @property
     def lasts(self) -> bool:
-        """Whether its reader still wants it."""
+        """Whether the reader still fetches it."""
         session = self.session
         return session.named_for_good or session.partitions.get((self.topic, self.index)) is self
 
     def replaced(self) -> None:
-        """Another session has named this replica's partition. A request of a connection that is gone may arrive after
-        those of the one that followed; whose reader lives asks again, and is noted again then."""
+        """Another session fetches the same partition for the same replica.
+
+        The other request may be the older one, from a connection that has ended. So the partition is marked: if this
+        session's reader is alive, its next fetch registers its position again.
+        """
         if self.lasts and not self.session.named_for_good:
             self.session.unsaid[self] = None
 
     def watch(self, partition: Partition) -> None:
-        """Nothing more to read: be told when there is. A replica reads up to the log end, others what is committed."""
+        """Wait for the next change: of the log end for a replica, of the high watermark for a consumer."""
         self.partition = partition
         waits_for = self.session.waits_for
         if waits_for & END:
@@ -113,14 +115,14 @@ class FetchPartition:
             partition.watchers[self] = None
 
     def unwatch(self) -> None:
-        """No longer interested."""
+        """Stop waiting for changes."""
         if self.partition is not None:
             self.partition.watchers.pop(self, None)
             self.partition.end_watchers.pop(self, None)
             self.partition = None
 
     def wake(self) -> None:
-        """The partition has changed."""
+        """Mark this partition as dirty after a change, and wake the request that waits in the session."""
         session = self.session
         if session.waits_for == END | MARK:
             self.unwatch()
@@ -131,7 +133,7 @@ class FetchPartition:
 
 
 class FetchSession:
-    """The partitions of one reader, and those of them that may have something to say."""
+    """The partitions of one reader, and those of them that may have news."""
 
     __slots__ = (
         "broker_epoch",
@@ -153,32 +155,33 @@ class FetchSession:
     def __init__(self, session_id: int, asked: Iterable[RequestedPartition], by_id: bool = False) -> None:
         self.session_id = session_id
         self.by_id = by_id
-        """Whether topics have ids here, as from Fetch version 13 on, or names."""
+        """Whether topics are identified by ids (from Fetch version 13 on) or by names."""
         self.of_replica = False
-        """Whether a broker reads here, which others cannot take the place of (KIP-227)."""
+        """Whether the reader is a broker; a consumer's session never evicts such a session (KIP-227)."""
         self.closed = False
-        """Whether no other request will continue it."""
+        """Whether no request will continue the session."""
         self.named_for_good = False
-        """Whether this was a replica's session of one request, which is answered: what that named stays named."""
+        """Whether this was a replica's session of one request, which has its response: its partitions stay requested,
+        because no later request of the session can drop them."""
         self.epoch = INITIAL_EPOCH
         self.used_ns = NEVER
-        """When it was asked last."""
+        """Time of the latest request."""
         self.previous_ns = NEVER
-        """When it was asked before that."""
+        """Time of the request before that."""
         self.broker_epoch = NO_EPOCH
-        """Of a replica: under which its broker was registered when it asked last."""
+        """Of a replica: the broker epoch in its latest request."""
         self.waits_for = MARK
-        """What the reader wants to be told of: END, MARK or both."""
+        """The changes that the reader waits for: END, MARK or both."""
         self.partitions: dict[Key, FetchPartition] = {}
         self.dirty: dict[FetchPartition, None] = {}
         self.unsaid: dict[FetchPartition, None] = {}
-        """Partitions whose replica has records that it does not know to be committed: looked at again each time."""
+        """Partitions whose replica has records that it does not know to be committed: every fetch reads them again."""
         self.on_dirty: Callable[[], None] | None = None
-        """Set while a request of this session waits."""
+        """Wakes the request of this session that waits; None while none does."""
         self.update(asked, ())
 
     def update(self, asked: Iterable[RequestedPartition], forgotten: Iterable[Key]) -> None:
-        """Take the changes that an incremental fetch brings."""
+        """Apply the changes of an incremental fetch."""
         partitions = self.partitions
         for key in forgotten:
             gone = partitions.pop(key, None)
@@ -188,6 +191,7 @@ class FetchSession:
                 self.unsaid.pop(gone, None)
         for each in asked:
             present = partitions.get(each[:2])
+            # A partition with a new offset may be watched at the old one: stop that, and read it again.
             if present is None:
                 present = partitions[each[:2]] = FetchPartition(self, each)
             else:
@@ -196,8 +200,8 @@ class FetchSession:
             self.dirty[present] = None
 
     def registered(self, broker_epoch: int) -> None:
-        """The replica's broker asks under this epoch. When it is another one all partitions have to hear of it, those
-        that have nothing to say as well: who was refused under the old one may join now (KIP-903)."""
+        """Note the broker epoch of the replica's request. After a change all partitions are read, also those without
+        news: with the new epoch the replica may join ISRs that refused the old one (KIP-903)."""
         if broker_epoch != self.broker_epoch:
             self.broker_epoch = broker_epoch
             self.dirty.update(dict.fromkeys(self.partitions.values()))
@@ -212,7 +216,7 @@ class FetchSession:
         return FetchRequest(topics=list(topics.values()))
 
     def close(self) -> None:
-        """Nobody will fetch with this session again."""
+        """Close the session: no request will continue it."""
         self.closed = True
         for each in self.partitions.values():
             if each.partition is not None:
@@ -221,7 +225,7 @@ class FetchSession:
         self.unsaid.clear()
 
     def release(self) -> None:
-        """Close a session whose last request is answered, and let go of its partitions, which refer back to it."""
+        """Close a session after its last response, and drop its partitions, which refer back to it."""
         self.named_for_good = self.of_replica and not self.closed
         self.close()
         self.partitions = {}
@@ -249,12 +253,13 @@ class FetchSessions:
         by_id: bool = False,
         of_replica: bool = False,
     ) -> tuple[FetchSession, bool]:
-        """The session of a request, and whether the answer is a full one (every partition asked for).
+        """The session of a request, and whether the response is a full one (every requested partition).
 
-        `by_id`: the request names topics by their ids. `of_replica`: a broker asks. Raises ApiError
-        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR (KIP-516): the reader
-        starts a new one.
+        `by_id`: the request names topics by their ids. `of_replica`: a broker fetches. Raises ApiError
+        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR (KIP-516), after which
+        the reader starts a new session.
         """
+        # 1. A full fetch: closes the session that it names, and opens a new one unless its epoch is the final one.
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if session_id != NO_SESSION:
                 self.close(session_id)
@@ -263,11 +268,12 @@ class FetchSessions:
             session.of_replica = of_replica
             self._use(session)
             return session, True
+        # 2. An incremental fetch.
         session = self._continue(session_id, epoch, by_id)
         try:
             session.update(asked, forgotten)
         except Exception:
-            self.close(session_id)  # half changed, and it is this reader's alone
+            self.close(session_id)  # it is half changed; only this reader uses it, and will start a new one
             raise
         return session, False
 
@@ -277,11 +283,11 @@ class FetchSessions:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {session_id}")
         expected = session.epoch + 1 if session.epoch < _EPOCH_MAX else 1
         if epoch != expected:
-            message = f"fetch session {session_id} is at epoch {session.epoch}, asked for {epoch}"
+            message = f"fetch session {session_id} is at epoch {session.epoch}, the request has {epoch}"
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
         if by_id is not session.by_id:
             kind = "id" if session.by_id else "name"
-            message = f"fetch session {session_id} knows topics by {kind}, this fetch does not"
+            message = f"fetch session {session_id} identifies topics by {kind}, the request does not"
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
         session.epoch = epoch
         self._use(session)
@@ -299,20 +305,20 @@ class FetchSessions:
         return self._sessions.get(session_id)
 
     def close(self, session_id: int) -> None:
-        """Give a slot back; fine if there is none."""
+        """Close a session and free its slot; does nothing if there is no such session."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
-            if session.on_dirty is None:  # else the request that waits in it releases it
+            if session.on_dirty is None:  # else the request that waits in the session releases it
                 session.release()
 
     def end_session(self, session: FetchSession) -> None:
-        """Close a session together with the request that waited in it."""
+        """Close and release a session whose waiting request has ended."""
         self.close(session.session_id)
         session.release()
 
     def _free_id(self, of_replica: bool) -> int:
-        """An id for a new session, or NO_SESSION when every slot is in recent use; replicas go before consumers."""
+        """An id for a new session, or NO_SESSION when every slot is in recent use; replicas may evict consumers."""
         if of_replica:
             self._close_abandoned()
         if len(self._sessions) >= self._slots and not self._evict(of_replica):
@@ -323,13 +329,14 @@ class FetchSessions:
                 return session_id
 
     def _close_abandoned(self) -> None:
-        """Close what replicas have left behind: one that lives asks several times a second, in its newest session."""
+        """Close abandoned sessions of replicas: a live replica fetches several times a second in its newest one."""
         latest_ns = self._clock.now().mono_ns - EVICTION_NS
         for each in list(takewhile(lambda session: session.used_ns <= latest_ns, self._sessions.values())):
             if each.of_replica:
                 self.close(each.session_id)
 
     def _evict(self, for_replica: bool) -> bool:
+        # 1. The least recently used session, if that was long ago. 2. For a replica, any session of a consumer.
         oldest = next(iter(self._sessions.values()), None)
         if oldest is not None and self._clock.now().mono_ns - oldest.used_ns < EVICTION_NS:
             oldest = next((each for each in self._sessions.values() if for_replica and not each.of_replica), None)
@@ -341,7 +348,7 @@ class FetchSessions:
 
 
 def as_of_now(each: FetchPartition, row: Row) -> Row:
-    """A follower that found nothing and waited for it is at least told what was committed meanwhile."""
+    """The row of a follower that found no records, with the high watermark of now instead of when it was read."""
     partition = each.partition
     if partition is None or row[1] or each.region is not None or row[2] == partition.high_watermark:
         return row
@@ -349,6 +356,6 @@ def as_of_now(each: FetchPartition, row: Row) -> Row:
 
 
 def worth_telling(each: FetchPartition, row: Row) -> bool:
-    """An incremental answer leaves out what the reader knows already (KIP-227)."""
+    """Whether an incremental response includes the row: it leaves out what the reader knows already (KIP-227)."""
     news = row[2] != each.told_high_watermark or row[4] != each.told_log_start
     return news or each.region is not None or row[1] != 0 or row[6] >= 0 or each.diverging is not None

@@ -1,10 +1,10 @@
 """A Fetch of many partitions, in slices: no turn decodes, reads or answers more than MANY of them.
 
-Zone: deterministic. Partitions that this broker does not host are answered with an error while the request is decoded,
-and kept as bytes of the answer. A small request reads in slices, too, when its session has many partitions with news,
-and any answer about many partitions is made in slices. A large request waits for its first byte only, so that its
-partitions are not read again and again. A request that names partitions which are not here gets no session; a session
-that it continues ends with FETCH_SESSION_ID_NOT_FOUND, and the reader begins a new one.
+Zone: deterministic. Partitions that this broker does not host get their error while the request is decoded, kept as
+bytes of the response. A small request also reads in slices when its session has many dirty partitions, and every
+response about many partitions is encoded in slices. A large request waits for its first byte only, so that its
+partitions are not read again and again. A request that names partitions which are not here gets no session; if it
+continues one, that ends with FETCH_SESSION_ID_NOT_FOUND, and the reader begins a new one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LARGE: Final = 32 * 1024
 SLICE: Final = 500
 """Partitions of a slice."""
 MANY: Final = 1_000
-"""Partitions of a session that are looked at, or answered, in one turn."""
+"""Most partitions of a session that are read, or answered, in one turn."""
 _DECODE_US: Final = 1_000
 _READ_US: Final = 2_500
 _ANSWER_US: Final = 2_500
@@ -52,7 +52,7 @@ _TOPIC_ID_VERSION: Final = 13
 
 
 class LargeFetch:
-    """One request, until it is answered or waits."""
+    """One request, until it has a response or waits."""
 
     def __init__(
         self, handler: FetchHandler, slot: Slot, version: int, correlation_id: int, frame: memoryview, pos: int
@@ -67,15 +67,16 @@ class LargeFetch:
         self._topics: Any = handler.hosted.by_id if self._by_id else handler.hosted.by_name
         self._reading: SessionlessFetch | None = None
         self._runs: list[list[RequestedPartition]] = []
-        """What was read at once, as long as all of it can be."""
+        """The partitions that were read without a session so far, to repeat them with one if that is needed."""
         self._found = FetchPieces(version)
         self._asked: dict[Key, RequestedPartition] = {}
         self._forgotten: dict[Key, None] = {}
         self._unknown: FetchPieces | None = None
 
     def steps(self) -> Steps:
-        """Answers by itself. Raises MalformedMessage before anything was changed."""
+        """Handle the request, response included. Raises MalformedMessage before anything was changed."""
         walk = FetchWalk(self._version, self._frame, self._pos)
+        # 1. A request without a session is read while it is decoded, and may be complete then.
         if walk.session_epoch == FINAL_EPOCH and self._handler.selector is None:
             self._reading = reading_for(self._version, self._request(walk), self._handler.hosted)
         yield from self._decode(walk)
@@ -84,6 +85,7 @@ class LargeFetch:
             if self._answers_at_once(self._reading, request):
                 return None
             yield from self._sort_read()
+        # 2. All others get a session, from which many partitions are read slice by slice.
         try:
             session, full = yield from self._session_for(request)
         except ApiError as error:
@@ -96,7 +98,7 @@ class LargeFetch:
         return None
 
     def _answers_at_once(self, reading: SessionlessFetch, request: FetchRequest) -> bool:
-        """Answer without a session, where there is something to read and nothing unusual."""
+        """Respond without a session if there is something to read; else the request has to wait, with a session."""
         if request.replica_id > NO_REPLICA or (not reading.bytes_read and request.max_wait_ms > 0):
             return False
         reading.count_bytes()
@@ -119,7 +121,7 @@ class LargeFetch:
             yield _DECODE_US
 
     def _take(self, run: list[RequestedPartition]) -> Iterator[int]:
-        """Read partitions of one topic while they are decoded; once that cannot be done, keep what is asked of them."""
+        """Read partitions of one topic while they are decoded; after the first unusual one, only store them."""
         if self._reading is None:
             self._sort(run)
             return
@@ -131,7 +133,7 @@ class LargeFetch:
             yield from self._sort_read()
 
     def _sort_read(self) -> Iterator[int]:
-        """Begin again with a session, which can do what is unusual."""
+        """Begin again with a session, which handles unusual partitions."""
         self._reading = None
         self._found = FetchPieces(self._version)
         runs, self._runs = self._runs, []
@@ -140,7 +142,7 @@ class LargeFetch:
             yield _DECODE_US
 
     def _sort(self, run: list[RequestedPartition]) -> None:
-        """Keep what is asked of partitions of one topic that are here, and answer the others."""
+        """Store the requested partitions of one topic that are here, and answer the others with an error."""
         name = run[0][0]
         topic = self._topics.get(name)
         here: Container[int] = () if topic is None else topic.partitions
@@ -162,15 +164,17 @@ class LargeFetch:
         return FetchRequest(walk.replica_id, *waits, *session, [], [], walk.rack_id, walk.replica_epoch)
 
     def _session_for(self, request: FetchRequest) -> Generator[int, None, tuple[FetchSession, bool]]:
-        """The session, and whether the answer is a full one; its partitions come slice by slice. Raises ApiError."""
+        """The session, filled slice by slice, and whether the response is a full one. Raises ApiError."""
         sessions, session_id, epoch = self._handler.sessions, request.session_id, request.session_epoch
         of_replica = request.replica_id > NO_REPLICA
         if of_replica and not self._handler.is_broker(self._slot.peer):
             raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only brokers fetch as replicas")
+        # Errors of partitions that are not here are already encoded, which no session remembers: so none is kept.
         if self._unknown is not None:
             if epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
                 sessions.close(session_id)
-                raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions of it are not here")
+                text = "the request names partitions that are not on this broker; start a new session"
+                raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, text)
             epoch = FINAL_EPOCH
         asked = list(reversed(self._asked.values()))
         self._asked.clear()
@@ -195,14 +199,14 @@ class LargeFetch:
             pending.rack = request.rack_id
 
     def _refuse(self, error: ApiError) -> None:
-        if self._version < _ERROR_VERSION:  # its answer has no place for an error of the whole request
+        if self._version < _ERROR_VERSION:  # these responses have no field for an error of the whole request
             self._handler.close(self._slot, error)
         else:
             self._handler.send(self._slot, self._version, self._correlation_id, [], error.code, 0)
 
 
 def read_many(handler: FetchHandler, pending: PendingFetch, max_wait_ms: int) -> Steps:
-    """Look at every partition that may have something, then answer, or wait as any other Fetch."""
+    """Read every dirty partition, then respond, or wait as any other Fetch."""
     try:
         dirty = iter(list(pending.session.dirty))
         while chunk := list(islice(dirty, SLICE)):
@@ -221,7 +225,7 @@ def read_many(handler: FetchHandler, pending: PendingFetch, max_wait_ms: int) ->
 
 
 def answer_many(handler: FetchHandler, pending: PendingFetch) -> Steps:
-    """Answer slice by slice. Of partitions that are not here the answer names no current leaders."""
+    """Encode the response slice by slice. It names no current leaders of partitions that are not here."""
     session, version = pending.session, pending.version
     pieces = pending.unknown or FetchPieces(version)
     nodes: dict[int, None] = {}
@@ -248,5 +252,5 @@ def answer_many(handler: FetchHandler, pending: PendingFetch) -> Steps:
 
 
 def _pop_chunk(asked: list[RequestedPartition]) -> list[RequestedPartition]:
-    """Take the next slice off the end, so that nothing is there twice."""
+    """Take the next slice off the end of the list, so that no partition is kept twice in memory."""
     return [asked.pop() for _ in range(min(SLICE, len(asked)))]

@@ -1,6 +1,6 @@
-"""Which replica a consumer shall read from (KIP-392).
+"""Chooses the replica that a consumer reads from (KIP-392).
 
-Zone: pure. The choice only; who is in sync is the partition's knowledge, racks are the cluster's.
+Zone: pure. The choice only; the partition knows the in-sync replicas, and the cluster the racks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ottla.config.rows import ConfigError
 
 
 class ReplicaView(NamedTuple):
-    """A replica that has what the consumer asks for."""
+    """A replica that has the offset that the consumer requests."""
 
     node_id: int
     end_offset: int
@@ -25,7 +25,10 @@ ReplicaSelector = Callable[[int, Sequence[ReplicaView], str], int]
 
 
 def rack_aware(leader: int, replicas: Sequence[ReplicaView], rack: str) -> int:
-    """The leader if it is in the consumer's rack, or if nobody is; else who is furthest there."""
+    """The leader if it is in the consumer's rack or no replica is; else the replica there with the largest end offset.
+
+    Ties go to the replica that was caught up last.
+    """
     near = [each for each in replicas if rack and each.rack == rack]
     if not near or any(each.node_id == leader for each in near):
         return leader
@@ -40,9 +43,9 @@ _SELECTORS: Final[dict[str, ReplicaSelector | None]] = {
 
 
 def selector_named(name: str | None) -> ReplicaSelector | None:
-    """What replica.selector.class names; None: consumers read from the leader. Raises ConfigError."""
+    """The selector of replica.selector.class; None: consumers read from the leader. Raises ConfigError."""
     try:
         return _SELECTORS[name or ""]
     except KeyError:
         known = ", ".join(each for each in _SELECTORS if each)
-        raise ConfigError("replica.selector.class", f"knows {known}; not {name!r}") from None
+        raise ConfigError("replica.selector.class", f"must be empty or one of {known}; not {name!r}") from None

@@ -1,9 +1,9 @@
-"""A full fetch without a session that finds something: read and answered at once, with no object per partition but its
-row.
+"""A full fetch without a session that finds records: answered within its turn, with one row per partition and no other
+object.
 
-Zone: deterministic. Hot: one round of a loop per partition. It serves what is usual: a consumer, partitions that are
-led here, bytes that are in memory. Anything else is refused by None, before anything was changed, and `fetch` begins
-again with a session for this one request, which can wait.
+Zone: deterministic. Hot: one iteration of a loop per partition. It serves the usual case: a consumer, partitions that
+this broker leads, bytes that are in memory. For anything else it returns None before anything was changed, and `fetch`
+begins again with a session for this one request, which can wait.
 """
 
 from __future__ import annotations
@@ -23,31 +23,29 @@ from ottla.types import NO_EPOCH
 from ottla.wire.hot import FetchRequest
 
 FEW: Final = 4
-"""Partitions up to which a session for one request costs no more."""
+"""Up to this number of partitions a session for one request is as cheap."""
 READ_COMMITTED: Final = 1
 _TOPIC_ID_VERSION: Final = 13
 
 
 class SessionlessFetch:
-    """The partitions of one request, as far as they are read."""
+    """Reads the partitions of one request."""
 
     __slots__ = ("_by_id", "_committed", "_left", "_seen", "_taken", "_topics", "bytes_read")
 
     def __init__(self, topics: Any, max_bytes: int, *, committed: bool, by_id: bool) -> None:
-        """`topics`: those of this broker, by id or by name. `committed`: aborted records are named."""
+        """`topics`: those of this broker, by id or by name. `committed`: read_committed, with aborted transactions."""
         self._topics = topics
         self._left = max_bytes
         self._committed = committed
         self._by_id = by_id
         self._seen: dict[Any, dict[int, Row]] = {}
-        """By topic, the rows of the partitions that were named."""
+        """By topic, the rows of the partitions that the request has named so far."""
         self._taken: list[tuple[Partition, int]] = []
         self.bytes_read = 0
 
     def read(self, asked: list[RequestedPartition]) -> FetchResponses | None:
-        """The rows of these partitions, each of which is named once, here and in calls before; None: something about
-        them is not usual.
-        """
+        """The rows of these partitions; None if one is not usual, or was named before in this request."""
         found: dict[Any, dict[int, Row]] = {}
         try:
             count = self._read(asked, found)
@@ -63,11 +61,12 @@ class SessionlessFetch:
         if seen is rows:
             return True
         most = len(seen) + len(rows)
-        seen.update(rows)  # those of before are encoded
+        seen.update(rows)  # only the keys matter: earlier rows are encoded already
         return len(seen) == most
 
     def _read(self, asked: list[RequestedPartition], found: dict[Any, dict[int, Row]]) -> int:
-        """How many rows there are; it ends early at what is not usual. Raises ApiError, Cold, Failure."""
+        """Fill `found`, and return the number of rows; -1 at a partition that is not usual. Raises ApiError, Cold,
+        Failure."""
         last: Any = None
         partitions: dict[int, Partition] = {}
         rows: dict[int, Row] = {}
@@ -80,6 +79,7 @@ class SessionlessFetch:
                 last, partitions = name, topic.partitions
                 count += len(rows)
                 rows = found[name] = {}
+            # Errors, followers, and diverging or fenced epochs need a session's row.
             partition = partitions.get(index)
             if partition is None or not partition.is_leader or partition.offline is not None or last_epoch >= 0:
                 return -1
@@ -91,6 +91,7 @@ class SessionlessFetch:
             limit = stable if committed else mark
             aborted: list[tuple[int, int]] | None = [] if committed else None
             left = self._left
+            # Nothing to read, or no room left: a row without records.
             if offset == limit or (left <= 0 and self.bytes_read):
                 rows[index] = (index, 0, mark, stable, log.start_offset, aborted, -1, NO_RECORDS)
                 continue
@@ -110,15 +111,15 @@ class SessionlessFetch:
         return count + len(rows)
 
     def count_bytes(self) -> None:
-        """The answer leaves: its bytes count for their partitions."""
+        """Count the bytes of a response that is sent for their partitions."""
         for partition, size in self._taken:
             partition.bytes_out += size
 
 
 def reading_for(version: int, request: FetchRequest, hosted: PartitionRegistry) -> SessionlessFetch | None:
-    """What reads the partitions of a full fetch; None where the request is not a usual one.
+    """A reader for a full fetch; None if the request is not a usual one.
 
-    Readers of older versions may need their records converted, or are refused those of a topic.
+    Readers of older versions may need conversion, or may not read topics with zstd.
     """
     if version < ZSTD_VERSION or request.replica_id > NO_REPLICA or request.session_id != NO_SESSION:
         return None

@@ -1,4 +1,4 @@
-"""Followers: fetchers of this broker, and what they ask the leaders.
+"""Followers: the fetchers of this broker, and their requests to leaders.
 
 Zone: deterministic.
 """

@@ -1,13 +1,13 @@
-"""A follower's loop: one request at a time to one leader broker, for all partitions that it leads and we follow.
+"""Fetches partitions from one leader broker, one request at a time for all partitions that this broker follows there.
 
-Zone: deterministic. When to ask, what to do with each partition's answer, and when a partition has to wait. Positions
-come from the logs; what the leader knows already is the session's knowledge; who is followed is the manager's decision.
+Zone: deterministic. Decides when to fetch, what to do with each partition's result, and when a partition has to wait.
+Positions come from the logs; the session knows what the leader knows; the manager chooses the partitions.
 
-Every partition begins in its leader epoch with the position and epoch of its last record; a leader whose log has
-something else there answers where both part, and nothing else: so a log is cut before the first append (KIP-595). To a
-leader of before Fetch v12 the same question goes by OffsetForLeaderEpoch first.
+In each leader epoch the first fetch of a partition names the position and epoch of its last record. A leader whose log
+differs there responds with the diverging epoch and no records, so the log is truncated before the first append
+(KIP-595). Leaders older than Fetch v12 are asked by OffsetForLeaderEpoch first.
 
-Fetching an offset acknowledges all below it. So with flush.messages the next request waits for the disk.
+A fetch acknowledges all records below its offset. So with flush.messages the next request waits for the disk.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from ottla.wire.hot_replica import (
 )
 
 DIVERGENCE_VERSION: Final = 12
-"""From this version of Fetch on the answer says where logs part."""
+"""From this version of Fetch on the response contains the diverging epoch."""
 IMPATIENCE_MS: Final = 10
-"""How long a partition just added waits behind a request that is under way. After an election the new leader commits
-nothing before its followers have fetched from it, and the request before may wait half a second for records."""
+"""How long a new partition waits for the request in flight. After an election the new leader commits nothing before its
+followers have fetched from it, and a long poll in flight may take half a second."""
 LANES: Final = 4
 """Connections of one fetcher at most."""
 THROTTLE_LOOK_MS: Final = 100
-"""How often it is looked whether throttled partitions may go on."""
+"""Interval of the checks whether throttled partitions may continue."""
 _logger = logging.getLogger(__name__)
 
 
 class ReplicaFetcher:
-    """Fetches from one leader broker."""
+    """Fetches from one leader broker (Kafka's ReplicaFetcherThread)."""
 
     def __init__(self, world: FetcherContext, leader: int, lane: str) -> None:
-        """`lane` names the connection it uses, for itself alone; it has others to get past itself."""
+        """`lane` names its own connection; further ones let a request overtake another that has no response yet."""
         self.leader = leader
         self._world = world
         self._idle_lanes = [lane, *(f"{lane}-past-{number}" for number in range(1, LANES))]
-        """On which no request is under way, given up or not."""
+        """Connections without a request in flight; an abandoned request counts until its response arrives."""
         settings = world.settings
         self._version = settings.version
         limits = Limits(world.fence.node_id, settings.wait_max_ms, settings.min_bytes, settings.response_max_bytes)
@@ -67,17 +67,17 @@ class ReplicaFetcher:
         self._session = FollowerSession()
         self._followed: dict[Key, PartitionFetchState] = {}
         self._unsettled: dict[Key, PartitionFetchState] = {}
-        """Whose logs may part from the leader's: to be asked by OffsetForLeaderEpoch before the first fetch."""
+        """Partitions that need OffsetForLeaderEpoch before their first fetch, because their logs may diverge."""
         self._unsynced: dict[Key, PartitionFetchState] = {}
-        """What they have is not durable yet: the next request waits for it."""
+        """Partitions with records that are not durable yet: the next request waits for them."""
         self._held: dict[Key, PartitionFetchState] = {}
-        """Those that the throttle keeps waiting."""
+        """Partitions that the throttle holds back."""
         self._throttle_timer: Timer | None = None
         self._in_flight = False
         self._hears = False
         """Whether the leader answered the last request."""
         self._attempt = 0
-        """Number of the newest request: an answer to an earlier one, which was given up, is passed over."""
+        """Number of the newest request; responses to earlier ones, which were abandoned, are ignored."""
         self._impatient: Timer | None = None
         self._planned = False
         self._pause: Timer | None = None
@@ -88,13 +88,13 @@ class ReplicaFetcher:
 
     @property
     def max_lag(self) -> int:
-        """Records that the partition furthest behind lacks."""
+        """The largest lag of a followed partition, in records."""
         return max((each.lag for each in self._followed.values()), default=0)
 
-    # -- who is followed -----------------------------------------------------------------------------------------------
+    # -- partitions ----------------------------------------------------------------------------------------------------
 
     def key_of(self, partition: Partition) -> Key:
-        """How a partition is named towards the leader."""
+        """The name of a partition in requests: by topic name, or by topic id from version 13 on."""
         return (partition.topic_id if self._version >= FIRST_WITH_IDS else partition.tp.topic), partition.tp.partition
 
     def add(self, partition: Partition) -> None:
@@ -110,7 +110,7 @@ class ReplicaFetcher:
         self._hurry()
 
     def remove_partition(self, partition: Partition) -> None:
-        """Follow it no more; what is under way for it will be passed over."""
+        """Stop following a partition; results of requests in flight are ignored for it."""
         key = self.key_of(partition)
         following = self._followed.pop(key, None)
         if following is None:
@@ -122,18 +122,18 @@ class ReplicaFetcher:
         self._plan()
 
     def on_synced(self, partition: Partition) -> None:
-        """A flush of its log has ended."""
+        """Continue when a partition's records are durable, after a flush of its log has ended."""
         following = self._unsynced.get(self.key_of(partition))
         if following is not None and not following.must_sync:
             del self._unsynced[following.key]
             self._plan()
 
     def _follows(self, following: PartitionFetchState) -> bool:
-        """Whether that is still so: a completion asks this first."""
+        """Whether the partition is still followed in that epoch; each completion checks this first."""
         return self._followed.get(following.key) is following
 
     def _want(self, following: PartitionFetchState) -> None:
-        """Ask for it with the next request, from where it is now."""
+        """Include a partition in the next request, from its present position, unless the throttle holds it back."""
         if self._must_hold(following):
             self._hold_partition(following)
             return
@@ -142,15 +142,17 @@ class ReplicaFetcher:
             self._unsynced[following.key] = following
 
     def _give_up(self, following: PartitionFetchState, why: str) -> None:
-        _logger.info("%s is fetched from broker %d no more: %s", following.partition.tp, self.leader, why)
+        _logger.info("stopped fetching %s from broker %d: %s", following.partition.tp, self.leader, why)
         self.remove_partition(following.partition)
         self._world.gave_up(following.partition)
 
     def _delay(self, following: PartitionFetchState, why: object) -> None:
-        """Something is wrong with it; look again in a while."""
+        """Leave a partition out of requests for a while after an error."""
         self._session.drop(following.key)
         wait_ms = following.backoff.next_ms()
-        _logger.debug("%s from broker %d: %s; again in %d ms", following.partition.tp, self.leader, why, wait_ms)
+        _logger.debug(
+            "fetching %s from broker %d: %s; retrying in %d ms", following.partition.tp, self.leader, why, wait_ms
+        )
         following.stop_waiting()
         following.timer = self._world.purgatory.look_after(wait_ms, lambda: self._retry_partition(following))
 
@@ -164,23 +166,25 @@ class ReplicaFetcher:
             else:
                 self._plan()
 
-    # -- asking at once ------------------------------------------------------------------------------------------------
+    # -- fetching soon -------------------------------------------------------------------------------------------------
 
     def _hurry(self) -> None:
-        """Something new is to be asked, as just after an election: soon, whatever was waited for."""
+        """Send the next request soon because there is a new partition, as after an election."""
+        # 1. A pause after an error of the whole request ends: the new partition may mean that the leader is back.
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
             self._backoff.reset()
+        # 2. Nothing in flight: at the end of the turn. 3. A long poll in flight: after a moment, on another connection.
         if not self._in_flight:
             self._plan()
         elif self._impatient is None:
             self._impatient = self._world.purgatory.after(IMPATIENCE_MS, self._get_past)
 
     def _get_past(self) -> None:
-        """Give the request under way up for one on another connection, in a session of its own.
+        """Abandon the request in flight, and send one on another connection, in a session of its own.
 
-        When all are busy, there have just been so many hurries: then the next answer is waited for.
+        When all connections are busy with abandoned requests, the next response is waited for instead.
         """
         self._impatient = None
         if self._in_flight and self._idle_lanes and not self._unsettled:
@@ -189,10 +193,10 @@ class ReplicaFetcher:
             self._session.on_lost()
             self._plan()
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        """Ask when this turn's input is through, unless something is to be waited for."""
+        """Send a request at the end of this turn, unless one is in flight or a pause is on."""
         if not (self._planned or self._in_flight or self._pause is not None):
             self._planned = True
             self._world.later(self._send_fetch)
@@ -247,23 +251,23 @@ class ReplicaFetcher:
             self._take_response(read)
 
     def _retry(self, why: object) -> None:
-        """The leader did not answer, or not so that it can be understood."""
+        """Pause, then send a full request, after no response, a malformed one, or an error of the whole request."""
         self._session.on_lost()
         wait_ms = self._backoff.next_ms()
-        _logger.info("fetch from broker %d: %s; again in %d ms", self.leader, why, wait_ms)
+        _logger.info("fetch from broker %d failed: %s; retrying in %d ms", self.leader, why, wait_ms)
         self._pause = self._world.purgatory.look_after(wait_ms, self._resume)
 
     def _resume(self) -> None:
         self._pause = None
         self._plan()
 
-    # -- answers -------------------------------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------------------------------
 
     def _take_response(self, answer: Answer) -> None:
         self._backoff.reset()
         for row in answer.rows:
             following = self._followed.get(row[:2])
-            # A partition that was given another epoch meanwhile has not been asked for in it yet.
+            # A partition whose leader epoch or position has changed meanwhile is not yet requested with it.
             if following is not None and self._session.knows(following.key):
                 self._take_row(following, row)
         self._plan()
@@ -284,7 +288,7 @@ class ReplicaFetcher:
     def _append_partition(
         self, following: PartitionFetchState, records: memoryview, high_watermark: int, log_start: int
     ) -> None:
-        """Append, then take the high watermark: never one of records that are not here. Raises ApiError."""
+        """Append, then take the high watermark, which must not pass the own log end. Raises ApiError."""
         partition = following.partition
         before = partition.log.end_offset
         if len(records):
@@ -292,14 +296,14 @@ class ReplicaFetcher:
             if not self._world.throttle.idle and self._world.throttle.applies(partition.tp):
                 self._world.throttle.record(len(records), self._world.clock.now().mono_ns)
             if end == before:
-                raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes without a whole batch")
+                raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes do not contain a whole batch")
         partition.take_from_leader(high_watermark, log_start)
         following.lag = max(0, high_watermark - partition.log.end_offset)
         following.backoff.reset()
         self._want(following)
 
     def _cut_partition(self, following: PartitionFetchState, leader_epoch: int, leader_end: int) -> None:
-        """The logs part: cut ours, and compare again from there. Raises ApiError."""
+        """Truncate the log where it diverges from the leader's, then compare again. Raises ApiError."""
         partition = following.partition
         log = partition.log
         before = (log.end_offset, log.epochs.latest)
@@ -308,7 +312,7 @@ class ReplicaFetcher:
         )
         self._truncate_partition(following, cut.offset)
         if (log.end_offset, log.epochs.latest) == before:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"epoch {leader_epoch} ends at {leader_end}: nothing to cut")
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"epoch {leader_epoch} ends at {leader_end}: nothing to truncate")
         self._want(following)
 
     def _truncate_partition(self, following: PartitionFetchState, offset: int) -> None:
@@ -317,35 +321,37 @@ class ReplicaFetcher:
             level = logging.WARNING if offset < partition.high_watermark else logging.INFO
             _logger.log(
                 level,
-                "%s is cut from offset %d to %d (high watermark %d), broker %d leads in epoch %d",
+                "truncating %s from offset %d to %d (high watermark %d); broker %d leads it in epoch %d",
                 *(partition.tp, partition.log.end_offset, offset, partition.high_watermark),
                 *(self.leader, following.leader_epoch),
             )
         partition.truncate_to(offset)
 
     def _on_failed(self, following: PartitionFetchState, refusal: ApiError) -> None:
-        """An answer could not be taken over."""
+        """Handle a result that could not be applied to the log."""
+        # 1. The partition has another role or leader epoch by now.
         if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self.remove_partition(following.partition)
+        # 2. It cannot succeed here. 3. Perhaps it does from the next response.
         elif refusal.code is ErrorCode.RECORD_LIST_TOO_LARGE or following.partition.log.offline is not None:
             self._give_up(following, str(refusal))
         else:
-            _logger.warning("%s from broker %d: %s", following.partition.tp, self.leader, refusal)
+            _logger.warning("could not append %s from broker %d: %s", following.partition.tp, self.leader, refusal)
             self._delay(following, refusal)
 
     def _on_refused(self, following: PartitionFetchState, error: int) -> None:
-        """The leader has nothing but an error for a partition."""
+        """Handle the leader's error for a partition. After a fenced epoch the controller sends a new state."""
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(following)
         elif error == ErrorCode.FENCED_LEADER_EPOCH:
-            self._give_up(following, f"epoch {following.leader_epoch} is over")
+            self._give_up(following, f"leader epoch {following.leader_epoch} is over")
         else:
             self._delay(following, f"error {error}")
 
-    # -- positions that have to be found out ---------------------------------------------------------------------------
+    # -- positions -----------------------------------------------------------------------------------------------------
 
     def _settle(self, unsettled: list[PartitionFetchState]) -> None:
-        """Ask a leader of before Fetch v12 where its epochs ended; no fetch before that."""
+        """Ask a leader older than Fetch v12 where its epochs ended; the partitions are fetched after that."""
         questions = [
             OffsetQuery(each.partition.tp, each.leader_epoch, each.partition.log.epochs.latest) for each in unsettled
         ]
@@ -387,14 +393,15 @@ class ReplicaFetcher:
 
     def _not_found(self, following: PartitionFetchState, found: OffsetResult | None) -> None:
         if found is not None and found.error is ErrorCode.FENCED_LEADER_EPOCH:
-            self._give_up(following, f"epoch {following.leader_epoch} is over")
+            self._give_up(following, f"leader epoch {following.leader_epoch} is over")
         else:
             self._delay(following, "no answer" if found is None else found.error.name)
 
     def _out_of_range(self, following: PartitionFetchState) -> None:
-        """The leader has not this offset: it is behind (an unclean election), or has deleted so far.
+        """Find a new position when the leader does not have the fetch offset.
 
-        Meanwhile the partition is not asked for.
+        Either its log is shorter (an unclean election), or it has deleted records beyond the offset. The partition is
+        not fetched meanwhile.
         """
         self._session.drop(following.key)
         tp, epoch = following.partition.tp, following.leader_epoch
@@ -431,15 +438,15 @@ class ReplicaFetcher:
             self._not_found(following, found)
         elif found.offset > partition.log.end_offset:
             _logger.warning(
-                "%s ends at %d, broker %d begins at %d: it begins there anew",
+                "%s ends at offset %d, the log of broker %d begins at %d: deleting the log and fetching from there",
                 *(partition.tp, partition.log.end_offset, self.leader, found.offset),
             )
             self._move_partition(following, lambda: partition.restart_at(found.offset))
         else:
-            self._delay(following, "out of range, though it is within by now")
+            self._delay(following, "the offset was out of range, but is in range by now")
 
     def _move_partition(self, following: PartitionFetchState, action: Callable[[], None]) -> None:
-        """Change a log's end, then fetch from there."""
+        """Change the end of a log, then fetch from there."""
         try:
             action()
         except ApiError as refusal:
@@ -451,7 +458,7 @@ class ReplicaFetcher:
     # -- throttle ------------------------------------------------------------------------------------------------------
 
     def _must_hold(self, following: PartitionFetchState) -> bool:
-        """Whether the throttle keeps it: a replica that has caught up never waits."""
+        """Whether the throttle holds a partition back; one that has caught up is never throttled."""
         throttle = self._world.throttle
         if throttle.idle or following.lag == 0 or not throttle.applies(following.partition.tp):
             return False

@@ -1,6 +1,6 @@
-"""What all fetchers of a broker share: their settings, and what they call.
+"""Settings and dependencies that all fetchers of a broker share.
 
-Zone: deterministic. Values and references only; what is done with them is the fetcher's.
+Zone: deterministic. Values and references only; `fetcher` uses them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.seams import Clock
 
 
 class FetchSettings(NamedTuple):
-    """How this broker fetches. Times in ms, sizes in bytes; the keys are replica.*."""
+    """How this broker fetches. Times in ms, sizes in bytes; the configuration keys are replica.*."""
 
     max_bytes: int
     """replica.fetch.max.bytes, of one partition."""
@@ -30,11 +30,11 @@ class FetchSettings(NamedTuple):
     """replica.fetch.backoff.ms: the longest wait after an error."""
     socket_timeout_ms: int
     version: int
-    """Of Fetch."""
+    """The version of Fetch."""
 
 
 class FetcherContext(NamedTuple):
-    """What all fetchers of a broker share."""
+    """Settings and dependencies of all fetchers of a broker."""
 
     settings: FetchSettings
     clock: Clock
@@ -46,6 +46,6 @@ class FetcherContext(NamedTuple):
     safeguards: ReplicationSafeguards
     later: Callable[[Callable[[], None]], None]
     gave_up: Callable[[Partition], None]
-    """A partition is fetched no more until the controller says something new about it."""
+    """Called with a partition that is not fetched any more until the controller sends a new state for it."""
     heard: Callable[[int, bool], None]
-    """A leader that answered does not any more (False), or one that did not does (True)."""
+    """Called when a leader stops answering (False) or answers again (True)."""

@@ -1,7 +1,7 @@
-"""All fetchers of a broker (Kafka's ReplicaFetcherManager): which one follows which partition.
+"""All fetchers of a broker (Kafka's ReplicaFetcherManager), and which of them follows which partition.
 
-Zone: deterministic. One fetcher per leader broker and `num.replica.fetchers`, made when it is first needed; what one of
-them does is its own affair.
+Zone: deterministic. Per leader broker there are up to `num.replica.fetchers` fetchers, created when they are first
+needed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ottla.seams import Clock
 from ottla.types import TopicPartition
 
 _FETCH_VERSIONS: Final = ((3, 5, 17), (3, 1, 13), (2, 7, 12), (2, 3, 11))
-"""inter.broker.protocol.version (major, minor) from which on a follower speaks that version of Fetch."""
+"""(major, minor, version of Fetch): inter.broker.protocol.version from which on followers use that version."""
 _OLDEST_FETCH: Final = 10
 
 
 def fetch_version(protocol: str) -> int:
-    """The version of Fetch between brokers under `inter.broker.protocol.version`."""
+    """The version of Fetch between brokers for a given `inter.broker.protocol.version`."""
     found = re.match(r"(\d+)\.(\d+)", protocol)
     given = (int(found[1]), int(found[2])) if found else (0, 0)
     return next((version for major, minor, version in _FETCH_VERSIONS if given >= (major, minor)), _OLDEST_FETCH)
 
 
 def fetch_settings(config: BrokerConfig) -> FetchSettings:
-    """How a broker of this configuration fetches."""
+    """The fetch settings of a broker's configuration."""
     return FetchSettings(
         max_bytes=config.replica_fetch_max_bytes,
         response_max_bytes=config.replica_fetch_response_max_bytes,
@@ -50,7 +50,7 @@ def fetch_settings(config: BrokerConfig) -> FetchSettings:
 
 
 class ReplicaFetcherManager:
-    """The fetchers, and what they count."""
+    """Assigns partitions to fetchers, and counts lags and failures."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ReplicaFetcherManager:
     ) -> None:
         """`throttle` is the followers' one; `later` queues an effect of this turn."""
         self.number = config.num_replica_fetchers
-        """num.replica.fetchers; a change counts for partitions that are followed from then on."""
+        """num.replica.fetchers; a change applies to partitions that are followed from then on."""
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._at: dict[TopicPartition, ReplicaFetcher] = {}
         self._failed: dict[TopicPartition, None] = {}
@@ -73,17 +73,17 @@ class ReplicaFetcherManager:
         settings = fetch_settings(config)
         shared = (settings, clock, peers, purgatory, fence, questions, throttle, safeguards, later)
         self.on_heard: Callable[[int, bool], None] = _do_nothing
-        """Told when a leader falls silent (False), and when one answers that did not before (True)."""
+        """Called when a leader stops answering (False) or answers again (True)."""
         self._world = FetcherContext(*shared, self._gave_up, self._on_heard)
 
     @property
     def max_lag(self) -> int:
-        """Records that the partition furthest behind its leader lacks; 0 when nothing is followed."""
+        """The largest lag of a followed partition, in records; 0 when nothing is followed."""
         return max((fetcher.max_lag for fetcher in self._fetchers.values()), default=0)
 
     @property
     def failed_partitions(self) -> int:
-        """Partitions that are fetched no more because of an error."""
+        """Number of partitions that are not fetched any more because of an error."""
         return len(self._failed)
 
     def follow_partition(self, partition: Partition) -> None:
@@ -91,6 +91,7 @@ class ReplicaFetcherManager:
         self.unfollow(partition)
         if partition.leader < 0 or partition.is_leader:
             return
+        # A hash that is the same in every process, so that runs of the simulator are reproducible.
         which = crc32(str(partition.tp).encode()) % max(1, self.number)
         fetcher = self._fetchers.get((partition.leader, which))
         if fetcher is None:
@@ -100,18 +101,18 @@ class ReplicaFetcherManager:
         fetcher.add(partition)
 
     def unfollow(self, partition: Partition) -> None:
-        """Fetch it no more; fine if it was not fetched."""
+        """Stop fetching a partition; does nothing if it is not fetched."""
         self._failed.pop(partition.tp, None)
         fetcher = self._at.pop(partition.tp, None)
         if fetcher is not None:
             fetcher.remove_partition(partition)
 
     def follows(self, partition: Partition) -> bool:
-        """Whether it is being fetched, or was until it failed."""
+        """Whether a partition is fetched, or was until it failed."""
         return partition.tp in self._at or partition.tp in self._failed
 
     def on_synced(self, partition: Partition) -> None:
-        """Something happened to a partition, perhaps the end of a flush that a fetcher waits for."""
+        """Forward an event of a partition to its fetcher: perhaps the end of a flush that the fetcher waits for."""
         fetcher = self._at.get(partition.tp)
         if fetcher is not None:
             fetcher.on_synced(partition)
@@ -125,4 +126,4 @@ class ReplicaFetcherManager:
 
 
 def _do_nothing(_leader: int, _hears: bool) -> None:
-    """Nobody listens yet."""
+    """Ignore the event: the default of the callback."""

@@ -1,10 +1,10 @@
-"""The follower's half of an incremental fetch session (KIP-227): what the leader knows already is not said again.
+"""The follower's half of an incremental fetch session (KIP-227): requests contain only what the leader does not know.
 
-Zone: pure. A machine of two tables and a number: what is wanted and what the leader was told in; the next request out.
-Nothing here sends, waits, or knows a log.
+Zone: pure. A state machine of two tables (wanted partitions, partitions that the leader knows) and an epoch; it
+returns the next request. It does not send, wait, or use logs.
 
-    full request (epoch 0) → answer with a session id → incremental requests (epoch 1, 2, …) with changes only
-    an answer without a session, a refused one, or none at all → full request, which closes the old session
+    full request (epoch 0) → response with a session id → incremental requests (epoch 1, 2, …) with changes only
+    a response without a session, an error, or no response → full request, which closes the old session
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ SESSION_ERRORS: Final = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-"""The session is over, nothing else is wrong: begin a new one at once."""
+"""Errors that only end the session: the follower begins a new one at once."""
 
 
 class Ask(NamedTuple):
-    """What the next request says."""
+    """The contents of the next request."""
 
     session_id: int
     epoch: int
@@ -45,14 +45,14 @@ class FollowerSession:
     def __init__(self) -> None:
         self.session_id = _NO_SESSION
         self.epoch = INITIAL_EPOCH
-        """Of the next request."""
+        """The session epoch of the next request."""
         self._wanted: dict[Key, Wanted] = {}
         self._changed: dict[Key, None] = {}
-        """Wanted partitions of which the leader does not know the present row."""
+        """Wanted partitions whose present row the leader does not know."""
         self._told: dict[Key, None] = {}
         """Partitions that the leader has in its session."""
         self._forgotten: dict[Key, None] = {}
-        """Those of them that are not wanted any more."""
+        """Partitions in the leader's session that are not wanted any more."""
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -66,18 +66,20 @@ class FollowerSession:
             self._forgotten.pop(key, None)
 
     def drop(self, key: Key) -> None:
-        """Do not fetch a partition (for now); fine if it was not wanted."""
+        """Do not fetch a partition (for now); does nothing if it was not wanted."""
         if self._wanted.pop(key, None) is not None:
             self._changed.pop(key, None)
             if key in self._told:
                 self._forgotten[key] = None
 
     def knows(self, key: Key) -> bool:
-        """Whether the leader was told of a partition as it is wanted now: then its answer is about that."""
+        """Whether the leader knows the present row of a partition, so that its response applies to that."""
         return key in self._told and key not in self._changed
 
     def next_ask(self) -> Ask:
-        """The next request. The machine waits for `on_response` or `on_lost` after this."""
+        """The next request. The caller has to call `on_response` or `on_lost` next."""
+        # A full request names all partitions, and the leader's new session has no others. An incremental one names the
+        # changed ones, and those to remove.
         if self.epoch == INITIAL_EPOCH:
             ask = Ask(self.session_id, INITIAL_EPOCH, list(self._wanted.values()), [])
             self._told = dict.fromkeys(self._wanted)
@@ -92,7 +94,8 @@ class FollowerSession:
         return ask
 
     def on_response(self, error: int, session_id: int) -> None:
-        """The answer to the last request: its top-level error, and its session id."""
+        """Take the response to the last request: its top-level error, and its session id."""
+        # 1. The leader keeps no session. 2. It keeps a new one. 3. It names another one: out of step. 4. Next epoch.
         if error or session_id == _NO_SESSION:
             self.on_lost()
         elif self.epoch == INITIAL_EPOCH:
@@ -103,5 +106,6 @@ class FollowerSession:
             self.epoch = self.epoch + 1 if self.epoch < _EPOCH_MAX else 1
 
     def on_lost(self) -> None:
-        """No answer, or none of this session: the next request is a full one, and closes what the leader may keep."""
+        """Begin again after no response or one of another session: the next request is full, and names the old session
+        so that the leader closes it."""
         self.epoch = INITIAL_EPOCH

@@ -1,7 +1,6 @@
-"""What a follower asks its leader besides Fetch: where an epoch ended, and where the log begins.
+"""The requests of followers to their leaders besides Fetch: where an epoch ended, and where the log begins.
 
-Zone: deterministic. One question about several partitions, and the answers as values; what follows from them is the
-fetcher's.
+Zone: deterministic. One request about several partitions, and the results as values; `fetcher` decides what follows.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from ottla.wire.messages import (
 )
 
 LANE: Final = "epochs"
-"""A connection of its own: behind a fetch that waits, an answer would come half a second late."""
+"""A connection of its own: on the fetch connection a request waits up to half a second for the long poll before it."""
 _EPOCHS_VERSION: Final = 4
 _LIST_VERSION: Final = 7
 _EARLIEST: Final = -2
 
 
 class OffsetQuery(NamedTuple):
-    """One partition, and the epoch in which its leader is believed to lead."""
+    """One partition, and the leader epoch that the follower knows."""
 
     tp: TopicPartition
     current_epoch: int
@@ -36,7 +35,7 @@ class OffsetQuery(NamedTuple):
 
 
 class OffsetResult(NamedTuple):
-    """The answer about one partition. With an error the rest means nothing."""
+    """The result for one partition. With an error the other fields mean nothing."""
 
     error: ErrorCode
     offset: int = NO_OFFSET
@@ -47,7 +46,7 @@ OffsetResults = Mapping[TopicPartition, OffsetResult]
 
 
 class LeaderRequests:
-    """Questions of this broker's followers."""
+    """Sends the requests of this broker's followers."""
 
     __slots__ = ("_node_id", "_peers", "_timeout_ms")
 
@@ -59,9 +58,9 @@ class LeaderRequests:
     def epoch_ends(
         self, leader: int, asked: Iterable[OffsetQuery], done: Callable[[OffsetResults | Failure], None]
     ) -> None:
-        """OffsetForLeaderEpoch: per partition the largest epoch not above `asked_epoch`, and where it ended.
+        """Send OffsetForLeaderEpoch: per partition the largest epoch not above `asked_epoch`, and where it ended.
 
-        For the leader's own epoch that is its log end.
+        The leader's present epoch ends at its log end.
         """
         topics: dict[str, OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
         for (name, index), current, epoch in asked:
@@ -77,7 +76,7 @@ class LeaderRequests:
         self._peers.send_request(leader, request, _EPOCHS_VERSION, self._timeout_ms, on_response, LANE)
 
     def log_start(self, leader: int, asked: OffsetQuery, done: Callable[[OffsetResults | Failure], None]) -> None:
-        """ListOffsets: where a leader's log begins."""
+        """Send ListOffsets: where a leader's log begins."""
         one = ListOffsetsRequest.ListOffsetsPartition(partition_index=asked.tp.partition, timestamp=_EARLIEST)
         one.current_leader_epoch = asked.current_epoch
         topic = ListOffsetsRequest.ListOffsetsTopic(name=asked.tp.topic, partitions=[one])

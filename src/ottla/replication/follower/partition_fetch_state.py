@@ -1,6 +1,6 @@
-"""One partition that a fetcher fetches: where it is, and what keeps it from being asked for.
+"""The state of one partition that a fetcher fetches: its position, its lag, and its backoff.
 
-Zone: deterministic. Values that belong together; what is done with them is the fetcher's.
+Zone: deterministic. Values only; `fetcher` decides what to do with them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ottla.replication.partition.partition import Partition
 from ottla.wire.hot_fetch import Wanted
 
 BACKOFF_FIRST_MS: Final = 50
-"""The first wait after an error; it doubles up to replica.fetch.backoff.ms. In the moments after an election leader and
-follower hear of it one after the other: a second of waiting for that would be a second without acknowledgements."""
+"""The first wait after an error; it doubles up to replica.fetch.backoff.ms. It is short because a follower may learn of
+an election before the leader does; each wait for the leader delays acknowledgements."""
 
 
 class Backoff:
-    """Growing waits."""
+    """Exponentially growing waits."""
 
     __slots__ = ("_most_ms", "_next_ms")
 
@@ -27,23 +27,23 @@ class Backoff:
         self._next_ms = BACKOFF_FIRST_MS
 
     def next_ms(self) -> int:
-        """How long to wait this time."""
+        """The wait for this attempt; the next one is twice as long."""
         wait = min(self._next_ms, self._most_ms)
         self._next_ms *= 2
         return wait
 
     @property
     def is_young(self) -> bool:
-        """Whether it has not yet come to its longest wait: what it waits for may have just begun."""
+        """Whether the longest wait is not reached: the error may be only some moments old."""
         return self._next_ms < self._most_ms
 
     def reset(self) -> None:
-        """All is well."""
+        """Begin with the shortest wait again, after a success."""
         self._next_ms = BACKOFF_FIRST_MS
 
 
 class PartitionFetchState:
-    """A partition followed in one leader epoch. In another epoch it is another object."""
+    """A partition that is followed in one leader epoch; each epoch has an object of its own."""
 
     __slots__ = ("backoff", "key", "lag", "leader_epoch", "partition", "timer")
 
@@ -52,23 +52,23 @@ class PartitionFetchState:
         self.key = key
         self.leader_epoch = partition.leader_epoch
         self.lag = -1
-        """The leader's high watermark less the own log end, in records; -1 before the first answer."""
+        """The leader's high watermark minus the own log end, in records; -1 before the first response."""
         self.backoff = backoff
         self.timer: Timer | None = None
 
     def row(self, max_bytes: int) -> Wanted:
-        """What a fetch of it says now."""
+        """The partition's row in a fetch request, for its present position."""
         log = self.partition.log
         return (*self.key, self.leader_epoch, log.end_offset, log.epochs.latest, log.start_offset, max_bytes)
 
     @property
     def must_sync(self) -> bool:
-        """Whether the next fetch offset would acknowledge what is not durable."""
+        """Whether the next fetch would acknowledge records that are not durable."""
         log = self.partition.log
         return self.partition.syncs and log.recovery_point < log.sync_awaited
 
     def stop_waiting(self) -> None:
-        """No timer is to bring it back any more."""
+        """Cancel the timer of a backoff."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

@@ -1,4 +1,4 @@
-"""One partition on this broker: its roles, its in-sync replicas, the only writer of its log.
+"""One partition on this broker: its roles, its in-sync replicas, and all appends to its log.
 
 Zone: deterministic.
 """

@@ -1,7 +1,7 @@
-"""A leader's followers and its ISR: who is in it, who may be by now, and what the controller is asked.
+"""A leader's followers and its ISR: the confirmed members, the possible ones, and the proposals to the controller.
 
-Zone: deterministic. Keeps the values of `state` for one partition while it is led here; logs, watchers and the high
-watermark itself are the partition's.
+Zone: deterministic. Keeps the values of `replica_state` for one partition while it is led here; the partition keeps the
+log, watchers and the high watermark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ottla.types import NO_EPOCH
 
 _UNKNOWN: Final = Replica()
 _PATIENCE_NS: Final = 500_000_000
-"""Between a refused joining and the next proposal of one."""
+"""Pause between a refused proposal of a joiner and the next one."""
 
 
 _AWAITS_STATE: Final = frozenset(
@@ -40,51 +40,52 @@ _AWAITS_STATE: Final = frozenset(
         ErrorCode.INVALID_REQUEST,
     }
 )
-"""Refusals after which the controller sends a newer state: until then nothing is proposed."""
+"""Errors after which the controller sends a newer state: until then nothing is proposed."""
 _NOT_DONE: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
 
 
 class ProposalVerdict(Enum):
-    """What an answer of the controller means."""
+    """What follows from an answer of the controller."""
 
     NOTHING = 1
-    """The partition goes on as before; a proposal that waits for a newer state still counts."""
+    """Nothing changes; a proposal that waits for a newer state still counts."""
     CHANGED = 2
-    """The ISR, or who counts for the high watermark, is another."""
+    """The ISR, or the set of replicas that hold the high watermark back, has changed."""
     AGAIN = 3
-    """It may have been carried out: it still counts, and is to be proposed once more."""
+    """The proposal may have been carried out: it still counts, and has to be sent again."""
 
 
 class FetchProgress(Enum):
-    """What a fetch brought to light."""
+    """What a follower's fetch has changed."""
 
     NONE = 1
     START = 2
-    """The follower's log begins somewhere else; its end holds nothing back."""
+    """The follower's log start has changed."""
     END = 3
-    """The high watermark may move."""
+    """The follower's log end has moved, and the high watermark may move with it."""
 
 
 class FollowerContact(Protocol):
-    """A partition in a follower's fetch session: a fetch that does not name it is a fetch of it all the same."""
+    """A partition in a follower's fetch session. An incremental fetch also counts for partitions it does not name."""
 
     @property
     def used_ns(self) -> int:
-        """Time of its latest request."""
+        """Time of the session's latest request."""
         ...
 
     @property
     def previous_ns(self) -> int:
-        """Time of the request before."""
+        """Time of the session's request before that."""
         ...
 
     @property
     def lasts(self) -> bool:
-        """Whether the session still has the partition: a replica takes out what it does not follow here any more."""
+        """Whether the session still has the partition: a replica removes what it does not follow here any more."""
         ...
 
     def replaced(self) -> None:
-        """A fetch of another session came after: if that one was late, this one has to say again where it is."""
+        """Called when another session of the replica fetches the partition: if that fetch was an older one that came
+        late, the session has to register its position again."""
         ...
 
 
@@ -115,15 +116,15 @@ class InSyncReplicas:
         self._shared = shared
         self._safeguards = shared.safeguards
         self.isr: tuple[int, ...] = ()
-        """As the controller has confirmed it."""
+        """The ISR that the controller has confirmed."""
         self.replicas: dict[int, Replica] = {}
-        """The others of the assigned replicas."""
+        """The assigned replicas without the leader."""
         self.cleaned: dict[int, int] = {}
-        """How far followers have cleaned their logs, as they have said in this leader epoch."""
+        """How far followers have cleaned their logs, as they have reported in this leader epoch."""
         self.counted: tuple[int, ...] = ()
-        """The others whose end offsets hold the high watermark back: the maximal ISR."""
+        """The followers whose end offsets hold the high watermark back: the maximal ISR without the leader."""
         self.proposed: IsrProposal | None = None
-        """What the controller has been asked for; while it is, nothing else is."""
+        """The proposal without an answer; there is at most one at a time."""
         self.epoch_start = 0
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
@@ -131,15 +132,14 @@ class InSyncReplicas:
         self._was_refused = False
         self._join_from_ns = NEVER
         self._eager: dict[int, None] = {}
-        """Those that wanted to join while something was proposed."""
+        """Replicas that could have joined while another proposal was open."""
         self._tried = -1
-        """Who was proposed by `retry` last: the turn is another's."""
+        """The replica that `retry` proposed last; the next one gets its turn after it."""
 
     def lead(self, state: PartitionState, epoch_start: int | None, now_ns: int) -> None:
-        """Take the controller's word. `epoch_start` is the log end in a new leader epoch, None in the same one.
-
-        What is known of followers is of the epoch in which they fetched: in a new one nothing is known (KIP-320).
-        """
+        """Apply a state of the controller. `epoch_start` is the log end in a new leader epoch, None in the same one."""
+        # 1. In a new leader epoch followers are unknown: they may truncate records that they acknowledged before
+        #    (KIP-320).
         if epoch_start is not None:
             self.replicas = {}
             self.cleaned = {}
@@ -148,6 +148,7 @@ class InSyncReplicas:
             self._eager = {}
             self._was_refused = False
             self._join_from_ns = NEVER
+        # 2. Members of the ISR get replica.lag.time.max.ms from now on to fetch.
         known = self.replicas
         joined = Replica(caught_up_ns=now_ns)
         self.replicas = {
@@ -156,9 +157,10 @@ class InSyncReplicas:
             if each != self._node_id
         }
         self.leader_epoch = state.leader_epoch
+        # 3. A newer state replaces the ISR. The same state once more leaves a proposal that was made on top of it.
         if epoch_start is not None or state.partition_epoch != self.partition_epoch:
             self._confirm(state.isr, state.partition_epoch)
-        else:  # the same state once more: what was proposed on top of it is still on its way
+        else:
             self._count()
 
     def _confirm(self, isr: tuple[int, ...], partition_epoch: int) -> None:
@@ -178,7 +180,7 @@ class InSyncReplicas:
         self.counted = tuple(each for each in members if each != self._node_id and each in self.replicas)
 
     def lowest(self, own_end: int) -> int:
-        """The smallest end offset over the maximal ISR, `own_end` being the leader's; -1 while one is not known."""
+        """The smallest end offset in the maximal ISR; `own_end` is the leader's. -1 while one is not known."""
         replicas = self.replicas
         for each in self.counted:
             own_end = min(own_end, replicas[each].end_offset)
@@ -196,16 +198,16 @@ class InSyncReplicas:
         now_ns: int,
         contact: FollowerContact,
     ) -> FetchProgress:
-        """A follower fetches from `offset`. Returns what may move by that.
+        """Note a follower's fetch from `offset` on. Returns what it changed.
 
-        Raises ApiError NOT_LEADER_OR_FOLLOWER for a fetch of a broker that has been reborn since.
+        Raises ApiError NOT_LEADER_OR_FOLLOWER for a fetch that a broker sent before its latest restart.
         """
         before = self.replicas[replica_id]
         if broker_epoch < before.broker_epoch and broker_epoch != NO_EPOCH and self._safeguards.broker_epoch_isr:
-            message = f"broker {replica_id} has been reborn with epoch {before.broker_epoch}, this is {broker_epoch}"
+            message = f"broker {replica_id} has broker epoch {before.broker_epoch}, the fetch has {broker_epoch}"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
         if offset < before.end_offset or broker_epoch != before.broker_epoch:
-            self.cleaned.pop(replica_id, None)  # its log may be another than the one it spoke of
+            self.cleaned.pop(replica_id, None)  # its log may not be the one that it reported about
         contact_ns = self._contact_ns(replica_id, now_ns)
         self.replicas[replica_id] = after_fetch(before, offset, log_start, broker_epoch, leader_end, now_ns, contact_ns)
         known = self._contacts.get(replica_id)
@@ -218,17 +220,18 @@ class InSyncReplicas:
         return FetchProgress.NONE if log_start == before.log_start else FetchProgress.START
 
     def _contact_ns(self, replica_id: int, now_ns: int) -> int:
-        """The latest fetch of its session before the present one."""
+        """Time of the latest fetch in its session before the present one."""
         contact = self._contacts.get(replica_id)
         if contact is None:
             return NEVER
         return contact.used_ns if contact.used_ns < now_ns else contact.previous_ns
 
     def follows_since(self, ns: int) -> bool:
-        """Whether whoever might lead instead still followed after that time, so that nobody had led instead before it.
+        """Whether all replicas that could lead instead have followed this leader since that time.
 
-        Its request before the latest came after that time; the latest was sent when that one had been answered (in its
-        session, or without one on its connection), and leaves the partition in its session, or names it.
+        A replica has, if its request before the latest came after that time. It sent the latest one after the response
+        to that (in its session, or without one on its connection), and the partition is still in it; so it did not
+        follow another leader, nor lead, before that time.
         """
         if not self._safeguards.gaps_confirmed:
             return True
@@ -238,16 +241,16 @@ class InSyncReplicas:
     # -- cleaning ------------------------------------------------------------------------------------------------------
 
     def note_cleaned(self, replica_id: int, broker_epoch: int, until: int) -> None:
-        """A follower has cleaned its log up to `until`. Of one that was reborn since, or has not fetched, it counts
-        nothing."""
+        """Note that a follower has cleaned its log up to `until`. Ignores brokers that have restarted since, or have
+        not fetched yet: their logs may be others."""
         known = self.replicas.get(replica_id, _UNKNOWN)
         if known.end_offset >= 0 and known.broker_epoch in (NO_EPOCH, broker_epoch):
             self.cleaned[replica_id] = until
 
     def cleaned_by_all(self, own: int) -> int:
-        """The lowest offset up to which a replica's log is cleaned, `own` being the leader's; 0 while one is not known.
+        """The offset up to which all replicas have cleaned their logs; `own` is the leader's. 0 while one is not known.
 
-        Without followers nothing is bounded. A follower has cleaned nothing that it does not have.
+        Without followers there is no bound. A follower cannot have cleaned more than it has.
         """
         if not self.replicas:
             return UNBOUNDED
@@ -257,9 +260,10 @@ class InSyncReplicas:
     # -- proposals -----------------------------------------------------------------------------------------------------
 
     def join(self, replica_id: int, high_watermark: int, now_ns: int) -> IsrProposal | None:
-        """What to propose when this follower, which has just fetched, may join; None: nothing."""
+        """The proposal to add a follower that has just fetched, if it may join; None: nothing to propose."""
         if not self._fit(replica_id, high_watermark):
             return None
+        # After a refusal proposals pause; while another one is open, the follower waits for `next_joiner`.
         if self._was_refused:
             self._was_refused = False
             self._join_from_ns = now_ns + _PATIENCE_NS
@@ -274,7 +278,10 @@ class InSyncReplicas:
         return replica_id not in self.isr and may_join(self.replicas[replica_id], high_watermark, start)
 
     def next_joiner(self, high_watermark: int) -> IsrProposal | None:
-        """One of those that came while something else was proposed: who is idle does not come again by itself."""
+        """The proposal of a replica that could have joined while another proposal was open; None: nothing to propose.
+
+        An idle partition may get no further fetch that names it, so `join` would not be called again.
+        """
         while self._eager and self.proposed is None and not self._was_refused:
             replica_id = next(iter(self._eager))
             del self._eager[replica_id]
@@ -283,7 +290,7 @@ class InSyncReplicas:
         return None
 
     def retry(self, high_watermark: int, leader_end: int, now_ns: int) -> IsrProposal | None:
-        """What to propose for followers that keep up and were refused earlier; None: nothing."""
+        """The proposal of a follower that keeps up but was refused earlier; None: nothing to propose."""
         if self.proposed is not None:
             return None
         fit = [each for each in self.replicas if self._fit(each, high_watermark)]
@@ -294,14 +301,14 @@ class InSyncReplicas:
         return self._propose((*self.isr, self._tried))
 
     def shrink(self, leader_end: int, now_ns: int) -> IsrProposal | None:
-        """What to propose when members have not been caught up for too long; None: nothing."""
+        """The proposal to remove members that have lagged for too long; None: nothing to propose."""
         if self.proposed is not None:
             return None
         stay = [each for each in self.isr if each not in self.replicas or self.keeps_up(each, leader_end, now_ns)]
         return self._propose(tuple(stay)) if len(stay) < len(self.isr) else None
 
     def keeps_up(self, replica_id: int, leader_end: int, now_ns: int) -> bool:
-        """Whether a follower is caught up, or was within replica.lag.time.max.ms."""
+        """Whether a follower is caught up, or was so within replica.lag.time.max.ms."""
         contact = self._contacts.get(replica_id)
         contact_ns = NEVER if contact is None else contact.used_ns
         return is_caught_up(self.replicas[replica_id], leader_end, now_ns, contact_ns, self._shared.lag_ns)
@@ -320,9 +327,11 @@ class InSyncReplicas:
     # -- answers -------------------------------------------------------------------------------------------------------
 
     def on_alter_partition_response(self, outcome: IsrOutcome) -> ProposalVerdict:
-        """The controller's answer to a proposal. One that is older than what is known changes nothing."""
+        """Apply the controller's answer to a proposal; an outdated one changes nothing."""
+        # 1. The proposal was replaced by another one or by a state of the controller.
         if self._safeguards.partition_epoch_check and outcome.proposal is not self.proposed:
             return ProposalVerdict.NOTHING
+        # 2. Refused. 3. Accepted, but a newer state has arrived first. 4. Accepted.
         if outcome.error is not ErrorCode.NONE:
             self._shared.failed_isr_updates += 1
             return self._refused(outcome.error)
@@ -336,6 +345,8 @@ class InSyncReplicas:
         return ProposalVerdict.CHANGED
 
     def _refused(self, error: ErrorCode) -> ProposalVerdict:
+        # 1. This leader's state is outdated: the proposal may have been carried out by then, so it counts until the
+        #    newer state comes. 2. Unknown outcome. 3. Surely not carried out: as if it had not been proposed.
         if error in _AWAITS_STATE:
             return ProposalVerdict.NOTHING
         if error not in _NOT_DONE:

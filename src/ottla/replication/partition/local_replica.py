@@ -1,6 +1,6 @@
-"""One replica of a partition on this broker, whoever leads: its log, what it lets others read, and how it follows.
+"""One replica of a partition on this broker in either role: its log, its checks for readers, and following.
 
-Zone: deterministic. Leading is `partition`'s, which builds on this; fetching from a leader, the fetcher's.
+Zone: deterministic. `partition` adds leading; `fetcher` fetches from the leader.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_LIMIT: Final = 2**63 - 1
 
 
 class LocalReplica:
-    """A log, its high watermark, and who waits for either to move."""
+    """A log, its high watermark, and the listeners that wait for either to move."""
 
     __slots__ = (
         "_after_max_ms",
@@ -61,18 +61,18 @@ class LocalReplica:
         self.is_leader = False
         self.leader_epoch = NO_EPOCH
         self.offline: ErrorCode | None = None
-        """Why it serves nobody any more; None while it does."""
+        """Why it refuses all requests; None while it serves."""
         self.watchers: dict[PartitionListener, None] = {}
-        """Told when the high watermark, the log start or the role changes."""
+        """Woken when the high watermark, the log start or the role changes."""
         self.end_watchers: dict[PartitionListener, None] = {}
-        """Told when records are appended (followers), and when the role changes."""
+        """Woken when records are appended (for followers), and when the role changes."""
         self.bytes_in = 0
         self.bytes_out = 0
         self.messages_in = 0
         self.produce_conversions = 0
-        """Records that came in another message format than the log's."""
+        """Produced records that were converted from or to another message format."""
         self.fetch_conversions = 0
-        """Records that were given to readers in another message format than the log's."""
+        """Records that were converted to another message format for readers."""
         self.high_watermark = log.high_watermark
         LocalReplica.configure(self, config)
 
@@ -82,28 +82,28 @@ class LocalReplica:
         return self.log.topic_id
 
     def configure(self, config: TopicConfig) -> None:
-        """Take a changed topic config."""
+        """Apply a changed topic config."""
         self.config = config
         self.log.configure(config)
         self._append_time = config.message_timestamp_type == "LogAppendTime"
         self._codec = _CODEC_NUMBERS.get(config.compression_type, -1)  # -1: keep the producer's
         self._max_bytes = config.max_message_bytes
         self._before_max_ms, self._after_max_ms = config.timestamp_bounds
-        if self._append_time:  # it replaces the producer's timestamps, so they cannot be wrong
+        if self._append_time:  # the producer's timestamps are replaced, so they are not checked
             self._before_max_ms = self._after_max_ms = NO_LIMIT
         self.syncs = config.flush_messages < NO_LIMIT
-        """Whether an answer may have to wait for the disk."""
+        """Whether acknowledgements may have to wait for the disk (flush.messages)."""
 
     @property
     def codec_and_level(self) -> tuple[int, int | None]:
-        """The codec that compression.type asks for, and its level; (-1, None) for the producer's own."""
+        """The codec of compression.type, and its level; (-1, None) for the producer's own."""
         config = self.config
         levels = {1: config.compression_gzip_level, 3: config.compression_lz4_level, 4: config.compression_zstd_level}
         return self._codec, levels.get(self._codec)
 
     @property
     def needs_keys(self) -> bool:
-        """Whether the topic is compacted: then every record needs a key, and is looked at before it is appended."""
+        """Whether the topic is compacted: then records need keys, and batches are inspected before the append."""
         return self.config.compact
 
     @property
@@ -113,11 +113,11 @@ class LocalReplica:
 
     @property
     def limits(self) -> tuple[int, int, int]:
-        """What a batch is checked against: most bytes, and how far before and after now its times may be, in ms."""
+        """The limits of a batch: most bytes, and how far before and after now its timestamps may be, in ms."""
         return self._max_bytes, self._before_max_ms, self._after_max_ms
 
     def notify(self) -> None:
-        """Tell every watcher that this partition is not what it was; each asks again if it still cares."""
+        """Wake all watchers after a change; one that is still interested registers again."""
         watchers, self.watchers = self.watchers, {}
         wake_all(watchers)
 
@@ -134,7 +134,7 @@ class LocalReplica:
     # -- following -----------------------------------------------------------------------------------------------------
 
     def append_as_follower(self, records: memoryview, leader_epoch: int) -> int:
-        """Append what was fetched in `leader_epoch`, as the leader wrote it; a batch cut short at the end is left out.
+        """Append batches that were fetched in `leader_epoch`, unchanged; ignores an incomplete batch at the end.
 
         Returns the log end. Raises ApiError NOT_LEADER_OR_FOLLOWER (it does not follow in that epoch any more),
         CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR; batches before the error are in the log.
@@ -145,10 +145,10 @@ class LocalReplica:
         return self.log.append_replica(records, leader_epoch, self.shared.safeguards.replica_crc_check)
 
     def take_from_leader(self, high_watermark: int, log_start: int) -> None:
-        """What the leader said beside its records, after they are in the log: HW = min(own LEO, the leader's).
+        """Take the leader's high watermark and log start, after its records are in the log.
 
-        It never goes back: what was committed once stays so, even if a new leader has yet to learn of it. The log start
-        moves up, never above the high watermark (KAFKA-9491).
+        The high watermark becomes min(own LEO, the leader's), but never decreases: committed records stay so, even if a
+        new leader has not learned of it yet. The log start rises, but not above the high watermark (KAFKA-9491).
         """
         log = self.log
         mark = min(high_watermark, log.end_offset)
@@ -161,17 +161,17 @@ class LocalReplica:
             self._move_high_watermark(mark)
 
     def truncate_to(self, offset: int) -> None:
-        """Follower: drop all from `offset` on, and epochs without a record. Raises ApiError KAFKA_STORAGE_ERROR."""
+        """Follower: delete all records from `offset` on, and epochs without records. Raises KAFKA_STORAGE_ERROR."""
         self._cut(self.log.truncate_to, offset)
         if self.shared.safeguards.empty_epochs_cut:
             self.log.epochs.truncate_from_end(self.log.end_offset)
 
     def restart_at(self, offset: int) -> None:
-        """Follower: drop everything and begin anew at `offset`; the leader has nothing older. Raises ApiError."""
+        """Follower: delete all records and restart the log at `offset`, the leader's log start. Raises ApiError."""
         self._cut(self.log.restart_at, offset)
 
     def _cut(self, cut: Callable[[int], None], offset: int) -> None:
-        assert not self.is_leader, f"{self.tp} is led here: a leader never cuts its log"
+        assert not self.is_leader, f"{self.tp} is led here: a leader never truncates its log"
         try:
             cut(offset)
         except Failure as failure:
@@ -183,31 +183,31 @@ class LocalReplica:
     # -- moving --------------------------------------------------------------------------------------------------------
 
     def move_to(self, log: Log) -> None:
-        """The very same log in another log directory takes its place."""
+        """Replace the log by its copy in another log directory."""
         self.log = log
         log.configure(self.config)
         log.on_synced(self._on_synced)
         self._on_synced()
 
     def _on_synced(self) -> None:
-        """A flush has ended that somebody may wait for."""
+        """Notify delayed operations after a flush."""
         self.shared.check(self)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def check_epoch(self, epoch: int) -> None:
-        """Fence who knows another leader (KIP-320). Raises FENCED_ or UNKNOWN_LEADER_EPOCH."""
+        """Fence requests with another leader epoch (KIP-320). Raises FENCED_ or UNKNOWN_LEADER_EPOCH."""
         if epoch in (NO_EPOCH, self.leader_epoch) or not self.shared.safeguards.epoch_fencing:
             return
         raise wrong_epoch(self.tp, self.leader_epoch, epoch)
 
     def _lowering(self, header: HeaderTuple) -> Callable[[memoryview, HeaderTuple, int, Instant], int]:
-        """How a batch is written where the log has an older format: its records count as converted."""
+        """The append for a log with an older message format; counts the records as converted."""
         self.produce_conversions += header[12]
         return self.log.append_lowered
 
     def check_leader(self, epoch: int) -> None:
-        """Raises ApiError unless this replica leads, and in the epoch that was asked for (-1: in any)."""
+        """Raises ApiError unless this replica leads, in the requested leader epoch (-1: in any)."""
         if self.offline is not None:
             raise ApiError(self.offline, f"the replica of {self.tp} on broker {self.node_id} is out of service")
         if epoch != NO_EPOCH:
@@ -216,7 +216,7 @@ class LocalReplica:
             raise not_leader(self.tp, self.node_id, self.leader)
 
     def check_reader(self, epoch: int, follower_too: bool) -> None:
-        """Raises ApiError unless a consumer may read here: from the leader, or from a follower, too (KIP-392)."""
+        """Raises ApiError unless a consumer may read here: from the leader, or also from a follower (KIP-392)."""
         if not follower_too or self.offline is not None:
             self.check_leader(epoch)
         elif epoch not in (NO_EPOCH, self.leader_epoch):
@@ -224,9 +224,9 @@ class LocalReplica:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it, no transaction is open: what read_committed may see. Never below the log start."""
+        """The offset below which no transaction is open, for read_committed. Never below the log start."""
         log = self.log
-        if not log.producers.ongoing and not log.producers.completed:  # as nearly always: two calls less
+        if not log.producers.ongoing and not log.producers.completed:  # the usual case, without further calls
             return self.high_watermark
         unstable = log.first_unstable_offset
         if unstable is None:
@@ -234,9 +234,9 @@ class LocalReplica:
         return min(max(unstable, log.start_offset), self.high_watermark)
 
     def parting(self, offset: int, last_epoch: int) -> EpochEnd | None:
-        """Where a log that ends at `offset` in `last_epoch` parts from this one (KIP-595); None when it does not.
+        """Where a log that ends at `offset` in `last_epoch` diverges from this one (KIP-595); None if it does not.
 
-        Raises ApiError OFFSET_OUT_OF_RANGE when that cannot be told.
+        Raises ApiError OFFSET_OUT_OF_RANGE if this log does not reach back far enough to know.
         """
         safeguards, log = self.shared.safeguards, self.log
         if not (safeguards.divergence_in_fetch and safeguards.truncate_by_epoch):
@@ -249,8 +249,8 @@ class LocalReplica:
     def read(self, offset: int, max_bytes: int, limit: int, at_least_one: bool, warmed: bool = False) -> Region | None:
         """Whole batches from `offset` up to `limit`, as a region of a segment file; None when there are none yet.
 
-        Raises ApiError OFFSET_OUT_OF_RANGE, and Cold when bytes must be brought into memory first; after that was
-        done, `warmed` says so.
+        Raises ApiError OFFSET_OUT_OF_RANGE, and Cold when bytes must be read into memory first. `warmed`: that was
+        done, so Cold is not raised again.
         """
         if offset == limit:
             return None
@@ -258,4 +258,4 @@ class LocalReplica:
 
 
 def ignore_flush(_: object) -> None:
-    """The log itself keeps what came of its flush."""
+    """Ignore the result of a flush: the log keeps it (`recovery_point`, `offline`)."""

@@ -1,8 +1,8 @@
-"""One partition on this broker: the only writer of its log, in both roles.
+"""One partition on this broker, in both roles; all appends to its log happen here.
 
-Zone: deterministic. Roles, the rules of an append, the leader's high watermark and its dealings with followers live
-here. What any replica does, a follower above all, is `local_replica`'s; bytes on disk are the log's, who is in sync is
-`isr`'s, and requests are the handlers'.
+Zone: deterministic. Contains the roles, the rules of an append, the leader's high watermark and its view of followers.
+`local_replica` has what every replica does, followers above all; `isr` tracks the in-sync replicas; the log stores
+bytes; the handlers handle requests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ottla.types import NO_EPOCH, NO_TIMESTAMP
 
 
 class Partition(LocalReplica):
-    """One replica of a partition, and while it leads, what it knows of the others."""
+    """One replica of a partition, and while it leads, its knowledge of the other replicas."""
 
     __slots__ = (
         "_alone",
@@ -64,7 +64,7 @@ class Partition(LocalReplica):
         isr_changes: IsrChannel,
         shared: PartitionContext | None = None,
     ) -> None:
-        """Nobody leads before `make_leader` or `make_follower`. `node_id` is this broker's."""
+        """There is no leader before `make_leader` or `make_follower`. `node_id` is this broker's."""
         super().__init__(log, config, node_id, shared or PartitionContext())
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
@@ -77,12 +77,12 @@ class Partition(LocalReplica):
         self._led_ns = 0
         """When this broker became the leader, in the present epoch."""
         self.guards = VerificationGuards()
-        """Of transactions whose coordinators are being asked."""
+        """Verifications in progress: transactions whose coordinators are being asked."""
         self._rearm()
         log.on_synced(self._on_synced)
 
     def configure(self, config: TopicConfig) -> None:
-        """Take a changed topic config; with other limits the high watermark may move."""
+        """Apply a changed topic config; with another min.insync.replicas the high watermark may move."""
         super().configure(config)
         self._rearm()
         if self.is_leader:
@@ -97,23 +97,23 @@ class Partition(LocalReplica):
 
     @property
     def spare_in_sync(self) -> int:
-        """Replicas in sync beyond those that min.insync.replicas asks for; negative: too few of them."""
+        """In-sync replicas beyond min.insync.replicas; negative: too few of them."""
         return len(self._in_sync.isr) - self.min_isr
 
     @property
     def isr_too_small(self) -> bool:
-        """Whether fewer are in sync."""
+        """Whether fewer replicas are in sync than min.insync.replicas requires."""
         return self.spare_in_sync < 0
 
     @property
     def under_replicated(self) -> bool:
-        """Led here, and some assigned replica is not in sync; one that is only being added does not count."""
+        """Whether this broker leads and an assigned replica is not in sync; one that is being added does not count."""
         return self.is_leader and len(self.replicas) - len(self.adding) > len(self._in_sync.isr)
 
     def make_leader(self, state: PartitionState, now: Instant) -> bool:
-        """Lead, as the controller says; whether in a new epoch, whose start is the end of the log then (KIP-101).
+        """Lead. Returns whether that is a new leader epoch, which starts at the present log end (KIP-101).
 
-        A state of an older leader epoch or partition epoch than the present one is the caller's to refuse.
+        The caller refuses states with an older leader epoch or partition epoch than the present one.
         """
         assert state.leader == self.node_id, f"{self.tp} is led by {state.leader}"
         newly = not self.is_leader or state.leader_epoch > self.leader_epoch
@@ -126,18 +126,18 @@ class Partition(LocalReplica):
         self._in_sync.lead(state, log.end_offset if newly else None, now.mono_ns)
         self._rearm()
         if self.syncs and log.recovery_point < log.sync_awaited:
-            log.flush(ignore_flush)  # the high watermark waits for what a recovery found
+            log.flush(ignore_flush)  # records that a recovery found are not durable; the high watermark waits for them
         self._advance()
         if newly:
             self._changed()
-        elif self._guarded:
+        elif self._guarded:  # the ISR may have become too small: delayed produces look at it
             self.shared.check(self)
         return newly
 
     def make_follower(self, state: PartitionState, now: Instant) -> bool:
-        """Follow, as the controller says; whether the leader or its epoch changed. Older states: see `make_leader`.
+        """Follow. Returns whether the leader or its epoch changed. Older states: see `make_leader`.
 
-        Cutting the log where it parts from the leader's is the fetcher's work.
+        The fetcher truncates the log where it diverges from the leader's.
         """
         assert state.leader != self.node_id, f"{self.tp} is led here"
         changed = (state.leader, state.leader_epoch) != (self.leader, self.leader_epoch)
@@ -151,7 +151,7 @@ class Partition(LocalReplica):
         return changed
 
     def step_back(self) -> None:
-        """Lead no more, until the controller says who does; the leader epoch stays."""
+        """Stop leading until the controller sends a state; the leader epoch stays."""
         self.leader = NO_LEADER
         self.is_leader = False
         self._rearm()
@@ -170,20 +170,20 @@ class Partition(LocalReplica):
         self.removing = state.removing
 
     def go_offline(self, why: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
-        """Serve nobody any more: the log directory failed, or (NOT_LEADER_OR_FOLLOWER) the replica is taken away."""
+        """Refuse all requests: the log directory failed, or (UNKNOWN_TOPIC_OR_PARTITION) the replica is deleted."""
         self.offline = why
         self.is_leader = False
         self._rearm()
         self._changed()
 
     def _rearm(self) -> None:
-        """Note for the hot path what the slow one has decided."""
+        """Cache for the hot path what follows from role, ISR and settings; called after each change of those."""
         self.min_isr = effective_min_isr(self.config.min_insync_replicas, self.replicas, self.adding)
         self._guarded = not self.is_leader or self.isr_too_small
         self._alone = not self._guarded and not self.syncs and len(self.replicas) == 1
 
     def _changed(self) -> None:
-        """The role changed: whoever waits asks again."""
+        """After a change of role: void verifications, and wake everything that waits for this partition."""
         self.guards.clear()
         self.notify()
         self._wake_end_watchers()
@@ -193,19 +193,19 @@ class Partition(LocalReplica):
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def append(self, records: memoryview, acks: int, now: Instant) -> tuple[int, int, int]:
-        """Append one produced batch; its header is patched in place, the records are not looked at.
+        """Append one produced batch. Patches its header in place, and does not read its records.
 
         Returns base offset, append time in ms (LogAppendTime; else -1), and the offset that the high watermark must
-        reach before an acks=all producer is answered. Raises ApiError with Kafka's code for whatever is wrong."""
-        if self._guarded:
+        reach before the response to acks=all. Raises ApiError with Kafka's code."""
+        if self._guarded:  # 1. may this replica take it?
             self._check_append(acks, records, now)
         size, before_ms, after_ms = len(records), self._before_max_ms, self._after_max_ms
-        try:
+        try:  # 2. is the batch intact, and within the topic's limits?
             header = validate_produced(records, 0, size, now[1], self._max_bytes, before_ms, after_ms)
         except ApiError as error:
             self._refuse_records(records, error.as_value(), now)
         log = self.log
-        if header[9] >= 0:
+        if header[9] >= 0:  # 3. of an idempotent producer: is it the next batch, a duplicate, or out of order?
             if self._refusals.waiting:
                 self._refusals.check(header, log.producers, now)
             try:
@@ -216,7 +216,7 @@ class Partition(LocalReplica):
             if duplicate is not None:
                 stamp = duplicate.timestamp if self._append_time else NO_TIMESTAMP
                 return duplicate.base_offset, stamp, duplicate.last_offset + 1
-            if header[5] & TRANSACTIONAL and self.shared.verifies:
+            if header[5] & TRANSACTIONAL and self.shared.verifies:  # 4. does its coordinator know the transaction?
                 self._check_verified(header[9], header[10], header[11])
         stamp = NO_TIMESTAMP
         if self._append_time:
@@ -234,7 +234,7 @@ class Partition(LocalReplica):
             else:
                 if self.end_watchers:
                     self._wake_end_watchers()
-                if not self._in_sync.counted:  # else it waits for them: nothing of this append is theirs yet
+                if not self._in_sync.counted:  # else followers hold it back: they do not have this batch yet
                     self._advance()
         except ApiError as error:
             self._refuse_records(records, error.as_value(), now)
@@ -243,10 +243,10 @@ class Partition(LocalReplica):
         return base_offset, stamp, base_offset + header[12]
 
     def _check_verified(self, producer_id: int, epoch: int, sequence: int) -> None:
-        """Raises ApiError INVALID_TXN_STATE for a batch that opens a transaction its coordinator may not know of.
+        """Raises ApiError INVALID_TXN_STATE for a batch that would open a transaction without verification.
 
-        Under transaction version 2 every transaction has an epoch of its own, so where nothing is known of a producer
-        its batches begin at 0: OUT_OF_ORDER_SEQUENCE_NUMBER. Before, they might have been deleted (KIP-360)."""
+        Under transaction version 2 each transaction has its own epoch, so the batches of an unknown producer begin at
+        sequence 0: OUT_OF_ORDER_SEQUENCE_NUMBER if not. Before, earlier ones may have been deleted (KIP-360)."""
         producers = self.log.producers
         if producers.is_open(producer_id, epoch):
             return
@@ -254,14 +254,14 @@ class Partition(LocalReplica):
         if guard is None:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{self.tp}: no open transaction of {producer_id}/{epoch}")
         if guard.adds and sequence > 0 and producers.get(producer_id) is None:
-            text = f"{self.tp} knows nothing of producer {producer_id}, which begins at sequence {sequence}"
+            text = f"{self.tp} does not know producer {producer_id}, which has to begin at sequence 0, not {sequence}"
             raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
 
     def append_own(self, batch: memoryview, now: Instant) -> int:
-        """Append a batch that a coordinator of this broker has made, under acks=all; the offset of its first record.
+        """Append a batch of a coordinator on this broker, as with acks=all. Returns the offset of its first record.
 
-        Only its size is checked: it may be transactional without a sequence, or control records, and goes to topics
-        that are closed to clients. Raises ApiError as `append` does."""
+        Checks its size only: such batches may be transactional without a sequence, or control batches, and are for
+        internal topics. Raises ApiError as `append` does."""
         if self._guarded:
             self._check_append(-1, batch, now)
         if len(batch) > self._max_bytes:
@@ -270,22 +270,22 @@ class Partition(LocalReplica):
 
     @changes_state
     def append_marker(self, producer_id: int, epoch: int, marker: Marker, bumped: bool, now: Instant) -> int:
-        """End a producer's transaction here, under acks=all; the offset that the high watermark must reach.
+        """End a producer's transaction here, as with acks=all. Returns the offset that the high watermark must reach.
 
-        A marker that is here already is not written again. `bumped`: transaction version 2, `ProducerState` says more.
+        A marker that is in the log already is not written again. `bumped`: transaction version 2 (`ProducerState`).
         Raises ApiError as `append` does, and TRANSACTION_COORDINATOR_FENCED, INVALID_PRODUCER_EPOCH."""
         batch = memoryview(marker_batch(producer_id, epoch, marker, now.wall_ms))
         if self._guarded:
             self._check_append(-1, batch, now)
         producers, safeguards = self.log.producers, self.shared.safeguards
-        if safeguards.marker_coordinator_epoch:
+        if safeguards.marker_coordinator_epoch:  # a coordinator that was replaced meanwhile
             producers.check_coordinator(producer_id, marker.coordinator_epoch)
         if safeguards.marker_epoch and not producers.needs_marker(producer_id, epoch, bumped):
             return self.log.end_offset
         if self._append_time:
             set_append_time(batch, 0, now.wall_ms)
         offset = self._write_own(batch, now, marker)
-        if safeguards.verification_guard:
+        if safeguards.verification_guard:  # answers about this transaction that are still to come are outdated
             self.guards.void(producer_id, epoch, bumped)
         self.shared.on_marker(self, producer_id, epoch, marker.commit, offset)
         return offset + 1
@@ -312,7 +312,7 @@ class Partition(LocalReplica):
         return base_offset
 
     def _check_append(self, acks: int, records: memoryview, now: Instant) -> None:
-        """Raises ApiError when this replica may take nothing from a producer, or not with these acks."""
+        """Raises ApiError if this replica does not lead, or if its ISR is too small for acks=all."""
         try:
             self.check_leader(NO_EPOCH)
             if acks < 0 and self.shared.safeguards.ack_needs_isr_min and self.isr_too_small:
@@ -321,27 +321,27 @@ class Partition(LocalReplica):
             self._refuse_records(records, error.as_value(), now)
 
     def _out_of_turn(self, header: HeaderTuple, error: ApiError, acks: int, now: Instant) -> None:
-        """A gap: raises ApiError NOT_ENOUGH_REPLICAS, on which producers try again, for what may have overtaken others.
-
-        Else the error, LEADER_NOT_AVAILABLE while a new leader may have what is missing; but a producer that is not
-        known here may begin anywhere then (KIP-360). A duplicate of a batch that is not remembered is told under
-        acks=all when it surely is committed: producers take that for success. Until then
-        NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
+        """Decide on a batch with an unexpected sequence: raises ApiError, or returns if it may be appended anyway."""
         producers = self.log.producers
+        # 1. A duplicate of a batch too old to be remembered. Producers take the error for success, so under acks=all it
+        #    is reported only when the batch surely is committed.
         if error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and acks < 0 and not self._has_committed(header[9]):
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{error.message}; it may not be committed yet")
         if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             raise error
+        # 2. A gap soon after an election: earlier batches may still come from the old leader. Producers retry.
         if now.mono_ns - self._led_ns > NEW_LEADER_NS:
             producers.cautious = False
         if producers.cautious and self._refusals.overtaken(header, producers, self._in_sync.epoch_start, now):
-            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{error.message}: batches before it may be on their way")
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{error.message}; earlier batches may still arrive, retry")
+        # 3. A gap of a known producer; first make sure that no successor leads and has the missing batches. An unknown
+        #    producer may begin at any sequence: its earlier batches may have been deleted (KIP-360).
         if producers.get(header[9]) is not None:
             doubted = self._refusals.doubted(header, self._in_sync.follows_since, now)
             raise unconfirmed(error) if doubted else error
 
     def _has_committed(self, producer_id: int) -> bool:
-        """Whether all is committed that this producer wrote before the oldest batch that is remembered of it."""
+        """Whether all batches of a producer before the oldest one that is remembered are committed."""
         known = self.log.producers.get(producer_id)
         if known is None or not known.batches:
             return True
@@ -353,19 +353,19 @@ class Partition(LocalReplica):
         raise error
 
     def note_refused(self, records: memoryview, error: ApiError, now: Instant) -> None:
-        """Nothing of a batch was written: what its producer sent behind it has to wait for it."""
+        """Note that a batch was refused before it was written: its producer's later batches have to wait for it."""
         if self.shared.safeguards.refused_comes_first:
             self._refusals.note_refused(records, error, now)
 
     def settled(self, offset: int, acks: int) -> bool:
-        """Whether a producer can be told about records up to `offset`: committed for acks=all, synced if asked for.
+        """Whether records up to `offset` can be acknowledged: committed for acks=all, synced with flush.messages.
 
-        Raises ApiError when what it waits for will not come: NOT_LEADER_OR_FOLLOWER (leadership is lost),
+        Raises ApiError when that will not happen: NOT_LEADER_OR_FOLLOWER (leadership is lost),
         NOT_ENOUGH_REPLICAS_AFTER_APPEND (the ISR became too small meanwhile), KAFKA_STORAGE_ERROR (the sync failed)."""
         log = self.log
         if self.syncs and log.recovery_point < offset <= log.sync_awaited:
             if log.offline is not None:
-                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp} was written, its sync failed: {log.offline}")
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp} was appended, but not synced: {log.offline}")
             self.check_leader(NO_EPOCH)
             return False
         if self._guarded:
@@ -375,19 +375,19 @@ class Partition(LocalReplica):
         return acks > 0 or self.high_watermark >= offset
 
     def _too_few(self) -> str:
-        return f"{self.tp} has the ISR {list(self.isr)}, min.insync.replicas asks for {self.min_isr} replicas"
+        return f"{self.tp} has the ISR {list(self.isr)}, but min.insync.replicas requires {self.min_isr} replicas"
 
     # -- the high watermark --------------------------------------------------------------------------------------------
 
     def _own_end(self) -> int:
-        """What this replica has, for the high watermark: where flush.messages asks for a sync, only what is durable."""
+        """This replica's end offset for the high watermark; with flush.messages only durable records count."""
         log = self.log
         if self.syncs and log.recovery_point < log.sync_awaited:
             return log.recovery_point
         return log.end_offset
 
     def _advance(self) -> None:
-        """Move the high watermark if the replicas allow it, and tell who waits."""
+        """Advance the high watermark if the replicas allow it, and wake what waits for it."""
         lowest = self._in_sync.lowest(self._own_end())
         least = self.min_isr if self.shared.safeguards.min_isr_on_hw else 0
         mark = next_high_watermark(self.high_watermark, (lowest,), len(self.isr), least)
@@ -395,7 +395,7 @@ class Partition(LocalReplica):
             self._move_high_watermark(mark)
 
     def _on_synced(self) -> None:
-        """A flush has ended."""
+        """Advance the high watermark after a flush."""
         if self.is_leader:
             self._advance()
         self.shared.check(self)
@@ -403,7 +403,7 @@ class Partition(LocalReplica):
     # -- followers of this leader --------------------------------------------------------------------------------------
 
     def readable_at(self, offset: int) -> Iterator[tuple[int, int, int]]:
-        """Leader: replicas in sync that have what is at `offset`: (node, LEO, last caught up in ns), itself first."""
+        """Leader: in-sync replicas that have `offset`: (node, LEO, last caught up in ns), the leader first."""
         yield self.node_id, self.log.end_offset, NO_LIMIT
         replicas = self._in_sync.replicas
         for node in self.isr:
@@ -421,10 +421,10 @@ class Partition(LocalReplica):
         now: Instant,
         contact: FollowerContact,
     ) -> EpochEnd | None:
-        """A follower asks for records from `offset` on, which acknowledges everything before it.
+        """Note a follower's fetch from `offset` on, which acknowledges all records before it.
 
-        The value: where its log parts from this one (its last record is of `last_epoch`); then nothing was noted, and
-        it must cut there before it fetches again. Raises ApiError FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+        Returns where its log diverges from this one (its last record is of `last_epoch`): then nothing was noted, and
+        it has to truncate before it fetches again. Raises ApiError FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
         NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE."""
         self.check_leader(leader_epoch)
         in_sync = self._in_sync
@@ -446,18 +446,18 @@ class Partition(LocalReplica):
         return None
 
     def note_cleaned(self, replica_id: int, broker_epoch: int, until: int) -> int:
-        """Leader: a follower has cleaned its log up to `until`; returns `bound_removals`."""
+        """Leader: note that a follower has cleaned its log up to `until`. Returns the new bound."""
         self._in_sync.note_cleaned(replica_id, broker_epoch, until)
         return self.bound_removals()
 
     def bound_removals(self) -> int:
-        """Leader: below this offset every assigned replica has cleaned its log; the own cleaner keeps to it."""
+        """Leader: the offset up to which all assigned replicas have cleaned their logs; also bounds the own cleaner."""
         self.log.removable_below = bound = self._in_sync.cleaned_by_all(self.log.cleaned_until)
         return bound
 
     @changes_state
     def shrink_if_lagging(self, now: Instant) -> None:
-        """Propose an ISR without those that have not been caught up for replica.lag.time.max.ms; else with joiners."""
+        """Propose an ISR without replicas that have lagged for replica.lag.time.max.ms; else one with a joiner."""
         if self.is_leader:
             in_sync, end = self._in_sync, self.log.end_offset
             self._send_proposal(
@@ -469,7 +469,7 @@ class Partition(LocalReplica):
             self._isr_changes.propose(self, proposal)
 
     def isr_answered(self, outcome: IsrOutcome) -> None:
-        """The controller's answer to a proposal; the world may have changed since."""
+        """Apply the controller's answer to a proposal; the partition's state may have changed since the proposal."""
         verdict = self._in_sync.on_alter_partition_response(outcome)
         if verdict is ProposalVerdict.AGAIN:
             self._send_proposal(outcome.proposal)
@@ -482,7 +482,7 @@ class Partition(LocalReplica):
 
     @changes_state
     def raise_start(self, offset: int) -> None:
-        """Leader: move the log start up to `offset`, which is not above the high watermark. Raises ApiError."""
+        """Leader: raise the log start to `offset`, which is at most the high watermark. Raises ApiError."""
         try:
             self.log.set_start_offset(offset)
         except Failure as failure:
@@ -491,10 +491,10 @@ class Partition(LocalReplica):
         self._wake_end_watchers()
 
     def log_starts(self) -> Iterator[tuple[int, int]]:
-        """Leader: (node, log start) of the other replicas; -1: it has not fetched in this leader epoch."""
+        """Leader: (node, log start) of the other replicas; -1 for one that has not fetched in this leader epoch."""
         return ((node, replica.log_start) for node, replica in self._in_sync.replicas.items())
 
     @property
     def knows_latest(self) -> bool:
-        """Leader: whether the high watermark has reached the start of its epoch; before that it may be too old."""
+        """Leader: whether the high watermark has reached the start of the leader epoch; before that it may be old."""
         return self.high_watermark >= self._in_sync.epoch_start

@@ -1,4 +1,4 @@
-"""What the partitions of one broker share: their settings, whom they tell, and their counts.
+"""Settings, event callbacks and counters that the partitions of one broker share.
 
 Zone: deterministic. One object per broker.
 """
@@ -14,7 +14,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class PartitionContext:
-    """What all partitions of one broker share."""
+    """Shared by all partitions of one broker."""
 
     __slots__ = (
         "check",
@@ -37,35 +37,35 @@ class PartitionContext:
         lag_ms: int = 30_000,
         safeguards: ReplicationSafeguards | None = None,
     ) -> None:
-        """`check` is called with a partition: an event, for whoever waits for it in the purgatory.
+        """`check` is called with a partition after a change, so that its delayed operations look again.
 
         `lag_ms` is replica.lag.time.max.ms.
         """
         self.check = check or _do_nothing
         self.on_cut: Callable[[object], object] = _do_nothing
-        """Told, at once, of a partition whose log was cut or begins anew."""
+        """Called, at once, with a partition whose log was truncated or restarted."""
         self.on_role: Callable[[object], object] = _do_nothing
-        """Told of a partition whose leader or leader epoch has changed, or that is out of service."""
+        """Called with a partition whose leader or leader epoch has changed, or that is out of service."""
         self.on_marker: Callable[[object, int, int, bool, int], object] = _unmarked
-        """Told of a transaction's end that a leader here has appended: partition, producer id, producer epoch, whether
-        it commits, offset. At once, for whatever is appended next comes after it."""
+        """Called after a leader here has appended a marker: partition, producer id, producer epoch, whether it
+        commits, offset. Called at once, before anything else can be appended after the marker."""
         self.lag_ns = lag_ms * _NS_PER_MS
         self.safeguards = safeguards or ReplicationSafeguards()
         self.verifies = False
-        """Whether leaders here take only transactions that their coordinators know of; see `verification`."""
+        """Whether leaders here open transactions only after verification (see `verification`)."""
         self.isr_shrinks = 0
-        """Members that left an ISR, as the controller has confirmed; the other counts likewise."""
+        """Changes that the controller has confirmed; likewise `isr_expands`."""
         self.isr_expands = 0
         self.failed_isr_updates = 0
         self.replication_bytes_in = 0
         """Bytes that followers here appended."""
         self.replication_bytes_out = 0
-        """Bytes given to followers of leaders here."""
+        """Bytes that leaders here sent to followers."""
 
 
 def _do_nothing(_: object) -> None:
-    """Nobody waits."""
+    """Ignore the event: the default of a callback."""
 
 
 def _unmarked(_partition: object, _producer_id: int, _epoch: int, _commit: bool, _offset: int) -> None:
-    """Nobody coordinates."""
+    """Ignore a marker: the default of the callback, without coordinators on this broker."""

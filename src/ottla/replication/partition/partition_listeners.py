@@ -1,6 +1,6 @@
-"""Who waits for the next change of a partition.
+"""Listeners that wait for the next change of a partition.
 
-Zone: deterministic. A partition keeps its watchers in dicts, in the order of their coming.
+Zone: deterministic. A partition keeps its listeners in dicts, in the order of their registration.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Protocol
 
 
 class PartitionListener(Protocol):
-    """Somebody who waits for the next change of a partition; told once, then forgotten."""
+    """Waits for the next change of a partition. It is woken once, then removed."""
 
     def wake(self) -> None:
-        """More can be read, or the partition is not what it was."""
+        """React to a change: more can be read, or the role has changed."""
         ...
 
 
 def wake_all(watchers: Iterable[PartitionListener]) -> None:
-    """Tell everybody."""
+    """Wake all listeners."""
     for watcher in watchers:
         watcher.wake()

@@ -1,16 +1,16 @@
-"""Batches of idempotent producers that are early, not out of order: one before them was refused, or is on its way.
+"""Sequence gaps of idempotent producers that will close: an earlier batch was refused, or is still in flight.
 
-Zone: pure. A producer has several batches on the way. When the first is refused (too few in sync, not the leader yet)
-and the next one comes after the reason has gone, appending it would leave a gap, or, when the producer is not known
-here, put it before the one that is sent again. Apache Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER, on which librdkafka
-begins a new epoch and writes again what it does not know to be written, in every partition. The reason of the first
-refusal, which is retriable, sends the producer back to where it was.
+Zone: pure. A producer has several batches in flight. The first may be refused for a passing reason (too few in-sync
+replicas, not the leader yet), and the next one may arrive after the reason is gone. To append it would leave a gap, or,
+if the producer is not known here, put it before the batch that will be sent again. Apache Kafka answers
+OUT_OF_ORDER_SEQUENCE_NUMBER, on which librdkafka begins a new epoch and writes all unacknowledged batches again, in
+every partition. Here the next batch gets the retriable error of the first one, and the producer sends both again.
 
-A new leader is the same case: librdkafka turns to it while its earlier batches lie at the old one, and sends them again
-when that one has refused them, a moment too late.
+After an election it is the same: librdkafka sends to the new leader while earlier batches are at the old one, and
+repeats those only when the old leader has refused them.
 
-And so is a leader that was put aside and has not heard of it: what it misses was written at its successor. It cannot
-know, but those that might lead instead still follow it, or not (`InSyncReplicas.follows_since`).
+The third case is a leader that does not know yet that it was replaced: the missing batches may be at its successor. It
+finds out by waiting until all replicas that could lead instead have fetched (`InSyncReplicas.follows_since`).
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ RETRIABLE: Final = (
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
-"""Refusals after which a producer sends the same batch again."""
+"""Errors after which a producer sends the same batch again."""
 KEPT_MAX: Final = 1_000
-"""Producers per partition; the longest refused is forgotten."""
+"""Most entries per table; the oldest is dropped."""
 NEW_LEADER_NS: Final = 120_000_000_000
-"""So long after a change of the leader a gap may be what lay at the old one: delivery.timeout.ms, after which producers
+"""How long after an election the missing batches may be at the old leader: delivery.timeout.ms, after which producers
 give up."""
 KEPT_NS: Final = 10_000_000_000
-"""What was on the way together arrives within this; a producer that gave a batch up gets the honest error again."""
+"""How long to wait for a missing batch: batches in flight together arrive within this time. After it, the producer gets
+the plain error."""
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _HALF: Final = 2**30
 
@@ -53,22 +54,23 @@ class _RefusedBatch(NamedTuple):
 
 
 class SequenceGaps:
-    """The first refused batch of each producer, until it is here."""
+    """The first refused or missing batch of each producer, until it arrives."""
 
     __slots__ = ("_doubted", "_gave_up", "_lost", "waiting")
 
     def __init__(self) -> None:
         self.waiting: dict[int, _RefusedBatch] = {}
-        """By producer id."""
+        """The missing batches, by producer id."""
         self._gave_up: dict[int, int] = {}
-        """Producers, with their epochs, whose missing batch did not come in time."""
+        """Producer id → epoch, of producers whose missing batch did not arrive in time."""
         self._lost: dict[tuple[int, int, int], None] = {}
-        """Batches that were refused for good, by producer id, epoch and sequence: nothing has to wait for them."""
+        """Batches that were refused for good, by producer id, epoch and sequence: no batch waits for them."""
         self._doubted: dict[tuple[int, int, int], int] = {}
-        """When a batch came first that leaves a gap, by producer id, epoch and sequence."""
+        """When a batch with a gap arrived for the first time, by producer id, epoch and sequence."""
 
     def note_refused(self, records: memoryview, error: ApiError, now: Instant) -> None:
-        """A batch was refused before anything of it was written; nothing of it is checked yet."""
+        """Note a batch that was refused before it was written. Its header is not validated yet."""
+        # 1. Errors that are retriable for the client, but that no later batch can overtake.
         if len(records) < HEADER_SIZE or (error.code.retriable and error.code not in RETRIABLE):
             return
         header = unpack_header(records, 0)
@@ -76,27 +78,31 @@ class SequenceGaps:
         if header[3] != MAGIC_V2 or producer_id < 0 or sequence < 0:
             return
         before = self.waiting.pop(producer_id, None)
+        # 2. Refused for good: the producer does not send it again. Another missing batch stays missing.
         if error.code not in RETRIABLE:
             _put(self._lost, (producer_id, epoch, sequence), None)
             if before is not None and (before.epoch, before.sequence) != (epoch, sequence):
                 self.waiting[producer_id] = before
             return
+        # 3. Refused for now: remember the first missing batch of the producer.
         if before is not None and before.epoch == epoch and _is_behind(sequence, before.sequence):
-            sequence = before.sequence  # that one is still missing
+            sequence = before.sequence
         _put(self.waiting, producer_id, _RefusedBatch(epoch, sequence, error.code, now.mono_ns))
 
     def overtaken(self, header: HeaderTuple, producers: ProducerState, epoch_start: int, now: Instant) -> bool:
-        """Whether a batch that leaves a gap may have overtaken those before it, which lay at the old leader.
+        """Whether a batch with a gap may have overtaken earlier ones, which are still at the old leader.
 
-        So it is when its producer has written nothing since `epoch_start`, the end of the log when this leader began;
-        for a while, in which the first of its batches can come.
+        `epoch_start` is the end of the log when this leader began.
         """
+        # 1. The producer has written to this leader already: its batches come in order.
         producer_id, epoch = header[9], header[10]
         known = producers.get(producer_id)
         if known is not None and known.batches and known.batches[-1][1] >= epoch_start:
             return False
+        # 2. Its missing batch has been waited for in vain.
         if self._gave_up.get(producer_id) == epoch:
             return False
+        # 3. The batch that is due was refused for good. 4. Wait for it.
         goes_on = known is not None and known.epoch == epoch and known.batches
         due = (known.batches[-1][0] + 1) & _SEQUENCE_MASK if known is not None and goes_on else 0
         if (producer_id, epoch, due) in self._lost:
@@ -105,9 +111,9 @@ class SequenceGaps:
         return True
 
     def doubted(self, header: HeaderTuple, follows_since: Callable[[int], bool], now: Instant) -> bool:
-        """Whether what a batch misses may have been written at another leader before it came.
+        """Whether the batches before a gap may have been written at another leader before this batch arrived.
 
-        `follows_since` tells whether surely nobody else had led at a time of the monotonic clock.
+        `follows_since` returns whether surely no other broker had led by a given time of the monotonic clock.
         """
         key = (header[9], header[10], header[11])
         came_ns = self._doubted.get(key)
@@ -120,10 +126,11 @@ class SequenceGaps:
         return False
 
     def check(self, header: HeaderTuple, producers: ProducerState, now: Instant) -> None:
-        """Raise the refusal of the batch before this one, if that has still not come."""
+        """Raise the error of an earlier batch again if that one is still missing."""
         refused = self.waiting.get(header[9])
         if refused is None or refused.epoch != header[10]:
             return
+        # 1. This is the missing batch, or it is in the log. 2. It did not arrive in time. 3. It is still missing.
         if header[11] == refused.sequence or _has(producers, header, refused):
             del self.waiting[header[9]]
         elif now.mono_ns - refused.mono_ns > KEPT_NS:
@@ -131,7 +138,7 @@ class SequenceGaps:
             _put(self._gave_up, header[9], header[10])
         elif _is_behind(header[11], refused.sequence):
             raise ApiError(
-                refused.code, f"sequence {refused.sequence} of this producer is still to come, and goes first"
+                refused.code, f"sequence {refused.sequence} of this producer has to be appended first; retry"
             )
 
 
@@ -148,7 +155,7 @@ def _is_behind(sequence: int, other: int) -> bool:
 
 
 def _has(producers: ProducerState, header: HeaderTuple, refused: _RefusedBatch) -> bool:
-    """Whether the refused batch is in the log meanwhile: it came through another leader."""
+    """Whether the refused batch is in the log meanwhile, written by another leader."""
     known = producers.get(header[9])
     if known is None or known.epoch != refused.epoch or not known.batches:
         return False

@@ -1,9 +1,9 @@
-"""Questions about transactions that are on their way, as their partition remembers them (KIP-890).
+"""The verifications in progress of one partition (Kafka's VerificationGuard, KIP-890).
 
-Zone: pure. Bookkeeping of one partition; who asks, and whom, is `verification`'s.
+Zone: pure. Bookkeeping of one partition; `verification` asks the coordinators.
 
-An answer of the coordinator holds for the transaction that was asked about. When that one's marker is written while the
-answer is on its way, the answer means nothing any more: else a batch would open a transaction that nobody ends.
+An answer of the coordinator is valid for one transaction. If that transaction's marker is written before the answer
+arrives, the answer is void: otherwise a batch would open a transaction that no coordinator ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 
 class VerificationGuard:
-    """One question; requests that ask the same share it."""
+    """One verification in progress; requests that need the same one share it."""
 
     __slots__ = ("adds", "epoch", "holders", "passed", "producer_id")
 
@@ -21,13 +21,13 @@ class VerificationGuard:
         self.epoch = epoch
         self.holders = 0
         self.adds = False
-        """The producer is of transaction version 2."""
+        """Whether the producer uses transaction version 2."""
         self.passed = False
-        """The coordinator has said yes; only while the batches of one request are appended."""
+        """Whether the coordinator has confirmed; set only while the batches of one request are appended."""
 
 
 class VerificationGuards:
-    """The questions of one partition."""
+    """The verifications of one partition."""
 
     __slots__ = ("_asked",)
 
@@ -38,7 +38,7 @@ class VerificationGuards:
         return len(self._asked)
 
     def begin_verification(self, producer_id: int, epoch: int) -> VerificationGuard:
-        """A request is about to ask; `end` follows."""
+        """The guard for a request that is about to ask; the request calls `end` later."""
         guard = self._asked.get((producer_id, epoch))
         if guard is None:
             guard = self._asked[producer_id, epoch] = VerificationGuard(producer_id, epoch)
@@ -46,7 +46,7 @@ class VerificationGuards:
         return guard
 
     def end(self, guard: VerificationGuard) -> None:
-        """The request is through."""
+        """End a request's use of a guard; the last one removes it."""
         guard.passed = False
         guard.holders -= 1
         key = guard.producer_id, guard.epoch
@@ -54,7 +54,7 @@ class VerificationGuards:
             del self._asked[key]
 
     def passing(self, producer_id: int, epoch: int) -> VerificationGuard | None:
-        """The question whose answer lets a batch open a transaction now; None: it may not."""
+        """The guard that allows a batch to open a transaction now; None: the batch may not."""
         guard = self._asked.get((producer_id, epoch))
         return guard if guard is not None and guard.passed else None
 
@@ -63,10 +63,10 @@ class VerificationGuards:
         return self.passing(producer_id, epoch) is not None
 
     def void(self, producer_id: int, epoch: int, bumped: bool) -> None:
-        """A marker of that producer was written: what was asked before about transactions that it ends is worthless.
+        """Void the verifications of transactions that a marker ends, after it was written.
 
-        `bumped`: those of lower epochs (transaction version 2). Its producer has the marker's epoch, and may be asking
-        about its next transaction while the markers of the last one are on their way.
+        `bumped`: transaction version 2. The marker's epoch is then the one that the producer has next, and guards of
+        that epoch may be of its next transaction, so only those of lower epochs are void.
         """
         if not self._asked:
             return
@@ -75,5 +75,5 @@ class VerificationGuards:
             del self._asked[key]
 
     def clear(self) -> None:
-        """The role changed: another leader may have written markers."""
+        """Void all verifications after a change of role: another leader may have written markers."""
         self._asked.clear()

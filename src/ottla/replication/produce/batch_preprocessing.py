@@ -1,8 +1,8 @@
-"""Batches that are looked into before they are appended: those of compacted topics, and those that their topic wants in
-another codec (compression.type).
+"""Inspects or recompresses batches before they are appended: for compacted topics, for topics that limit the size of
+records in compressed batches, and for topics with a codec of their own (compression.type).
 
-Zone: deterministic. What happens to a Produce request before it runs; the request itself is `produce`'s, what is looked
-for is in `record.inspection`. Small batches are looked at here and now, others in a worker, one after the other.
+Zone: deterministic. A step of a Produce request before it runs; `record.inspection` has the checks. Small batches are
+inspected within the turn, others in a worker, one after the other.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from ottla.replication.partition_registry import Topics, writable
 from ottla.seams import Failure, Kind, World
 
 IN_TURN: Final = 8
-"""Small batches of a request that are looked into within a turn, a millisecond each; the next one is a worker's."""
+"""Small batches of a request that are inspected within a turn, a millisecond each; a worker inspects the next one."""
 PREPARE_JOB: Final = "ottla.record.inspection:prepared"
 _CODEC_POS: Final = 22
 _CODEC_MASK: Final = 0x07
 _ZSTD: Final = 4
 
 BatchItem = tuple[str | bytes, int, "memoryview | RefusedBatch | None"]
-"""(topic name, or id from version 13 on; partition; records, or why they were refused on the way)."""
+"""(topic name, or id from version 13 on; partition; records, or why an earlier step refused them)."""
 
 
 class RefusedBatch:
-    """Records that were refused before their turn. False, as no records are: so the hot way needs no test for it."""
+    """Takes the place of records that were refused before their append. It is false, as missing records are, so the
+    hot path needs no further test."""
 
     __slots__ = ("error",)
 
@@ -42,27 +43,27 @@ class RefusedBatch:
 
 
 def without_zstd(items: Sequence[BatchItem]) -> list[BatchItem]:
-    """What comes in a version that does not know zstd yet (KIP-110): batches in it are refused."""
+    """The items with zstd batches refused: for versions of Produce that do not know zstd (KIP-110)."""
     return [(name, index, _unless_zstd(records)) for name, index, records in items]
 
 
 def _unless_zstd(records: memoryview | RefusedBatch | None) -> memoryview | RefusedBatch | None:
     if isinstance(records, memoryview) and len(records) > _CODEC_POS and records[_CODEC_POS] & _CODEC_MASK == _ZSTD:
         return RefusedBatch(
-            ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this version of Produce does not know zstd")
+            ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this version of Produce does not support zstd")
         )
     return records
 
 
 def job_error(result: object, what: str) -> ApiError:
-    """What is answered when a job failed. One that needs too much time or memory will again: INVALID_RECORD, upon which
-    producers do not try again."""
+    """The error for a failed job. A job that needed too much time or memory will do so again: INVALID_RECORD, on which
+    producers do not retry."""
     hopeless = isinstance(result, Failure) and result.kind in (Kind.TIMEOUT, Kind.FULL)
     return ApiError(ErrorCode.INVALID_RECORD if hopeless else ErrorCode.CORRUPT_MESSAGE, f"{what}: {result}")
 
 
 class BatchPreprocessing:
-    """The batches of one request, prepared one after the other."""
+    """Prepares the batches of one request, one after the other."""
 
     def __init__(
         self,
@@ -72,17 +73,17 @@ class BatchPreprocessing:
         run: Callable[[Sequence[BatchItem]], None],
         owner: object = None,
     ) -> None:
-        """`run` gets the items, in which refused ones have their error; `owner` as in `seams.Workers`."""
+        """`run` receives the items; refused ones carry their error. `owner` as in `seams.Workers`."""
         self._world = world
         self._owner = owner
         self._topics = topics
         self._items: list[BatchItem] = list(items)
         self._run = run
         self._here = 0
-        """Batches that were looked into in this turn."""
+        """Batches that were inspected in this turn."""
 
     def go_on(self, at: int) -> None:
-        """From item `at`; when all are done, run the request."""
+        """Prepare from item `at` on; run the request when all are done."""
         items = self._items
         self._here = 0
         for position in range(at, len(items)):
@@ -98,7 +99,7 @@ class BatchPreprocessing:
         self._run(items)
 
     def _starts(self, position: int, partition: Partition, records: memoryview) -> bool:
-        """Whether a worker has to look at a batch, and was asked to. Raises ApiError when the batch is refused."""
+        """Check a batch. Returns whether a worker continues with it. Raises ApiError when the batch is refused."""
         now_ms = self._world.clock.now().wall_ms
         header = validate_produced(records, 0, len(records), now_ms, *partition.limits)
         rules = RecordRules(partition.needs_keys, now_ms, *partition.limits[1:], partition.record_max)
@@ -108,7 +109,8 @@ class BatchPreprocessing:
             refusal = inspect(records, rules, INLINE_EXPANDED)
             if refusal is None:
                 return False
-            if refusal.code != ErrorCode.CORRUPT_MESSAGE:  # that may be as much as that it expands to too much for here
+            # CORRUPT_MESSAGE may only mean that the batch expands beyond a turn's limit; a worker has a higher one.
+            if refusal.code != ErrorCode.CORRUPT_MESSAGE:
                 raise RefusedRecords(refusal)
         arguments = (bytes(records), rules, recoding)
         self._world.workers.run(PREPARE_JOB, arguments, lambda result: self._on_done(position, result), self._owner)
@@ -121,20 +123,21 @@ class BatchPreprocessing:
         elif isinstance(result, Refusal):
             self._items[position] = (name, index, RefusedBatch(RefusedRecords(result)))
         elif result is not None:
-            self._items[position] = (name, index, RefusedBatch(job_error(result, "the batch cannot be looked into")))
+            self._items[position] = (name, index, RefusedBatch(job_error(result, "the batch cannot be inspected")))
         self.go_on(position + 1)
 
 
 def _needs_preparation(partition: Partition, records: memoryview) -> bool:
     if not partition.is_leader:
         return False
+    # A record of an uncompressed batch is no larger than the batch, which max.message.bytes limits.
     compressed = len(records) > _CODEC_POS and records[_CODEC_POS] & _CODEC_MASK
     limited = bool(compressed) and partition.record_max < LIMIT_MAX
     return limited or partition.needs_keys or _recoding(partition, records) is not None
 
 
 def _recoding(partition: Partition, records: memoryview) -> Recoding | None:
-    """The codec this batch must be brought to before it is appended; None when it is fine as it is."""
+    """The codec to which this batch must be recompressed before it is appended; None when it can stay as it is."""
     codec, level = partition.codec_and_level
     if codec < 0 or len(records) <= _CODEC_POS or records[_CODEC_POS] & _CODEC_MASK == codec:
         return None

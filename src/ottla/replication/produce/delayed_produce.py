@@ -1,4 +1,4 @@
-"""A Produce that waits before it is answered.
+"""A Produce whose response is delayed (Kafka's DelayedProduce).
 
 Zone: deterministic.
 """
@@ -13,7 +13,7 @@ from ottla.replication.partition.partition import Partition
 from ottla.replication.produce.produce_responses import Refusals, Responses, Row
 
 LateResponse = dict[Partition, tuple[int, list[Row], int]]
-"""Partition → (offset its high watermark must reach, rows, the row's place)."""
+"""Partition → (offset that its high watermark must reach, rows, index of the row)."""
 
 
 class DelayedProduce(DelayedOperation):
@@ -32,7 +32,10 @@ class DelayedProduce(DelayedOperation):
         self._answer = answer
 
     def try_complete(self) -> bool:
-        """Case A: every partition has settled its batch. Case B: it never will. Anything else goes on waiting."""
+        """Complete when every partition has settled.
+
+        Case A: its batch is committed (or synced). Case B: it will not be: the row becomes an error.
+        """
         for partition, (offset, rows, at) in list(self.waiting.items()):
             try:
                 if not partition.settled(offset, self._acks):
@@ -48,10 +51,10 @@ class DelayedProduce(DelayedOperation):
         rows[at] = (rows[at][0], error.code, -1, -1, -1)
 
     def on_expire(self) -> None:
-        """What is still waiting is answered REQUEST_TIMED_OUT: it may or may not survive."""
+        """Answer REQUEST_TIMED_OUT for the rows that still wait: their batches may or may not survive."""
         for _, rows, at in self.waiting.values():
             rows[at] = (rows[at][0], ErrorCode.REQUEST_TIMED_OUT, -1, -1, -1)
 
     def on_complete(self) -> None:
-        """Answer."""
+        """Send the response."""
         self._answer()

@@ -1,8 +1,8 @@
-"""A Produce of many partitions, in slices: no turn reads, appends or answers more than some of them.
+"""A Produce of many partitions, in slices: no turn reads, appends or answers more than one slice.
 
-Zone: deterministic. The request is read twice: to its end first, so that one that cannot be read appends nothing, then
-slice by slice. A slice that waits, for the high watermark or for a worker, lets the next one wait, so that the batches
-of one producer keep their order. Answers are kept as bytes.
+Zone: deterministic. The request is decoded twice: first to its end, so that a malformed one appends nothing, then slice
+by slice. A slice waits for the one before it (for the high watermark or a worker), so that the batches of one producer
+keep their order. Responses are kept as bytes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from ottla.replication.produce.produce import ProduceHandler
 
 READ: Final = 1000
-"""Partitions that are read in one go."""
+"""Partitions decoded per step of the first pass."""
 APPENDED: Final = 125
-"""Partitions that are appended and answered in one go."""
+"""Partitions appended and answered per step."""
 _READ_US: Final = 2_000
 _APPEND_US: Final = 4_000
 _TEXTS: Final = 500
-"""Refused partitions whose answer has a text and a leader: those of the others would take more than the request."""
+"""Refused partitions whose response has a text and a leader. With more, the response would outgrow the request."""
 
 
 class LargeProduce:
-    """One request."""
+    """The steps of one request."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class LargeProduce:
         self._error: ApiError | None = None
         self._texts = _TEXTS
         self._answer: ProduceResponse | None = None
-        """Of the slice that is being handled."""
+        """The response of the present slice, once it is complete."""
 
     def steps(self) -> Steps:
-        """Raises MalformedMessage before anything was appended."""
+        """Handle the request slice by slice. Raises MalformedMessage before anything was appended."""
         version, frame = self._version, self._frame
         walk = ProduceWalk(version, frame, self._pos)
         for _ in read_chunks(walk.entries(), READ):
@@ -88,5 +88,5 @@ class LargeProduce:
         texts = refused if self._texts >= 0 else {}
         self._texts -= len(refused)
         self._answer = self._handler.response_of(answers, texts, self._version, self._slot.peer.listener)
-        refused.clear()  # errors hold the frames they were raised in, which hold the dictionary
+        refused.clear()  # breaks a reference cycle: errors hold the frames they were raised in, which hold this dict
         self._resume()

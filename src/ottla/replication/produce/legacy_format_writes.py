@@ -1,9 +1,8 @@
-"""Batches for topics that are written in an older message format, made messages of it ahead of their append.
+"""Down-converts batches for topics with an older message format before they are appended.
 
-Zone: deterministic. What happens to a Produce request before it runs; `Log.append_lowered` converts what nobody has
-converted before, which is right for small batches. A larger one is a job of workers, for the offset at which the log
-ends then. If another batch has come in between, it is converted for the new end, a few times; then its producer has to
-try again.
+Zone: deterministic. A step of a Produce request before it runs. Small batches are left to `Log.append_lowered`, which
+converts within the append. A worker converts a larger batch for the offset at which the log ends then. If another
+append moves the end meanwhile, the batch is converted again, up to TRIES times; then the producer has to retry.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TRIES: Final = 4
 
 
 class LegacyFormatWrites:
-    """The batches of one request, one after the other."""
+    """Converts the batches of one request, one after the other."""
 
     def __init__(
         self,
@@ -36,7 +35,7 @@ class LegacyFormatWrites:
         run: Callable[[Sequence[BatchItem]], None],
         owner: object = None,
     ) -> None:
-        """`run` gets the items, in which refused ones have their error; `owner` as in `seams.Workers`."""
+        """`run` receives the items; refused ones carry their error. `owner` as in `seams.Workers`."""
         self._world = world
         self._owner = owner
         self._topics = topics
@@ -44,12 +43,13 @@ class LegacyFormatWrites:
         self._run = run
         self._converted: dict[int, tuple[Partition, ConvertedBatch]] = {}
         self._quick = 0
-        """Batches of the request that are left to their appends, all of which come in one turn."""
+        """Batches that are left to their appends. All appends of a request are in one turn, so these are limited."""
         self._tried: dict[int, int] = {}
-        """How often an item was converted, of those that were converted again."""
+        """How often an item was converted, for items that were converted more than once."""
 
     def go_on(self, at: int) -> None:
-        """From item `at`; when all are done, and the logs end where they ended then, run the request."""
+        """Convert from item `at` on. Runs the request once all are converted for the present ends of their logs."""
+        # 1. A batch that is too large for the turn, or one small batch too many: a worker converts it, and calls back.
         for position in range(at, len(self._items)):
             name, index, records = self._items[position]
             partition = writable(self._topics, name, index)
@@ -58,10 +58,13 @@ class LegacyFormatWrites:
                 if self._quick > IN_TURN or not is_quick(records):
                     self._start(position, partition, records)
                     return
+        # 2. All are converted, but another request has appended to a log meanwhile: the offsets in the converted
+        #    messages are wrong, so that batch is converted again.
         for position, (partition, ahead) in list(self._converted.items()):
             if partition.log.end_offset != ahead.base:
                 self._retry_conversion(position, partition, ahead.view)
                 return
+        # 3. Everything fits: the appends follow in this very turn, so no log can move any more.
         for partition, ahead in self._converted.values():
             partition.log.ahead = ahead
         self._run(self._items)
@@ -72,7 +75,7 @@ class LegacyFormatWrites:
         if tried <= TRIES:
             self._start(position, partition, records)
             return
-        text = f"others wrote to {partition.tp} {TRIES} times while the batch was converted to its message format"
+        text = f"other batches were appended to {partition.tp} during {TRIES} conversions to its message format; retry"
         self._refuse(position, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, text))
         self.go_on(len(self._items))
 
@@ -92,7 +95,7 @@ class LegacyFormatWrites:
         elif isinstance(result, tuple):
             code, text = result
             self._refuse(position, ApiError(ErrorCode(code), text))
-        else:  # its append would convert it in the loop, which is more than a worker may do
+        else:  # the worker ran out of time or memory: its append would need the same, on the event loop
             self._refuse(position, job_error(result, "the batch cannot be converted"))
         self.go_on(len(self._items) if position in self._tried else position + 1)
 
@@ -102,7 +105,7 @@ class LegacyFormatWrites:
 
 
 def _is_lowered(partition: Partition, records: memoryview) -> bool:
-    """Whether the log writes an older format than the batch has."""
+    """Whether the log has an older message format than the batch."""
     if partition.log.magic == MAGIC_V2 or not partition.is_leader:
         return False
     return len(records) >= HEADER_SIZE and records[MAGIC_POS] == MAGIC_V2

@@ -1,8 +1,8 @@
-"""Message sets of old clients in a Produce request, on their way to the batches that are appended.
+"""Converts message sets of old clients in a Produce request to record batches.
 
-Zone: deterministic. What happens to a request of versions 0 to 2 before anything else; the request itself is
-`produce`'s, the conversion `record.produced`'s. Little is converted at once; what takes longer is a job of workers, one
-at a time for a request, whose connection waits.
+Zone: deterministic. The first step of a request of versions 0 to 2; `produce` handles the request itself, and
+`record.message_set_conversion` converts. Small message sets are converted within the turn. Larger ones are jobs of
+workers, one at a time per request, while the connection waits.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ottla.seams import World
 
 CONVERT_JOB: Final = "ottla.record.message_set_conversion:convert_job"
 AT_ONCE: Final = 32 * 1024
-"""Most bytes of message sets, also of what is in wrappers, that a request may bring to be converted within its turn."""
+"""Most bytes of message sets, counted uncompressed, that are converted within the turn of their request."""
 NO_MESSAGES: Final = RefusedBatch(ApiError(ErrorCode.INVALID_RECORD, "a message set without messages"))
-"""An empty message set: old brokers took it, and wrote nothing."""
+"""Marks an empty message set: old brokers accepted it and wrote nothing."""
 
 Topics = Mapping[Any, HostedTopic]
 
 
 def has_message_set(items: Sequence[BatchItem]) -> bool:
-    """Whether anything in the request is of format v0 or v1. A request of these versions need not have any."""
+    """Whether the request contains messages of format v0 or v1. Requests of these versions may carry v2 batches."""
     return any(isinstance(records, memoryview) and is_message_set(records) for _, _, records in items)
 
 
 def converted_at_once(topics: Topics, items: Sequence[BatchItem], now_ms: int) -> list[BatchItem] | None:
-    """The request's items with batches for message sets; None when that takes too long for one turn."""
+    """The request's items with message sets converted to batches; None when that takes too long for one turn."""
     ready: list[BatchItem] = []
     room = AT_ONCE
     for item in items:
@@ -42,7 +42,7 @@ def converted_at_once(topics: Topics, items: Sequence[BatchItem], now_ms: int) -
         if not isinstance(records, memoryview) or not is_message_set(records):
             ready.append(item)
             continue
-        room -= len(records)
+        room -= len(records)  # the compressed size first, which is cheap to check; the expanded size below
         if room < 0:
             return None
         try:
@@ -67,14 +67,14 @@ def _converted(
 
 
 def _counted(partition: Partition, batch: memoryview) -> memoryview:
-    """The batch, its records counted; a log of an older format counts them when it makes messages of them again."""
+    """The batch, with its records counted as converted. A log of an older format counts them at its own conversion."""
     if partition.log.magic == MAGIC_V2:
         partition.produce_conversions += unpack_header(batch, 0)[12]
     return batch
 
 
 def _rules(partition: Partition, now_ms: int) -> TopicRules:
-    """What a message set has to keep to in this partition's topic."""
+    """The rules of this partition's topic for a message set."""
     max_bytes, before_max_ms, after_max_ms = partition.limits
     latest = min(now_ms + after_max_ms, TIMESTAMP_MAX)
     earliest = max(0, now_ms - before_max_ms)
@@ -87,7 +87,7 @@ def _find_topics(topics: Topics, name: Any, index: int) -> Partition | None:
 
 
 class MessageSetConversion:
-    """The message sets of one request, one after the other."""
+    """Converts the message sets of one request in workers, one after the other."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class MessageSetConversion:
         run: Callable[[Sequence[BatchItem]], None],
         owner: object = None,
     ) -> None:
-        """`run` gets what has become of the items; `owner` as in `seams.Workers`."""
+        """`run` receives the converted items; refused ones carry their error. `owner` as in `seams.Workers`."""
         self._world = world
         self._owner = owner
         self._topics = topics
@@ -105,7 +105,7 @@ class MessageSetConversion:
         self._run = run
 
     def go_on(self, at: int) -> None:
-        """From item `at`; when all are done, run the request."""
+        """Convert from item `at` on; run the request when all are done."""
         for position in range(at, len(self._items)):
             name, index, records = self._items[position]
             partition = _find_topics(self._topics, name, index)
@@ -133,7 +133,7 @@ class MessageSetConversion:
 
 
 def _error(result: object) -> ApiError:
-    """What a job says instead of a batch."""
+    """The error for the result of a job that is not a batch."""
     if isinstance(result, tuple):
         code, text = result
         return ApiError(ErrorCode(code), text)

@@ -1,4 +1,4 @@
-"""Produce: the hot way down to the logs, and the one reply up.
+"""Produce: the hot path from the request to the logs, and its response.
 
 Zone: deterministic.
 
@@ -6,21 +6,21 @@ API 0. Versions 0-13. Versions 0-2 carry message sets of formats v0 and v1, whic
 in later versions they are answered INVALID_RECORD, as in Kafka.
 
 Behaviour
-- acks 0: no answer; an error closes the connection, so that the producer learns of it (as in Kafka). acks 1: answered
-  after the append. acks all (-1): answered when the high watermark has passed the batch, else a DelayedProduce waits.
-- A duplicate of an idempotent producer is answered like its original, and under acks=all not before it.
+- acks 0: no response; an error closes the connection, so that the producer notices it (as in Kafka). acks 1: the
+  response follows the append. acks all (-1): when the high watermark has passed the batch; a DelayedProduce waits.
+- A duplicate of an idempotent producer gets the response of its original, and under acks=all not before that.
 - A batch that begins a transaction in its partition is held while the transaction's coordinator is asked (KIP-890);
-  from version 12 on the partition is added to the transaction on that way. The next request waits meanwhile.
-- Batches of compacted topics are looked into: records without a key are refused (INVALID_RECORD), and so is what is
-  not as its header says. Larger ones are held while a worker looks, and so is a batch that the topic wants in another
-  codec while it is recompressed; the connection's next request waits meanwhile, so that nothing overtakes it.
-- Not the leader (any more): NOT_LEADER_OR_FOLLOWER, from version 10 on with the leader and its address. Leadership lost
-  while a batch waits, and an ISR grown too small meanwhile, end the wait.
-- A message set is converted at once if it is small; larger ones are held while a worker converts them. One without
-  messages is answered without an error, and with the offset -1, as old brokers did.
+  from version 12 on that request also adds the partition to the transaction. The next request waits meanwhile.
+- Batches of compacted topics are inspected: records without a key are refused (INVALID_RECORD), and so are batches that
+  contradict their header. Large batches are held while a worker inspects or recompresses them (compression.type); the
+  connection's next request waits meanwhile, so that nothing overtakes them.
+- Not the leader (any more): NOT_LEADER_OR_FOLLOWER, from version 10 on with the leader and its address. A delayed
+  response ends when leadership is lost or the ISR becomes too small.
+- A small message set is converted within the turn; larger ones are held while a worker converts them. An empty message
+  set gets no error and the offset -1, as from old brokers.
 
 Version notes: 1 throttle time, 2 format v1 and the append time (KIP-32), 3 format v2, 4 KAFKA_STORAGE_ERROR (before:
-NOT_LEADER_OR_FOLLOWER, on which clients look for another leader, too), 5 log start offset, 8 texts of errors and of
+NOT_LEADER_OR_FOLLOWER, on which clients also look for another leader), 5 log start offset, 8 texts of errors and of
 single records (KIP-467), 9 flexible, 10 current leaders (KIP-951), 11 TRANSACTION_ABORTABLE, 12 partitions are added to
 transactions (KIP-890), 13 topic ids (KIP-516).
 """
@@ -56,23 +56,23 @@ from ottla.wire.messages import ProduceResponse
 DECLARATION: Final = Declaration(
     ApiKey.PRODUCE, 0, 13, resource="Topic", operation="Write", also=(("TransactionalId", "Write"),)
 )
-"""The transactional id is that of a transaction's records."""
+"""A request has a transactional id only if its records belong to a transaction."""
 MAX_VERSION: Final = DECLARATION.max_version
 _TOPIC_ID_VERSION: Final = 13
 _BATCH_VERSION: Final = 3
-"""From here on records are batches of format v2."""
+"""From this version on records are batches of format v2."""
 _STORAGE_VERSION: Final = 4
-"""From here on clients know KAFKA_STORAGE_ERROR."""
+"""From this version on clients know KAFKA_STORAGE_ERROR."""
 _ONE_VERSION: Final = 5
-"""From here on the usual answer has one form."""
+"""From this version on a response without errors has one layout."""
 _ANSWERED: Final = (1, -1)
-"""acks that are answered."""
+"""Values of acks that get a response."""
 _ZSTD_VERSION: Final = 7
-"""From here on batches may be in zstd."""
+"""From this version on batches may be compressed with zstd."""
 _Decoded = tuple[str | None, int, int, Sequence[BatchItem]]
 """(transactional id, acks, timeout in ms, items)."""
 _MESSAGE_VERSION: Final = 8
-"""From here on a partition's error can carry a text."""
+"""From this version on a partition's error can carry a text."""
 _correlation: Final = Struct(">i").pack
 
 SliceDone = Callable[[Responses, Refusals], None]
@@ -91,9 +91,9 @@ class ProduceHandler:
         contain: Contain = raise_defect,
         run_steps: RunSteps = refuse_steps,
     ) -> None:
-        """`leaders`: the cluster's view, for those who came to the wrong broker. `verifier` asks transaction
-        coordinators; without one, transactions that are not open yet are refused where they have to be verified.
-        `contain`: for answers that are made in a later turn. `run_steps`: for requests of many partitions.
+        """`leaders`: the cluster's view, for requests that reached the wrong broker. `verifier` asks transaction
+        coordinators; without one, a batch that needs verification is refused.
+        `contain` handles defects in responses of a later turn; `run_steps` runs requests of many partitions.
         """
         self._contain = contain
         self._run_steps = run_steps
@@ -113,20 +113,23 @@ class ProduceHandler:
         self._topics: list[Mapping[Any, HostedTopic]] = [by_name] * _TOPIC_ID_VERSION + [by_id]
 
     def on_request(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
-        """Decode, append, answer. Raises MalformedMessage."""
+        """Decode, append, respond. Raises MalformedMessage."""
+        # 1. More partitions than one turn may handle.
         try:
             transactional_id, acks, timeout_ms, items = self._decode[version](frame, pos)
         except hot.ManyPartitions:
             return self._run_in_slices(slot, frame, version, correlation_id, pos)
+        # 2. A transaction begins in some partition: its coordinator is asked first; that path covers 5 and 6 as well.
         if transactional_id is not None and self._verifier is not None:
             beginnings = self._beginnings(version, items)
             if beginnings:
                 decoded = transactional_id, acks, timeout_ms, items
                 return self._verify_and_run(slot, frame, version, correlation_id, pos, decoded, beginnings)
+        # 3. An old client's message set.
         if version < _BATCH_VERSION and has_message_set(items):
             return self._convert_and_run(slot, frame, version, correlation_id, pos)
+        # 4. Most requests: one partition, which is here and does not wait for a disk. As `_run`, without its lists.
         if len(items) == 1 and version >= _ONE_VERSION and acks in _ANSWERED:
-            # Most requests: one partition, which is here and waits for no disk. As `_run`, without its lists.
             name, index, records = items[0]
             topic = self._topics[version].get(name)
             partition = None if topic is None else topic.direct.get(index)
@@ -148,6 +151,7 @@ class ProduceHandler:
                 head = topic.heads.get(version) or self._head_of(topic, version)
                 self._reply(slot, (_correlation(correlation_id) + head + body,))
                 return Gate.NEXT
+        # 5. Batches that have to be inspected or recompressed; 6. all others.
         if self._hosted.preparing and self._wants_preparation(version, items):
             return self._prepare_and_run(slot, frame, version, correlation_id, pos)
         self._run(slot, version, correlation_id, acks, timeout_ms, items)
@@ -170,7 +174,7 @@ class ProduceHandler:
         error: ApiError | None,
         late: tuple[Partition, int] | None,
     ) -> None:
-        """One partition that was refused, or that waits for the high watermark."""
+        """Finish a request of one partition that was refused, or that waits for the high watermark."""
         rows = [row]
         refused = {} if error is None else {(1, 0): error}
         waiting = {} if late is None else {late[0]: (late[1], rows, 0)}
@@ -180,7 +184,7 @@ class ProduceHandler:
     def _run(
         self, slot: Slot, version: int, correlation_id: int, acks: int, timeout_ms: int, items: Sequence[BatchItem]
     ) -> None:
-        """The way of every Produce of more than one partition."""
+        """Append the items of a request of several partitions, and respond or wait."""
         answers, refused, late = self.append_items(version, acks, items)
         if refused or late or not acks:
             self._finish(slot, version, correlation_id, acks, timeout_ms, answers, refused or {}, late or {})
@@ -191,7 +195,7 @@ class ProduceHandler:
     def _run_held(
         self, slot: Slot, version: int, correlation_id: int, acks: int, timeout_ms: int, items: Sequence[BatchItem]
     ) -> None:
-        """A request that had to wait. A defect costs this request, whatever turn this is. Raises HalfChanged."""
+        """Run a request that was held. A defect fails this request only, not the turn. Raises HalfChanged."""
         self._world.network.release(slot)
         try:
             self._run(slot, version, correlation_id, acks, timeout_ms, items)
@@ -201,7 +205,7 @@ class ProduceHandler:
     def append_items(
         self, version: int, acks: int, items: Sequence[BatchItem]
     ) -> tuple[Responses, Refusals | None, LateResponse | None]:
-        """Append the items: what to answer, what was refused, and what waits. Hot: its code stands here in line."""
+        """Append the items. Returns the rows, the refusals and the rows that wait. Hot: written inline."""
         topics = self._topics[version]
         now = self._now()
         answers: Responses = []
@@ -216,6 +220,7 @@ class ProduceHandler:
                 rows: list[Row] = []
                 answers.append((name, ZERO_UUID, rows) if topic is None else (topic.name, topic.topic_id, rows))
             try:
+                # An unknown partition, no batch, or wrong acks: refused, but for an empty message set.
                 partition = None if topic is None else topic.writable.get(index)
                 if partition is None or not records or not acks_known:
                     if records is NO_MESSAGES and partition is not None and acks_known:
@@ -246,7 +251,7 @@ class ProduceHandler:
         refused: Refusals,
         late: LateResponse,
     ) -> None:
-        """What is not the usual answer at once."""
+        """Finish a request with errors, with rows that wait, or without a response (acks=0)."""
         self._count_failures(version, answers, refused)
         if acks == 0:
             self.end_unanswered(slot, next(iter(refused.values()), None))
@@ -265,7 +270,7 @@ class ProduceHandler:
             send_response()
 
     def end_unanswered(self, slot: Slot, error: ApiError | None) -> None:
-        """A request with acks=0 is done: its connection takes the next one, or ends with the error."""
+        """End a request with acks=0: the connection handles the next one, or is closed because of the error."""
         self._reply(slot, ())
         if error is not None:
             self._world.network.close(slot.peer, f"Produce with acks=0 failed with {error}")
@@ -290,11 +295,11 @@ class ProduceHandler:
     def _why_not(
         self, topic: HostedTopic | None, name: str | bytes, index: int, acks: int, records: object
     ) -> ApiError:
-        """Why an item cannot be appended at all."""
+        """The error of an item that cannot be appended at all; the first case that applies, as in Kafka."""
         if not -1 <= acks <= 1:
             return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
         if topic is not None and topic.internal:
-            text = f"{topic.name} is internal, only the broker writes to it"
+            text = f"{topic.name} is an internal topic; only the broker writes to it"
             return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
         if topic is None or index not in topic.writable:
             return missing(self._leaders, name, index)
@@ -323,7 +328,10 @@ class ProduceHandler:
         items: Sequence[BatchItem],
         done: SliceDone,
     ) -> None:
-        """Some partitions of a large request on the way of a whole one; `done`, maybe later, gets their answer."""
+        """Run some partitions of a large request; `done` receives their rows, perhaps in a later turn.
+
+        The steps are those of a whole request, innermost first: run, verify, prepare, convert.
+        """
         topics = self._topics[version]
 
         def run(items: Sequence[BatchItem]) -> None:
@@ -358,23 +366,23 @@ class ProduceHandler:
             prepare(items)
 
     def response_of(self, answers: Responses, texts: Refusals, version: int, listener: str) -> ProduceResponse:
-        """The answer for some partitions of a large request."""
+        """The response for some partitions of a large request."""
         if version < _STORAGE_VERSION:
             as_moved(answers)
         return self._texts.respond(answers, texts, version, listener)
 
     def now_ms(self) -> int:
-        """For deadlines."""
+        """The monotonic time in ms, for deadlines."""
         return self._now().mono_ns // 1_000_000
 
-    # -- looking into batches ------------------------------------------------------------------------------------------
+    # -- preparing batches ---------------------------------------------------------------------------------------------
 
     def _wants_preparation(self, version: int, items: Sequence[BatchItem]) -> bool:
         topics = self._topics[version]
         return any((topic := topics.get(name)) is not None and topic.prepared for name, _, _ in items)
 
     def _prepare_and_run(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
-        """Hold the request, look into every batch that needs it, and run it then."""
+        """Hold the request, inspect or recompress the batches that need it, then run it."""
         _, acks, timeout_ms, items = self._decode[version](self._world.network.hold(slot, frame), pos)
 
         def run(items: Sequence[BatchItem]) -> None:
@@ -396,7 +404,7 @@ class ProduceHandler:
     # -- message sets ------------------------------------------------------------------------------------------------
 
     def _convert_and_run(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
-        """Make batches of message sets and run the request: at once if there is little to do, else when it is done."""
+        """Convert message sets to batches and run the request: within this turn if they are small, else later."""
         _, acks, timeout_ms, items = self._decode[version](frame, pos)
         topics, now_ms = self._topics[version], self._now().wall_ms
         wants_preparation = self._hosted.preparing and self._wants_preparation(version, items)
@@ -434,8 +442,8 @@ class ProduceHandler:
         decoded: _Decoded,
         beginnings: list[Beginning],
     ) -> Gate:
-        """Look into the batches, ask the transaction's coordinator, and run the request: now, if that answers at once,
-        else it is held.
+        """Prepare the batches, ask the transaction's coordinator, and run the request: within this turn if the
+        coordinator answers at once, else the request is held.
         """
         transactional_id, acks, timeout_ms, items = decoded
         held = False
@@ -445,15 +453,15 @@ class ProduceHandler:
             run(slot, version, correlation_id, acks, timeout_ms, items)
 
         def verify(beginnings: list[Beginning], items: Sequence[BatchItem]) -> Verification | None:
-            """What waits for an answer; None: the request has run."""
-            assert self._verifier is not None, "without one nobody comes here"
-            assert transactional_id is not None, "only these are verified"
+            """The verification that waits for an answer; None: the request has run."""
+            assert self._verifier is not None, "on_request checks it"
+            assert transactional_id is not None, "only transactional requests are verified"
             verification = Verification(self._world.clock, version, items, run)
             return None if verification.start(self._verifier, transactional_id, beginnings) else verification
 
         def prepared(items: Sequence[BatchItem]) -> None:
             beginnings = self._beginnings(version, items)
-            if beginnings:  # else another connection has begun meanwhile
+            if beginnings:  # else another connection has opened the transaction meanwhile
                 verify(beginnings, items)
             else:
                 run(items)

@@ -1,4 +1,4 @@
-"""What a Produce is answered: rows of the hand-written encoder, and partitions of the compiled codec for the rare ones.
+"""Produce responses: rows for the hand-written encoder, and compiled-codec messages for the rare ones.
 
 Zone: deterministic.
 """
@@ -14,25 +14,25 @@ from ottla.replication.partition_registry import PartitionRegistry
 from ottla.wire.messages import ProduceResponse
 
 LEADER_VERSION: Final = 10
-"""From here on the answer names the leader for those that came to the wrong broker."""
+"""From this version on the response names the leader if the request reached another broker."""
 TOPIC_ID_VERSION: Final = 13
 Row = tuple[int, int, int, int, int]
 """(partition, error, base offset, log append time, log start offset): one partition of the answer."""
 Responses = list[tuple[Any, bytes, list[Row]]]
-"""(topic name, topic id, rows): the parts of the answer; an unknown topic has what the client called it for a name."""
+"""(topic name, topic id, rows) per topic. For an unknown topic the name is what the request has: a name or an id."""
 Refusals = dict[tuple[int, int], ApiError]
-"""(1 + topic's place, row's place) → why it was refused."""
+"""(1 + index of the topic, index of the row) → why it was refused."""
 
 
 def named(answers: Responses, version: int) -> list[tuple[str, bytes, list[Row]]]:
-    """An unknown topic id stands where the name was: put it where it belongs."""
+    """The rows for the encoder, with the id of an unknown topic moved from the place of the name to that of the id."""
     if version < TOPIC_ID_VERSION:
         return [(str(name), topic_id, rows) for name, topic_id, rows in answers]
     return [("", name if isinstance(name, bytes) else topic_id, rows) for name, topic_id, rows in answers]
 
 
 def as_moved(answers: Responses) -> None:
-    """Say NOT_LEADER_OR_FOLLOWER for KAFKA_STORAGE_ERROR to who does not know that."""
+    """Map KAFKA_STORAGE_ERROR to NOT_LEADER_OR_FOLLOWER for clients older than version 4, which do not know it."""
     for _, _, rows in answers:
         for at, row in enumerate(rows):
             if row[1] == ErrorCode.KAFKA_STORAGE_ERROR:
@@ -40,7 +40,7 @@ def as_moved(answers: Responses) -> None:
 
 
 def partition_answer(row: Row, error: ApiError | None) -> ProduceResponse.PartitionProduceResponse:
-    """The answer for one partition, with the text of its error."""
+    """The response for one partition, with the text of its error."""
     index, code, base_offset, append_time, log_start = row
     return ProduceResponse.PartitionProduceResponse(
         index=index,
@@ -61,7 +61,7 @@ def _record_errors(error: RefusedRecords) -> list[ProduceResponse.BatchIndexAndE
 
 
 class AnswersWithTexts:
-    """Makes the answers that need more than numbers: texts of errors, and who leads."""
+    """Builds the responses that contain more than numbers: texts of errors, and current leaders."""
 
     __slots__ = ("_hosted", "_leaders")
 
@@ -70,7 +70,7 @@ class AnswersWithTexts:
         self._leaders = leaders
 
     def respond(self, answers: Responses, refused: Refusals, version: int, listener: str) -> ProduceResponse:
-        """The answer with a text for each error, from version 8 on, and with current leaders from version 10 on."""
+        """The response with a text for each error (version 8 on) and current leaders (version 10 on)."""
         response = ProduceResponse()
         nodes: dict[int, None] = {}
         for at, (name, topic_id, rows) in enumerate(named(answers, version), 1):

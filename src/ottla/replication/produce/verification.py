@@ -1,10 +1,10 @@
-"""A Produce request whose batches begin transactions in their partitions: first their coordinator is asked (KIP-890).
+"""Verifies the first batch of a transaction in each partition with the transaction's coordinator (KIP-890).
 
-Zone: deterministic. What happens to a Produce request before it runs; asking is `verifier`'s, the request `produce`'s.
+Zone: deterministic. A step of a Produce request before it runs; `verifier` asks the coordinators.
 
-A batch that came late, after its transaction had been ended, would open one that nobody ends, and hold up every reader
-of committed records. So the leader takes the first batch of a transaction only when the coordinator knows that the
-partition is in it; the next ones are of a transaction that is open.
+A batch that arrives after the end of its transaction would open one that no coordinator ends, and would hold up every
+reader of committed records. So a leader accepts the first batch of a transaction only when the coordinator confirms
+that the partition is part of it; later batches belong to a transaction that is open.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from ottla.replication.produce.verifier import VerificationCodes, VerificationRe
 from ottla.seams import Clock
 
 ADDING_VERSION: Final = 12
-"""Produce from here on is of a client that leaves adding partitions to their leaders (transaction version 2)."""
+"""From this version of Produce on the partition's leader adds the partition to the transaction (version 2 of those)."""
 ABORTABLE_VERSION: Final = 11
-"""Produce from here on knows TRANSACTION_ABORTABLE."""
+"""From this version of Produce on clients know TRANSACTION_ABORTABLE."""
 _RETRIABLE: Final = (
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-"""Clients do not expect these of a Produce; Kafka says NOT_ENOUGH_REPLICAS, on which all of them try again."""
+"""Clients do not expect these codes from Produce; like Kafka, answer NOT_ENOUGH_REPLICAS, on which all retry."""
 
 PartitionSlots = list[tuple[int, Partition, VerificationGuard]]
 Beginning = tuple[int, Partition, tuple[int, int]]
-"""An item that begins a transaction in its partition: (place, partition, (producer id, epoch))."""
+"""An item that begins a transaction in its partition: (index, partition, (producer id, epoch))."""
 
 
 def unverified(version: int, topics: Topics, items: Sequence[BatchItem]) -> Iterator[Beginning]:
-    """Items that begin a transaction in their partition."""
+    """The items that begin a transaction in their partition."""
     for at, (name, index, records) in enumerate(items):
         partition = writable(topics, name, index)
         if partition is not None and isinstance(records, memoryview):
@@ -49,19 +49,22 @@ def unverified(version: int, topics: Topics, items: Sequence[BatchItem]) -> Iter
 
 
 def beginning(partition: Partition, records: memoryview, adds: bool) -> tuple[int, int] | None:
-    """Producer id and epoch of a batch that begins a transaction here: its coordinator has to be asked first.
+    """Producer id and epoch of a batch that begins a transaction here, so that its coordinator has to be asked first.
 
-    None: it is of none, of one that is open here, written already, or refused anyway. `adds`: its producer leaves
-    it to the leader to add the partition, so it is asked about even if nothing is verified.
+    None if there is nothing to ask. `adds`: the leader has to add the partition to the transaction, so the coordinator
+    is asked even if verification is switched off.
     """
+    # 1. Verification is off, or this replica refuses the batch anyway.
     if not (adds or partition.shared.verifies) or not partition.is_leader or len(records) < HEADER_SIZE:
         return None
+    # 2. The batch belongs to no transaction; markers (CONTROL) are refused later.
     header = unpack_header(records, 0)
     producer_id, epoch = header[9], header[10]
     if header[3] != MAGIC_V2 or header[5] & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL:
         return None
     if producer_id < 0 or epoch < 0:
         return None
+    # 3. Its transaction is open here already, or the batch is a duplicate, or its sequence is refused by the append.
     log = partition.log
     try:
         if log.producers.is_open(producer_id, epoch) or log.check_producer(header) is not None:
@@ -72,12 +75,12 @@ def beginning(partition: Partition, records: memoryview, adds: bool) -> tuple[in
 
 
 class Verification:
-    """The batches of one request that wait for the word of their coordinator."""
+    """The batches of one request that wait for the answer of their coordinator."""
 
     def __init__(
         self, clock: Clock, version: int, items: Sequence[BatchItem], run: Callable[[Sequence[BatchItem]], None]
     ) -> None:
-        """`version`: of Produce. `run` goes on with the items, in which refused ones have their error."""
+        """`version`: of Produce. `run` receives the items; refused ones carry their error."""
         self._clock = clock
         self._version = version
         self._items: list[BatchItem] = list(items)
@@ -85,7 +88,7 @@ class Verification:
         self._places: PartitionSlots = []
 
     def start(self, verifier: Verifier, transactional_id: str, beginnings: Iterable[Beginning]) -> bool:
-        """Ask, and run the request when the answer is here; whether it has run already.
+        """Ask the coordinator, and run the request when it has answered. Returns whether the request has run already.
 
         `beginnings`: the items that begin a transaction (`unverified`).
         """
@@ -93,7 +96,7 @@ class Verification:
         producer: tuple[int, int] | None = None
         for at, partition, identity in beginnings:
             producer = producer or identity
-            if identity != producer:
+            if identity != producer:  # a request has one transactional id, so at most one of them can be right
                 error = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a request with batches of several producers")
                 self._refuse(at, partition, error)
                 continue
@@ -112,14 +115,14 @@ class Verification:
         return codes is not None
 
     def hold(self, items: Sequence[BatchItem]) -> None:
-        """Take the same items from where they stay while the answer is waited for; refused ones stay refused."""
+        """Replace the items by copies that outlive this turn; refused ones stay refused."""
         for at, (_, _, records) in enumerate(self._items):
             if isinstance(records, memoryview):
                 self._items[at] = items[at]
 
     def _on_verified(self, codes: VerificationCodes) -> None:
         if any(partition.log.closed for _, partition, _ in self._places):
-            return  # this broker has stopped, and nobody waits any more
+            return  # the broker has stopped: the connection is gone, and the logs take no appends
         for at, partition, guard in self._places:
             code = codes[partition.tp]
             if code is ErrorCode.NONE:
@@ -128,7 +131,7 @@ class Verification:
                 self._refuse(at, partition, refusal(code, self._version))
         try:
             self._run(self._items)
-        finally:
+        finally:  # a verification counts for the appends of this request only
             for _, partition, guard in self._places:
                 partition.guards.end(guard)
 
@@ -140,12 +143,15 @@ class Verification:
 
 
 def refusal(code: ErrorCode, version: int) -> ApiError:
-    """The coordinator's error as producers of that version of Produce know it."""
+    """The error for a producer of that version of Produce when the coordinator answered `code`."""
+    # 1. The coordinator may answer otherwise in a moment: a code on which every producer retries.
     if code in _RETRIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDING_VERSION):
-        text = f"whether the partition is in the transaction cannot be told now: {code.name}"
+        text = f"the transaction coordinator could not confirm the partition now ({code.name}); retry"
         return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+    # 2. Another instance of the producer has the transactional id: Produce has an older code for that.
     if code is ErrorCode.PRODUCER_FENCED:
-        return ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, "another producer has taken the transactional id over")
+        return ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, "another producer has taken over the transactional id")
+    # 3. Codes that this producer does not know, or would take for its own missing authorization.
     if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED or (
         code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION
     ):

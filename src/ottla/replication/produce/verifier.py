@@ -1,10 +1,10 @@
-"""Asking transaction coordinators whether partitions belong to a transaction, or to take them in (KIP-890).
+"""Asks transaction coordinators to verify or to add partitions of a transaction (KIP-890).
 
-Zone: deterministic. Gathers what is to be asked of one coordinator into one request at a time; what the answers mean
-for a batch is `verification`'s.
+Zone: deterministic. Gathers the questions for each coordinator into one request at a time; `verification` interprets
+the answers.
 
-AddPartitionsToTxn, version 5: verification only for producers that add their partitions themselves; for those of
-transaction version 2, which leave that to the partition's leader, the partitions are added.
+AddPartitionsToTxn, version 5. Producers that add their partitions themselves need a verification only; for producers
+of transaction version 2, which leave that to the partition's leader, the request adds the partitions.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ _NS_PER_MS: Final = 1_000_000
 
 VerificationCodes = Mapping[TopicPartition, ErrorCode]
 CoordinatorOf = Callable[[str], "int | None"]
-"""The broker that coordinates a transactional id; None while nobody does."""
+"""The broker that coordinates a transactional id; None while there is no coordinator."""
 LocalCoordinator = Callable[["VerificationRequest", Callable[[VerificationCodes], None]], bool]
-"""Asks the coordinator on this broker, and calls back within the call or later; False: it is none, none was asked."""
+"""Asks the coordinator on this broker; it calls back within the call or later. False: this broker does not coordinate
+the transactional id, and does not call back."""
 
 
 class VerificationRequest:
-    """Whether the partitions belong to the transaction of a producer."""
+    """A question: do the partitions belong to the transaction of a producer?"""
 
     __slots__ = ("add", "done", "epoch", "partitions", "producer_id", "since_ns", "transactional_id")
 
@@ -47,7 +48,7 @@ class VerificationRequest:
         add: bool,
         done: Callable[[VerificationCodes], None],
     ) -> None:
-        """`add`: they are to be added. `done` gets a code for each of them, exactly once."""
+        """`add`: add them to the transaction. `done` receives a code for each of them, exactly once."""
         self.transactional_id = transactional_id
         self.producer_id = producer_id
         self.epoch = epoch
@@ -57,26 +58,26 @@ class VerificationRequest:
         self.since_ns = 0
 
     def answer_all(self, code: ErrorCode) -> None:
-        """The same for all partitions."""
+        """Answer the same code for all partitions."""
         self.done(dict.fromkeys(self.partitions, code))
 
 
 class _AnswerHere:
-    """The answer of a coordinator on this broker, which comes within the call or later."""
+    """Receives the answer of a coordinator on this broker, within the call or later."""
 
     __slots__ = ("_question", "_tell", "codes", "is_late")
 
     def __init__(
         self, tell: Callable[[VerificationRequest, VerificationCodes], None], question: VerificationRequest
     ) -> None:
-        """`tell` gets an answer that comes late."""
+        """`tell` receives an answer that comes after the call."""
         self._tell = tell
         self._question = question
         self.codes: VerificationCodes | None = None
         self.is_late = False
 
     def __call__(self, codes: VerificationCodes) -> None:
-        """Take the answer."""
+        """Receive the answer."""
         if self.is_late:
             self._tell(self._question, codes)
         else:
@@ -84,7 +85,7 @@ class _AnswerHere:
 
 
 class Verifier:
-    """Asks for all partitions of this broker."""
+    """Verifies transactions for all partitions of this broker."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class Verifier:
         """`timeout_ms`: request.timeout.ms; the two others: add.partitions.to.txn.retry.backoff.ms and ….max.ms."""
         self.coordinator_of = coordinator_of
         self.here: LocalCoordinator | None = None
-        """Asks the coordinators of this broker without a request; None: they are asked like all others."""
+        """Asks coordinators on this broker without a request; None: they get requests like all others."""
         self._peers = peers
         self._clock = clock
         self._purgatory = purgatory
@@ -111,22 +112,25 @@ class Verifier:
         self._waiting: list[VerificationRequest] = []
         self._planned = False
         self._behind: dict[int, list[VerificationRequest]] = {}
-        """By coordinator with a request on its way: what waits for the answer to that."""
+        """Per coordinator with a request in flight: the questions that wait for its answer before they are sent."""
 
     @changes_state
     def ask_at_once(self, question: VerificationRequest) -> VerificationCodes | None:
-        """The answer, if the coordinator is on this broker and needs to wait for no other; else None: it is asked when
-        this turn's input is through, and the question's `done` gets the answer.
+        """The answer, if the coordinator is on this broker and answers within the call.
+
+        None: the question's `done` receives the answer in a later turn.
         """
         question.since_ns = self._clock.now().mono_ns
         answer = _AnswerHere(self._told_here, question)
+        # 1. Another broker coordinates: the question travels with the next request.
         if self.here is None or not self.here(question, answer):
             self._queue_requests((question,))
             return None
         codes = answer.codes
-        if codes is None:
+        if codes is None:  # 2. the coordinator here has to write first
             answer.is_late = True
         elif question.add and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values():
+            # 3. The producer's last transaction is about to complete: ask again after a moment.
             self._told_here(question, codes)
             return None
         return codes
@@ -140,7 +144,7 @@ class Verifier:
 
     @changes_state
     def _send(self) -> None:
-        """One request to each coordinator that has none; what cannot go with it waits for its answer."""
+        """Send one request to each coordinator that has none in flight; other questions wait for its answer."""
         self._planned = False
         waiting, self._waiting = self._waiting, []
         by_node: dict[int, list[VerificationRequest]] = {}
@@ -159,11 +163,11 @@ class Verifier:
                 self._send_requests(node, questions)
 
     def _told_here(self, question: VerificationRequest, codes: VerificationCodes) -> None:
-        """Not within the coordinator's own step: what comes of it may ask coordinators again."""
+        """Settle at the end of the turn, not within the coordinator's own step: it may ask the coordinator again."""
         self._later(partial(self._settle_request, question, codes))
 
     def _send_requests(self, node: int, questions: Sequence[VerificationRequest]) -> None:
-        """Answers are told apart by transactional ids, so each goes once."""
+        """Send questions to a coordinator, each transactional id once: the response is keyed by it."""
         asked: dict[str, VerificationRequest] = {}
         behind = self._behind[node] = []
         for question in questions:
@@ -195,13 +199,13 @@ class Verifier:
         self._queue_requests(behind)
 
     def _deliver_codes(self, question: VerificationRequest, codes: VerificationCodes) -> None:
-        """A message may say less than was asked."""
+        """Settle a question with the codes of a response, which may lack some of the partitions."""
         self._settle_request(
             question, {tp: codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR) for tp in question.partitions}
         )
 
     def _settle_request(self, question: VerificationRequest, codes: VerificationCodes) -> None:
-        """Tell, unless the transaction before only needs a moment to be complete."""
+        """Report the codes, or ask again after a backoff while the transaction before is about to complete."""
         if (
             question.add
             and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()

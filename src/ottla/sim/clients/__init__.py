@@ -1,4 +1,4 @@
-"""Clusters whose clients are the product's own: their pure cores, over the simulated network and clock.
+"""Clusters with Ottla's own clients: their pure cores run over the simulated network and clock.
 
 Zone: deterministic.
 """

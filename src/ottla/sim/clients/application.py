@@ -1,4 +1,4 @@
-"""An application that sends records with the product's producer, and remembers what it was told of each.
+"""An application that sends records with Ottla's producer, and notes the outcome of each.
 
 Zone: deterministic.
 """
@@ -37,33 +37,33 @@ class Application:
         self.random = random
         self.interval_ns = random.between(250, 750) * MS
         self.working = True
-        """False: nothing new."""
+        """False: it sends no new records."""
         self.calm = False
-        """Everything is healed: nothing excuses a failure from now on. So a burst waits for the one before: small
-        batches, one request at a time and little patience are made for no more."""
+        """Everything is healed: from now on a failure has no excuse. So a burst waits until the one before is decided:
+        with small batches, one request at a time and a short timeout a producer cannot deliver two bursts in time."""
         alone = config.max_in_flight_requests_per_connection == 1
         self._promise = Promise(
             config.idempotent, config.idempotent or alone, alone, config.client.delivery_timeout_ms * MS
         )
         self._acks = config.acks
         self._waiting: deque[tuple[Topic, int | None]] = deque()
-        """Records that the producer has not accepted yet: it lacks memory or metadata."""
+        """Records that the producer has not accepted yet, because it has no memory or no metadata for them."""
         self._count = 0
         producer.on_told = self._more
 
     @property
     def name(self) -> str:
-        """As it appears in values and in the history."""
+        """Its name in values and in the history."""
         return self.producer.name
 
     @property
     def acknowledged(self) -> int:
-        """Records so far."""
+        """How many records were acknowledged so far."""
         return self.producer.acknowledged
 
     @property
     def on_acknowledged(self) -> Callable[[Write], None]:
-        """Told of one record of every batch that was acknowledged."""
+        """Called with one record of every batch that was acknowledged."""
         return self.producer.on_acknowledged
 
     @on_acknowledged.setter
@@ -71,11 +71,11 @@ class Application:
         self.producer.on_acknowledged = call
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start to send bursts."""
         self.producer.timeline.after(self.random.below(self.interval_ns), "produce", self._tick)
 
     def outstanding(self) -> list[str]:
-        """Partitions with records that are not decided."""
+        """Partitions with records that have no outcome yet."""
         return [f"{tp.topic}-{tp.partition}" for tp in self.producer.outstanding()]
 
     # ---- sending ----
@@ -95,7 +95,7 @@ class Application:
         return topic, None if self.random.chance(STICKY) else self.random.below(topic.partitions)
 
     def _more(self) -> None:
-        """Send what is waiting, as far as the producer takes it."""
+        """Send the waiting records, until the producer refuses one."""
         accumulator = self.producer.core.accumulator
         while self._waiting and self._send(*self._waiting[0]):
             self._waiting.popleft()
@@ -104,7 +104,7 @@ class Application:
     def _send(self, topic: Topic, partition: int | None) -> bool:
         known = self.producer.core.book.topic(topic.name)
         if known is not None and partition not in known.lanes:
-            partition = None  # grown since it asked last
+            partition = None  # added after the last metadata of this producer
         value = self._value(topic)
 
         def sent(tp: TopicPartition) -> Sent:
@@ -118,7 +118,7 @@ class Application:
         return head + (b"%d." % self._count * (size // 2 + 1))[:size]
 
     def _sent(self, topic: Topic, tp: TopicPartition, value: bytes) -> Sent:
-        """The producer has taken the record."""
+        """Note a record that the producer has accepted."""
         self._count += 1
         topic.partitions = max(topic.partitions, tp.partition + 1)
         log, now_ns = topic.log(tp.partition), self.producer.timeline.now_ns

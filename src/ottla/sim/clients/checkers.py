@@ -1,7 +1,7 @@
 """What must hold of a producer's promises, one function per property.
 
-Zone: pure. End-to-end: what the application was told, against what readers find in the logs. What holds of a cluster's
-history holds beside it.
+Zone: pure. End-to-end: the outcomes that the application got, compared with the records that readers find in the logs.
+The properties of a cluster are checked as well.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from ottla.sim.history import Outcome
 from ottla.types import TopicPartition
 
 SLACK_NS: Final = 100_000_000
-"""A producer looks at its clock between two pieces of work."""
+"""A producer reads its clock only between two pieces of work, so it may be this late."""
 PASSES_NEVER: Final = ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
-"""Refusals that no healing helps."""
+"""Errors that stay when all faults are healed."""
 
 
 def outcomes_come_once(history: ClientHistory) -> Iterator[str]:
-    """Every record that was accepted has one outcome: never none, never two."""
+    """Every accepted record has exactly one outcome."""
     for sent in history.sent:
         if sent.outcomes != 1:
             yield f"{_name(sent)} has {sent.outcomes} outcomes"
 
 
 def outcomes_come_in_time(history: ClientHistory) -> Iterator[str]:
-    """The outcome is there when `delivery.timeout.ms` is over."""
+    """A record has its outcome before `delivery.timeout.ms` is over."""
     for sent in history.sent:
         took = sent.write.completed_ns - sent.write.invoked_ns
         if sent.outcomes and took > sent.promise.patience_ns + SLACK_NS:
@@ -49,22 +49,22 @@ def outcomes_come_in_order(history: ClientHistory) -> Iterator[str]:
 
 
 def failures_have_a_reason(history: ClientHistory) -> Iterator[str]:
-    """A record fails because its time is over, it was refused for good, or its place was lost: for nothing else."""
+    """A record fails only because its time is over, it was refused for good, or its sequence was lost."""
     yield from history.unfounded
 
 
 def acknowledged_is_there(history: ClientHistory) -> Iterator[str]:
-    """An acknowledged record is in the log, wherever: also one whose offset the broker did not remember."""
+    """An acknowledged record is in the log, even if the broker did not remember its offset."""
     there = {log: set(found.values()) for log, found in history.final.items()}
     for sent in history.sent:
         write = sent.write
         lossy = write.acks != ACKS_ALL or write.log in history.deleted or not history.judged(write.log)
         if write.outcome is Outcome.OK and not lossy and write.values[0] not in there.get(write.log, write.values):
-            yield f"{_name(sent)} was acknowledged and is nowhere"
+            yield f"{_name(sent)} was acknowledged but is not in the log"
 
 
 def sent_order_is_kept(history: ClientHistory) -> Iterator[str]:
-    """In a log the records of an idempotent producer stand in the order in which it accepted them."""
+    """In a log the records of an idempotent producer are in the order in which it accepted them."""
     numbers = {(s.write.log, s.write.values[0]): s for s in history.sent if s.promise.idempotent}
     for log, found in history.final.items():
         last: dict[str, Sent] = {}
@@ -74,12 +74,12 @@ def sent_order_is_kept(history: ClientHistory) -> Iterator[str]:
                 continue
             before = last.setdefault(sent.write.producer, sent)
             if sent.number < before.number:
-                yield f"{_name(sent)} stands at {offset}, behind record {before.number}"
+                yield f"{_name(sent)} is at {offset}, after record {before.number}"
             last[sent.write.producer] = sent
 
 
 def told_order_is_kept(history: ClientHistory) -> Iterator[str]:
-    """Offsets that were told rise in the order of acceptance, where order is promised and nothing may be lost."""
+    """Acknowledged offsets rise in the order of acceptance, where order is promised and nothing may be lost."""
     last: dict[tuple[str, str], Sent] = {}
     for sent in history.sent:
         write = sent.write
@@ -92,14 +92,14 @@ def told_order_is_kept(history: ClientHistory) -> Iterator[str]:
 
 
 def calm_is_delivered(history: ClientHistory) -> Iterator[str]:
-    """What is sent when everything was healed is delivered."""
+    """Records that are sent after everything was healed are delivered."""
     for sent in history.sent:
         if sent.calm and sent.error and not any(word in sent.error for word in PASSES_NEVER):
             yield f"{_name(sent)} failed in a healthy cluster: {sent.error}"
 
 
 def clients_sleep(history: ClientHistory) -> Iterator[str]:
-    """A producer that has nothing to do waits."""
+    """A producer without work waits; it does not spin."""
     yield from history.restless
 
 
@@ -114,7 +114,7 @@ def one_owner_per_generation(history: ClientHistory) -> Iterator[str]:
 
 
 def members_stay(history: ClientHistory) -> Iterator[str]:
-    """No member meets an error that it cannot go on from."""
+    """No member gets an error that it cannot recover from."""
     yield from history.expelled
 
 
@@ -138,9 +138,9 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     members_stay,
 )
 BESIDE: Final = cluster.BESIDE | {"clients_sleep"}
-"""Properties that do not count when a safeguard is switched off."""
+"""Properties that do not prove anything about a safeguard that is switched off."""
 
 
 def violations(history: ClientHistory, at_most: int = 5) -> list[tuple[str, str]]:
-    """What is wrong with a history: (property, sentence), at most so many per property."""
+    """The violations in a history: (property, sentence), at most `at_most` per property."""
     return wrong_with(history, CHECKERS, at_most)

@@ -1,6 +1,6 @@
-"""What the application of a producer was told, beside what all clients of a cluster see.
+"""The outcomes that the application of a producer got, in addition to what all clients of a cluster see.
 
-Zone: pure. Facts only; judging them is `checkers.py`'s.
+Zone: pure. Facts only; `checkers.py` judges them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ottla.types import TopicPartition
 
 @dataclass(slots=True)
 class Promise:
-    """What a producer promises by its settings."""
+    """The guarantees that follow from the settings of a producer."""
 
     idempotent: bool
     ordered: bool
     """Idempotent, or one request at a time: offsets rise in the order of sends."""
     alone: bool
-    """One request at a time: what is acknowledged is acknowledged in that order, too."""
+    """One request at a time: acknowledgements also arrive in the order of sends."""
     patience_ns: int
     """delivery.timeout.ms"""
 
@@ -33,20 +33,20 @@ class Sent:
     number: int
     """In the order in which its producer accepted records."""
     write: Write
-    """The same as others see it: one record."""
+    """The record as the other checkers see it."""
     promise: Promise
     calm: bool = False
     """Accepted when everything had been healed: nothing excuses a failure."""
     outcomes: int = 0
-    """How often the application was told what became of it."""
+    """How often its callback was called."""
     error: str = ""
-    """Name of the error it failed with, and its cause."""
+    """Name and cause of the error that it failed with."""
     turn: int = 0
-    """Which outcome of its producer's it was."""
+    """The position of its outcome among all outcomes of its producer."""
 
 
 class Owned(NamedTuple):
-    """What the application of a group's member works on from then on."""
+    """The partitions that a group member processes from then on."""
 
     group: str
     generation: int
@@ -57,14 +57,14 @@ class Owned(NamedTuple):
 
 @dataclass(slots=True)
 class ClientHistory(ClusterHistory):
-    """Everything the checkers of the clients look at."""
+    """Input of the checkers of the clients."""
 
     sent: list[Sent] = field(default_factory=list)
     """By producer in the order of acceptance."""
     unfounded: list[str] = field(default_factory=list)
-    """Records that failed before their time was over, for a reason that would have passed."""
+    """Records that failed before their time was over, with an error that a retry would have solved."""
     restless: list[str] = field(default_factory=list)
-    """Producers that asked for work again and again without a cause."""
+    """Producers that took many turns in a row without work."""
     owned: list[Owned] = field(default_factory=list)
     expelled: list[str] = field(default_factory=list)
-    """Members whose machine gave up."""
+    """Members whose state machine gave up."""

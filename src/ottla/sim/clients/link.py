@@ -1,8 +1,8 @@
-"""A connection as the product's clients keep it: versions first, then requests, answered in order.
+"""A connection of Ottla's clients: ApiVersions first, then requests, answered in order.
 
-Zone: deterministic. What `ottla.client.connections.connection` and
-`ottla.client.producer.network.nonblocking_connection` do with sockets: an answer that is late, or that nobody can read,
-costs the connection, and everything unanswered on it is lost.
+Zone: deterministic. It plays the part of `ottla.client.connections.connection` and
+`ottla.client.producer.network.nonblocking_connection`, which use sockets: an answer that is late or malformed closes
+the connection, and all unanswered requests on it fail.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ottla.wire.schema import Message
 
 API_VERSIONS_VERSION: Final = 3
 CallOutcome = Callable[["Message | ClientError"], None]
-"""Told the answer, or why there is none."""
+"""Called with the answer, or with the error that took its place."""
 
 
 class PendingResponse(NamedTuple):
-    """A request whose answer is awaited."""
+    """A request that waits for its answer."""
 
     correlation_id: int
     api_key: int
@@ -36,7 +36,7 @@ class PendingResponse(NamedTuple):
 
 
 class SimulatedConnection:
-    """One connection. After any error it is closed, and stays so."""
+    """One connection. Any error closes it for good."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class SimulatedConnection:
         opened: Callable[[], None],
         closed: Callable[[ClientError], None],
     ) -> None:
-        """opened: it can be used. closed: it cannot any more; told once, before those who wait for answers."""
+        """Calls `opened` when requests can be sent, and `closed` once, before requests without an answer fail."""
         self.ready = False
         self.awaited: deque[PendingResponse] = deque()
         self._network = network
@@ -62,14 +62,14 @@ class SimulatedConnection:
         self._connection = network.connect(host, node, self._greet, self._frame, self._on_lost)
 
     def version(self, api_key: int, at_most: int = 32_767) -> int:
-        """The highest version that both sides know, within `at_most`."""
+        """The highest version that both sides support, at most `at_most`."""
         low, high = self._versions[api_key]
         best = min(high, API_TABLE[api_key].max_version, at_most)
         assert best >= max(low, API_TABLE[api_key].min_version)
         return best
 
     def request(self, api_key: int, message: Message, version: int, then: CallOutcome | None) -> None:
-        """Send a request; then None: there will be no answer to it."""
+        """Send a request. `then` is None for a request without an answer (acks=0)."""
         self._next_id += 1
         header = encode_request_header(api_key, version, self._next_id, self._host)
         if then is not None:
@@ -79,7 +79,7 @@ class SimulatedConnection:
         self._network.send(self._connection, header + encode_bytes(message, version))
 
     def close(self, error: ClientError) -> None:
-        """Close; whoever waits for an answer is told `error`."""
+        """Close; every request that waits for an answer fails with `error`."""
         if self._over:
             return
         self._over = True
@@ -90,7 +90,7 @@ class SimulatedConnection:
         for asked in waiting:
             asked.then(error)
 
-    # ---- what the network says ----
+    # ---- callbacks of the network ----
 
     def _greet(self, _connection: Connection) -> None:
         request = ApiVersionsRequest(client_software_name="ottla", client_software_version="1.0")
@@ -111,7 +111,7 @@ class SimulatedConnection:
         asked.then(answer)
 
     def _decoded(self, frame: memoryview) -> tuple[PendingResponse, Message]:
-        """The oldest request and its answer. Raises MalformedReplyError."""
+        """The oldest open request and the decoded answer to it. Raises MalformedReplyError."""
         got = int.from_bytes(frame[:4], "big", signed=True)
         if not self.awaited or self.awaited[0].correlation_id != got:
             raise MalformedReplyError(f"{self._host}: broker {self.node} answered request {got}, which was not due")
@@ -123,7 +123,7 @@ class SimulatedConnection:
         except MalformedMessage as error:
             raise MalformedReplyError(f"{self._host}: a broken {api.name} v{asked.version} answer: {error}") from error
         if end != len(frame):
-            raise MalformedReplyError(f"{self._host}: {len(frame) - end} bytes behind a {api.name} answer")
+            raise MalformedReplyError(f"{self._host}: {len(frame) - end} bytes after a {api.name} answer")
         self.awaited.popleft()
         return asked, answer
 

@@ -1,8 +1,8 @@
-"""Members of a consumer group whose every decision is the product's: `ottla.client.consumer.membership`.
+"""Members of a consumer group. `ottla.client.consumer.membership` makes all their decisions.
 
-Zone: deterministic. What `ottla.client.consumer.group` does with a thread and sockets is done here with events: carry
-out what the machine says, tell it of answers and of time. The application polls, gives up partitions when it is told
-to, sleeps too long now and then, leaves, dies.
+Zone: deterministic. `ottla.client.consumer.group` drives that state machine with a thread and sockets; here events do
+it: they carry out its actions, and pass answers and time to it. The application polls, gives up partitions on a
+revocation, and now and then sleeps too long, leaves or dies.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ GROUP_TYPE: Final = 0
 TIMEOUT_NS: Final = 8 * SECOND
 """A JoinGroup waits for the slowest member."""
 LOOK_NS: Final = 2 * SECOND
-"""How often the leader of the group looks how many partitions there are."""
+"""How often the leader of the group checks the number of partitions."""
 METADATA_VERSION: Final = 12
 
 
@@ -70,10 +70,10 @@ class GroupMember:
         self.name = name
         self.timeline = network.timeline
         self.calm = False
-        """Everything is healed: it does not dawdle, leave or die any more."""
+        """Everything is healed: it no longer sleeps too long, leaves or dies."""
         self.life = 0
         self.owned: tuple[TopicPartition, ...] = ()
-        """What the application works on."""
+        """The partitions that the application processes."""
         self._network = network
         self._nodes = nodes
         self._settings = settings
@@ -83,20 +83,20 @@ class GroupMember:
         self._wires: dict[int, WireClient] = {}
         self._coordinator = -1
         self._led = -1
-        """Partitions when it assigned them; -1: another member did."""
+        """How many partitions there were when it made the assignment; -1: another member made it."""
         self._begin_process()
 
     @property
     def generation(self) -> int:
-        """The one in which it rests; -1: it does not rest."""
+        """The generation in which it is stable; -1: it is not."""
         return self._machine.member.generation if self._machine.phase is Phase.STABLE else -1
 
     def start(self) -> None:
-        """Begin to poll."""
+        """Start to poll."""
         self.timeline.after(self._random.below(2 * SECOND), "poll", self._poll, self.life)
 
     def _begin_process(self) -> None:
-        """A new process."""
+        """Start over as a new process, without any state."""
         self.life += 1
         self._machine = Membership(self._settings)
         self._events: deque[tuple[int, Prepare | Assigned]] = deque()
@@ -121,15 +121,15 @@ class GroupMember:
             self._share()
 
     def _stray(self) -> int:
-        """It sleeps past its poll interval, leaves for a while, or dies; how long."""
-        kind = self._random.below(3)
+        """Sleep past the poll interval, leave for a while, or die. Returns the nanoseconds until the next poll."""
+        kind = self._random.below(3)  # 0: it only sleeps
         if kind == 1:
             self._machine.unsubscribe("it has enough")
             self._events.clear()
             self.owned = ()
             self._share()
         elif kind == 2:
-            self._wires.clear()  # what is on its way may still arrive
+            self._wires.clear()  # requests that are on their way may still arrive
             self._begin_process()
         return self._random.between(500, 6000) * MS
 
@@ -149,13 +149,14 @@ class GroupMember:
         return self.timeline.now_ns / 1e9
 
     def _share(self) -> None:
-        """Carry out what the machine says, until it says nothing more; then wait for its time."""
+        """Carry out actions until the state machine has none; then schedule its next wake-up."""
         life = self.life
         while actions := self._machine.actions():
             for action in actions:
                 self._perform(action)
                 if life != self.life:
                     return
+        # An earlier wake-up that is already planned is kept: it plans the next one itself.
         wake_at = self._machine.wakes_at()
         if wake_at < float("inf"):
             at_ns = max(int(wake_at * 1e9) + 1, self.timeline.now_ns + MS)
@@ -172,7 +173,7 @@ class GroupMember:
     def _perform(self, action: Action) -> None:
         machine = self._machine
         if isinstance(action, Prepare):
-            # Lost meanwhile: there is nothing to be given up any more.
+            # A later Prepare replaces an earlier one: the partitions of that one are lost by now.
             self._events = deque(each for each in self._events if not isinstance(each[1], Prepare))
             self._events.append((machine.member.generation, action))
         elif isinstance(action, Assigned):
@@ -194,10 +195,10 @@ class GroupMember:
             self._ask_coordinator(action.request, LeaveGroupResponse, None)
 
     def _on_failed(self, action: Failed) -> None:
-        """The machine gave up: the application starts anew.
+        """The state machine gave up: start the application as a new process.
 
-        A static member may be fenced by nobody but itself: by a JoinGroup of its own that arrives late, or by a
-        coordinator that did not come to write down who it is now. So it is in Kafka (KIP-345), too.
+        Only a static member itself can cause its fencing here: by a JoinGroup of its own that arrives late, or when the
+        coordinator fails before it has written the new member id. Kafka behaves in the same way (KIP-345).
         """
         error = action.error
         fenced = isinstance(error, RefusedError) and error.code is ErrorCode.FENCED_INSTANCE_ID
@@ -216,7 +217,7 @@ class GroupMember:
         return found
 
     def _ask_coordinator(self, request: Message, response: type[Message], tell: Callable[..., None] | None) -> None:
-        """Ask the coordinator, and tell the machine of its answer, or of a connection that is gone."""
+        """Send a request to the coordinator. The state machine gets the answer, or the loss of the connection."""
         life = self.life
 
         def on_response(answer: Message | None, _node: int) -> None:
@@ -250,7 +251,7 @@ class GroupMember:
         self._wire(node).request(request, version, FindCoordinatorResponse, on_response)
 
     def _assign(self, todo: Assign) -> None:
-        """Run the assignor over the partitions that there are."""
+        """Run the assignor over the existing partitions."""
 
         def counted(count: int) -> None:
             if count < 0:
@@ -265,7 +266,7 @@ class GroupMember:
         self._count(counted)
 
     def _check_topics(self, life: int) -> None:
-        """The leader sees whether there are more partitions by now."""
+        """As leader, rejoin when the topic has more partitions than at the last assignment."""
         if life != self.life or self._led < 0:
             return
 
@@ -279,7 +280,7 @@ class GroupMember:
         self._count(counted)
 
     def _count(self, then: Callable[[int], None]) -> None:
-        """How many partitions the topic has, -1 when nobody said; a broker of another time may say fewer."""
+        """Ask how many partitions the topic has; -1 without an answer. A broker with old metadata may report fewer."""
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=self._topic)])
         life = self.life
 

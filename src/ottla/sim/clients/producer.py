@@ -1,8 +1,8 @@
-"""A producer whose every decision is the product's: `ottla.client.producer.core`, over simulated wires and time.
+"""A producer over simulated connections and time. `ottla.client.producer.core` makes all its decisions.
 
-Zone: deterministic. What `ottla.client.producer.network.sender` does with a thread and sockets is done here with
-events: tell the core what happened, ask it for work, carry that out, wait until there is more. No decision is made
-here.
+Zone: deterministic. `ottla.client.producer.network.sender` drives the core with a thread and sockets; here events do
+it: they report to the core what happened, get work from it, carry that out, and wait for more. This module decides
+nothing.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from ottla.wire.messages import InitProducerIdResponse, MetadataResponse, Produc
 from ottla.wire.schema import Message
 
 TURN_NS: Final = 100 * US
-"""What a turn takes at least: a producer that asks for work at once gets it after that time."""
+"""The shortest turn: a producer that wants its next turn at once gets it after this time."""
 RESTLESS_TURNS: Final = 200
-"""So many turns, one right after the other, in which nothing happened."""
+"""A producer that takes this many turns in a row without any event is spinning."""
 FEW_RETRIES: Final = 100
 PLACE_LOST: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 Noted = Callable[[MetadataResponse, int], None]
@@ -52,7 +52,7 @@ LogOf = Callable[[str, int], str]
 
 
 class CoreProducer:
-    """One producer: accepts records, and tells what became of each."""
+    """One producer: it accepts records, and reports the outcome of each."""
 
     def __init__(
         self,
@@ -65,18 +65,18 @@ class CoreProducer:
         history: ClientHistory,
         safeguards: ProducerSafeguards,
     ) -> None:
-        """at_most: the highest version of Produce that it uses."""
+        """`at_most` is the highest version of Produce that it uses."""
         self.name = name
         self.timeline = network.timeline
         self.history = history
         self.core = ProducerCore(config, random.unit, random.below, safeguards)
         self.noted: Noted = lambda _response, _node: None
-        """Told every Metadata answer."""
+        """Called with every Metadata answer."""
         self.on_acknowledged: Callable[[Write], None] = lambda _write: None
         self.on_told: Callable[[], None] = lambda: None
-        """Called after records were decided: there may be memory now."""
+        """Called after records got their outcome: memory may be free now."""
         self.acknowledged = 0
-        """Records."""
+        """How many records were acknowledged."""
         self.turns = 0
         self._config = config
         self._at_most = at_most
@@ -85,12 +85,12 @@ class CoreProducer:
         self._id_wanted = False
         self._unreached: set[int] = set()
         self._planned_ns = -1
-        """When the next turn is; -1: nothing is planned."""
+        """Time of the next planned turn; -1: none is planned."""
         self._idle_turns = 0
         self._flying: dict[ProducerBatch, int] = {}
-        """Batches on their way, with how many requests carry each."""
+        """Batches in flight, and how many requests carry each."""
         self._tellers: dict[ProducerBatch, int] = {}
-        """Batches that were answered in this turn, with the broker that did it."""
+        """Batches that were answered in this turn, and the broker that answered."""
         self._told = 0
 
     def now(self) -> float:
@@ -102,11 +102,11 @@ class CoreProducer:
         return WALL_START_MS + self.timeline.now_ns // 1_000_000
 
     def outstanding(self) -> list[TopicPartition]:
-        """Partitions with records that are not decided."""
+        """Partitions with records that have no outcome yet."""
         return sorted({batch.tp for batch in self.core.accumulator.incomplete})
 
     def accept(self, topic: str, partition: int | None, value: bytes, sent: Callable[[TopicPartition], Sent]) -> bool:
-        """Take a record; False when memory is short, or the topic is not known yet."""
+        """Accept a record. False when there is no memory for it, or no metadata of its topic yet."""
         known = self.core.book.topic(topic)
         if known is None:
             self.core.book.want(topic, self.now())
@@ -123,7 +123,7 @@ class CoreProducer:
     # ---- turns ----
 
     def nudge(self) -> None:
-        """There is news: look for work now."""
+        """Something changed: take a turn now."""
         self._idle_turns = 0
         self._plan(self.timeline.now_ns)
 
@@ -133,7 +133,7 @@ class CoreProducer:
             self.timeline.schedule_at(at_ns, "client turn", self._due, at_ns)
 
     def _due(self, at_ns: int) -> None:
-        if at_ns == self._planned_ns:  # otherwise an earlier one came in between
+        if at_ns == self._planned_ns:  # otherwise an earlier turn was planned after this one
             self._planned_ns = -1
             self._turn()
 
@@ -145,13 +145,14 @@ class CoreProducer:
         self._run_callbacks(self.core.take_done())
         self._act(work)
         wake_at = work.wake_at
+        # The core does not know of backoffs of connections: wake up for them while a request waits for a broker.
         if self._topics is not None or self._id_wanted or self._unreached:
             wake_at = min([wake_at, *self._wires.retries_after(now)])
         if wake_at < NEVER:
             self._rest(int(wake_at * 1e9) + 1)
 
     def _rest(self, until_ns: int) -> None:
-        """Until then. A producer that never rests would stand in everybody's way."""
+        """Plan the next turn, and note a producer that spins: it would take the processor from everything else."""
         self._idle_turns = self._idle_turns + 1 if until_ns <= self.timeline.now_ns + TURN_NS else 0
         if self._idle_turns == RESTLESS_TURNS:
             self.history.restless.append(f"{self.name} at {self.timeline.now_ns / SECOND:.3f} s")
@@ -176,7 +177,7 @@ class CoreProducer:
     def _wires_changed(self, error: ClientError | None) -> None:
         if error is not None:
             self.core.last_error = error
-            self.core.book.stale()  # a node that is gone is led past only by newer metadata
+            self.core.book.stale()  # only newer metadata can name other leaders than the node that is gone
         if isinstance(error, MalformedReplyError):
             self.history.broken_protocol.append(error.cause)
         self.nudge()
@@ -222,9 +223,13 @@ class CoreProducer:
         self.nudge()
 
     def _note_responses(self, call: ProduceCall, answers: Sequence[BatchResponse]) -> None:
-        """Who answered, and whether it has forgotten a producer of which it has acknowledged everything so far."""
+        """Note which broker answered, and whether it forgot a producer all of whose earlier batches it acknowledged."""
         for batch, answer in zip(call.batches, answers, strict=True):
             self._tellers[batch] = call.node
+            # The broker should know the sequence if all of these hold; otherwise the error is the producer's own doing:
+            # 1. An earlier batch of this epoch was acknowledged (the base sequence is not 0).
+            # 2. All batches before this one are acknowledged, so no earlier one can be missing.
+            # 3. The batch has no outcome yet, and the lane is not about to number its batches again.
             lane = self.core.accumulator.lanes[batch.tp]
             forgotten = answer.code in PLACE_LOST and batch.base_sequence > 0 and lane.next_in_line(batch)
             if forgotten and not batch.done and not lane.rewinding:
@@ -271,7 +276,7 @@ class CoreProducer:
             self.core.on_no_producer_id(self.now(), found)
         self.nudge()
 
-    # ---- telling ----
+    # ---- outcomes ----
 
     def _run_callbacks(self, done: Sequence[ProducerBatch]) -> None:
         for batch in done:
@@ -306,7 +311,12 @@ class CoreProducer:
         return write
 
     def _founded(self, batch: ProducerBatch, error: ClientError) -> bool:
-        """Time or attempts are up, it was refused for good, or nobody can know whether it is there."""
+        """Whether a batch may fail with this error.
+
+        1. Its time or its attempts are used up.
+        2. A broker refused it, and a retry cannot change that.
+        3. The connection was lost or a deadline passed: it is unknown whether the batch was written.
+        """
         if self._config.retries < FEW_RETRIES or batch.expires <= self.now():
             return True
         if isinstance(error, RefusedError):

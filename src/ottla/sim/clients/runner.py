@@ -1,7 +1,7 @@
-"""One run of a cluster whose clients are the product's own.
+"""One run of a cluster with Ottla's own clients.
 
-Zone: deterministic. The phases of a cluster's run; in the end every record has its outcome, what was sent in the
-healed cluster was delivered, and every partition has an owner in the group.
+Zone: deterministic. The phases are those of a cluster's run. At the end every record has its outcome, all records that
+were sent in the healed cluster are delivered, and every partition has an owner in the group.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ottla.sim.cluster.workload import ClusterWorkload
 from ottla.sim.world import SECOND
 
 CALM_AFTER_NS: Final = 4 * SECOND
-"""After this time nobody waits any more for what was sent before everything was healed."""
+"""After this time the producers have no records left from before everything was healed."""
 CALM_NS: Final = 3 * SECOND
 RETRIED_MIN: Final = 100
-"""What a seed must reach to count, besides what one of a cluster must."""
+"""What a seed must reach to count, in addition to the minimum of a cluster's run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions(ClusterOptions):
-    """What a run consists of, besides its seed."""
+    """Settings of a run, in addition to its seed."""
 
     def start(self, seed: int) -> ClusterResult:
         """Run a seed to its verdict."""
@@ -38,24 +38,24 @@ class ClientOptions(ClusterOptions):
 
 @dataclass(slots=True)
 class ClientResult(ClusterResult):
-    """What a run was and what it found."""
+    """Size and findings of a run."""
 
     accepted: int = 0
-    """Records that producers took."""
+    """Records that producers accepted."""
     failed: int = 0
-    """Records whose applications were told that they failed."""
+    """Records that failed."""
     retried: int = 0
-    """Records that were sent again, once for each time."""
+    """Records that were sent again, counted once per retry."""
     epochs: int = 0
-    """Producer epochs that were begun anew."""
+    """How often a producer started a new epoch."""
     splits: int = 0
-    """Batches that were too large for the broker."""
+    """Batches that were split because they were too large for the broker."""
     generations: int = 0
-    """Of the group, those in which somebody got something."""
+    """Generations of the group in which a member got partitions."""
 
     @property
     def short_of(self) -> list[str]:
-        """Why the seed does not count, if it does not."""
+        """The minimums that the seed did not reach; empty when it counts."""
         reasons = super(ClientResult, self).short_of
         return reasons if self.retried >= RETRIED_MIN else [*reasons, f"{self.retried} records sent again"]
 
@@ -76,7 +76,7 @@ class ClientRun(ClusterRun):
         return BrokerSafeguards() if of_client(self.options.without) else super()._safeguards()
 
     def _properties(self) -> dict[str, str]:
-        """Followers that wait for news, for what they ask meanwhile is nothing to clients; groups that decide soon."""
+        """As for a cluster, but followers fetch with a long wait (clients do not notice), and groups rebalance fast."""
         return super()._properties() | {
             "replica.fetch.wait.max.ms": "500",
             "offsets.topic.num.partitions": "1",
@@ -99,14 +99,18 @@ class ClientRun(ClusterRun):
         )
 
     def _converge(self) -> None:
-        """Heal; everybody comes back; what is sent then is delivered; then everything has to come to an end."""
+        """Heal; all brokers come back; records sent from then on are delivered; then all work must finish."""
+        # 1. The cluster recovers.
+        # 2. Records from the phase with faults get their outcomes; they may still fail.
+        # 3. Records of the calm phase must all be delivered.
+        # 4. The group gets stable, and the last readers read all logs.
         self.nemesis.heal()
         self._need(self._all_ready, "not ready")
         self._need(self._topics_exist, "topics")
         self._need(self._in_sync, "not in sync")
         self.timeline.run_until(self.timeline.now_ns + CALM_AFTER_NS)
         workload = self.workload
-        workload.pause()  # who has a full buffer and small batches would be late for reasons of its own
+        workload.pause()  # a producer with a full buffer and small batches would miss its deadline without any fault
         self._need(workload.unacknowledged, "undecided before")
         workload.calm_down()
         self.timeline.run_until(self.timeline.now_ns + CALM_NS)

@@ -1,6 +1,6 @@
-"""The safeguards of the product's clients by their names, and all but one.
+"""The safeguards of Ottla's clients by name, and how to switch one off.
 
-Zone: deterministic. They have `client.` before the name; those of brokers have the names that they have in a cluster.
+Zone: deterministic. Their names begin with `client.`; safeguards of brokers have the names of a cluster's run.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ NAMES: Final = tuple(f"{PREFIX}{switch.name}" for switch in fields(ProducerSafeg
 
 
 def of_client(name: str | None) -> bool:
-    """Whether a safeguard is one of the clients'."""
+    """Whether the name is that of a client's safeguard."""
     return name is not None and name.startswith(PREFIX)
 
 
 def without(name: str | None) -> ProducerSafeguards:
-    """All safeguards of a client but the one of this name; all of them, if it is none of a client's."""
+    """All safeguards of a client except the named one; all of them if the name is not that of a client's safeguard."""
     if name is None or not of_client(name):
         return ProducerSafeguards()
     assert name in NAMES, name

@@ -1,4 +1,4 @@
-"""Which brokers a producer is connected to, and when it tries again: what its sender's thread does with sockets.
+"""The connections of a producer, and when it tries to connect again: its sender thread does this with sockets.
 
 Zone: deterministic. Negative numbers are bootstrap addresses, as in `ottla.client.producer.network.sender`.
 """
@@ -27,7 +27,7 @@ class Wires:
         random: Stream,
         changed: Callable[[ClientError | None], None],
     ) -> None:
-        """nodes: where the bootstrap addresses lead. changed: one was opened (None), or could not be, or is no more."""
+        """`nodes` are the bootstrap brokers. `changed` gets None for an opened connection, else the error."""
         self._network = network
         self._host = host
         self._bootstrap = {-1 - at: node for at, node in enumerate(nodes)}
@@ -36,19 +36,19 @@ class Wires:
         self._changed = changed
         self._links: dict[int, SimulatedConnection] = {}
         self._failures: dict[int, tuple[int, float]] = {}
-        """Consecutive failures per node, and when to try it again."""
+        """Consecutive failures per node, and the time of the next attempt."""
 
     @property
     def ready(self) -> dict[int, SimulatedConnection]:
-        """Those that requests can be sent on."""
+        """The connections on which requests can be sent."""
         return {node: link for node, link in self._links.items() if link.ready}
 
     def retries_after(self, now: float) -> list[float]:
-        """When nodes may be tried again that could not be reached."""
+        """The times at which unreachable nodes may be tried again."""
         return [until for _, until in self._failures.values() if until > now]
 
     def open(self, node: int, known: Sequence[int]) -> bool:
-        """Begin to connect, unless it is being done, failed a moment ago, or nobody `known` has that number."""
+        """Start to connect, unless a connection exists, the backoff is not over, or the node is not `known`."""
         target = self._bootstrap.get(node) if node < 0 else (node if node in known else None)
         if target is None or node in self._links or self._failures.get(node, (0, 0.0))[1] > self._now():
             return False
@@ -68,7 +68,7 @@ class Wires:
         return True
 
     def any(self, known: Sequence[int]) -> SimulatedConnection | None:
-        """The one with the least on its way, brokers first; None: connecting to one has begun, or must wait."""
+        """The connection with the fewest open requests, brokers before bootstrap addresses; None: none is ready yet."""
         ready = self.ready
         chosen = [link for node, link in ready.items() if node >= 0] or list(ready.values())
         if chosen:
@@ -78,14 +78,14 @@ class Wires:
         return None
 
     def _open_any(self, known: Sequence[int]) -> None:
-        """One more broker: those of the cluster first, then the bootstrap addresses (KIP-899)."""
+        """Connect to one more broker: first those of the cluster, then the bootstrap addresses (KIP-899)."""
         nodes = sorted(known, key=lambda _: self._random.unit())
         for node in sorted([*nodes, *self._bootstrap], key=lambda node: self._failures.get(node, (0, 0.0))[1]):
             if self.open(node, known):
                 return
 
     def keep(self, known: Sequence[int], error: ClientError) -> None:
-        """Close connections to brokers that are not in the cluster any more, as far as anybody knows."""
+        """Close connections to brokers that are not in `known` any more."""
         for node in [node for node in self._links if node >= 0 and node not in known]:
             self._links[node].close(error)
         self._failures = {n: failure for n, failure in self._failures.items() if n < 0 or n in known}

@@ -1,6 +1,6 @@
-"""The clients of a run: applications with the product's producer, readers, and an administrator.
+"""The clients of a run: applications with Ottla's producer, readers, and an administrator.
 
-Zone: deterministic. Topics keep their names here: what a producer is told is judged by what stands in them.
+Zone: deterministic. No topic is deleted here: the checkers compare the outcomes of records with the logs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ZSTD_VERSION: Final = 7
 LEFT_OUT: Final = frozenset(
     {"topic made anew", "power loss", "power loss in mid-turn", "power loss of all", "other disks"}
 )
-"""Kinds of faults that strike no client: what a cluster makes good of is judged by its own runs."""
+"""Kinds of faults that are left out here; the runs of a cluster cover them."""
 EVENTS: Final = "events"
 MEMBERS: Final = 3
 ASSIGNORS: Final[tuple[tuple[type[Assignor], ...], ...]] = (
@@ -45,7 +45,7 @@ CODECS: Final = ("none", "none", "none", "gzip", "lz4", "zstd")
 
 
 class ClientAdmin(ClusterAdmin):
-    """Does what an operator does; some topics take small batches only."""
+    """The administrator; some of its topics accept only small batches."""
 
     plan: ClassVar[Sequence[tuple[Role, str, int]]] = ((Role.EVENTS, EVENTS, 3), (Role.PLAIN, "plain", 1))
 
@@ -57,7 +57,7 @@ class ClientAdmin(ClusterAdmin):
 
 
 class ClientNemesis(Nemesis):
-    """Strikes a cluster whose topics stay, and whose machines keep what they have: nothing excuses a loss."""
+    """The nemesis of a cluster without deleted topics and lost disks: no loss of a record has an excuse."""
 
     pauses_ns: ClassVar[tuple[int, int]] = (300 * MS, 1000 * MS)
 
@@ -92,7 +92,7 @@ class ClientWorkload(ClusterWorkload):
         flush: bool,
         safeguard: str | None,
     ) -> None:
-        """safeguard: name of the one that producers do without, if any."""
+        """`safeguard` is the name of the client safeguard that is switched off, if any."""
         self._safeguards = without(safeguard)
         super().__init__(network, streams, catalog, history, nodes, replication, flush)
         self.members = self._members()
@@ -130,13 +130,13 @@ class ClientWorkload(ClusterWorkload):
         return made
 
     def start(self) -> None:
-        """Everybody begins."""
+        """Start all clients."""
         super().start()
         for member in self.members:
             member.start()
 
     def ungrouped(self) -> list[str]:
-        """What is missing until the group rests in one generation, and has every partition once."""
+        """Empty when all members are stable in one generation and every partition has one owner."""
         parts = sorted(str(tp) for member in self.members for tp in member.owned)
         self.watcher.stale()
         wanted = [f"{topic}-{at}" for topic, at in self.watcher.view if topic == EVENTS]
@@ -144,12 +144,12 @@ class ClientWorkload(ClusterWorkload):
         return [] if parts == sorted(wanted) and len(rest) == 1 and -1 not in rest else [f"{rest}: {parts} of {wanted}"]
 
     def pause(self) -> None:
-        """Nothing new is sent before `calm_down`."""
+        """Producers send no new records until `calm_down`."""
         for producer in self.producers:
             producer.working = False
 
     def calm_down(self) -> None:
-        """Everything is healed: what is sent from now on must be delivered."""
+        """Everything is healed: records that are sent from now on must be delivered."""
         for producer in self.producers:
             producer.calm = producer.working = True
         for member in self.members:
@@ -157,7 +157,7 @@ class ClientWorkload(ClusterWorkload):
 
 
 def draw_config(random: Stream, name: str, *, idempotent: bool) -> ProducerConfig:
-    """A producer's settings: everything that usually takes minutes happens in seconds."""
+    """Settings of a producer, with timeouts of seconds in place of minutes."""
     settings: dict[str, str | int | bool] = {
         "client.id": name,
         "enable.idempotence": idempotent,

@@ -1,4 +1,4 @@
-"""Whole clusters under simulation: several brokers, their metadata store, clients that look for leaders.
+"""Simulated clusters: several brokers, their metadata store, and clients that find leaders through Metadata.
 
 Zone: real.
 """

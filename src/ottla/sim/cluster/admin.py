@@ -1,7 +1,7 @@
-"""The administrator of a cluster: what one broker's does, and moves, elections, growth and settings under load.
+"""The administrator of a cluster: the work of a single broker's one, and moves, elections, growth and settings.
 
-Zone: deterministic. The nemesis says when: each deed is one of its strikes, so that it can be left out when a failing
-run is made smaller. Nothing is retried but creations.
+Zone: deterministic. The nemesis decides when: each deed is one of its strikes, so shrinking a failing run can leave it
+out. Only the creation of topics is retried.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SET: Final = 0
 MAX_PARTITIONS: Final = 5
 PREFERRED: Final = 0
 HAND_OVER_NS: Final = 100 * MS
-"""From the new order of replicas to the election of its first one."""
+"""Time between the new order of replicas and the election of the first one."""
 MIN_ISR: Final = {
     Role.EVENTS: 2,
     Role.PLAIN: 1,
@@ -47,11 +47,11 @@ MIN_ISR: Final = {
     Role.KEYED: 2,
     Role.COORDINATOR: 2,
 }
-"""min.insync.replicas, by what a topic is there for; never set lower during a run."""
+"""min.insync.replicas by the role of a topic; the run never sets it lower."""
 
 
 class ClusterAdmin(Admin):
-    """Does what an operator of a cluster does now and then."""
+    """Does the occasional work of a cluster's operator."""
 
     client: ClusterClient
     plan: ClassVar[Sequence[tuple[Role, str, int]]] = PLAN
@@ -70,7 +70,7 @@ class ClusterAdmin(Admin):
             self._create(role, name, partitions)
 
     def _draw_configs(self, role: Role) -> dict[str, str]:
-        """As for one broker; in flush mode an acknowledged record is on the disks. One topic elects uncleanly."""
+        """As for one broker; in flush mode acknowledged records are on the disks. The role CUT elects uncleanly."""
         configs = super()._draw_configs(role)
         configs["flush.messages"] = "1" if self._flush else str(self.random.choice((20, 100, 1_000_000)))
         configs["min.insync.replicas"] = str(min(MIN_ISR[role], self.replication))
@@ -85,7 +85,7 @@ class ClusterAdmin(Admin):
     # ---- deeds ----
 
     def remake(self) -> None:
-        """Delete a topic, and make another of that name."""
+        """Delete a topic, then create another one with its name."""
         self._churn()
 
     def trim(self) -> None:
@@ -93,7 +93,7 @@ class ClusterAdmin(Admin):
         self._trim()
 
     def reassign(self, random: Stream) -> None:
-        """Move one partition to other brokers, or change how many replicas it has, or only their order."""
+        """Move a partition to other brokers, or change the number or the order of its replicas."""
         topic, partition = self._somewhere(random)
         if topic is None:
             return
@@ -102,13 +102,13 @@ class ClusterAdmin(Admin):
         self._alter_topic(topic.name, Reassignable(partition_index=partition, replicas=replicas))
 
     def hand_over(self, route: Route, replicas: Sequence[int]) -> None:
-        """Put the replicas of a partition into another order; the first one is to lead."""
+        """Reorder the replicas of a partition, then elect the first one as its leader."""
         row = Reassignable(partition_index=route[1], replicas=list(replicas))
         self._alter_topic(route[0], row)
         self.client.timeline.after(HAND_OVER_NS, "admin", self.elect_preferred)
 
     def cancel(self, random: Stream) -> None:
-        """Cancel whatever is being moved of one topic."""
+        """Cancel all reassignments of one topic."""
         topic, _ = self._somewhere(random)
         if topic is not None:
             for partition in range(topic.partitions):
@@ -120,12 +120,12 @@ class ClusterAdmin(Admin):
         self.client.request(request, 0, AlterPartitionReassignmentsResponse, _whatever, CONTROLLER)
 
     def elect_preferred(self) -> None:
-        """Give every partition back to its first replica."""
+        """Elect the preferred leader of every partition."""
         request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None, timeout_ms=1000)
         self.client.request(request, 2, ElectLeadersResponse, _whatever, CONTROLLER)
 
     def configure(self, random: Stream) -> None:
-        """Change settings that matter to replication: never fewer in-sync replicas than the run began with."""
+        """Change settings of replication; min.insync.replicas never goes below the value that the run started with."""
         topic, _ = self._somewhere(random)
         if topic is None:
             return
@@ -145,7 +145,7 @@ class ClusterAdmin(Admin):
         self.client.request(request, 1, IncrementalAlterConfigsResponse, _whatever)
 
     def settle(self) -> None:
-        """Settings under which everything can come to an end: unclean elections where they are allowed."""
+        """Enable unclean elections where they are allowed, so that every partition can get a leader at the end."""
         for topic in self.catalog.of(Role.CUT):
             row = IncrementalAlterConfigsRequest.AlterableConfig(
                 name="unclean.leader.election.enable", config_operation=SET, value="true"
@@ -161,7 +161,7 @@ class ClusterAdmin(Admin):
             self.client.timeline.after(self.random.below(10**9), "admin", self.settle)
 
     def grow(self, random: Stream) -> None:
-        """One more partition for a topic."""
+        """Add one partition to a topic."""
         topic, _ = self._somewhere(random)
         if topic is None or topic.partitions >= MAX_PARTITIONS:
             return
@@ -173,7 +173,7 @@ class ClusterAdmin(Admin):
         )
 
     def _look_for_more(self, topic: Topic) -> None:
-        """How many partitions there are, whatever the answer said."""
+        """Learn the number of partitions from Metadata: the answer to CreatePartitions may be lost."""
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic.name)])
 
         def found(response: Message | None, _node: int) -> None:
@@ -203,4 +203,4 @@ def _shuffled(nodes: Sequence[int], random: Stream) -> list[int]:
 
 
 def _whatever(_response: Message | None, _node: int) -> None:
-    """Whether it was done shows in the run."""
+    """Ignore the answer: later metadata shows whether the request took effect."""

@@ -1,7 +1,8 @@
 """What must hold for every history of a cluster, one function per property.
 
-Zone: pure. The properties of one broker (`ottla.sim.checkers`) hold for the cluster as a whole, for it shall look like
-one broker that never dies; these come on top. The first ones see what clients saw; BESIDE looks at replicas.
+Zone: pure. A cluster has to look like one broker that never dies, so the properties of one broker
+(`ottla.sim.checkers`) hold as well; this module adds more. Most of them see only what clients saw; those in BESIDE
+also see replicas.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from ottla.sim.history import Outcome, Read
 
 
 def one_leader_per_epoch(history: ClusterHistory) -> Iterator[str]:
-    """No two brokers take records into one log in one leader epoch, and Metadata never names two leaders for it."""
+    """In one leader epoch only one broker appends to a log, and Metadata names only one leader."""
     yield from history.rivals
     writers: dict[tuple[str, int], int] = {}
     epochs = _epochs(history)
     for write in history.writes:
         epoch = epochs.get((write.log, write.offset))
         if epoch is None or not history.promised(write) or write.sends != 1 or not history.judged(write.log):
+            # A batch that was sent more than once may have been written by one broker and acknowledged by another.
             continue
         first = writers.setdefault((write.log, epoch), write.life)
         if first != write.life:
@@ -29,7 +31,7 @@ def one_leader_per_epoch(history: ClusterHistory) -> Iterator[str]:
 
 
 def _epochs(history: ClusterHistory) -> dict[tuple[str, int], int]:
-    """Leader epochs of batches, by log and base offset, as readers found them."""
+    """Leader epochs of batches by log and base offset, as readers found them."""
     return {(read.log, base): epoch for read in history.reads for base, epoch in read.epochs}
 
 
@@ -57,7 +59,7 @@ def watermarks_never_go_back(history: ClusterHistory) -> Iterator[str]:
 
 
 def duplicates_are_kept(history: ClusterHistory) -> Iterator[str]:
-    """A batch acknowledged as a duplicate, without its offset, is there at the end wherever nothing may be lost."""
+    """A batch that was acknowledged as a duplicate is in the log at the end, if the log can have lost nothing."""
     values: dict[str, set[bytes]] = {}
     for write in history.writes:
         log = write.log
@@ -65,11 +67,11 @@ def duplicates_are_kept(history: ClusterHistory) -> Iterator[str]:
             continue
         kept = values.setdefault(log, set(history.final[log].values()))
         if not kept.issuperset(write.values):
-            yield f"lost: {log}: sequence {write.sequence} of {write.producer}, a duplicate said broker {write.life}"
+            yield f"lost: {log}: sequence {write.sequence} of {write.producer}, a duplicate to broker {write.life}"
 
 
 def acks_reach_min_isr(history: ClusterHistory) -> Iterator[str]:
-    """A record acknowledged with acks=all is on at least min.insync.replicas replicas at that moment."""
+    """When a record is acknowledged with acks=all, at least min.insync.replicas replicas have it."""
     yield from history.too_few
 
 
@@ -112,9 +114,9 @@ CHECKERS: Final[tuple[Checker, ...]] = (
 BESIDE: Final = frozenset(
     {"broker_stays_up", "everything_converges", "acks_reach_min_isr", "logs_agree_below_watermark"}
 )
-"""Properties that see more than clients do, or that an assertion breaks: no end-to-end catch of a missing safeguard."""
+"""Properties that see more than clients do, or that an assertion breaks: they do not count as end-to-end evidence."""
 
 
 def violations(history: ClusterHistory, at_most: int = 5) -> list[tuple[str, str]]:
-    """What is wrong with a history: (property, sentence), at most so many per property."""
+    """The violations in a history: (property, sentence), at most `at_most` per property."""
     return checkers.wrong_with(history, CHECKERS, at_most)

@@ -1,7 +1,7 @@
-"""A Kafka client of a cluster: finds leaders and the controller through Metadata, and asks them.
+"""A Kafka client of a cluster: finds leaders and the controller through Metadata, and sends requests to them.
 
-Zone: deterministic. One `WireClient` per broker below; what is known of the cluster is believed until an answer shows
-that it is not true any more. As real clients do, it believes no leader of an older epoch than it has seen.
+Zone: deterministic. It has one `WireClient` per broker, and uses its metadata until an answer shows that it is stale.
+Like real clients it ignores leaders of an older epoch than the one it knows.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ottla.wire.schema import Message
 
 METADATA_VERSION: Final = 12
 REFRESH_NS: Final = 100 * MS
-"""Between two requests for metadata, and before a request without a known leader is given up."""
+"""Time between two requests for metadata, and until a request without a known leader fails."""
 Noted = Callable[[MetadataResponse, int], None]
-"""Told every Metadata answer, with the broker that gave it."""
+"""Called with every Metadata answer, and the broker that gave it."""
 
 
 class Seen(NamedTuple):
@@ -43,10 +43,10 @@ class ClusterClient:
         self.nodes = nodes
         self.random = random
         self.view: dict[Route, Seen] = {}
-        """Partitions with what was last heard of them."""
+        """Partitions, with the newest metadata of each."""
         self.controller = -1
         self.complain: Callable[[str], None] = lambda _what: None
-        """Told of every answer that breaks the protocol."""
+        """Called for every answer that breaks the protocol."""
         self._noted = noted
         self._wires: dict[int, WireClient] = {}
         self._refreshing = False
@@ -65,7 +65,7 @@ class ClusterClient:
     def request(
         self, message: Message, version: int, response: type[Message], then: Answered, route: Route | None = None
     ) -> None:
-        """Ask whoever the route names; without one, anybody. Nobody known there: no answer, a little later."""
+        """Send to the broker that the route names, or to any. Without a known broker, answer None a little later."""
         node = self._node_of(route)
         if node < 0:
             self.stale()
@@ -87,10 +87,10 @@ class ClusterClient:
         seen = self.view.get(route)
         return -1 if seen is None else seen.leader
 
-    # ---- what is known ----
+    # ---- metadata ----
 
     def stale(self) -> None:
-        """Ask for metadata soon, unless that is under way."""
+        """Request metadata soon, unless a request is under way."""
         if not self._refreshing:
             self._refreshing = True
             self.timeline.after(self.random.below(REFRESH_NS), "metadata", self._refresh)
@@ -118,6 +118,7 @@ class ClusterClient:
                 )
 
     def _believe(self, route: Route, seen: Seen) -> None:
+        # Epochs compare only within one topic id: a topic that was created again starts at epoch 0.
         known = self.view.get(route)
         if known is None or known.topic_id != seen.topic_id or known.epoch <= seen.epoch:
             self.view[route] = seen

@@ -1,7 +1,7 @@
-"""The kinds of faults that strike a cluster, by what they strike: processes, links, the metadata store, drives.
+"""The kinds of faults in a cluster, by target: processes, links, the metadata store, drives.
 
-Zone: deterministic. A strike takes a random stream of its own, so that it stays what it is when others are left out.
-What a fault does in detail is said by the machine, the network, the ensemble and the drives.
+Zone: deterministic. Each strike has its own random stream, so that it stays the same when other strikes are left out.
+The machine, the network, the ensemble and the drives implement the faults.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ WHOLE_LOSS: Final = "power loss of all"
 
 
 class Victims:
-    """Whom to strike: the controller, a leader, or anybody."""
+    """Chooses the broker to strike: the controller, a leader, or any."""
 
     def __init__(self, nodes: Sequence[ClusterNode], ledger: Ledger) -> None:
         self.nodes = nodes
         self.ledger = ledger
         self.by_number = {node.number: node for node in nodes}
         self.spared = False
-        """Everything is healed: what was planned for later does not come any more."""
+        """Everything is healed: later steps of a strike are dropped."""
 
     def choose_broker(self, random: Stream) -> ClusterNode:
-        """One broker, the important ones more often."""
+        """One broker: a third of the time the controller, a third of the time the leader of a partition."""
         wanted = random.below(3)
         number = -1
         if wanted == 0:
@@ -48,7 +48,7 @@ class Victims:
 
 
 class ProcessStrikes:
-    """Deaths, stops, pauses."""
+    """Kills, clean stops, pauses, absences and jumps of the wall clock."""
 
     def __init__(self, victims: Victims, fired: Fired, flush: bool) -> None:
         self._victims = victims
@@ -57,7 +57,7 @@ class ProcessStrikes:
         self._timeline = victims.nodes[0].timeline
 
     def table(self) -> dict[str, Deed]:
-        """By kind."""
+        """Deeds by the kind of fault."""
         table: dict[str, Deed] = {
             "kill": lambda random: self._die(random, Death.KILL),
             "kill of two": self._kill_two,
@@ -78,6 +78,7 @@ class ProcessStrikes:
 
     def _die(self, random: Stream, death: Death) -> None:
         node = self._victims.choose_broker(random)
+        # A power loss also hits a machine whose broker is down: its drives lose their pending writes.
         if death is Death.POWER_LOSS and not self._may_lose(node):
             return
         _choose_loss(node, random)
@@ -89,7 +90,7 @@ class ProcessStrikes:
             node.unplug()
 
     def _may_lose(self, node: ClusterNode) -> bool:
-        """Without flushing, a cluster stands the loss of all in-sync copies but one."""
+        """Without flushing a cluster survives a loss of data only while another in-sync replica has everything."""
         return self._flush or not self._victims.ledger.would_be_lost(node.number)
 
     def _kill_two(self, random: Stream) -> None:
@@ -148,7 +149,7 @@ class ProcessStrikes:
         node.kill(Death.KILL)
         if wipe:
             node.wipe()
-        # Other disks may come so soon that nobody has noticed the absence.
+        # With other disks a broker may come back before the cluster has noticed its absence.
         away = random.between(50, 9000) if wipe else random.between(4000, 14_000)
         self._timeline.after(away * MS, "back", self._back, node)
 
@@ -167,7 +168,7 @@ def _choose_loss(node: ClusterNode, random: Stream) -> None:
 
 
 class LinkStrikes:
-    """Cuts and bad weather, between brokers, the store and clients."""
+    """Cut, lossy and slow links between brokers, the store and clients."""
 
     def __init__(self, victims: Victims, network: Network, clients: Sequence[str], fired: Fired) -> None:
         self._victims = victims
@@ -180,7 +181,7 @@ class LinkStrikes:
         self._numbers |= dict(zip(self._store, STORE_NODES, strict=True))
 
     def table(self) -> dict[str, Deed]:
-        """By kind."""
+        """Deeds by the kind of fault."""
         return {
             "connection break": self._break_connections,
             "isolated broker": lambda random: self._isolate(random, brokers=True, store=True),
@@ -196,16 +197,17 @@ class LinkStrikes:
         }
 
     def _lose(self, source: str, target: str, until_ns: int) -> None:
-        """No packet gets from one host to the other before that time."""
+        """Deliver no packet from `source` to `target` before that time."""
         if target in self._numbers:
             self._network.path(source, self._numbers[target]).inward_cut_ns = until_ns
         if source in self._numbers:
             self._network.path(target, self._numbers[source]).outward_cut_ns = until_ns
 
     def _cut(self, random: Stream, one: Sequence[str], others: Sequence[str]) -> None:
-        """Both ways, or one of them."""
+        """Cut the links of two groups of hosts, in both directions or in one."""
+        # Up to 7 s: shorter and longer than sessions (at most 3 s) and than the timeouts of requests.
         until_ns = self._timeline.now_ns + random.between(300, 7000) * MS
-        way = random.below(4)
+        way = random.below(4)  # 0 and 1: one direction only; otherwise both
         for host in one:
             for other in others:
                 if way != 0:
@@ -271,7 +273,7 @@ def _host(node: ClusterNode) -> str:
 
 
 class StoreStrikes:
-    """What goes wrong at the metadata store."""
+    """Faults of the metadata store."""
 
     def __init__(self, victims: Victims, ensemble: Ensemble, fired: Fired) -> None:
         self._victims = victims
@@ -280,7 +282,7 @@ class StoreStrikes:
         self._fired = fired
 
     def table(self) -> dict[str, Deed]:
-        """By kind."""
+        """Deeds by the kind of fault."""
         return {
             "store connections break": self._break,
             "store server restarts": self._restart,
@@ -313,7 +315,7 @@ class StoreStrikes:
         self._timeline.after(random.between(500, 5000) * MS, "lag ends", setattr, server, "lag_ns", 0)
 
     def _expire(self, random: Stream) -> None:
-        """The store ends the session of a broker that lives."""
+        """Expire the session of a running broker."""
         store = self._victims.choose_broker(random).store
         if store is not None and store.session_id in self._ensemble.sessions:
             self._fired("session expires")
@@ -321,7 +323,7 @@ class StoreStrikes:
 
 
 class DriveStrikes:
-    """Disk errors, lack of space, slowness."""
+    """Disk errors, full disks, slow disks."""
 
     def __init__(self, victims: Victims, fired: Fired, random: Stream) -> None:
         self._victims = victims
@@ -332,7 +334,7 @@ class DriveStrikes:
                 faults.fired = lambda kind, node=node: self._disk_fired(node, kind, random)  # type: ignore[misc]
 
     def table(self) -> dict[str, Deed]:
-        """By kind."""
+        """Deeds by the kind of fault."""
         table: dict[str, Deed] = {"slow disk": self._slow, "disk full": self._fill}
         for kind, operation in ARMED.items():
             table[kind] = lambda random, operation=operation: self._arm(random, operation)  # type: ignore[misc]
@@ -344,7 +346,7 @@ class DriveStrikes:
             random.choice(node.faults).arm(operation)
 
     def _disk_fired(self, node: ClusterNode, kind: str, random: Stream) -> None:
-        """A device failed: the operator replaces its cable and restarts the broker."""
+        """Note a fault of a disk. After an I/O error the operator repairs the device and restarts the broker."""
         self._fired(kind)
         if kind.endswith("EIO"):
             self._timeline.after(random.between(200, 4000) * MS, "operator", self._replace_device, node)
@@ -370,4 +372,4 @@ class DriveStrikes:
 
 
 PAUSES_NS: Final = (SECOND * 4 // 10, SECOND * 15 // 10)
-"""The mean time between two strikes is drawn from between these."""
+"""Bounds of the mean time between two strikes."""

@@ -1,6 +1,6 @@
-"""What no client can see: how many replicas hold a record when it is acknowledged, and whether replicas agree.
+"""Checks that clients cannot make: how many replicas have an acknowledged record, and whether replicas agree.
 
-Zone: deterministic. Looks into brokers and drives between two turns; changes nothing.
+Zone: deterministic. Reads brokers and drives between two turns, and changes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COMPACTED: Final = (Role.KEYED, Role.COORDINATOR)
 
 
 class Inspector:
-    """Looks at all brokers of a cluster at once."""
+    """Compares all brokers of a cluster."""
 
     def __init__(self, nodes: Sequence[ClusterNode], ledger: Ledger, catalog: Catalog, history: ClusterHistory) -> None:
         self._nodes = nodes
@@ -42,7 +42,7 @@ class Inspector:
         self._history = history
 
     def _hosted(self, node: ClusterNode, route: Route) -> Partition | None:
-        """The partition on a live broker."""
+        """The partition on a running broker; None if it does not host this topic id."""
         if node.broker is None:
             return None
         topic = node.broker.hosted.by_name.get(route[0])
@@ -51,9 +51,9 @@ class Inspector:
         return topic.partitions.get(route[1])
 
     def acknowledged(self, write: Write) -> None:
-        """A producer was told that its batch is written: as many replicas as were promised must have it.
+        """Check that enough replicas have a batch that was just acknowledged.
 
-        Of a broker that is down, or has not found its logs yet, the best is assumed.
+        A broker that is down, or that has not loaded the log yet, counts as one that has it.
         """
         if write.acks != -1 or write.offset < 0 or not self._history.judged(write.log):
             return
@@ -91,7 +91,7 @@ class Inspector:
         return [(node.number, node.drives, *route, topic_id) for node in self._nodes if node.number in replicas]
 
     def compare_live(self) -> None:
-        """Replicas of live brokers have the same bytes below both high watermarks; compacted ones no other records."""
+        """Note replicas of running brokers that differ below both high watermarks; in compacted logs, other records."""
         marks: dict[int, int] = {}
         for route in self._ledger.partitions:
             log = self._ledger.log(route)
@@ -115,8 +115,10 @@ class Inspector:
         ]
 
     def unequal(self) -> list[str]:
-        """Logs of existing topics whose replicas are not byte-identical, or do not end at the same offset; of compacted
-        ones, as each broker cleans for itself, those whose keys have different values."""
+        """Logs of existing topics whose replicas are not byte-identical, or do not end at the same offset.
+
+        Each broker compacts for itself, so the replicas of a compacted log have to agree only in the values of keys.
+        """
         found = []
         for topic in self._catalog.topics:
             look = self._other_values if topic.role in _COMPACTED else self._problem
@@ -135,7 +137,7 @@ class Inspector:
         return next((text for text in found if text is not None), None)
 
     def removed(self, route: Route) -> int:
-        """Offsets of a compacted log of which one replica, at least, has no record any more."""
+        """How many records the cleaner removed from the most compacted replica of a log."""
         sizes = [(max(copy.records) + 1 - len(copy.records)) for copy in self._contents(route) if copy.records]
         return max(sizes, default=0)
 

@@ -1,13 +1,16 @@
-"""The truth that stands in the metadata store, followed change by change: leaders, in-sync replicas, registrations.
+"""The truth in the metadata store, followed change by change: leaders, in-sync replicas, registrations.
 
-Zone: deterministic. Counts elections, and finds out what data loss excuses: a broker that lost data (power, a failed
-sync, another disk) is *tainted* for every partition whose ISR it is in, until it has left that ISR; one that is taken
-in afterwards as well, by a change that was under way before anybody knew of the loss. When a partition's ISR consists
-of tainted brokers alone, nobody can bring the records back, and a loss from the least durable offset on is no fault of
-the cluster. Once a broker has come back and registered, the controller of that time owes it to throw it out of every
-ISR that has another member: that taint excuses nothing any more, unless another controller has come since. And a
-controller takes the state's word for a broker that came back after the state was written, if all in-sync replicas that
-are there did: nothing tells it which of them has everything.
+Zone: deterministic. Counts elections, and decides which losses have an excuse:
+
+1. A broker that lost data (power, a failed sync, another disk) is *tainted* for every partition whose ISR it is in,
+   until it leaves that ISR. A change of the ISR that was under way at the time may add it later; it is tainted then,
+   as well.
+2. When the ISR of a partition has tainted brokers only, no replica can restore the records. A loss from the least
+   durable offset on is then not a fault of the cluster.
+3. Once a broker has come back and registered, the controller has to remove it from every ISR that has another member.
+   So its taint is no longer an excuse, unless a new controller has been elected since.
+4. When all in-sync replicas that are alive registered after the state was written, the controller cannot know which of
+   them has everything. If it elects a tainted one, the loss has an excuse.
 """
 
 from __future__ import annotations
@@ -32,28 +35,28 @@ _NO_FLOOR: Final = 1 << 62
 
 @dataclass(slots=True)
 class Taint:
-    """What a broker lost of one partition."""
+    """Data of one partition that a broker lost."""
 
     floor: int
     """Offsets below were durable."""
     registered_in: int = -1
-    """The controller epoch in which it came back; -1: it has not yet."""
+    """The controller epoch in which the broker came back; -1: it has not yet."""
 
 
 @dataclass(slots=True)
 class Partition:
-    """One partition, as the store has it."""
+    """The state of one partition in the store."""
 
     leader: int = -1
     epoch: int = -1
     isr: tuple[int, ...] = ()
     written: int = 0
-    """The transaction that wrote this."""
+    """The transaction of the store that wrote this state."""
     tainted: dict[int, Taint] = field(default_factory=dict)
 
 
 class Ledger:
-    """Reads every change of the store."""
+    """Follows every change in the store."""
 
     def __init__(self, history: ClusterHistory, note: Callable[[str], None] = lambda _what: None) -> None:
         self.history = history
@@ -61,20 +64,20 @@ class Ledger:
         self.elections = 0
         """Changes of a partition's leader after the first one."""
         self.elections_of: dict[str, int] = {}
-        """The same by topic."""
+        """Elections by topic."""
         self.controller_epoch = 0
         self.controllers = 0
-        """How often the office of controller was won."""
+        """How many controllers were elected."""
         self.controller = -1
-        """Who holds it; -1: nobody."""
+        """The present controller; -1: none."""
         self.partitions: dict[Route, Partition] = {}
         self.replicas: dict[Route, tuple[int, ...]] = {}
         self.topic_ids: dict[str, bytes] = {}
         self.alive: dict[int, int] = {}
-        """Registered brokers, with the transaction that registered them."""
+        """Registered brokers, with the transaction of the store that registered them."""
         self._transactions = 0
         self._losses: dict[int, dict[str, int]] = {}
-        """What brokers lost that have not registered again since: by log, the lowest offset that may be gone."""
+        """Losses of brokers that have not registered again: by broker and log, the lowest offset that may be lost."""
 
     def log(self, route: Route) -> str:
         """The name of a partition's log in the history."""
@@ -83,7 +86,7 @@ class Ledger:
     # ---- the store ----
 
     def follow_changes(self, changes: Sequence[Change]) -> None:
-        """One transaction was committed."""
+        """Apply one committed transaction of the store."""
         self._transactions += 1
         for change in changes:
             if change.verb in (Verb.CREATE, Verb.PUT):
@@ -131,6 +134,8 @@ class Ledger:
         if partition.epoch >= 0 and leader != partition.leader and leader >= 0:
             self.elections += 1
             self.elections_of[route[0]] = self.elections_of.get(route[0], 0) + 1
+        # The order matters: case 4 compares registrations with the state before this one; then taints follow the new
+        # ISR; and only then all of its members can be tainted.
         self._look_for_ignorance(route, partition, leader)
         partition.leader, partition.epoch, partition.written = leader, epoch, self._transactions
         partition.isr = tuple(node.get("isr", ()))
@@ -144,6 +149,8 @@ class Ledger:
         self._look_for_excuse(route, partition)
 
     def _registered(self, broker: int) -> None:
+        # Its losses still taint the partitions whose ISR it is in. An ISR that takes it in from now on gets a replica
+        # that has caught up.
         self.alive[broker] = self._transactions
         self._losses.pop(broker, None)
         self._note(f"store: broker {broker} registered")
@@ -155,11 +162,11 @@ class Ledger:
     # ---- losses ----
 
     def not_durable_lost(self, broker: int, floors: Mapping[str, int]) -> None:
-        """A broker lost what was not durable. Where flush.messages is 1 that excuses nothing."""
+        """A broker lost data that was not durable. Logs with flush.messages=1 get no excuse from that."""
         self.data_lost(broker, {log: floor for log, floor in floors.items() if log not in self.history.flushed})
 
     def data_lost(self, broker: int, floors: Mapping[str, int]) -> None:
-        """A broker lost data; `floors`: by log, the offset below which it lost nothing. Others lost nothing."""
+        """A broker lost data. `floors` has, for each log with a loss, the offset below which everything is kept."""
         losses = self._losses.setdefault(broker, {})
         for log, floor in floors.items():
             losses[log] = min(floor, losses.get(log, _NO_FLOOR))
@@ -182,7 +189,7 @@ class Ledger:
         self.history.excused[log] = min(floor, self.history.excused.get(log, _NO_FLOOR))
 
     def _look_for_ignorance(self, route: Route, partition: Partition, leader: int) -> None:
-        """Nobody could know better: all in-sync replicas that are there came back after the last state was written."""
+        """Excuse an election of a tainted broker if every live in-sync replica registered after the last state."""
         taint = partition.tainted.get(leader)
         known = [broker for broker in partition.isr if self.alive.get(broker, self._transactions) < partition.written]
         if taint is not None and not set(known) - set(partition.tainted):
@@ -192,7 +199,7 @@ class Ledger:
         return taint.registered_in != self.controller_epoch
 
     def would_be_lost(self, broker: int) -> bool:
-        """Whether a loss of data on that broker now may be more than the cluster can make good."""
+        """Whether a loss of data on that broker now could leave a partition without a complete replica."""
         return any(
             broker in partition.isr
             and all(other == broker or other in partition.tainted or other not in self.alive for other in partition.isr)

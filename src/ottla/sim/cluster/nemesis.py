@@ -1,7 +1,7 @@
-"""The nemesis of a cluster: which faults strike a run and when, and how everything is healed.
+"""The nemesis of a cluster: plans the faults of a run, causes them, and heals everything at the end.
 
-Zone: deterministic. The whole schedule is drawn before the run begins, from a mix of kinds that every seed has for
-itself (a swarm), with quiet times between; a run can be repeated with some of its strikes only.
+Zone: deterministic. It draws the whole schedule before the run begins. Every seed has its own mix of kinds (a swarm),
+and quiet times between strikes. A run can be repeated with some of its strikes left out.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ottla.sim.networks.network import Network
 from ottla.sim.world import MS, SECOND
 
 ALWAYS: Final = ("kill", "isolated broker", "pause past the session", "preferred election", "clean stop")
-"""Kinds that no seed leaves out."""
+"""Kinds that every seed has."""
 QUIET: Final = 0.2
-"""Chance that a strike is followed by a time in which the cluster may recover."""
+"""Chance of a quiet time before a strike, in which the cluster may recover."""
 WHOLE_LOSSES: Final = 4
-"""How often all brokers lose power at once in a run that is about that."""
+"""How often all brokers lose power at once in a run with `--flush`."""
 
 
 class Strike(NamedTuple):
@@ -47,10 +47,10 @@ class Strike(NamedTuple):
 
 
 class Nemesis:
-    """Strikes a cluster until it is told to heal."""
+    """Strikes a cluster until `heal` is called."""
 
     pauses_ns: ClassVar[tuple[int, int]] = PAUSES_NS
-    """The mean time between two strikes is drawn from between these."""
+    """Bounds of the mean time between two strikes."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Nemesis:
             **self._admin_deeds(admin),
         }
         self.mix = self._mix() if not kinds else [(kind, 1) for kind in kinds if kind in self.deeds]
-        """Kinds that this seed has, and their weights."""
+        """The kinds of this seed, and their weights."""
         network.fired = self.fired
         for node in nodes:
             node.on_down = lambda death, node=node: self._restart_later(node, death)  # type: ignore[misc]
@@ -118,7 +118,7 @@ class Nemesis:
     # ---- the schedule ----
 
     def plan(self, begin_ns: int, end_ns: int) -> list[Strike]:
-        """All strikes of the run."""
+        """Draw all strikes of the run."""
         mean_ns = self._random.between(*self.pauses_ns)
         total = sum(weight for _, weight in self.mix)
         planned: list[Strike] = []
@@ -134,9 +134,9 @@ class Nemesis:
             planned.append(Strike(len(planned), at_ns, self._draw(total)))
 
     def plan_whole_losses(self, begin_ns: int, end_ns: int, first: int) -> list[Strike]:
-        """Losses of power of all brokers at once, one in each part of the run, beside what else is planned.
+        """Power losses of all brokers at once, one in each quarter of the run, in addition to the other strikes.
 
-        first: the number of the first one.
+        `first` is the number of the first of them.
         """
         random = self._streams.stream("whole losses")
         part_ns = (end_ns - begin_ns) // WHOLE_LOSSES
@@ -152,7 +152,7 @@ class Nemesis:
         raise AssertionError("the weights add up")
 
     def start(self, strikes: Sequence[Strike]) -> None:
-        """Strike as planned."""
+        """Schedule the strikes."""
         self.active = True
         for strike in strikes:
             self.timeline.schedule_at(strike.at_ns, "nemesis", self._strike, strike)
@@ -169,7 +169,7 @@ class Nemesis:
     # ---- healing ----
 
     def heal(self) -> None:
-        """Stop, and take back everything that is still wrong."""
+        """Stop striking, and undo all faults that are still active."""
         self.active = False
         self._victims.spared = True
         self.network.heal()
@@ -178,6 +178,9 @@ class Nemesis:
             self._heal_node(node)
 
     def _heal_node(self, node: ClusterNode) -> None:
+        # 1. End the faults that last: full and slow drives, errors and kills that have not fired yet.
+        # 2. Restart a broker with a broken device or an offline directory: only a start repairs them.
+        # 3. Start a broker that is down.
         node.held_down = False
         for drive, faults in zip(node.drives, node.faults, strict=True):
             drive.capacity = NO_LIMIT
@@ -188,6 +191,6 @@ class Nemesis:
             process.fuse = None
         broker = node.broker
         if any(f.broken for f in node.faults) or (broker is not None and broker.logs.offline_dirs):
-            node.kill(Death.KILL)  # a directory comes back with a restart only
+            node.kill(Death.KILL)  # an offline directory comes back only with a restart
         elif process is None:
             node.start()

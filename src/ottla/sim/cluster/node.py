@@ -1,7 +1,7 @@
-"""One broker of a cluster under simulation.
+"""One simulated broker of a cluster.
 
-Zone: deterministic. Beside what a single one has: a session with the metadata store, doors that are open before it is
-ready (the controller's orders make it so), and losses that are told to the ledger.
+Zone: deterministic. In addition to a single broker it has a session with the metadata store, accepts connections before
+it is ready (it becomes ready by requests of the controller), and reports losses of data to the ledger.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ottla.sim.networks.node_network import NodeNetwork
 from ottla.sim.world import MS, SECOND, Timeline
 
 STOP_LIMIT_NS: Final = 20 * SECOND
-"""A clean stop that takes longer is ended by SIGKILL, as service managers do it."""
+"""A clean stop that takes longer ends with SIGKILL, as with service managers."""
 
 
 class ClusterNode(SimNode):
@@ -51,14 +51,14 @@ class ClusterNode(SimNode):
         self.ledger = ledger
         self.store: SimStore | None = None
         self.held_down = False
-        """It is to stay down for a while."""
+        """It must not be started for now."""
         self._session_ns = session_ns
         self._shell: NodeNetwork | None = None
 
     # ---- start ----
 
     def start(self) -> None:
-        """Boot a new process, unless it is to stay down."""
+        """Boot a new process, unless the nemesis holds the broker down."""
         if not self.held_down:
             super().start()
 
@@ -74,7 +74,7 @@ class ClusterNode(SimNode):
     # ---- ends ----
 
     def stop(self) -> None:
-        """Clean shutdown: leadership is handed over first, so the doors stay open until the broker says it is done."""
+        """Clean shutdown: the broker hands leaderships over first, and accepts connections until it has done so."""
         process, broker = self.machine.process, self.broker
         if process is None or broker is None or not broker.ready or self.stopping:
             return
@@ -87,7 +87,7 @@ class ClusterNode(SimNode):
         self.timeline.after(STOP_LIMIT_NS, "exit", self._exit_process, process, Death.KILL)
 
     def _close_doors(self, process: Process, broker: Broker) -> None:
-        """Leaderships are handed over: nobody is served any more, what waits gets a moment."""
+        """Leaderships are handed over: accept nothing new, give open requests a moment, then stop the broker."""
         if process.alive:
             self.network.listening.pop(self.number, None)
             assert self._shell is not None
@@ -100,6 +100,8 @@ class ClusterNode(SimNode):
         super()._exit_process(process, death)
 
     def _on_ended(self, process: Process, death: Death) -> None:
+        # Losses are noted before the drives suffer the death (`Machine.end` calls this first): what is durable now is
+        # what the power loss leaves at least.
         self._topic_ids = self.ledger.topic_ids
         self.broker = None
         self.stopping = False
@@ -117,7 +119,7 @@ class ClusterNode(SimNode):
         self.ledger.not_durable_lost(self.number, found)
 
     def wipe(self) -> None:
-        """Other disks, with nothing on them, while no process runs."""
+        """Replace the disks by empty ones, while no process runs."""
         assert self.machine.process is None
         self.ledger.data_lost(self.number, dict.fromkeys(map(self.ledger.log, self.ledger.partitions), 0))
         for at, drive in enumerate(self.drives):

@@ -1,6 +1,6 @@
-"""Readers of a cluster: one `Reader` per broker, each for the partitions that this broker is asked for just now.
+"""Readers of a cluster: one `Reader` per broker, each for the partitions that are read from that broker now.
 
-Zone: deterministic. They share their cursors; a partition moves from one to the other with its leader, or to a follower
+Zone: deterministic. They share their cursors. A partition moves from one to another with its leader, or to a follower
 that the leader names (KIP-392).
 """
 
@@ -18,13 +18,13 @@ from ottla.sim.world import SECOND
 from ottla.wire.messages import FetchResponse
 
 PREFERRED_NS: Final = 4 * SECOND
-"""How long a follower is read from before the leader is asked again."""
+"""How long a reader fetches from a follower before it returns to the leader."""
 VERSIONS: Final = (11, 12, 13, 15, 16, 17)
-"""Older readers do not say which leader epoch they know, and so may be told of a past that nobody promised them."""
+"""Readers of older versions do not send their leader epoch, so a deposed leader may send them an old log end."""
 
 
 class NodeReader(Reader):
-    """What a reader has with one broker."""
+    """The part of a reader that fetches from one broker."""
 
     def __init__(self, group: ClusterReader, node: int, random: Stream) -> None:
         client = group.client.wire(node)
@@ -33,7 +33,7 @@ class NodeReader(Reader):
         self._node = node
 
     def cursors(self) -> list[Cursor]:
-        """Those that this broker is asked for."""
+        """The cursors that are read from this broker."""
         return [cursor for cursor in self._group.cursors() if cursor.node == self._node]
 
     def _stale(self, cursor: Cursor) -> None:
@@ -48,7 +48,7 @@ class NodeReader(Reader):
 
     def _error(self, cursor: Cursor, code: ErrorCode, life: int) -> None:  # noqa: ARG002  brokers have numbers
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and self._group.leave_follower(cursor):
-            return  # its leader knows better
+            return  # a follower may lag: the leader decides whether the position is out of range
         super()._error(cursor, code, self._node)
 
     def _note_ends(self, cursor: Cursor, life: int) -> None:  # noqa: ARG002  brokers have numbers
@@ -56,10 +56,10 @@ class NodeReader(Reader):
 
 
 class ClusterReader:
-    """Follows all partitions of the topics of one role, wherever they are led."""
+    """Follows all partitions of the topics of one role, on whichever broker leads them."""
 
     part_type: ClassVar[type[NodeReader]] = NodeReader
-    """What it has with each broker."""
+    """Class of its part for each broker."""
 
     def __init__(
         self,
@@ -80,18 +80,18 @@ class ClusterReader:
         self._wanted = EARLIEST if from_start else LATEST
         self._cursors: dict[tuple[bytes, int], Cursor] = {}
         self._followers: dict[tuple[bytes, int], tuple[int, int]] = {}
-        """Cursors that read from a follower: which, and until when."""
+        """Cursors that read from a follower: the follower, and the time to return to the leader."""
         self.parts = [self.part_type(self, node, random) for node in client.nodes]
         for part in self.parts:
             part.version, part.rack = self.version, rack
 
     @property
     def name(self) -> str:
-        """As it appears in the history."""
+        """Its name in the history."""
         return self.client.name
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         self.client.stale()
         for part in self.parts:
             part.start()
@@ -102,7 +102,7 @@ class ClusterReader:
             part.max_wait_ms, part.max_bytes = 50, 1 << 20
 
     def cursors(self) -> list[Cursor]:
-        """Where it stands, in every partition of the topics that exist; each placed with whoever serves it."""
+        """Its position in every partition of the existing topics, each assigned to the broker that serves it."""
         found = []
         for topic in self.catalog.of(self.role):
             for partition in range(topic.partitions):
@@ -115,6 +115,10 @@ class ClusterReader:
         return found
 
     def _place(self, cursor: Cursor, key: tuple[bytes, int]) -> None:
+        # 1. Without metadata of this very topic the cursor stays with its broker.
+        # 2. A follower that the leader named is used until its time is over, or the leader changes.
+        # 3. Otherwise the cursor is read from the leader.
+        # A new broker has no fetch session with the cursor, so `asked` starts again at -1.
         seen = self.client.view.get((cursor.topic.name, cursor.partition))
         if seen is None or seen.topic_id != cursor.topic.topic_id:
             self.client.stale()
@@ -132,11 +136,11 @@ class ClusterReader:
             self.client.stale()
 
     def read_from(self, cursor: Cursor, follower: int) -> None:
-        """The leader names a follower near by."""
+        """Read from a follower that the leader named, for a while."""
         until_ns = self.client.timeline.now_ns + PREFERRED_NS
         self._followers[cursor.topic.topic_id, cursor.partition] = (follower, until_ns)
 
     def leave_follower(self, cursor: Cursor) -> bool:
-        """Go back to the leader. Whether it was a follower that was read from."""
+        """Return to the leader. True if the cursor read from a follower."""
         cursor.asked = -1
         return self._followers.pop((cursor.topic.topic_id, cursor.partition), None) is not None

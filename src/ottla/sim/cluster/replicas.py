@@ -1,6 +1,6 @@
-"""Replicas as they lie on the drives: whether they are the same.
+"""Reads replicas from the drives and compares them.
 
-Zone: deterministic. Reads what the brokers' processes would read (the page cache), with nothing of their storage room.
+Zone: deterministic. Reads the same bytes as the brokers' processes (the page cache), but without Ottla's storage code.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ class Replica(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What is left in one copy of a compacted log."""
+    """The records that are left in one copy of a compacted log."""
 
     broker: int
     records: dict[int, Record]
-    """By offset, control records too."""
+    """By offset, with control records."""
     values: dict[bytes | None, bytes]
-    """Of every key that is not deleted the newest committed value."""
+    """The newest committed value of every key that is not deleted."""
 
 
 def replica_on(broker: int, drives: Sequence[Drive], topic: str, partition: int, topic_id: bytes) -> Replica | None:
-    """The copy of a log on these drives, if there is one of that topic id."""
+    """The copy of a log on these drives; None if there is none with that topic id."""
     directory = _directory_on(drives, topic, partition, topic_id)
     return None if directory is None else Replica(broker, list(_batches(directory)))
 
 
 def content_on(broker: int, drives: Sequence[Drive], topic: str, partition: int, topic_id: bytes) -> Content | None:
-    """What is in the copy of a compacted log on these drives, if there is one of that topic id."""
+    """The content of a compacted log's copy on these drives; None if there is none with that topic id."""
     directory = _directory_on(drives, topic, partition, topic_id)
     return None if directory is None else _content(broker, directory)
 
@@ -94,7 +94,7 @@ def _batches(directory: Directory) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _pieces(directory: Directory) -> Iterator[memoryview]:
-    """Every whole batch."""
+    """Every complete batch of a log, in order."""
     for name in sorted(directory.names):
         inode = directory.names[name]
         if not _SEGMENT.fullmatch(name) or not isinstance(inode, Inode):
@@ -111,7 +111,7 @@ def _pieces(directory: Directory) -> Iterator[memoryview]:
 
 
 def difference(one: Replica, other: Replica, limit: int) -> str | None:
-    """The first difference of two copies below an offset, in what both have; None: there is none."""
+    """The first difference below `limit` between two copies, from the offset where both have records; or None."""
     first = max(one.batches[0][0] if one.batches else 0, other.batches[0][0] if other.batches else 0)
     mine = [batch for batch in one.batches if first <= batch[0] and batch[1] < limit]
     theirs = [batch for batch in other.batches if first <= batch[0] and batch[1] < limit]
@@ -122,8 +122,10 @@ def difference(one: Replica, other: Replica, limit: int) -> str | None:
 
 
 def contradiction(one: Content, other: Content, limit: int) -> str | None:
-    """The first offset below the limit at which two copies of a compacted log have different records; each cleans for
-    itself, so one may have what the other has not."""
+    """The first offset below `limit` at which two copies of a compacted log have different records.
+
+    Brokers compact for themselves, so a record that only one copy has is not a contradiction.
+    """
     for offset in sorted(one.records.keys() & other.records.keys()):
         if offset < limit and one.records[offset] != other.records[offset]:
             return f"brokers {one.broker} and {other.broker} have different records at {offset}"
@@ -131,7 +133,7 @@ def contradiction(one: Content, other: Content, limit: int) -> str | None:
 
 
 def other_values(one: Content, other: Content) -> str | None:
-    """The first key that has another value in one copy of a compacted log than in the other."""
+    """The first key with different values in two copies of a compacted log."""
     for key in sorted({*one.values, *other.values}, key=repr):
         if one.values.get(key) != other.values.get(key):
             return f"brokers {one.broker} and {other.broker} have different values of the key {key!r}"

@@ -32,9 +32,9 @@ from ottla.sim.world import MS, SECOND, Timeline
 from ottla.storage.safeguards import Safeguards as StorageSafeguards
 from ottla.transactions.safeguards import TransactionSafeguards
 
-# Every safeguard of a broker by its name, and all but one. What each one guards stands where it is asked, in its own
-# room. A log's safeguards have plain names, as with a single broker; those of other rooms have their room before the
-# name.
+# Every safeguard of a broker by its name, and how to switch one off. The class of each package's safeguards documents
+# what they guard. Safeguards of the storage have plain names, as with a single broker; the name of another package's
+# safeguard begins with the package.
 
 STORAGE: Final = tuple(switch.name for switch in fields(StorageSafeguards))
 REPLICATION: Final = tuple(f"replication.{switch.name}" for switch in fields(ReplicationSafeguards))
@@ -45,7 +45,7 @@ NAMES: Final = STORAGE + REPLICATION + CONTROLLER + TRANSACTIONS + GROUPS
 
 
 def without(name: str) -> BrokerSafeguards:
-    """All safeguards but the one of this name."""
+    """All safeguards except the named one."""
     assert name in NAMES, name
     room, _, switch = name.rpartition(".")
     every = BrokerSafeguards()
@@ -54,32 +54,32 @@ def without(name: str) -> BrokerSafeguards:
 
 
 START_NS: Final = 10 * SECOND
-"""Without faults a cluster of that size stands in this time."""
+"""Without faults a cluster of this size is ready in this time."""
 SECONDS_MIN: Final = 60 * SECOND
 ACKNOWLEDGED_MIN: Final = 1000
 FAULTS_MIN: Final = 20
 ELECTIONS_MIN: Final = 3
-"""What a seed must reach to count."""
+"""Minimums that a seed must reach to count."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What a run consists of, besides its seed."""
+    """Settings of a run, in addition to its seed."""
 
     seconds: int = 60
     """Length of the phase with faults, in simulated seconds."""
     without: str | None = None
     """Name of the safeguard that is switched off."""
     brokers: int = 0
-    """How many; 0: the seed decides between 3 and 5."""
+    """Number of brokers; 0: the seed chooses 3 to 5."""
     strikes: tuple[int, ...] | None = None
     """Only these of the planned faults; None: all."""
     trace: Callable[[str], None] | None = None
     """Receives one line per noted event."""
     kinds: tuple[str, ...] = ()
-    """Only these kinds of faults, each as often as the others; none: the seed decides."""
+    """Only these kinds of faults, with equal weights; empty: the seed chooses."""
     flush: bool = False
-    """Whether acknowledged means durable whatever the seed says, and all brokers lose power at once several times."""
+    """Acknowledged always means durable, and all brokers lose power at once several times."""
 
     def start(self, seed: int) -> ClusterResult:
         """Run a seed to its verdict."""
@@ -88,7 +88,7 @@ class ClusterOptions:
 
 @dataclass(slots=True)
 class ClusterResult(Result):
-    """What a run was and what it found."""
+    """Size and findings of a run."""
 
     elections: int = 0
     controllers: int = 0
@@ -97,13 +97,13 @@ class ClusterResult(Result):
     whole_losses: int = 0
     """How often all brokers lost power at once."""
     durable: int = 0
-    """Records that were acknowledged where that means durable."""
+    """Records that were acknowledged in logs where that means durable."""
     strikes: list[Strike] = field(default_factory=list)
-    """Those that struck."""
+    """The strikes of the run."""
 
     @property
     def short_of(self) -> list[str]:
-        """Why the seed does not count, if it does not."""
+        """The minimums that the seed did not reach; empty when it counts."""
         reached = (
             (self.simulated_ns // SECOND, SECONDS_MIN // SECOND, "simulated seconds"),
             (self.acknowledged, ACKNOWLEDGED_MIN, "acknowledged records"),
@@ -117,9 +117,9 @@ class ClusterRun:
     """The world of one seed."""
 
     scope: ClassVar[str] = "cluster/"
-    """Name of the random streams."""
+    """Prefix of the names of the random streams."""
     sizes: ClassVar[Sequence[int]] = (3, 3, 3, 4, 5)
-    """How many brokers there may be."""
+    """Numbers of brokers to choose from."""
     nemesis_kind: ClassVar[type[Nemesis]] = Nemesis
 
     def __init__(self, seed: int, options: ClusterOptions) -> None:
@@ -140,6 +140,7 @@ class ClusterRun:
         self.ledger = Ledger(self.history, self.timeline.trace_fact)
         self.ensemble.on_commit = self.ledger.follow_changes
         self.nodes = self._make_nodes()
+        # The inspector looks at replicas in the same event in which a producer gets its acknowledgement.
         self.workload = self._make_workload()
         self.inspector = Inspector(self.nodes, self.ledger, self.catalog, self.history)
         for producer in self.workload.producers:
@@ -217,7 +218,12 @@ class ClusterRun:
     # ---- liveness ----
 
     def _converge(self) -> None:
-        """Heal; everybody comes back; load goes on; then everything has to come to an end."""
+        """Heal, then wait until the cluster has recovered and all work is done.
+
+        1. All brokers, topics and replicas come back.
+        2. Load continues for a while, and every producer gets acknowledgements again.
+        3. Producers finish; new readers read every log to its end; all replicas become equal.
+        """
         self.nemesis.heal()
         self.workload.admin.settle()
         self._need(self._all_ready, "not ready")
@@ -239,12 +245,12 @@ class ClusterRun:
         self.history.unequal.extend(self.inspector.unequal())
 
     def _need(self, missing: Callable[[], list[str]], what: str) -> None:
-        """Wait until nothing is missing; after the time for it, note what is."""
+        """Wait until `missing` returns nothing; when the time is over, note what it returns."""
         if not self._until(lambda: not missing(), CONVERGE_NS):
             self.history.stuck.extend(f"{what}: {one}" for one in missing())
 
     def _all_ready(self) -> list[str]:
-        """Brokers that are down, not up yet, or on their way down."""
+        """Brokers that are down, not ready yet, or stopping."""
         late = [node for node in self.nodes if node.broker is None or not node.broker.ready or node.stopping]
         return [f"broker {node.number}" for node in late]
 
@@ -253,7 +259,7 @@ class ClusterRun:
         return [] if self.workload.admin.complete() else [f"{[topic.name for topic in self.catalog.topics]} exist"]
 
     def _in_sync(self) -> list[str]:
-        """Partitions without a leader or with replicas that are out of sync, as Metadata shows them."""
+        """Partitions that have no leader, or replicas out of sync, according to Metadata."""
         self.workload.watcher.stale()
         view = self.workload.watcher.view
         found = []
@@ -299,9 +305,9 @@ class ClusterRun:
 
 
 def cluster_properties(streams: Streams, replication: int) -> dict[str, str]:
-    """The brokers' configuration: everything that usually takes minutes happens in seconds.
+    """The brokers' configuration, with timeouts of seconds in place of minutes.
 
-    Nothing is compacted: the bytes of replicas are compared. `ottla.sim.compaction` sees to that.
+    The cleaner is off, because the bytes of replicas are compared. Runs of `ottla.sim.compaction` switch it on.
     """
     random = streams.stream("config")
     return {
@@ -334,6 +340,6 @@ def run_cluster(seed: int, options: ClusterOptions | None = None) -> ClusterResu
 
 
 def fault_kinds() -> tuple[str, ...]:
-    """The kinds of faults that may be chosen; one of them strikes only where acknowledged means durable."""
+    """The kinds of faults that may be chosen. One of them exists only where acknowledged means durable."""
     worlds = (ClusterRun(seed, ClusterOptions(brokers=1, seconds=1)) for seed in itertools.count())
     return tuple(next(world for world in worlds if world.flush).nemesis.deeds)

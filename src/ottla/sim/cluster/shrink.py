@@ -1,7 +1,8 @@
-"""The fewest faults with which a failing run still fails.
+"""Shrinks a failing run: finds a small set of faults with which it still fails.
 
-Zone: deterministic. Faults are left out in ever smaller groups for as long as a property that was violated first is
-violated again. A run with fewer faults is another run: what remains is small, not always the smallest.
+Zone: deterministic. Leaves out faults in smaller and smaller groups, as long as one of the properties that were
+violated at first is violated again. A run with fewer faults is a different run: the result is small, but not always the
+smallest.
 """
 
 from __future__ import annotations
@@ -17,22 +18,24 @@ _FRAME: Final = re.compile(r"\s*[\d.]+ c\d+ [<>]")
 
 
 class Shrunk(NamedTuple):
-    """A smaller run that fails like the one before."""
+    """A smaller run that fails in the same way."""
 
     result: ClusterResult
     runs: int
-    """How many were tried."""
+    """How many runs were tried."""
     story: list[str]
-    """What happened in it, without the frames on the network."""
+    """The trace of the run, without the frames on the network."""
 
 
 def shrink(
     failed: ClusterResult, options: ClusterOptions, limit: int, tried: Callable[[int], None] = lambda _left: None
 ) -> Shrunk:
-    """Leave out faults, with at most `limit` runs; `tried` is told after each how many faults are left."""
+    """Leave out faults, with at most `limit` runs. `tried` is called after each run with the number of faults left."""
     wanted = {name for name, _ in failed.violations}
     best, runs = failed, 0
     size = max(1, len(failed.strikes) // 2)
+    # 1. Try to leave out each group of `size` faults; with the first success, start again with the rest.
+    # 2. When no group can be left out, halve the size; at size 1 nothing more can be left out.
     while runs < limit:
         numbers = [strike.number for strike in best.strikes]
         for start in range(0, len(numbers), size):
@@ -53,7 +56,7 @@ def shrink(
 
 
 def story(result: ClusterResult, options: ClusterOptions) -> list[str]:
-    """The run once more, told without its frames."""
+    """Run it once more, and return its trace without the frames."""
     lines: list[str] = []
     strikes = tuple(strike.number for strike in result.strikes)
     run_cluster(result.seed, replace(options, strikes=strikes, trace=lines.append))

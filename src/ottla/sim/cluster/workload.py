@@ -1,6 +1,6 @@
 """The clients of a cluster's run.
 
-Zone: deterministic. The same actors as with one broker; they look for leaders.
+Zone: deterministic. The actors are those of a single broker's run, with clients that find leaders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.types import ZERO_UUID
 from ottla.wire.messages import MetadataResponse
 
 RACKS = 2
-"""Brokers and readers are spread over so many."""
+"""Number of racks; brokers and readers are spread over them."""
 
 
 class ClusterWorkload:
@@ -33,7 +33,7 @@ class ClusterWorkload:
     reader_kinds: ClassVar[Sequence[tuple[Role, bool]]] = READERS
     """Role of the topics, and whether the reader begins at their start."""
     last_roles: ClassVar[Sequence[Role]] = (Role.EVENTS, Role.PLAIN, Role.CHURN, Role.CUT)
-    """What is read at the end."""
+    """Roles of the topics that are read at the end."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class ClusterWorkload:
         self.readers = [self._reader("reader", number, *kind) for number, kind in enumerate(self.reader_kinds)]
         self.last_readers: list[ClusterReader] = []
         self.watcher = self.client("watcher")
-        """Asks for metadata on behalf of whoever judges."""
+        """Requests metadata for the checks of the run."""
 
     def stream(self, name: str) -> Stream:
-        """Randomness of its own for one purpose."""
+        """The random stream of that name."""
         return self._streams.stream(name)
 
     def client(self, name: str) -> ClusterClient:
-        """One more client."""
+        """Create one more client."""
         random = self._streams.stream(f"client {name}")
         client = ClusterClient(self.network, name, self._nodes, random, self._note_leaders)
         client.complain = self.history.broken_protocol.append
@@ -84,7 +84,7 @@ class ClusterWorkload:
         return ClusterReader(client, self.catalog, role, from_start, random, self.history, rack)
 
     def _note_leaders(self, response: MetadataResponse, node: int) -> None:
-        """Every Metadata answer says who leads: one broker per epoch, whoever is asked."""
+        """Note the leaders in a Metadata answer: all brokers have to name the same leader for an epoch."""
         for topic in response.topics:
             for row in topic.partitions:
                 if row.leader_id < 0 or topic.topic_id == ZERO_UUID:
@@ -95,12 +95,12 @@ class ClusterWorkload:
                     self.history.leaders[log, row.leader_epoch] = Led(row.leader_id, node, self.network.timeline.now_ns)
                 elif led.leader != row.leader_id:
                     self.history.rivals.append(
-                        f"{log} epoch {row.leader_epoch}: broker {node} says {row.leader_id} leads,"
-                        f" broker {led.told_by} said {led.leader}"
+                        f"{log} epoch {row.leader_epoch}: broker {node} reports {row.leader_id} as leader,"
+                        f" broker {led.told_by} reported {led.leader}"
                     )
 
     def start(self) -> None:
-        """Everybody begins."""
+        """Start all clients."""
         self.admin.start()
         for producer in self.producers:
             producer.start()
@@ -115,13 +115,13 @@ class ClusterWorkload:
     # ---- the end ----
 
     def wind_down(self) -> None:
-        """No new batches, no new deletions; what is unacknowledged is still sent."""
+        """Stop new batches and deletions; unacknowledged batches are still retried."""
         self.admin.working = False
         for producer in self.producers:
             producer.working = False
 
     def unacknowledged(self) -> list[str]:
-        """What producers still wait for."""
+        """Producers that wait for acknowledgements, and the logs."""
         return [f"{p.name} on {log}" for p in self.producers for log in p.outstanding()]
 
     def read_all(self) -> None:
@@ -134,7 +134,7 @@ class ClusterWorkload:
             reader.start()
 
     def unread(self) -> list[str]:
-        """What the last readers have not read yet."""
+        """Logs that the last readers have not read to their end."""
         return [
             f"{reader.name} on {cursor.log} at {cursor.position} of {cursor.high_watermark}, led by {cursor.node}"
             for reader in self.last_readers
@@ -143,7 +143,7 @@ class ClusterWorkload:
         ]
 
     def note_final(self) -> None:
-        """Put what the last readers found into the history."""
+        """Add the records of the last readers to the history."""
         names = {reader.name for reader in self.last_readers}
         for reader in self.last_readers:
             for cursor in reader.cursors():

@@ -1,4 +1,4 @@
-"""Runs of a cluster with compacted topics: what is deleted stays deleted, on every replica.
+"""Runs of a cluster with compacted topics: deleted keys stay deleted on every replica.
 
 Zone: deterministic.
 """

@@ -1,7 +1,7 @@
 """One run of a cluster with compacted topics.
 
-Zone: deterministic. The phases of a cluster's run; in the end every replica is read, and has to show the last value of
-each key and nothing that was deleted.
+Zone: deterministic. The phases are those of a cluster's run. At the end every replica is read, and has to have the last
+value of each key and no deleted key.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from ottla.sim.cluster.workload import ClusterWorkload
 from ottla.sim.compaction.workload import CompactionNemesis, CompactionWorkload
 from ottla.sim.world import SECOND
 
-# What must hold of compacted topics. What holds of a cluster holds of the other topic.
+# The checker of compacted topics is `latest_is_shown`; those of a cluster judge the other topic.
 
 CHECKERS: Final = (*OF_CLUSTERS, checkers.latest_is_shown)
 
 
 def violations(history: ClusterHistory, at_most: int = 5) -> list[tuple[str, str]]:
-    """What is wrong with a history: (property, sentence), at most so many per property."""
+    """The violations in a history: (property, sentence), at most `at_most` per property."""
     return checkers.wrong_with(history, CHECKERS, at_most)
 
 
 WRITTEN_MIN: Final = 500
 """Records of compacted topics that were acknowledged."""
 REMOVED_MIN: Final = 100
-"""Records that the cleaners removed, of the replica that has most; what a seed must reach to count."""
+"""Records that the cleaners removed, on the replica that has most left; minimums of a seed that counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions(ClusterOptions):
-    """What a run consists of, besides its seed."""
+    """Settings of a run, in addition to its seed."""
 
     def start(self, seed: int) -> ClusterResult:
         """Run a seed to its verdict."""
@@ -53,11 +53,11 @@ class CompactionOptions(ClusterOptions):
 
 @dataclass(slots=True)
 class CompactionResult(ClusterResult):
-    """What a run was and what it found."""
+    """Size and findings of a run."""
 
     @property
     def short_of(self) -> list[str]:
-        """Why the seed does not count, if it does not."""
+        """The minimums that the seed did not reach; empty when it counts."""
         reached = (
             (self.simulated_ns // SECOND, SECONDS_MIN // SECOND, "simulated seconds"),
             (self.written, WRITTEN_MIN, "acknowledged records"),
@@ -77,7 +77,7 @@ class CompactionRun(ClusterRun):
     workload: CompactionWorkload
 
     def _properties(self) -> dict[str, str]:
-        """Cleaners that hardly rest."""
+        """As for a cluster, with cleaners that pause for a short time only."""
         random = self.streams.stream("cleaners")
         return cluster_properties(self.streams, self.replication) | {
             "log.cleaner.enable": "true",
@@ -92,7 +92,7 @@ class CompactionRun(ClusterRun):
         )
 
     def _converge(self) -> None:
-        """As of a cluster; then every replica of what is compacted is read."""
+        """As for a cluster; then read every replica of the compacted topics."""
         super()._converge()
         self._need(self._in_sync, "not in sync")
         self.workload.scan_all()

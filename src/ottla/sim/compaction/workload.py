@@ -20,7 +20,7 @@ KEYED = "keyed"
 
 
 class CompactionAdmin(ClusterAdmin):
-    """Does what an operator does; topics keep their partitions here."""
+    """The administrator; it adds no partitions, because keys must stay in theirs."""
 
     plan: ClassVar[Sequence[tuple[Role, str, int]]] = ((Role.EVENTS, "events", 2), (Role.KEYED, KEYED, 3))
 
@@ -29,7 +29,7 @@ class CompactionAdmin(ClusterAdmin):
 
 
 class CompactionNemesis(Nemesis):
-    """Brokers are away for longer, and more often: others clean meanwhile."""
+    """Brokers are absent more often, so that the others compact without them."""
 
     def _mix(self) -> list[tuple[str, int]]:
         return [*((kind, weight) for kind, weight in super()._mix() if kind != "absence"), ("absence", 8)]
@@ -78,7 +78,7 @@ class CompactionWorkload(ClusterWorkload):
             scan.go_on()
 
     def unscanned(self) -> list[str]:
-        """What the scans have not read yet; a follower has to come as far as its leader."""
+        """Logs that the scans have not read yet; a follower's copy must reach the end of its leader's."""
         ends: dict[tuple[str, int], int] = {}
         for scan in self.scans:
             place = scan.topic.name, scan.partition
@@ -90,6 +90,6 @@ class CompactionWorkload(ClusterWorkload):
         ]
 
     def note_scans(self) -> None:
-        """Put what was read into the history."""
+        """Add the results of the scans to the history."""
         for scan in self.scans:
             scan.record_result()

@@ -1,4 +1,4 @@
-"""Simulated drives: files, faults, what a power loss leaves.
+"""Simulated drives: files, faults, and the effects of a power loss.
 
 Zone: deterministic.
 """

@@ -1,7 +1,7 @@
 """The seam `Disk` over a simulated drive, for one process.
 
-Zone: deterministic. Times and failures of operations live here; what a drive keeps is `drive.py`'s, what a file keeps
-`inode.py`'s. Every operation burns the fuse of the process: a kill strikes in the middle of any turn.
+Zone: deterministic. Times and failures of operations are here; `drive.py` has the state of a drive, `inode.py` that of
+a file. Every operation burns the fuse of the process, so a kill can strike in the middle of any turn.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class SimDisk:
 
     @property
     def name(self) -> str:
-        """The directory as the configuration names it."""
+        """Its name in the configuration."""
         return self.drive.name
 
     def wall_ms(self) -> int:
-        """Wall time of this turn, for file times."""
+        """Wall time of this turn, for modification times."""
         return self.process.clock.now().wall_ms
 
     # ---- files ----
@@ -69,7 +69,7 @@ class SimDisk:
     # ---- names ----
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory of that name is there."""
+        """Whether a file or directory with that path exists."""
         self.process.touch()
         return self.drive.find_path(path) is not None
 
@@ -81,7 +81,7 @@ class SimDisk:
         return [name + "/" if isinstance(names[name], Directory) else name for name in sorted(names)]
 
     def make_dir(self, path: str) -> bool:
-        """Create a directory; fine if it is there. Raises Failure NOT_DONE or IO."""
+        """Create a directory unless it exists; True if it is new. Raises Failure NOT_DONE or IO."""
         self.process.touch()
         self.faults.check(DiskOperation.APPEND, path)
         is_new = self.drive.find_path(path) is None
@@ -149,7 +149,7 @@ class SimDisk:
         return bytes(found.data)
 
     def sync_all(self, done: Done[bool]) -> None:
-        """Make durable all that is in the directory now."""
+        """Make everything that is in the directory now durable."""
         self.process.touch()
         if not self.faults.syncs_all:
             self._complete("sync_all", done, False)
@@ -172,7 +172,7 @@ class SimDisk:
         self.process.post_done(self._delay(self.faults.sync_mean_ns), "sync_all", done, finish)
 
     def sync_all_now(self) -> bool:
-        """The same, blocking. Raises Failure IO."""
+        """Like `sync_all`, but blocking. Raises Failure IO."""
         self.process.touch()
         if not self.faults.syncs_all:
             return False
@@ -196,13 +196,14 @@ class SimDisk:
     def replace(self, path: str, data: bytes, done: Done[None]) -> None:
         """Write `<path>.tmp`, sync it, rename it over `path`, sync the directory; a kill strikes between the steps."""
         self.process.touch()
+        # One replacement of a path at a time: a second one waits, as its temporary file has the same name.
         queue = self._replacing.setdefault(path, deque())
         queue.append((self._steps_of_replace(path, data), done))
         if len(queue) == 1:
             self._step_replace(path, *queue[0])
 
     def _steps_of_replace(self, path: str, data: bytes) -> Iterator[str]:
-        """Takes a step when asked for the next one's name. Raises Failure."""
+        """Yields the name of each step before taking it. Raises Failure."""
         yield "replace: write"
         self._write_beside(path, data)
         yield "replace: rename"
@@ -229,13 +230,13 @@ class SimDisk:
         self._complete("replace", done, outcome)
 
     def _step_later(self, path: str, steps: Iterator[str], done: Done[None]) -> None:
-        """The time of a step has come; unless somebody waited for it and it is over."""
+        """Take the next step, unless `replace_now` has finished this replacement meanwhile."""
         queue = self._replacing.get(path)
         if queue and queue[0][0] is steps:
             self._step_replace(path, steps, done)
 
     def replace_now(self, path: str, data: bytes) -> None:
-        """The same, blocking, after those that were asked for before. Raises Failure NOT_DONE, FULL or IO."""
+        """Like `replace`, but blocking; finishes earlier replacements first. Raises Failure NOT_DONE, FULL or IO."""
         self._finish_replaces(path)
         self.process.touch()
         self._write_beside(path, data)
@@ -274,7 +275,7 @@ class SimDisk:
     # ---- removing ----
 
     def unlink(self, path: str, done: Done[None]) -> None:
-        """Remove a file, or a directory with all that is in it: the name at once, the space later."""
+        """Remove a file, or a directory with its content. The name disappears at once, `done` follows later."""
         self.process.touch()
         outcome: Failure | None = None
         if self.drive.find_path(path) is None:
@@ -286,7 +287,7 @@ class SimDisk:
         self.process.post_done(self._delay(REMOVE_NS), "unlink", done, lambda: outcome)
 
     def unlink_now(self, path: str) -> None:
-        """Remove a small file, blocking; fine if it is missing. Raises Failure IO."""
+        """Remove a small file if it exists, blocking. Raises Failure IO."""
         self.process.touch()
         self.faults.check(DiskOperation.APPEND, path)
         self.drive.unlink(path)

@@ -1,8 +1,8 @@
-"""The drive under a log directory: names, space, and what a power loss leaves of them.
+"""The drive under a log directory: its names, its space, and the effect of a power loss on them.
 
-Zone: deterministic. Outlives the processes that use it (`disk.py` is what one process sees). Creations, renames and
-unlinks are pending until the directory is synced; on power loss each pending operation is kept or lost, whole (file
-systems journal a rename as one), and an operation whose names hang on a lost one is lost with it.
+Zone: deterministic. Outlives the processes that use it (`disk.py` is the view of one process). Creations, renames and
+unlinks are pending until the directory is synced. A power loss keeps or loses each pending operation as a whole (file
+systems journal a rename as one operation). An operation that depends on names of a lost one is lost with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_LIMIT: Final = 1 << 50
 
 
 class Directory:
-    """Names in one directory: as processes see them, and as the platter has them."""
+    """Names in one directory: those that processes see, and those on the platter."""
 
     __slots__ = ("durable", "names")
 
@@ -31,7 +31,7 @@ class Directory:
 
 Entry = Directory | Inode
 Link = tuple[Directory, str, Entry]
-"""A name in a directory and what it stands for."""
+"""A directory, a name in it, and the entry of that name."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,11 +57,11 @@ class Operation:
 
 
 class JournalLoss(Enum):
-    """How pending operations on names fare in a power loss."""
+    """Which pending operations on names survive a power loss."""
 
     EACH = 1
     PREFIX = 2
-    """An ordered journal: everything up to some point."""
+    """An ordered journal: all operations up to a random one."""
     ALL = 3
     NONE = 4
 
@@ -78,7 +78,7 @@ class Drive:
     # ---- names ----
 
     def find_path(self, path: str) -> Entry | None:
-        """What the path stands for; None when it is missing."""
+        """The entry of the path; None when it does not exist."""
         entry: Entry | None = self.root
         for name in _parts(path):
             if not isinstance(entry, Directory):
@@ -126,7 +126,7 @@ class Drive:
         self.journal.append(Operation(((parent, name, entry),), ((new_parent, new_name, entry),), waits))
 
     def unlink(self, path: str) -> None:
-        """Remove a name with all that is below it, pending; a missing one is fine."""
+        """Remove a name, and for a directory its content, pending. A name that does not exist is ignored."""
         entry = self.find_path(path)
         if entry is None:
             return
@@ -160,7 +160,7 @@ class Drive:
         self.journal = [operation for operation in self.journal if operation.waits_for]
 
     def walk(self, durable: bool = False) -> Iterator[tuple[str, Inode]]:
-        """All files with their paths, sorted; as processes see them or as the platter has them."""
+        """All files with their paths, sorted: those that processes see, or those on the platter."""
         yield from _walk(self.root, "", durable)
 
     def used_bytes(self) -> int:
@@ -170,18 +170,20 @@ class Drive:
     # ---- faults ----
 
     def process_gone(self) -> None:
-        """All processes that used the drive died. What they wrote stays in the page cache."""
+        """All processes that used the drive died. Their writes stay in the page cache."""
         for _, inode in self.walk():
             inode.process_gone()
             inode.evict()
 
     def power_loss(self, pages: LossPattern, names: JournalLoss, random: Stream) -> None:
-        """Everything that was only in memory is gone."""
+        """Lose everything that is only in memory."""
         self._settle_names(names, random)
         for _, inode in self.walk():
             inode.power_loss(pages, random)
 
     def _settle_names(self, loss: JournalLoss, random: Stream) -> None:
+        # An operation on a name that a lost operation touched is lost as well: without the creation there is no file to
+        # rename. Kept ones are committed in order; then processes see what the platter has.
         journal, self.journal = self.journal, []
         cut = random.between(0, len(journal))
         lost: dict[tuple[int, str], bool] = {}

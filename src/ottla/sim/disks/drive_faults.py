@@ -1,4 +1,4 @@
-"""What is wrong with a drive just now: set by the nemesis, asked by every operation on the disk.
+"""The present faults of a drive: the nemesis sets them, every operation on the disk checks them.
 
 Zone: deterministic.
 """
@@ -27,14 +27,14 @@ class DiskOperation(Enum):
 
 @dataclass(slots=True)
 class DriveFaults:
-    """Armed errors fire once, at the next operation of their kind; after one the device stays broken until repaired."""
+    """An armed error fires once, at the next operation of its kind; then the device is broken until its repair."""
 
     armed: dict[DiskOperation, int] = field(default_factory=dict)
     fired: Callable[[str], None] = lambda _kind: None
-    """Told the kind of every fault that took effect."""
+    """Called with the kind of every fault that took effect."""
     broken: bool = False
     full_told: bool = False
-    """Whether the present lack of space was told to `fired`."""
+    """Whether `fired` was called for the present lack of space."""
     slow_until_ns: int = 0
     syncs_all: bool = True
     """Whether the system has a call that syncs all of a directory."""
@@ -42,11 +42,11 @@ class DriveFaults:
     read_mean_ns: int = 300 * US
 
     def arm(self, operation: DiskOperation) -> None:
-        """Let the next operation of that kind fail."""
+        """Make the next operation of that kind fail."""
         self.armed[operation] = 1
 
     def repair(self) -> None:
-        """A new device cable, a remount: nothing is wrong any more."""
+        """End all errors, as a new cable and a remount do."""
         self.armed.clear()
         self.broken = False
 
@@ -59,19 +59,19 @@ class DriveFaults:
             raise Failure(Kind.IO, f"{operation.value}: {path}")
 
     def full(self) -> None:
-        """An append met a drive without space; a spell of that counts once."""
+        """Note that an append failed for lack of space. One lack of space counts as one fault."""
         if not self.full_told:
             self.full_told = True
             self.fired("disk full")
 
     def short_write(self) -> bool:
-        """Whether the next append is to break off half way, for lack of space."""
+        """Whether the present append fails half way, for lack of space."""
         if not self.armed or not self.armed.pop(DiskOperation.SHORT_WRITE, 0):
             return False
         self.fired("disk short write")
         return True
 
     def delay(self, mean_ns: int, now_ns: int, random: Stream) -> int:
-        """How long an operation off the loop takes."""
+        """Draw the duration of an asynchronous operation."""
         slow = 40 if now_ns < self.slow_until_ns else 1
         return 20 * US + int(random.exponential(mean_ns)) * slow

@@ -1,7 +1,7 @@
-"""What a power loss may take: per log, the offset below which the drive has seen completed syncs for everything.
+"""The data that a power loss may take: per log, the offset below which completed syncs cover everything.
 
-Zone: deterministic. Reads the platter itself, with nothing of the broker's storage room: a partition's segments in
-order, each durable by name and by content, and the batches in them.
+Zone: deterministic. Reads the platter without Ottla's storage code: the segments of a partition in order, whether name
+and content of each are durable, and the batches in them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _METADATA: Final = "partition.metadata"
 
 
 def durable_offsets(drive: Drive, topic_ids: Mapping[str, bytes] = MappingProxyType({})) -> dict[str, int]:
-    """Per log on the drive that has something to lose: offsets below the value are durable.
+    """For each log on the drive that is not durable as a whole: the offset below which it is.
 
-    `topic_ids`: by topic, for logs so young that their id has not been written beside them yet.
+    `topic_ids` has the ids of topics whose logs are so new that `partition.metadata` is not written yet.
     """
     found: dict[str, int] = {}
     for name, entry in drive.root.names.items():
@@ -41,7 +41,7 @@ def durable_offsets(drive: Drive, topic_ids: Mapping[str, bytes] = MappingProxyT
 
 
 def _settled(directory: Directory) -> bool:
-    """Whether every segment is durable, in name and to its last byte, and no old name can come back."""
+    """Whether name and content of every segment are durable, and no removed name can come back."""
     names = _segments(directory.names)
     return names == _segments(directory.durable) and all(
         inode.durable >= len(inode.data) and not inode.shadow for inode in names.values()
@@ -53,8 +53,11 @@ def _segments(names: dict[str, Directory | Inode]) -> dict[str, Inode]:
 
 
 def _durable_end(directory: Directory) -> int:
-    """Up to where the segments are durable, one behind the other. Compaction leaves holes between them: what counts as
-    the next one is what a process sees, not where the one before ends."""
+    """The offset up to which consecutive segments are durable.
+
+    Compaction leaves holes between segments, so the names that processes see define the next one, not the end offset of
+    the one before.
+    """
     end = 0
     for name, inode in sorted(_segments(directory.names).items()):
         if directory.durable.get(name) is not inode:
@@ -68,7 +71,7 @@ def _durable_end(directory: Directory) -> int:
 
 
 def _batches(view: memoryview) -> Iterator[tuple[int, int]]:
-    """Position and last offset of every whole batch."""
+    """Position and last offset of every complete batch."""
     pos = 0
     while len(view) - pos >= HEADER_SIZE:
         header = unpack_header(view, pos)
@@ -80,7 +83,7 @@ def _batches(view: memoryview) -> Iterator[tuple[int, int]]:
 
 
 def topic_id_in(directory: Directory) -> bytes | None:
-    """The topic id that stands beside a log; None: none yet."""
+    """The topic id in `partition.metadata` beside a log; None: not written yet."""
     metadata = directory.names.get(_METADATA)
     if isinstance(metadata, Inode):
         for line in bytes(metadata.data).decode("ascii", "replace").splitlines():

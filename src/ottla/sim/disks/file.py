@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.sim.disks.disk import SimDisk
 
 POISON: Final = 0xDB
-"""Written over borrowed bytes when the loan ends, so that a late reader is found out."""
+"""Overwrites a borrowed buffer when the loan ends, so that a late reader gets wrong bytes and is detected."""
 
 
 class SimFile:
@@ -26,7 +26,7 @@ class SimFile:
         self.disk = disk
         self.inode = inode
         self.path = path
-        """As it was opened, for messages."""
+        """The path that it was opened with, for messages."""
         self._users = 0
         self._sealed = False
         self._durable = 0
@@ -35,10 +35,10 @@ class SimFile:
         self._cold_below = len(inode.data) if disk.random.chance(0.5) else 0
 
     def on_opened(self) -> None:
-        """One user more."""
+        """Count one more user."""
         self._users += 1
 
-    # ---- what is there ----
+    # ---- state ----
 
     @property
     def size(self) -> int:
@@ -52,7 +52,7 @@ class SimFile:
 
     @property
     def generation(self) -> int:
-        """Grows by one per truncate."""
+        """Rises by one with each truncation."""
         return self.inode.generation
 
     # ---- writing ----
@@ -69,7 +69,7 @@ class SimFile:
         return self.inode.append(list(parts), disk.wall_ms())
 
     def truncate(self, size: int) -> None:
-        """Cut to `size`; `generation` grows. Raises Failure IO."""
+        """Cut to `size`; `generation` rises. Raises Failure IO."""
         assert 0 <= size <= self.size, "truncate makes a file longer"
         self.disk.process.touch()
         self.disk.faults.check(DiskOperation.APPEND, self.path)
@@ -79,7 +79,7 @@ class SimFile:
         self._cold_below = min(self._cold_below, size)
 
     def rest(self) -> None:
-        """Nothing keeps it at hand here."""
+        """Does nothing: here an idle file holds no resources."""
 
     def seal(self) -> None:
         """No more appends."""
@@ -87,7 +87,7 @@ class SimFile:
         self._sealed = True
 
     def close(self) -> None:
-        """One user less."""
+        """Count one user less; the last one releases the handle."""
         assert self._users > 0, "closed more often than opened"
         self.disk.process.touch()
         self._users -= 1
@@ -97,7 +97,7 @@ class SimFile:
     # ---- reading ----
 
     def try_read(self, pos: int, into: memoryview) -> int:
-        """Read what is resident; 0 where the device would have to be asked, and at the end. Raises Failure IO."""
+        """Read resident bytes; 0 where the device would have to be read, and at the end. Raises Failure IO."""
         if pos < self._cold_below:
             return 0
         return self.read_now(pos, into)
@@ -126,7 +126,7 @@ class SimFile:
         part[:] = bytes([POISON]) * len(part)
 
     def warmed(self) -> None:
-        """A worker read the file: nothing of it is cold. Raises Failure IO."""
+        """A worker has read the file, so none of its bytes are cold. Raises Failure IO."""
         self.disk.faults.check(DiskOperation.READ, self.path)
         self._cold_below = 0
 
@@ -141,10 +141,12 @@ class SimFile:
     # ---- durability ----
 
     def sync(self, done: Done[int]) -> None:
-        """Make everything accepted durable. After a failure every later sync of this file fails: a retry would lie."""
+        """Make all accepted bytes durable. After a failure every later sync of this handle fails: the kernel drops the
+        dirty state of the pages, so a retry would succeed without writing them."""
         disk = self.disk
         disk.process.touch()
         now = disk.process.timeline.now_ns
+        # Syncs of one file complete in the order of their submission.
         self._last_sync_ns = max(self._last_sync_ns, now + disk.delay_of_sync())
         cell = self.inode.start_sync()
         disk.process.post(self._last_sync_ns - now, "sync", self._on_synced, self.size, cell, done)

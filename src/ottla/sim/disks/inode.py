@@ -1,12 +1,12 @@
-"""One file of a simulated drive: what processes see, and what the platter holds.
+"""One file of a simulated drive: the bytes that processes see, and those on the platter.
 
-Zone: deterministic. A file here only grows at its end and is cut, as the seam `File` allows nothing else; so the bytes
-that are not yet durable always form one tail, from `synced` to the end:
+Zone: deterministic. The seam `File` allows appends and truncations only, so the bytes that are not yet durable always
+form one tail, from `synced` to the end:
 
     0 ........ synced ............ len(data)
     |  durable   |   dirty pages     |
 
-On power loss every dirty 4 KiB page has a fate of its own (`PageFate`).
+A power loss decides the fate of every dirty 4 KiB page separately (`PageFate`).
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ SECTOR: Final = 512
 
 
 class PageFate(Enum):
-    """What a power loss makes of a dirty page."""
+    """The effect of a power loss on a dirty page."""
 
     KEPT = 1
     DROPPED = 2
-    """Zeros, or what the platter held there before."""
+    """Zeros, or the old bytes of the platter."""
     TORN = 3
     """Some of its sectors of 512 bytes were written, others not."""
 
 
 class LossPattern(Enum):
-    """How the fates of the pages of one power loss hang together."""
+    """How the fates of pages in one power loss depend on each other."""
 
     EACH = 1
-    """Every page by itself."""
+    """Each page is independent."""
     ALL = 2
     """The kernel had just written everything back."""
     NONE = 3
-    """It had written nothing."""
+    """The kernel had written nothing back."""
     PREFIX = 4
     """Pages up to some point, the next one torn."""
 
@@ -50,11 +50,11 @@ class Inode:
 
     def __init__(self) -> None:
         self.data = bytearray()
-        """What every process sees (the page cache)."""
+        """The bytes that all processes see (the page cache)."""
         self.synced = 0
-        """The platter holds data[:synced], apart from `lost`."""
+        """The platter has data[:synced], except the ranges in `lost`."""
         self.shadow = b""
-        """Bytes the platter still holds from `synced` on, cut since the last sync."""
+        """Bytes that the platter still has from `synced` on, although they were cut since the last sync."""
         self.lost: list[tuple[int, int]] = []
         """Ranges that a failed sync left clean in the cache and missing on the platter."""
         self.generation = 0
@@ -74,7 +74,7 @@ class Inode:
         return position
 
     def truncate(self, size: int, wall_ms: int) -> None:
-        """Cut to `size`. What was durable beyond it stays on the platter until the next sync."""
+        """Cut to `size`. Durable bytes beyond it stay on the platter until the next sync."""
         assert 0 <= size <= len(self.data), (size, len(self.data))
         if size < self.synced:
             self.shadow = bytes(self.data[size : self.synced]) + self.shadow
@@ -115,18 +115,21 @@ class Inode:
         return min([self.synced, *(start for start, _ in self.lost)])
 
     def process_gone(self) -> None:
-        """The writer died: outstanding syncs have no receiver."""
+        """The process died: syncs in flight have no receiver any more."""
         self.syncing = []
 
     def evict(self) -> None:
-        """Read again from the platter what a failed sync left only in the cache."""
+        """Read the ranges of failed syncs from the platter again: they become zeros."""
         for start, end in self.lost:
             self.data[start:end] = bytes(end - start)
         self.lost = []
         self.sealed = None
 
     def power_loss(self, pattern: LossPattern, random: Stream) -> None:
-        """Keep what the platter holds; dirty pages by their fates."""
+        """Keep the bytes of the platter, and dirty pages according to their fates."""
+        # 1. Ranges that a failed sync lost become zeros.
+        # 2. Bytes that were cut, but not yet on the platter, may come back.
+        # 3. Each dirty page is kept, torn or dropped.
         self.evict()
         base = bytearray(self.data[: self.synced])
         if self.shadow and random.chance(0.5):

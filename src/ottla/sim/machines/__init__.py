@@ -1,4 +1,4 @@
-"""Simulated machines: brokers' processes, their clock, workers, and the metadata store's ensemble.
+"""Simulated machines: the processes of brokers, their clock and workers, and the ensemble of the metadata store.
 
 Zone: deterministic.
 """

@@ -1,6 +1,6 @@
 """The seam `Clock` over virtual time.
 
-Zone: deterministic. Monotonic time starts anew with each process; wall time is the machine's, and may jump.
+Zone: deterministic. Monotonic time starts at 0 in each process; wall time belongs to the machine, and may jump.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class ProcessClock:
         self._scheduled: int | None = None
 
     def now(self) -> Instant:
-        """Virtual time stands still within a turn, and so does this."""
+        """The present time. Virtual time does not advance within a turn."""
         now_ns = self._timeline.now_ns
         wall_ms = WALL_START_MS + now_ns // MS + self._process.machine.wall_skew_ms
         return Instant(now_ns - self._start_ns, wall_ms)
 
     def alarm(self, mono_ns: int | None) -> None:
-        """Ask for one `on_alarm`. An event that is already due earlier is used to look again."""
+        """Ask for one `on_alarm`. An event that is already scheduled earlier checks again when it runs."""
         self._asked = mono_ns
         if mono_ns is None:
             return
@@ -52,7 +52,7 @@ class ProcessClock:
         self._process.post(0, "on_alarm", self._deliver)
 
     def _deliver(self) -> None:
-        # Asked again: the turns between the ring and this one may have moved or taken back the alarm.
+        # Check again: turns between the event and this one may have moved or cancelled the alarm.
         asked, inputs = self._asked, self._process.inputs
         if asked is None or inputs is None:
             return

@@ -1,9 +1,10 @@
 """The simulated metadata store: an ensemble of servers over one tree, as brokers' sessions see it.
 
-Zone: deterministic. One leader decides and numbers every change; each server applies them a little later, or much later
-when it lags, and answers reads from what it has. A server handles the requests of a connection in order: a read behind
-a write sees it, a read of somebody else's write may not. Sessions live at the leader: any message over any server keeps
-them, silence ends them. What brokers do with it stands in `store.py`; what goes wrong is the nemesis's.
+Zone: deterministic. One leader decides and numbers every change. Each server applies the changes a little later, or
+much later when it lags, and answers reads from its own tree. A server handles the requests of a connection in order: a
+read after a write on the same connection sees the write; a read on another connection may not. The leader keeps the
+sessions: any message over any server extends a session, and silence ends it. `store.py` has the client of brokers; the
+nemesis causes the faults.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ class Hello(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """The answer to Hello; session 0: that session is over."""
+    """The answer to Hello; session 0: the session has expired."""
 
     session: int
 
 
 class Ping(NamedTuple):
-    """Keeps the session; answered by the same."""
+    """Extends the session; the answer is a Ping as well."""
 
 
 class Multi(NamedTuple):
@@ -72,7 +73,7 @@ class Bye(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came of a request; `zxid`: the last change that the server knew."""
+    """The result of a request; `zxid` is the last change that the server had applied."""
 
     number: int
     value: Results | Node | Sequence[str] | Failure | None
@@ -91,7 +92,7 @@ Message = Hello | Welcome | Ping | Request | Bye | Answer | Changed
 
 
 class Letter(bytes):
-    """A message on the simulated network: bytes for the trace, the message itself for who receives it."""
+    """A message on the simulated network: bytes for the trace, and the message itself for the receiver."""
 
     message: Message
 
@@ -109,7 +110,7 @@ class StoreSession:
     timeout_ns: int
     deadline_ns: int
     end: StoreEnd | None
-    """The connection that speaks for it; requests that come over an older one are dropped."""
+    """The connection of the session; requests on an older connection are dropped."""
 
 
 class StoreEnd:
@@ -164,18 +165,18 @@ class StoreEnd:
         self.send(Answer(request.number, value, self.server.zxid))
 
     def on_decided(self, answer: Message) -> None:
-        """The leader has decided, and this server knows what it knew: answer, and go on."""
+        """This server has applied what the leader knew at its decision: answer, and continue with the inbox."""
         self._busy = False
         if self.open:
             self.send(answer)
             self._next()
 
     def send(self, message: Message) -> None:
-        """To the client."""
+        """Send a message to the client."""
         self.server.ensemble.network.deliver_connection(self.connection, Letter(message))
 
     def fire(self, events: Sequence[Event]) -> None:
-        """Tell the watches that these changes fire, each path once."""
+        """Send the watches that these events fire, once per path."""
         fired: dict[str, None] = {}
         for event in events:
             watches = self.child_watches if event.children else self.data_watches
@@ -186,7 +187,7 @@ class StoreEnd:
             self.send(Changed(path, self.server.zxid))
 
     def peer_gone(self) -> None:
-        """The client's side is closed, or the connection is broken."""
+        """The client closed the connection, or it broke."""
         if self.open:
             self.open = False
             self.server.ends.pop(self.connection.number, None)
@@ -194,7 +195,7 @@ class StoreEnd:
                 self.session.end = None
 
     def drop(self) -> None:
-        """The server closes."""
+        """Close the connection from the server's side."""
         self.peer_gone()
         self.server.ensemble.network.refuse_connection(self.connection)
 
@@ -210,7 +211,7 @@ class StoreServer:
         """The last change that it has applied."""
         self.ends: dict[int, StoreEnd] = {}
         self.lag_ns = 0
-        """How much later than usual it applies what the leader decides."""
+        """Additional delay before it applies changes."""
         self.life = 1
         self._applies_at = 0
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
@@ -221,7 +222,7 @@ class StoreServer:
         return end
 
     def follow(self, zxid: int, wall_ms: int, changes: Sequence[Change]) -> None:
-        """The leader has decided: apply it after everything before it."""
+        """Schedule the application of a decided change, after all earlier ones."""
         timeline = self.ensemble.timeline
         delay = int(self.ensemble.random.exponential(APPLY_MEAN_NS)) + self.lag_ns
         self._applies_at = max(self._applies_at, timeline.now_ns + delay)
@@ -243,7 +244,7 @@ class StoreServer:
             self._waiting.append((zxid, then))
 
     def restart(self, down_ns: int) -> None:
-        """All its connections break; it accepts new ones after that time."""
+        """Break all its connections; it accepts new ones after that time."""
         network = self.ensemble.network
         network.listening.pop(self.node, None)
         self.life += 1
@@ -253,7 +254,7 @@ class StoreServer:
         self.ensemble.timeline.after(down_ns, "store server up", self._up, self.life)
 
     def _up(self, life: int) -> None:
-        """It serves, once there is a quorum to be one of."""
+        """Listen again, as soon as there is a quorum."""
         if life != self.life:
             return
         ensemble = self.ensemble
@@ -275,13 +276,13 @@ class Ensemble:
         self.zxid = 0
         self.sessions: dict[int, StoreSession] = {}
         self.slow_until_ns = 0
-        """Until then every change takes up to a second longer."""
+        """Until this time every change takes up to a second longer."""
         self.down_until_ns = 0
-        """No quorum until then."""
+        """There is no quorum before this time."""
         self.on_commit: Callable[[Sequence[Change]], None] = lambda _changes: None
-        """Told of every change, in order."""
+        """Called with every transaction, in order."""
         self.expired = 0
-        """Sessions that ended in silence."""
+        """Sessions that expired."""
         self.servers = [StoreServer(self, node) for node in STORE_NODES]
         for server in self.servers:
             network.listening[server.node] = server
@@ -290,7 +291,7 @@ class Ensemble:
     # ---- changes ----
 
     def propose(self, end: StoreEnd, message: Hello | Multi | Bye) -> None:
-        """A request that the leader decides, in the order in which requests reach it."""
+        """Queue a request for the leader, which decides requests in the order of their arrival."""
         delay = int(self.random.exponential(COMMIT_MEAN_NS))
         if self.slow_until_ns > self.timeline.now_ns:
             delay += self.random.below(1000) * MS
@@ -299,14 +300,14 @@ class Ensemble:
 
     def _decide(self, end: StoreEnd, message: Hello | Multi | Bye) -> None:
         if self.down_until_ns > self.timeline.now_ns and self.random.chance(0.5):
-            return  # lost with the leader that had it; the others were decided just before
+            return  # the request is lost with the old leader; with equal chance it was decided just before
         answer = self._answer(end, message)
         if answer is not None:
             zxid = message.seen_zxid if isinstance(message, Hello) else 0
             end.server.when(max(zxid, self.zxid), lambda: end.on_decided(answer))
 
     def _answer(self, end: StoreEnd, message: Hello | Multi | Bye) -> Message | None:
-        """None: whoever asked has moved to another connection, or is told nothing."""
+        """Decide a request. None: the session uses another connection by now, or the request has no answer."""
         if isinstance(message, Hello):
             return self._welcome(end, message) if end.open else None
         session = end.session
@@ -330,7 +331,7 @@ class Ensemble:
         return results
 
     def _commit_changes(self, changes: Sequence[Change]) -> None:
-        """A multi of checks alone has its place in the order, too: whoever waits for it has seen all before it."""
+        """Number and apply a transaction. One with checks only gets a number as well, so its answer waits its turn."""
         self.zxid += 1
         wall_ms = WALL_START_MS + self.timeline.now_ns // MS
         self.tree.apply(changes, self.zxid, wall_ms)
@@ -339,7 +340,7 @@ class Ensemble:
             server.follow(self.zxid, wall_ms, changes)
 
     def by_hand(self, ops: Sequence[Op]) -> Results | Failure:
-        """Somebody with a shell of his own changes nodes, at once."""
+        """Change nodes at once, as an operator with a shell of the store does."""
         try:
             changes, results = self.tree.draft(ops, 0)
         except Refused as refused:
@@ -350,6 +351,9 @@ class Ensemble:
     # ---- sessions ----
 
     def _welcome(self, end: StoreEnd, hello: Hello) -> Welcome:
+        # 1. A new session: its number is that of the change that opens it.
+        # 2. A known session moves to this connection; the old connection is closed.
+        # 3. An expired session: the client has to ask for a new one.
         if hello.session == 0:
             session = StoreSession(self.zxid + 1, hello.timeout_ns, 0, end)
             self.sessions[session.number] = session
@@ -368,7 +372,7 @@ class Ensemble:
         return Welcome(session.number)
 
     def touch_session(self, session: StoreSession) -> None:
-        """Something was heard of it."""
+        """A message of the session arrived: extend its deadline."""
         session.deadline_ns = self.timeline.now_ns + session.timeout_ns
 
     def _watch_over(self, session: StoreSession) -> None:
@@ -377,6 +381,9 @@ class Ensemble:
         self.timeline.schedule_at(due, "session deadline", self._look_at, session)
 
     def _look_at(self, session: StoreSession) -> None:
+        # 1. A session that was closed meanwhile needs no check.
+        # 2. Without a quorum no time passes for sessions: the deadline counts from its return.
+        # 3. A session that sent something meanwhile is checked again at its new deadline; any other expires.
         if session.number not in self.sessions:
             return
         if self.down_until_ns > self.timeline.now_ns:
@@ -389,7 +396,7 @@ class Ensemble:
         self.end_session(session.number)
 
     def end_session(self, number: int) -> None:
-        """The session is over: its ephemeral nodes go, its connection is closed."""
+        """End a session: delete its ephemeral nodes, and close its connection."""
         session = self.sessions.pop(number, None)
         if session is None:
             return
@@ -400,7 +407,7 @@ class Ensemble:
     # ---- faults ----
 
     def break_connections(self, chosen: Callable[[str], bool]) -> None:
-        """Connections of the chosen hosts break; half of them take with them what was on its way to the server."""
+        """Break the connections of the chosen hosts; half of them lose the requests that are in flight."""
         for server in self.servers:
             for end in list(server.ends.values()):
                 if chosen(end.connection.host):
@@ -409,13 +416,13 @@ class Ensemble:
                     self.network.cut_off(end.connection)
 
     def lose_quorum(self, down_ns: int) -> None:
-        """Nobody is served for that long; sessions are kept, and count anew afterwards."""
+        """Serve no requests for that long. Sessions are kept, and their timeouts start again afterwards."""
         self.down_until_ns = max(self.down_until_ns, self.timeline.now_ns + down_ns)
         for server in self.servers:
             server.restart(self.down_until_ns - self.timeline.now_ns)
 
     def heal(self) -> None:
-        """All servers serve, without delay."""
+        """Let all servers serve without delay."""
         self.slow_until_ns = self.down_until_ns = self.timeline.now_ns
         for server in self.servers:
             server.lag_ns = 0

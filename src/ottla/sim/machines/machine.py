@@ -1,7 +1,7 @@
-"""A machine and the broker processes that live on it, one after the other: turns, pauses, kills, power loss.
+"""A machine and the broker processes that run on it, one after the other: turns, pauses, kills, power loss.
 
-Zone: deterministic. Everything a broker experiences arrives through `Process.post` as one turn. A process is thrown
-away when it dies; the machine's drives stay.
+Zone: deterministic. Every input of a broker arrives through `Process.post` as one turn. A process is discarded when it
+dies; the drives of the machine stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BACKGROUND_BUDGET_NS: Final = 2 * MS
 
 
 class Killed(BaseException):
-    """The process ended in the middle of a turn. No broker code may catch it, hence no Exception."""
+    """The process ended in the middle of a turn. Not an Exception, so that no broker code catches it."""
 
 
 class Death(Enum):
@@ -35,11 +35,11 @@ class Death(Enum):
     """SIGKILL: the page cache survives."""
     POWER_LOSS = "power loss"
     CRASH = "crash"
-    """An exception left a turn: always a finding."""
+    """An exception left a turn: always a violation."""
 
 
 class Process:
-    """One life of a broker. Runs turns; never two at a time, never one inside another."""
+    """One life of a broker. It runs one turn at a time, never one inside another."""
 
     def __init__(self, machine: Machine, life: int) -> None:
         self.machine = machine
@@ -50,12 +50,12 @@ class Process:
         self.alive = True
         self.inputs: Inputs | None = None
         self.fuse: int | None = None
-        """Disk operations until the process is killed in the middle of one; None: no such plan."""
+        """Disk operations until the process is killed in the middle of one; None: no kill is planned."""
         self.fuse_death = Death.KILL
         self.serving = False
         """Whether its broker was ready once."""
         self.on_resume: Action | None = None
-        """A turn of the shell after a pause, before everything that has waited."""
+        """A turn of the shell after a pause, before all turns that waited."""
         self._in_turn = False
         self._paused_until = 0
         self._backlog: list[tuple[str, Action, tuple[object, ...]]] = []
@@ -65,15 +65,15 @@ class Process:
     # ---- turns ----
 
     def post(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
-        """Run a turn of this process that much later, if it still lives."""
+        """Run a turn of this process after the delay, if it is still alive."""
         self.timeline.after(delay_ns, kind, self._arrive, kind, action, arguments)
 
     def post_done(self, delay_ns: int, kind: str, done: Action, value: Callable[[], object]) -> None:
-        """Deliver a completion as a turn of its own; `value` is computed then, and what it raises is a bug."""
+        """Deliver a completion as a separate turn. `value` is computed in that turn, and must not raise."""
         self.post(delay_ns, kind, lambda: self.complete(done, value()))
 
     def complete(self, done: Action, value: object) -> None:
-        """Within a turn: hand over a completion, then let the broker drain its effects."""
+        """Within a turn: deliver a completion, then let the broker drain its effects."""
         done(value)
         inputs, defects = self.inputs, self.machine.defects
         if inputs is None:
@@ -84,7 +84,7 @@ class Process:
             defects.run_callback(inputs.end_turn)
 
     def post_thread(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
-        """Run something of the shell that is no turn (a step in a thread), if the process still lives then."""
+        """Run a step of a thread of the shell, which is not a turn, if the process is still alive then."""
         self.timeline.after(delay_ns, kind, self._step_of_thread, action, arguments)
 
     def _step_of_thread(self, action: Action, arguments: tuple[object, ...]) -> None:
@@ -94,17 +94,21 @@ class Process:
     def _arrive(self, kind: str, action: Action, arguments: tuple[object, ...]) -> None:
         if not self.alive:
             return
+        # Until `_resume` has posted the backlog, later inputs must not overtake it.
         if self.timeline.now_ns < self._paused_until or self._backlog:
             self._backlog.append((kind, action, arguments))
             return
         self.turn(action, *arguments)
 
     def turn(self, action: Action, *arguments: object) -> None:
-        """Run one input to its end, now; idle time follows."""
+        """Run one input to its end now, then offer idle time."""
         self._guarded(action, *arguments)
         self.ask_background()
 
     def _guarded(self, action: Action, *arguments: object) -> object:
+        # 1. Killed: a planned death in the middle of the turn.
+        # 2. Failure: fatal only while the broker starts.
+        # 3. Any other exception: a violation, unless an injected defect may stop the broker.
         assert not self._in_turn, "a seam called back inside a call"
         self._in_turn = True
         try:
@@ -113,7 +117,7 @@ class Process:
             self.machine.end(self.fuse_death)
         except Failure as failure:
             self._on_failed(failure)
-        except Exception as error:  # noqa: BLE001  whatever leaves a turn is the finding this simulator exists for
+        except Exception as error:  # noqa: BLE001  any exception that leaves a turn is a violation
             defects = self.machine.defects
             if defects is not None and defects.stops(error):
                 self.machine.end(Death.KILL)
@@ -125,7 +129,7 @@ class Process:
         return None
 
     def _on_failed(self, failure: Failure) -> None:
-        """A Failure that leaves a turn ends a start: the disk is full, or gone. Later on it is a finding."""
+        """A Failure left a turn: it ends a start (the disk is full or broken); after the start it is a violation."""
         if self.serving:
             self.machine.crashes.append(traceback.format_exc())
             self.machine.end(Death.CRASH)
@@ -134,7 +138,7 @@ class Process:
             self.machine.end(Death.KILL)
 
     def ask_background(self) -> None:
-        """Offer idle time soon, as a loop does that has nothing else to run."""
+        """Offer idle time soon, like an event loop that has nothing else to run."""
         if self.alive and self.inputs is not None and not self._background_due:
             self._background_due = True
             self.timeline.after(self._random.between(20 * US, 2 * MS), "background", self._background)
@@ -152,7 +156,7 @@ class Process:
     # ---- faults ----
 
     def touch(self) -> None:
-        """Called by every disk operation: burns the fuse. Raises Killed."""
+        """Count one disk operation towards a planned kill. Raises Killed."""
         if not self.alive:
             raise Killed
         if self.fuse is not None:
@@ -161,7 +165,7 @@ class Process:
                 raise Killed
 
     def pause(self, until_ns: int) -> None:
-        """SIGSTOP until that time; what arrives meanwhile is handled afterwards, in order."""
+        """SIGSTOP until that time; inputs that arrive meanwhile are handled afterwards, in order."""
         self._paused_until = max(self._paused_until, until_ns)
         self.timeline.schedule_at(self._paused_until, "resume", self._resume)
 
@@ -188,23 +192,23 @@ class Machine:
         self.crashes: list[str] = []
         """Tracebacks of exceptions that left a turn."""
         self.defects: Defects | None = None
-        """Raises exceptions in requests; None: there are none."""
+        """Raises exceptions in the code of the broker; None: the run has no defects."""
         self.wall_skew_ms = 0
         self.deaths: dict[Death, int] = dict.fromkeys(Death, 0)
         self.on_end: list[Callable[[Process, Death], None]] = []
-        """Told of every death, before the drives suffer theirs."""
+        """Called with every death, before its effect on the drives."""
         self.loss = (LossPattern.EACH, JournalLoss.EACH)
         """What the next power loss does to pages and to names."""
 
     def boot(self) -> Process:
-        """A new process, not yet given its broker."""
+        """Start a new process, without a broker yet."""
         assert self.process is None
         self.lives += 1
         self.process = Process(self, self.lives)
         return self.process
 
     def end(self, death: Death) -> None:
-        """The process is over, now; the drives keep what that death leaves."""
+        """End the process now, and apply the effect of that death to the drives."""
         process = self.process
         assert process is not None
         process.alive = False
@@ -219,7 +223,7 @@ class Machine:
             self.power_loss()
 
     def power_loss(self) -> None:
-        """The drives lose what was not durable; no process runs."""
+        """Take everything that is not durable from the drives, while no process runs."""
         assert self.process is None
         for drive in self.drives:
             drive.power_loss(*self.loss, self.streams.stream("disk"))

@@ -1,7 +1,7 @@
-"""One broker under simulation: its machine, its drives, its lives.
+"""One simulated broker: its machine, its drives, its lives.
 
-Zone: deterministic. Starts the real `Broker` on simulated seams, stops it cleanly, lets it die, and tells the history
-what each death may have cost.
+Zone: deterministic. Starts the real `Broker` on simulated seams, stops it cleanly, kills it, and notes in the history
+the data that each death may have cost.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ottla.sim.world import MS, Timeline
 from ottla.types import Endpoint
 
 DRAIN_NS: Final = 100 * MS
-"""Between the closing of the doors and the stop of the broker."""
+"""Time between the end of listening and the stop of the broker."""
 LOOK_NS: Final = 20 * MS
-"""How often a starting broker is asked whether it has failed."""
+"""Interval of checks whether a starting broker has failed."""
 
 
 class SimNode:
@@ -55,17 +55,17 @@ class SimNode:
         self.machine = Machine(node, timeline, streams.scoped(f"node{node}"), self.drives)
         self.machine.on_end.append(self._on_ended)
         network.machines[node] = self.machine
-        # Drives of runs are as small as their faults want them: they are full to the last byte.
+        # Without a reserve, because a full drive of the simulator is full to the last byte.
         settings = {"ottla.log.dir.reserve.bytes": "0", **properties, "node.id": str(node)}
         self.config, _ = BrokerConfig.from_properties(settings)
         self.broker: Broker | None = None
         self.recoveries = 0
-        """Starts after an unclean end that became ready."""
+        """Starts after an unclean end in which the broker became ready."""
         self.on_down: Callable[[Death], None] = lambda _death: None
         self._topic_ids: dict[str, bytes] = {}
         self._unclean = False
         self.stopping = False
-        """It was told to stop, and has not ended yet."""
+        """It is stopping, and has not ended yet."""
 
     @property
     def up(self) -> bool:
@@ -75,7 +75,7 @@ class SimNode:
     # ---- start ----
 
     def start(self) -> None:
-        """Boot a new process; the doors open when its broker listens to others, itself among them."""
+        """Boot a new process; it accepts connections, also its own, when its broker reports that it listens."""
         if self.machine.process is not None:
             return
         for faults in self.faults:
@@ -98,10 +98,10 @@ class SimNode:
         self._on_started(shell)
 
     def _on_started(self, shell: NodeNetwork) -> None:
-        """The broker was told to start. One that is alone has no visitors before it is ready."""
+        """Hook after the start of the broker; a single broker needs nothing here."""
 
     def _check_start(self, process: Process, broker: Broker) -> None:
-        """A broker that cannot start says so, and its process ends."""
+        """End the process if its broker has failed to start; else check again later."""
         if not process.alive or process.serving:
             return
         if broker.failed is None:
@@ -124,7 +124,7 @@ class SimNode:
     # ---- ends ----
 
     def stop(self) -> None:
-        """Clean shutdown, as SIGTERM asks for it."""
+        """Clean shutdown, as after SIGTERM."""
         process, broker = self.machine.process, self.broker
         if process is None or broker is None or not broker.ready or self.stopping:
             return
@@ -135,7 +135,7 @@ class SimNode:
         process.post(DRAIN_NS, "stop", broker.stop, lambda outcome: self._on_stopped(process, outcome))
 
     def _on_stopped(self, process: Process, outcome: object) -> None:
-        """The broker says that it is done; the process ends when the turn does."""
+        """The broker has stopped; end the process after this turn."""
         death = Death.KILL if isinstance(outcome, Failure) else Death.STOP
         self.timeline.after(0, "exit", self._exit_process, process, death)
 
@@ -155,6 +155,9 @@ class SimNode:
             self.machine.power_loss()
 
     def _on_ended(self, process: Process, death: Death) -> None:
+        # 1. Topic ids are read while the broker object still exists; new logs have no `partition.metadata` yet.
+        # 2. Losses are noted after a power loss, or when a failed sync left pages that the platter lacks. The drives
+        #    suffer the death only afterwards (`Machine.end`).
         if self.broker is not None and process.serving:
             self._topic_ids = {topic.name: topic.topic_id for topic in self.broker.cluster.image.topics.values()}
         self.broker = None

@@ -1,9 +1,9 @@
 """The seam `MetadataStore` for one simulated process: a client of the ensemble, with its session.
 
-Zone: deterministic. Connection loss, expiry, watches and answers arrive as turns, in one order. What was on its way
-when the connection broke is UNKNOWN; what waits meanwhile is sent when there is a connection again. A client that has
-heard nothing for half of its session's time looks for another server (SUSPENDED); after the whole time it gives the
-session up by itself (EXPIRED) and asks for a new one, while the old one may still stand at the store.
+Zone: deterministic. Connection losses, expiries, watches and answers arrive as turns, in one order. Requests that were
+in flight when the connection broke end with UNKNOWN; requests without a connection wait for the next one. A client that
+has received nothing for half of its session timeout connects to another server (SUSPENDED). After the whole timeout it
+gives the session up (EXPIRED) and requests a new one, although the store may still have the old one.
 
     ensemble = Ensemble(timeline, network, streams.stream("store"))
     store = SimStore(process, ensemble)     # process.inputs gets on_session and on_node
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 SESSION_TIMEOUT_NS: Final = 2 * SECOND
 REFUSED_NS: Final = MS
-"""How soon a call is refused that has no session to belong to."""
+"""Delay before a call without a session fails."""
 
 
 class _Asked:
-    """A request, waiting or on its way."""
+    """A request that waits or is in flight."""
 
     __slots__ = ("done", "request")
 
@@ -54,13 +54,13 @@ class _Asked:
         self.done = done
 
     def failure(self, kind: Kind) -> Failure:
-        """Reading changes nothing: a read whose answer is lost has not happened."""
+        """The failure of a lost request. A read changes nothing, so a lost read is NOT_DONE instead of UNKNOWN."""
         lost = kind is Kind.UNKNOWN and not isinstance(self.request, Multi)
         return Failure(Kind.NOT_DONE if lost else kind, "the connection to the metadata store is lost")
 
 
 class _Waiting:
-    """A submit behind another one of its lane."""
+    """A submit that waits for an earlier one of its lane."""
 
     __slots__ = ("done", "ops")
 
@@ -83,9 +83,9 @@ class SimStore:
         self._connection: Connection | None = None
         self._session = 0
         self._given_up = False
-        """EXPIRED was told, and no OPEN since."""
+        """EXPIRED was reported, and no OPEN since."""
         self._welcome = False
-        """The present connection speaks for the session."""
+        """The server has accepted the session on the present connection."""
         self._heard_ns = self._tried_ns = self._timeline.now_ns
         self._zxid = 0
         self._numbers = 0
@@ -102,7 +102,7 @@ class SimStore:
     # ---- MetadataStore ----
 
     def submit(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:
-        """Apply all ops or none, after what came before on the lane."""
+        """Apply all ops or none, after earlier submits of the lane."""
         waiting = _Waiting(tuple(ops), done)
         queue = self._lanes.get(lane)
         if queue is not None:
@@ -112,31 +112,31 @@ class SimStore:
             self._begin_submit(lane, waiting)
 
     def get(self, path: str, watch: bool, done: Done[Node | None]) -> None:
-        """The node as the server that we are connected to has it."""
+        """Read a node from the connected server."""
         self._send_request(Get(self._number(), path, watch), done)
 
     def children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
-        """The children's names as that server has them."""
+        """Read the names of a node's children from the connected server."""
         self._send_request(Children(self._number(), path, watch), done)
 
-    # ---- the shell's side ----
+    # ---- lifecycle ----
 
     def open(self) -> None:
-        """Begin: look for a server; `on_session` follows."""
+        """Connect to a server; `on_session` follows."""
         self._heard_ns = self._timeline.now_ns
         self._process.on_resume = self._stood_still
         self._connect()
         self._tick()
 
     def _stood_still(self) -> None:
-        """After a pause: what comes of it is known before anything that has waited is handled."""
+        """After a pause: report an expired session before any input that waited is handled."""
         inputs = self._process.inputs
         if inputs is not None and self._session and self._timeline.now_ns - self._heard_ns > self._timeout_ns:
             inputs.on_standstill()
         self._check_session()
 
     def close(self) -> None:
-        """End the session, as a process does that stops: the store hears of it if it can be reached now."""
+        """End the session at a clean stop; the store learns of it only if it can be reached now."""
         self._closed = True
         if self._connection is not None and self._welcome:
             self._send_message(Bye())
@@ -153,7 +153,7 @@ class SimStore:
         )
 
     def _on_finished(self, lane: str, done: Done[Results], outcome: Results | Failure) -> None:
-        """Tell the outcome; the next one of the lane begins, or all that wait on it fail."""
+        """Report the outcome of a submit. After a success the next one of the lane begins; else all of them fail."""
         queue = self._lanes[lane]
         if isinstance(outcome, Failure):
             del self._lanes[lane]
@@ -168,6 +168,9 @@ class SimStore:
         done(outcome)
 
     def _send_request(self, request: Request, done: Callable[[Any], None]) -> None:
+        # 1. Between EXPIRED and the next OPEN there is no session: fail soon.
+        # 2. With an accepted session: send.
+        # 3. Without a connection: wait for the next one.
         asked = _Asked(request, done)
         if self._given_up:
             self._process.post(REFUSED_NS, "store", self._process.complete, done, asked.failure(Kind.EXPIRED))
@@ -218,7 +221,7 @@ class SimStore:
             self._disconnect()
 
     def _disconnect(self) -> None:
-        """No connection any more: what was on its way may have happened. Look for another server."""
+        """Give up the connection: requests in flight may have been applied. Connect to another server soon."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._network.close(connection)
@@ -237,7 +240,7 @@ class SimStore:
             self._complete(asked.done, asked.failure(kind))
 
     def _notify(self, state: Session) -> None:
-        """A turn of its own, after what was told before."""
+        """Report a state of the session as a separate turn, after earlier reports."""
         session = self._session
         self._timeline.trace_fact(f"{self._host} session {session} {state.name}")
 
@@ -271,6 +274,8 @@ class SimStore:
         self._process.complete(asked.done, answer.value)
 
     def _welcomed(self, session: int) -> None:
+        # The store may have ended the session while there was no connection. Then report EXPIRED, and ask for a new
+        # session on the same connection.
         if session == 0:
             self._expire()
             self._send_message(Hello(0, self._timeout_ns, self._zxid))
@@ -282,7 +287,7 @@ class SimStore:
             self._fly(asked)
 
     def _expire(self) -> None:
-        """The session is over, or taken to be: nothing that was asked in it will be answered."""
+        """The session is over, or has to be treated so: fail all of its requests."""
         self._given_up = True
         self._notify(Session.EXPIRED)
         self._session = 0
@@ -292,19 +297,22 @@ class SimStore:
     # ---- time ----
 
     def _tick(self) -> None:
-        """Six times per session time: a sign of life, and a look at how long nothing was heard."""
+        """Six times per session timeout: send a ping, and check how long nothing was received."""
         if not self._process.alive or self._closed:
             return
         self._process.post(0, "store", self._check_session)
         self._timeline.after(self._timeout_ns // 6, "store tick", self._tick)
 
     def _check_session(self) -> None:
+        # 1. Half of the timeout without a message (or without a Welcome): try another server.
+        # 2. The whole timeout without a message: the store may have expired the session, so give it up.
+        # 3. Otherwise the ping extends the session.
         now = self._timeline.now_ns
         silence = now - (self._heard_ns if self._welcome else self._tried_ns)
         if self._connection is not None and silence > self._timeout_ns // 2:
             self._disconnect()
         if self._session and now - self._heard_ns > self._timeout_ns:
-            self._disconnect()  # a Welcome that is still on its way would bring the session back
+            self._disconnect()  # otherwise a Welcome in flight would bring the session back
             self._expire()
         if self._welcome:
             self._send_message(Ping())

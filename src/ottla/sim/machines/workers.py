@@ -1,6 +1,6 @@
-"""The seam `Workers`: jobs run at once and report later.
+"""The seam `Workers`: jobs run at once, and their results arrive later.
 
-Zone: deterministic. A job is pure, so when it is computed cannot be seen; only when its result arrives can.
+Zone: deterministic. A job is pure, so only the arrival of its result is visible, not the time of its computation.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class SimWorkers:
         self._random = process.entropy.stream("workers")
 
     def run(self, job: str, arguments: tuple[object, ...], done: Done[object], owner: object = None) -> None:
-        """Run the job; its result or a Failure comes back as a turn. What it raises otherwise is a Failure IO."""
-        del owner  # a job takes no time here, so none waits for another
+        """Run the job; its result or a Failure arrives as a turn. Any other exception becomes a Failure IO."""
+        del owner  # jobs take no time here, so they need no queue per owner
         result = _run(job, arguments)
         delay = self._random.between(MS, SLOWEST_NS)
         self._process.post_done(delay, "worker", done, lambda: result)
@@ -39,7 +39,7 @@ def _run(job: str, arguments: tuple[object, ...]) -> object:
         return _through_a_pipe(getattr(importlib.import_module(module), function)(*_copies(arguments)))
     except Failure as failure:
         return failure
-    except Exception as error:  # noqa: BLE001  a job that dies takes its worker with it, never the broker
+    except Exception as error:  # noqa: BLE001  a job that raises ends its worker, never the broker
         return Failure(Kind.IO, f"{job}: {error!r}")
 
 
@@ -48,5 +48,5 @@ def _copies(arguments: tuple[object, ...]) -> list[object]:
 
 
 def _through_a_pipe(value: object) -> object:
-    """A copy, as the real workers' pipe makes one; also proves that the value can be pickled."""
+    """A copy, like that of the pipe to a real worker; it also proves that the value can be pickled."""
     return pickle.loads(pickle.dumps(value))  # noqa: S301  it never left this process

@@ -1,4 +1,4 @@
-"""The simulated network, and clients of the wire level on it.
+"""The simulated network, and clients that speak the wire protocol on it.
 
 Zone: deterministic.
 """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """One request on its way."""
+    """One request without an answer."""
 
     __slots__ = ("answered", "done", "frame", "sent")
 
@@ -39,7 +39,7 @@ class Calls:
         self._queue: deque[Call] = deque()
 
     def submit(self, frame: bytes, deadline_ns: int, done: Done[memoryview]) -> None:
-        """Send the frame after all earlier ones; TIMEOUT at that time of the process's clock."""
+        """Send the frame after all earlier ones; it fails with TIMEOUT at that time of the process's clock."""
         call = Call(bytes(frame), done)
         self._queue.append(call)
         if self._connection is None:
@@ -50,7 +50,7 @@ class Calls:
         self._process.timeline.after(wait, "call deadline", self._expire_call, call)
 
     def stall(self, until_ns: int) -> None:
-        """What is sent over the connection of now arrives no earlier than that."""
+        """Frames on the present connection arrive no earlier than that."""
         if self._connection is not None:
             self._connection.stall(until_ns)
 

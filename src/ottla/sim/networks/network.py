@@ -1,8 +1,9 @@
-"""The simulated network: connections between clients and brokers, and what goes wrong on them.
+"""The simulated network: connections between clients and brokers, and their faults.
 
-Zone: deterministic. A connection behaves as TCP shows itself: frames arrive in order or not at all. Loss is a late
-retransmission, or in the end a broken connection; duplicates come from clients that send again over a new connection
-while the old one still delivers; between connections nothing is ordered. `node_network.py` is the broker's side.
+Zone: deterministic. A connection behaves like TCP: frames arrive in order or not at all. A lost packet is a late
+retransmission, or in the end a broken connection. Duplicates come from clients that send again over a new connection
+while the old one still delivers. Frames of different connections have no order. `node_network.py` is the broker's
+side.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ RETRANSMIT_NS: Final = 200 * MS
 
 @dataclass(slots=True)
 class Weather:
-    """What the network is like just now; the nemesis changes it."""
+    """The present state of the network; the nemesis changes it."""
 
     latency_mean_ns: int = 300 * US
     loss: float = 0.0
@@ -32,14 +33,14 @@ class Weather:
     garble: float = 0.0
     """Chance that one bit of a Produce request's batch flips without TCP's checksum noticing."""
     slow_until_ns: int = 0
-    """Until then a link moves 64 KiB per second."""
+    """Until this time a link transfers 64 KiB per second."""
 
 
 class End(Protocol):
     """A connection at the side that accepted it."""
 
     stalled_until_ns: int
-    """Its client reads nothing until then."""
+    """The client reads nothing before this time."""
 
     def receive(self, frame: bytes) -> None:
         """A request arrived."""
@@ -51,11 +52,11 @@ class End(Protocol):
 
 
 class Acceptor(Protocol):
-    """Whoever listens at a node: the shell of a broker, or a server of the metadata store."""
+    """A listener at a node: the shell of a broker, or a server of the metadata store."""
 
     @property
     def life(self) -> int:
-        """Grows with each restart."""
+        """Rises with each restart."""
         ...
 
     def accept(self, connection: Connection) -> End:
@@ -64,7 +65,7 @@ class Acceptor(Protocol):
 
 
 class Path:
-    """The way between one host and one node, in both directions."""
+    """The link between one host and one node, in both directions."""
 
     __slots__ = ("inward_cut_ns", "outward_cut_ns")
 
@@ -76,7 +77,7 @@ class Path:
 
 
 class Connection:
-    """One TCP connection, from the client's side."""
+    """One TCP connection, as its client sees it."""
 
     __slots__ = (
         "_inward_ns",
@@ -104,7 +105,7 @@ class Connection:
         self.host = host
         self.node = node
         self.life = 0
-        """Which life of the node answers on it."""
+        """The life of the node that accepted it."""
         self.on_frame = on_frame
         self.on_close = on_close
         self.closed = False
@@ -112,11 +113,11 @@ class Connection:
         self._outward_ns = 0
 
     def stall(self, until_ns: int) -> None:
-        """Nothing that the client sends from now on arrives before that time; other connections are not held up."""
+        """Delay later frames of the client until that time; other connections are not affected."""
         self._inward_ns = max(self._inward_ns, until_ns)
 
     def arrival(self, inward: bool, wanted_ns: int) -> int:
-        """When a frame arrives that would like to arrive at `wanted_ns`: after all earlier ones."""
+        """The arrival time of a frame: `wanted_ns`, or later, so that it comes after all earlier frames."""
         if inward:
             self._inward_ns = max(self._inward_ns + 1, wanted_ns)
             return self._inward_ns
@@ -134,20 +135,20 @@ class Network:
         self.fired: Callable[[str], None] = lambda _kind: None
         self.machines: dict[int, Machine] = {}
         self.listening: dict[int, Acceptor] = {}
-        """Who accepts connections, by node."""
+        """The listeners by node."""
         self.connections: dict[int, Connection] = {}
-        """Open ones, by number."""
+        """Open connections by number."""
         self.check_generation = True
-        """Safeguard `region_generation`: refuse regions of files that were cut since."""
+        """Safeguard `region_generation`: refuse regions of files that were truncated since."""
         self._paths: dict[tuple[str, int], Path] = {}
         self._numbers = 0
 
     def path(self, host: str, node: int) -> Path:
-        """The way between a host and a node."""
+        """The link between a host and a node."""
         return self._paths.setdefault((host, node), Path())
 
     def heal(self) -> None:
-        """Nothing is cut, lost or slow any more."""
+        """End all cuts, losses and delays."""
         self.weather = Weather()
         self._paths.clear()
         for connection in self.connections.values():
@@ -160,11 +161,12 @@ class Network:
         return NodeNetwork(process, self)
 
     def listen(self, shell: NodeNetwork) -> None:
-        """The process is ready to accept."""
+        """Accept connections for the process."""
         self.listening[shell.process.machine.node] = shell
 
     def process_gone(self, process: Process, silent: bool) -> None:
-        """The process died: others see a reset soon, or (the machine lost power) hear nothing more."""
+        """The process died: its peers get a reset soon, or, if the machine lost power, notice it late."""
+        # First the connections that the process accepted, then those that it opened.
         node = process.machine.node
         self.listening.pop(node, None)
         for connection in [c for c in self.connections.values() if c.node == node and c.life == process.life]:
@@ -188,7 +190,7 @@ class Network:
         on_frame: Callable[[bytes], None],
         on_close: Callable[[], None],
     ) -> Connection:
-        """Open a connection: `on_open` when it stands; `on_close` when it cannot be, or is no more. Never inside."""
+        """Open a connection. Calls `on_open` on success, `on_close` on failure or at the end, never in this call."""
         self._numbers += 1
         connection = Connection(self._numbers, host, node, on_frame, on_close)
         self.timeline.after(2 * self.latency(), "connect", self._establish, connection, on_open)
@@ -197,6 +199,10 @@ class Network:
     def _establish(self, connection: Connection, on_open: Callable[[Connection], None]) -> None:
         path, now = self.path(connection.host, connection.node), self.timeline.now_ns
         shell = self.listening.get(connection.node)
+        # 1. The client has given up meanwhile.
+        # 2. The link is cut: the SYN is lost, and the attempt times out.
+        # 3. There is no listener: the node refuses at once.
+        # 4. The listener accepts.
         if connection.closed:
             return
         if path.inward_cut_ns > now or path.outward_cut_ns > now:
@@ -219,7 +225,7 @@ class Network:
             self.timeline.schedule_at(arrival, "frame in", connection.server.receive, self._garbled(frame))
 
     def deliver_connection(self, connection: Connection, frame: bytes) -> None:
-        """The shell of a node sends a reply (without its length prefix)."""
+        """The node sends a reply (without its length prefix)."""
         self.timeline.trace_fact(f"c{connection.number} <", frame)
         arrival = self._arrival(connection, False, len(frame))
         if arrival < FOREVER:
@@ -231,6 +237,10 @@ class Network:
 
     def _arrival(self, connection: Connection, inward: bool, size: int) -> int:
         path, now = self.path(connection.host, connection.node), self.timeline.now_ns
+        # 1. Through a cut the frame arrives with the first retransmission after its end.
+        # 2. A lost frame costs one to three retransmission timeouts, which double each time.
+        # 3. On a slow link the transfer takes time in proportion to the size.
+        # 4. A frame never overtakes earlier ones of its connection (`Connection.arrival`).
         cut = path.inward_cut_ns if inward else path.outward_cut_ns
         start = now
         if cut > now:
@@ -242,11 +252,11 @@ class Network:
         return connection.arrival(inward, start + self.latency())
 
     def latency(self) -> int:
-        """How long one frame travels."""
+        """Draw the travel time of one frame."""
         return 20 * US + int(self.random.exponential(self.weather.latency_mean_ns))
 
     def _garbled(self, frame: bytes) -> bytes:
-        """Flip a bit in the last bytes of a Produce request, which are inside its last batch."""
+        """Sometimes flip a bit in the last bytes of a Produce request, which are inside its last batch."""
         if not self.random.chance(self.weather.garble) or len(frame) < 200 or frame[:2] != b"\0\0":
             return frame
         self.fired("bit flip on the wire")
@@ -258,7 +268,7 @@ class Network:
     # ---- endings ----
 
     def close(self, connection: Connection) -> None:
-        """The client closes: what it sent before still arrives."""
+        """The client closes the connection; frames that it sent before still arrive."""
         if connection.closed:
             return
         connection.closed = True
@@ -266,14 +276,14 @@ class Network:
             self._tell_server(connection)
 
     def cut_off(self, connection: Connection) -> None:
-        """The connection breaks under both ends; requests on their way may still arrive, before the end is noticed."""
+        """Break the connection for both sides; requests in flight may still arrive before the node notices the end."""
         if self.connections.pop(connection.number, None) is None:
             return
         self._tell_client(connection, self.latency())
         self._tell_server(connection)
 
     def refuse_connection(self, connection: Connection) -> None:
-        """The node closes: replies that it sent before still arrive."""
+        """The node closes the connection; replies that it sent before still arrive."""
         if self.connections.pop(connection.number, None) is not None:
             arrival = connection.arrival(False, self.timeline.now_ns + self.latency())
             self.timeline.schedule_at(arrival, "closed by node", self._on_closed, connection)

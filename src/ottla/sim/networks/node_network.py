@@ -23,14 +23,14 @@ SEND_NS: Final = 30 * US
 
 
 class SimPeer:
-    """The other end of a connection, as a broker knows it."""
+    """The client of a connection, as the broker sees it."""
 
     __slots__ = ("end", "host", "listener", "principal")
 
     def __init__(self, end: ServerEnd, host: str) -> None:
         self.end = end
         self.listener = "" if host == f"node{end.shell.process.machine.node}" else "PLAINTEXT"
-        """None for a node's call to itself."""
+        """Empty for a call of a node to itself."""
         self.principal = "User:ANONYMOUS"
         self.host = host
 
@@ -57,7 +57,7 @@ class ServerEnd:
         self.open = True
         self.muted_until_ns = 0
         self.stalled_until_ns = 0
-        """The reader's window is closed until then: replies wait, their regions unresolved."""
+        """The reader's window is closed until this time: replies wait, and their regions are not resolved."""
         self._inbox: deque[bytes] = deque()
         self._slots: deque[SimSlot] = deque()
         self._gate: SimSlot | None = None
@@ -82,6 +82,8 @@ class ServerEnd:
         self._reading = False
         if not self.open or not self._inbox or self._gate is not None or self.shell.draining:
             return
+        # The gate is closed during the turn. It opens again if the broker returns NEXT; an answer or a release within
+        # the turn has opened it already.
         inputs = self.shell.process.inputs
         assert inputs is not None
         slot = SimSlot(self.peer, bytearray(self._inbox.popleft()))
@@ -97,7 +99,7 @@ class ServerEnd:
         self._read_soon()
 
     def open_gate(self, slot: SimSlot) -> None:
-        """The next request may be read, if this slot held it up."""
+        """Allow the next request to be read, if this slot blocked it."""
         if self._gate is slot:
             self._gate = None
             self._read_soon()
@@ -105,7 +107,7 @@ class ServerEnd:
     # ---- replies ----
 
     def answer(self, slot: SimSlot, parts: Sequence[Part]) -> None:
-        """The parts of a slot are known."""
+        """Set the parts of a slot, and send it when it is the oldest."""
         assert slot.parts is None, "a slot was answered twice"
         slot.parts = parts
         self.open_gate(slot)
@@ -122,6 +124,8 @@ class ServerEnd:
         self._sending = False
         if not self.open:
             return
+        # The reader may have stalled after this event was scheduled. Regions are read only now, when the reply leaves:
+        # a truncation meanwhile makes them invalid.
         if self.stalled_until_ns > self.shell.process.timeline.now_ns:
             self._send_soon()
             return
@@ -137,7 +141,7 @@ class ServerEnd:
         self._send_soon()
 
     def _resolved(self, parts: Sequence[Part]) -> bytes | None:
-        """The bytes to send now; None when a region's file was cut, or is shorter, or cannot be read."""
+        """The bytes to send; None when the file of a region was truncated, is too short, or cannot be read."""
         resolved = [self._bytes_of(part) for part in parts]
         if any(part is None for part in resolved):
             return None
@@ -158,7 +162,7 @@ class ServerEnd:
     # ---- endings ----
 
     def drop(self) -> None:
-        """The node closes the connection; `on_gone` follows as a turn of its own."""
+        """The node closes the connection; `on_gone` follows as a separate turn."""
         if self.open:
             self._drop_slots()
             self.shell.network.refuse_connection(self.connection)
@@ -186,12 +190,12 @@ class NodeNetwork:
         self.process = process
         self.network = network
         self.draining = False
-        """The doors are closed: no more requests are read, those that were read are answered."""
+        """The broker is stopping: no more requests are read, and those that were read are answered."""
         self._calls: dict[tuple[int, str], Calls] = {}
 
     @property
     def life(self) -> int:
-        """Which life of the machine it serves."""
+        """The life of the machine's process."""
         return self.process.life
 
     def accept(self, connection: Connection) -> ServerEnd:
@@ -199,17 +203,17 @@ class NodeNetwork:
         return ServerEnd(self, connection)
 
     def reply(self, slot: Slot, parts: Sequence[Part]) -> None:
-        """Answer; leaves in request order."""
+        """Answer a request; answers leave in the order of the requests."""
         assert isinstance(slot, SimSlot)
         slot.peer.end.answer(slot, parts)
 
     def release(self, slot: Slot) -> None:
-        """Open the gate that this slot closed, before its reply."""
+        """Open the gate that this slot closed, before its reply is sent."""
         assert isinstance(slot, SimSlot)
         slot.peer.end.open_gate(slot)
 
     def hold(self, slot: Slot, frame: memoryview) -> memoryview:
-        """Own the frame beyond `on_frame`."""
+        """Keep the frame valid after `on_frame` returns."""
         assert isinstance(slot, SimSlot)
         slot.held = True
         return frame
@@ -234,10 +238,10 @@ class NodeNetwork:
         calls.submit(frame, deadline_ns, done)
 
     def stall_queue(self, lane: str, until_ns: int) -> None:
-        """What goes to other nodes in this lane from now on arrives no earlier than that; the nemesis asks for it."""
+        """Delay later frames of this lane to other nodes until that time; called by the nemesis."""
         for (node, name), calls in self._calls.items():
             if name == lane and node != self.process.machine.node:
                 calls.stall(until_ns)
 
     def locate(self, node: int, host: str, port: int) -> None:
-        """Nodes are found by their number here."""
+        """Does nothing: the simulated network finds nodes by number."""

@@ -1,7 +1,7 @@
 """A Kafka client on the simulated network: requests pipelined over one connection, reconnecting when it breaks.
 
-Zone: deterministic. Speaks the wire protocol itself (frames, headers, correlation ids); what is asked and why is the
-business of `producers.py`, `readers.py` and `admin.py`. Nothing of the broker is used.
+Zone: deterministic. Handles the wire protocol (frames, headers, correlation ids) without code of the broker;
+`producers.py`, `readers.py` and `admin.py` decide which requests to send.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ottla.wire.header import encode_request_header, response_body_pos
 from ottla.wire.schema import Message
 
 Answered = Callable[["Message | None", int], None]
-"""The response (None: no answer will come) and who gave it: the life of the broker, in a cluster its number."""
+"""Called with the response (None: none will come), and the life of the broker, in a cluster its number."""
 Route = tuple[str, int]
-"""A topic and a partition: whoever leads it has to answer."""
+"""A topic and a partition: the request goes to the leader."""
 CONTROLLER: Final[Route] = ("", -1)
-"""The controller has to answer."""
+"""The request goes to the controller."""
 
 
 class Client(Protocol):
-    """Whom the actors of a workload ask: one node, or the right one of several."""
+    """A client for the actors of a workload: for one node, or for the right one of several."""
 
     @property
     def timeline(self) -> Timeline:
@@ -35,17 +35,17 @@ class Client(Protocol):
 
     @property
     def name(self) -> str:
-        """As it appears in the history, and as a host on the network."""
+        """Its name in the history, and its host name on the network."""
         ...
 
     def request(
         self, message: Message, version: int, response: type[Message], then: Answered, route: Route | None = None
     ) -> None:
-        """Send a request to whoever the route names, or to anybody; `then` is called once, never inside this call."""
+        """Send a request to the broker of the route, or to any; calls `then` once, never inside this call."""
         ...
 
     def stale(self) -> None:
-        """An answer shows that what is known of the cluster is not true any more."""
+        """An answer shows that the metadata is stale: request it again."""
         ...
 
 
@@ -80,7 +80,7 @@ class WireClient:
         self._queue: deque[Pending] = deque()
         self._correlation_id = 0
         self.complain: Callable[[str], None] = lambda _what: None
-        """Told of every answer that breaks the protocol."""
+        """Called for every answer that breaks the protocol."""
 
     @property
     def connection_number(self) -> int:
@@ -93,9 +93,9 @@ class WireClient:
         version: int,
         response: type[Message],
         then: Answered,
-        route: Route | None = None,  # noqa: ARG002  the way of all clients
+        route: Route | None = None,  # noqa: ARG002  part of `Client`
     ) -> None:
-        """Send a request; `then` is called once, never inside this call. There is one node, whatever the route."""
+        """Send a request to the only node, whatever the route; calls `then` once, never inside this call."""
         self._correlation_id += 1
         api_key = message.API_KEY
         header = encode_request_header(api_key, version, self._correlation_id, self.name)
@@ -111,7 +111,7 @@ class WireClient:
         self.timeline.after(self._timeout_ns, "request timeout", self._expire_request, pending, self._connection)
 
     def stale(self) -> None:
-        """There is one node only."""
+        """Does nothing: with one node there is no metadata to refresh."""
 
     def _on_opened(self, _connection: Connection) -> None:
         self._open = True
@@ -134,9 +134,9 @@ class WireClient:
         self._queue.popleft().then(response, self._connection.life)
 
     def _decoded(self, view: memoryview) -> Message | str:
-        """The response to the oldest request, or what is wrong with the frame."""
+        """The response to the oldest request, or a sentence about the defect of the frame."""
         if not self._queue:
-            return "an answer that nobody asked for"
+            return "an answer without a request"
         pending = self._queue[0]
         if len(view) < 4 or int.from_bytes(view[:4], "big", signed=True) != pending.correlation_id:
             return "an answer out of order"
@@ -155,7 +155,7 @@ class WireClient:
             pending.then(None, life)
 
     def _expire_request(self, pending: Pending, connection: Connection) -> None:
-        """As clients do: a request without an answer in time costs the connection."""
+        """Close the connection on a request timeout, as clients do."""
         if self._connection is connection and pending in self._queue:
             self.network.close(connection)
             self._on_lost()

@@ -1,11 +1,13 @@
 """Every late arrival of a transaction's requests, within a bound, with failovers of their coordinators.
 
-Zone: deterministic. No chance and no faults of disks: a search that runs every schedule there is (docs/simulator.md).
+Zone: deterministic. No randomness and no disk faults: an exhaustive search over all schedules (docs/simulator.md).
 
-    choices     one path through the tree of what can happen, and the next one
-    stage       partitions, coordinators and leaders as a broker wires them; a network that keeps what is sent
-    client      a transactional producer, of transaction version 1 or 2, and its book of what it was told
-    play        one schedule: what is held back, what fails over, what arrives late
-    checker     what must hold of the logs and of the book
-    search      all schedules, and what they add up to
+    choices     one path through the tree of schedules, and the next one
+    harness     partitions, coordinators and leaders as a broker wires them; a network that keeps requests
+    client      a transactional producer, of transaction version 1 or 2, and its book of outcomes
+    schedule    one schedule: requests held back, failovers, late arrivals
+    checker     properties of the logs and of the book
+    digest      the whole state as a few bytes, to recognize equal states
+    search      all schedules within bounds, and their sums
+    swarm       one search over several processes
 """

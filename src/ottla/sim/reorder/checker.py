@@ -1,6 +1,6 @@
-"""What must hold of the logs and of the producer's book, when everything has arrived and every transaction is too old.
+"""Properties of the logs and of the producer's book, after all requests have arrived and every transaction timed out.
 
-Zone: deterministic. One function per property; each says what it saw. `found` gathers what they look at once.
+Zone: deterministic. One function per property, which yields sentences about violations. `found` collects their input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX: Final = 1 << 20
 
 
 class Batch(NamedTuple):
-    """A batch of a log: values, or what a marker says."""
+    """A batch of a log: its values, or the decision of a marker."""
 
     offset: int
     identity: ProducerIdentity
@@ -33,29 +33,29 @@ class Batch(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the checks look at."""
+    """Input of the properties."""
 
     book: Sequence[Entry]
     complaints: Sequence[str]
     ends: dict[TopicPartition, tuple[int, int]]
     """Last stable offset and log end of each partition."""
     batches: Sequence[Batch]
-    """Of the topic, up to the last stable offset."""
+    """Batches of the topic below the last stable offset."""
     written: Sequence[bytes]
     visible: Sequence[bytes]
-    """What a reader of committed records gets."""
+    """The values that a read_committed reader gets."""
     position: int | str
-    """What the group has committed, -1 for nothing; or the error."""
+    """The committed offset of the group, -1: none; or the name of an error."""
     transaction: Transaction | str
-    """What the coordinator says; or the error."""
+    """The state at the coordinator, or the name of an error."""
     decided: frozenset[tuple[ProducerIdentity, bool]]
-    """Whose transactions were to end, and how, as it stands in the coordinator's log."""
+    """The decisions in the coordinator's log: whose transaction ends, and whether it commits."""
     marked: frozenset[tuple[ProducerIdentity, bool]]
-    """The markers of all partitions."""
+    """The decisions in the markers of all partitions."""
 
 
 def found(stage: Harness, producer: Producer) -> Found:
-    """Gather it."""
+    """Collect the input of the properties."""
     batches = _batches(stage, DATA)
     ends = {}
     for place in PLACES:
@@ -81,7 +81,7 @@ def _batches(stage: Harness, place: TopicPartition) -> list[Batch]:
 
 
 def _content(stage: Harness, place: TopicPartition) -> memoryview:
-    """What stands in a log below its last stable offset."""
+    """The bytes of a log below its last stable offset."""
     partition = stage.partition(place)
     region = partition.read(0, _MAX, partition.last_stable_offset, True, warmed=True)
     content = bytearray(0 if region is None else region.size)
@@ -113,7 +113,7 @@ def _batch(view: memoryview, pos: int, header: Any) -> Batch:
 
 
 def _visible(stage: Harness, batches: Sequence[Batch]) -> list[bytes]:
-    """As a consumer does it: the aborted drop out, from their first offset up to their marker (KIP-98)."""
+    """Filter like a consumer: drop records of aborted transactions, from their first offset to the marker (KIP-98)."""
     log = stage.partition(DATA).log
     waiting = sorted((each.first_offset, each.producer_id) for each in log.aborted_transactions(0, log.end_offset))
     values: list[bytes] = []
@@ -158,7 +158,7 @@ def _described(stage: Harness) -> Transaction | str:
 
 
 def nothing_hangs(seen: Found) -> Iterator[str]:
-    """No transaction is open anywhere."""
+    """No transaction is open in any partition."""
     for place in (OFFSETS, DATA):
         stable, end = seen.ends[place]
         if stable != end:
@@ -168,19 +168,19 @@ def nothing_hangs(seen: Found) -> Iterator[str]:
 
 
 def the_coordinator_rests(seen: Found) -> Iterator[str]:
-    """Its transaction is complete."""
+    """The transaction is complete at the coordinator."""
     if isinstance(seen.transaction, str) or not seen.transaction.status.resting:
         yield f"{STATE} has {seen.transaction}"
 
 
 def markers_are_decided(seen: Found) -> Iterator[str]:
-    """No marker says what the coordinator has not decided."""
+    """Every marker agrees with a decision in the coordinator's log."""
     for identity, commit in sorted(seen.marked - seen.decided):
         yield f"a marker {'commits' if commit else 'aborts'} {identity}; decided is {sorted(seen.decided)}"
 
 
 def transactions_are_apart(seen: Found) -> Iterator[str]:
-    """No record of a transaction lies in another one, that is before a marker that is not its own."""
+    """Each marker ends records of one transaction only."""
     present: dict[int, list[bytes]] = {}
     for batch in seen.batches:
         if batch.commit is None:
@@ -192,10 +192,10 @@ def transactions_are_apart(seen: Found) -> Iterator[str]:
 
 
 def acknowledged_is_written(seen: Found) -> Iterator[str]:
-    """A record that was acknowledged is in the log, whatever became of its transaction."""
+    """An acknowledged record is in the log, whether its transaction committed or not."""
     for entry in seen.book:
         if entry.record and entry.value not in seen.written:
-            yield f"the record of transaction {entry.number} was acknowledged, and is nowhere"
+            yield f"the record of transaction {entry.number} was acknowledged, but is not in the log"
 
 
 def records_are_once(seen: Found) -> Iterator[str]:
@@ -209,7 +209,7 @@ def visible_if_committed(seen: Found) -> Iterator[str]:
     for entry in seen.book:
         is_visible = entry.value in seen.visible
         if is_visible and not entry.asked:
-            yield f"the record of transaction {entry.number}, which nobody has committed, is visible"
+            yield f"the record of transaction {entry.number}, whose commit was not requested, is visible"
         elif entry.told is True and not is_visible:
             yield f"transaction {entry.number} is committed, and its record is not visible"
         elif entry.told is False and is_visible:
@@ -217,7 +217,7 @@ def visible_if_committed(seen: Found) -> Iterator[str]:
 
 
 def offsets_go_with_records(seen: Found) -> Iterator[str]:
-    """The group stands where the last transaction that committed has put it."""
+    """The offset of the group is that of the last committed transaction."""
     committed = [entry for entry in seen.book if entry.value in seen.visible]
     expected = committed[-1].position if committed else -1
     if seen.position != expected:
@@ -226,7 +226,7 @@ def offsets_go_with_records(seen: Found) -> Iterator[str]:
 
 
 def nobody_is_fenced_for_nothing(seen: Found) -> Iterator[str]:
-    """A producer that is alone, and in time, gets on."""
+    """A producer that is alone and in time gets no fatal error."""
     yield from seen.complaints
 
 
@@ -244,5 +244,5 @@ PROPERTIES: Final = (
 
 
 def violations(seen: Found) -> list[tuple[str, str]]:
-    """(property, what was seen)."""
+    """The violations: (property, sentence)."""
     return [(check.__name__, text) for check in PROPERTIES for text in check(seen)]

@@ -1,7 +1,7 @@
-"""One path through the tree of what can happen, and the next one.
+"""One path through the tree of schedules, and the next one.
 
-Zone: pure. A schedule is the list of its choices; whoever plays it asks at every fork and gets the first option where
-the list has ended. So a tree that nobody has ever seen as a whole is walked without leaving anything out.
+Zone: pure. A schedule is the list of its choices. The code that runs it calls `choose` at every fork, and gets the
+first option where the list has ended. So the whole tree can be walked without being stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class WrongPath(Exception):
 
 
 class Choices:
-    """The choices of one schedule, those that are given first."""
+    """The choices of one schedule: first the given ones, then the first option of each fork."""
 
     __slots__ = ("_given", "taken", "widths")
 
@@ -24,7 +24,7 @@ class Choices:
         self._given = given
         self.taken: list[int] = []
         self.widths: list[int] = []
-        """How many options there were, by fork."""
+        """The number of options of each fork."""
 
     def choose(self, width: int) -> int:
         """One of `width` options, at least one. Raises WrongPath."""
@@ -40,23 +40,23 @@ class Choices:
 
     @property
     def is_new(self) -> bool:
-        """Whether the next fork is one that was not given."""
+        """Whether the next fork comes after the given choices."""
         return len(self.taken) >= len(self._given)
 
     @property
     def path(self) -> Path:
-        """What was chosen."""
+        """The choices so far."""
         return tuple(self.taken)
 
     def next_path(self, root: int) -> Path | None:
-        """The path to try next below the first `root` choices, which stay; None: that was the last one."""
+        """The next path with the same first `root` choices; None: this was the last one."""
         for at in range(len(self.taken) - 1, root - 1, -1):
             if self.taken[at] + 1 < self.widths[at]:
                 return (*self.taken[:at], self.taken[at] + 1)
         return None
 
     def branches(self, root: int) -> Iterator[Path]:
-        """Roots of all subtrees beside this path, below the first `root` choices: with it, they are the whole tree."""
+        """Roots of all subtrees beside this path, below its first `root` choices: the rest of the tree."""
         for at in range(root, len(self.taken)):
             for option in range(self.taken[at] + 1, self.widths[at]):
                 yield (*self.taken[:at], option)

@@ -1,8 +1,8 @@
-"""A transactional producer, of transaction version 1 or 2, and its book of what it was told.
+"""A transactional producer, of transaction version 1 or 2, and its book of outcomes.
 
-Zone: deterministic. It knows requests and answers, nothing of brokers. Version 1 is a producer of KIP-98: it adds
-partitions and groups itself, and its epoch stays when a transaction ends. Version 2 (KIP-890) leaves adding to the
-brokers, and goes on with the epoch that EndTxn answers.
+Zone: deterministic. It knows only requests and answers. Version 1 is a producer of KIP-98: it adds partitions and
+groups itself, and keeps its epoch when a transaction ends. Version 2 (KIP-890) leaves the adding to the brokers, and
+continues with the epoch in the answer to EndTxn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUP: Final = "g"
 TIMEOUT_MS: Final = 60_000
 BACKOFF_MS: Final = 20
 ASLEEP_MS: Final = 75_000
-"""Longer than a transaction may take, and its coordinator to notice."""
+"""Longer than the transaction timeout and the interval in which the coordinator checks it."""
 TRIES: Final = 60
 _WALL_MS: Final = 1_700_000_000_000
 
@@ -43,67 +43,67 @@ PASSING: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.REQUEST_TIMED_OUT,
 )
-"""On which a producer asks again."""
+"""Errors after which a producer tries again."""
 
 
 class Reaction(Enum):
-    """What a producer does that gets no answer in time."""
+    """The reaction of a producer to a missing answer."""
 
-    AGAIN = "asks again"
+    AGAIN = "retries"
     ABORT = "aborts"
-    REBORN = "is started anew"
-    ASLEEP = "sleeps until its transaction is too old, and asks again"
+    REBORN = "restarts"
+    ASLEEP = "sleeps past the transaction timeout, then retries"
 
 
 class Say(NamedTuple):
-    """A request to be sent."""
+    """A request to send."""
 
     name: str
     request: Message
     version: int
     code: Callable[[Any], int]
-    """Finds the error code in the answer."""
+    """Returns the error code of the answer."""
     reactions: Sequence[Reaction] = ()
-    """What may follow when no answer comes; none: the answer always comes."""
+    """Possible reactions to a missing answer; empty: the answer always comes."""
 
 
 class Sleep(NamedTuple):
-    """Nothing for a while."""
+    """Wait for a while."""
 
     ms: int
 
 
 class Aborts(Exception):
-    """The producer gives the transaction up."""
+    """The producer aborts the transaction."""
 
 
 class Dies(Exception):
-    """The producer's process is over; another one starts under the same transactional id."""
+    """The producer's process ends; another one starts with the same transactional id."""
 
 
 class Entry:
-    """A transaction, as its producer knows it."""
+    """A transaction, from the view of its producer."""
 
     __slots__ = ("asked", "number", "offset", "record", "told")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.record = False
-        """Whether its record was acknowledged; `offset` likewise."""
+        """Whether its record was acknowledged; `offset`: the same for its group offset."""
         self.offset = False
         self.asked: bool | None = None
-        """Whether its end was to be a commit; None: nobody has ended it."""
+        """Whether the producer requested a commit; None: it has not sent EndTxn."""
         self.told: bool | None = None
-        """Whether it was told that it is committed, or aborted; None: no word."""
+        """Whether the coordinator confirmed a commit (True) or an abort (False); None: no answer."""
 
     @property
     def value(self) -> bytes:
-        """Its record."""
+        """The value of its record."""
         return b"%d" % self.number
 
     @property
     def position(self) -> int:
-        """The offset that the group has if it is committed."""
+        """The offset that it commits for the group."""
         return 10 + self.number
 
 
@@ -111,30 +111,30 @@ Life = Generator["Say | Sleep", Any, None]
 
 
 class Producer:
-    """One transactional id through its transactions, whatever happens to its processes."""
+    """All transactions of one transactional id, over several lives of its process."""
 
     def __init__(self, version: int, plan: Sequence[bool]) -> None:
-        """`plan`: which of its transactions it means to commit."""
+        """`plan`: for each transaction, whether it is to be committed."""
         self.book: list[Entry] = []
         self.complaints: list[str] = []
-        """Errors that nothing excuses."""
+        """Errors without an excuse."""
         self._version = version
         self._plan = plan
         self._id, self._epoch, self._sequence = -1, -1, 0
         self._began = False
         """Whether the coordinator may know of the transaction."""
         self._saying = ""
-        """What it asks, or is about to ask again."""
+        """The name of the request that it sends, or is about to retry."""
         self._excused = False
-        """Whether this process has slept past a time-out: it may be fenced."""
+        """Whether this process has slept past the transaction timeout, so that it may be fenced."""
 
     def state(self) -> object:
-        """All that its next steps depend on."""
+        """All state that its next steps depend on."""
         book = [(entry.record, entry.offset, entry.asked, entry.told) for entry in self.book]
         return book, self._who, self._sequence, self._began, self._excused, self._saying, self.complaints
 
     def life(self) -> Life:
-        """All of it."""
+        """The steps of its whole life."""
         yield from self._start()
         for number, commit in enumerate(self._plan):
             entry = Entry(number)
@@ -180,17 +180,20 @@ class Producer:
             self._goes_on_as(answer.producer_id, answer.producer_epoch)
 
     def _goes_on_as(self, producer_id: int, epoch: int) -> None:
-        """Another epoch begins with sequence 0."""
+        """Continue with this epoch; a new one begins with sequence 0."""
         if (producer_id, epoch) != (self._id, self._epoch):
             self._id, self._epoch, self._sequence = producer_id, epoch, 0
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------------
 
     def _send_checked(self, say: Say) -> Generator[Say | Sleep, Any, Any]:
-        """The answer without an error. Raises Aborts, Dies."""
+        """Send a request until its answer has no error, and return that. Raises Aborts, Dies."""
         code = ErrorCode.REQUEST_TIMED_OUT
         self._saying = say.name
         for _ in range(TRIES):
+            # 1. A reaction instead of an answer: none came. Retry, abort, restart or sleep.
+            # 2. No error: done.
+            # 3. A fatal error ends the transaction or the process; a retriable one is retried after a pause.
             heard = yield say
             if isinstance(heard, Reaction):
                 yield from self._react(heard)
@@ -201,7 +204,7 @@ class Producer:
             if code not in PASSING:
                 self._refused(say, code)
             yield Sleep(BACKOFF_MS)
-        self.complaints.append(f"{say.name} is answered {code.name} for ever")
+        self.complaints.append(f"{say.name} gets {code.name} in every attempt")
         raise Dies
 
     def _react(self, reaction: Reaction) -> Generator[Sleep, Any, None]:
@@ -214,9 +217,9 @@ class Producer:
             yield Sleep(ASLEEP_MS)
 
     def _refused(self, say: Say, code: ErrorCode) -> None:
-        """An error that does not pass: the transaction, or the process, is over."""
+        """A fatal error ends the transaction, or the process."""
         if not self._excused:
-            self.complaints.append(f"{say.name} is answered {code.name}, and nothing has happened to the producer")
+            self.complaints.append(f"{say.name} gets {code.name} although the producer is alone and in time")
         if code is ErrorCode.PRODUCER_FENCED or say.name in ("EndTxn", "InitProducerId"):
             raise Dies
         raise Aborts

@@ -1,7 +1,7 @@
-"""The whole state of a stage and its producer as a few bytes: what goes on from equal states goes on equally.
+"""The whole state of a harness and its producer as a few bytes: runs from equal states continue in the same way.
 
-Zone: deterministic. Looks into everything that can make a difference; whatever it looks at too closely only makes
-states differ that are equal. Times are told as they are, so states that were reached in other times differ.
+Zone: deterministic. Covers everything that can make a difference. A detail too many only makes equal states look
+different, which costs time. Times are absolute, so the same state at another time counts as different.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ottla.sim.reorder.client import Producer
 from ottla.sim.reorder.harness import PLACES, Harness, Sent
 
 _CORRELATION = slice(4, 8)
-"""Of a frame: differs from one path to another, and means nothing."""
+"""Position of the correlation id in a frame: it differs from path to path, and has no effect."""
 
 
 def digest(stage: Harness, producer: Producer, more: Iterable[object]) -> bytes:
-    """16 bytes. `more`: what the play itself knows."""
+    """A digest of 16 bytes. `more` is the state of the schedule itself."""
     sha = hashlib.blake2b(digest_size=16)
     for content in _contents(stage):
         sha.update(len(content).to_bytes(4, "big"))
@@ -29,7 +29,7 @@ def digest(stage: Harness, producer: Producer, more: Iterable[object]) -> bytes:
 
 
 def said(sent: Sent) -> object:
-    """What tells a request from another one."""
+    """The identity of a request, without its correlation id."""
     return sent.peer.listener, sent.lane, sent.frame[: _CORRELATION.start], sent.frame[_CORRELATION.stop :]
 
 

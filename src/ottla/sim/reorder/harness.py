@@ -1,9 +1,9 @@
-"""Partitions, coordinators and leaders as a broker wires them, on a simulated disk; a network that keeps what is sent.
+"""Partitions, coordinators and leaders as a broker wires them, on a simulated disk; a network that keeps requests.
 
-Zone: deterministic. The broker's own objects, without sockets, elections and a metadata store: the handlers behind the
-real dispatch, the logs of one partition of `__transaction_state`, of `__consumer_offsets`, and of a topic. The three
-are led here under the numbers of three brokers, so that what they say to each other goes over the network. A follower
-of each acknowledges at once, unless it is held.
+Zone: deterministic. The broker's own objects, without sockets, elections and a metadata store: the real dispatch and
+handlers, and the logs of one partition of `__transaction_state`, of `__consumer_offsets`, and of a topic. Each of the
+three has another broker number as its leader, so that their requests to each other go over the network. A follower of
+each acknowledges at once, unless it is held.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _CONFIG: Final = BrokerConfig.from_properties({"log.dirs": "data", "node.id": "1
 
 
 class Peer:
-    """Who asks: a client, or a broker, which comes through no listener."""
+    """The sender of a request: a client, or a broker (without a listener)."""
 
     principal = "User:ANONYMOUS"
     host = "127.0.0.1"
@@ -77,7 +77,7 @@ _BROKER: Final = Peer("")
 
 
 class Sent:
-    """A request on its way, and the place of its answer."""
+    """A request in flight, and the receiver of its answer."""
 
     __slots__ = ("frame", "lane", "name", "on_answer", "peer")
 
@@ -86,56 +86,56 @@ class Sent:
         self.frame = frame
         self.name = name
         self.lane = lane
-        """Node and lane: what brokers say in one arrives in order."""
+        """Node and lane: requests of brokers in one lane arrive in order."""
         self.on_answer = on_answer
-        """Gets the bytes of the answer, or a Failure."""
+        """Called with the bytes of the answer, or a Failure."""
 
     @property
     def by_client(self) -> bool:
-        """Whether a client has sent it."""
+        """Whether a client sent it."""
         return self.peer is _CLIENT
 
 
 class _Contact:
-    """The session in which the follower fetches."""
+    """The fetch session of the follower."""
 
     def __init__(self) -> None:
         self.used_ns = self.previous_ns = -1
         self.lasts = True
 
     def replaced(self) -> None:
-        """There is no other one."""
+        """Does nothing: there is only one session."""
 
 
 class _Ids:
-    """Producer ids that nobody has."""
+    """Allocates producer ids."""
 
     def __init__(self) -> None:
         self._next = 1000
 
     def take_producer_id(self, done: Done[int]) -> None:
-        """The next one."""
+        """Allocate the next id."""
         self._next += 1
         done(self._next - 1)
 
 
 class _Topics:
-    """Internal topics are there already."""
+    """Finds internal topics; they exist already."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def internal(self, name: str, done: Callable[[TopicImage | ApiError], None]) -> None:
-        """One of them."""
+        """Pass the topic to `done`."""
         done(self._cluster.image.topics[name])
 
 
 class Harness:
-    """Implements `Inputs` and, as far as it is used, `Network`."""
+    """Implements `Inputs`, and the parts of `Network` that are used."""
 
     def __init__(self, replication: ReplicationSafeguards, transactions: TransactionSafeguards) -> None:
         self.outbox: list[Sent] = []
-        """What was sent and has not arrived, oldest first."""
+        """Requests that were sent and have not arrived, oldest first."""
         self.timeline = Timeline()
         self._machine = Machine(1, self.timeline, Streams(1), [Drive("data")])
         self.process = self._machine.boot()
@@ -154,7 +154,7 @@ class Harness:
         self.pass_ms(10)
 
     def _wire(self, replication: ReplicationSafeguards, transactions: TransactionSafeguards) -> None:
-        """As `Broker` does."""
+        """Create and connect the objects, as `Broker` does."""
         disk = SimDisk(self._machine.drives[0], DriveFaults(), self.process)
         network = cast("Network", self)
         world = World(self.clock, self.process.entropy, [disk], network, SimWorkers(self.process))
@@ -208,21 +208,21 @@ class Harness:
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def on_alarm(self) -> None:
-        """Time has passed."""
+        """An alarm of the purgatory is due."""
         self.purgatory.on_alarm()
         self.end_turn()
 
     def end_turn(self) -> None:
-        """An input is through: drain its effects, and let the followers fetch."""
+        """End a turn: drain its effects, and let the followers fetch."""
         self._effects.drain()
         self._replicate()
 
     def background(self, _budget_ns: int) -> bool:
-        """Nothing is left for idle moments."""
+        """There is no background work."""
         return False
 
     def turn(self, action: Callable[[], object]) -> None:
-        """One input, now."""
+        """Run one input now."""
 
         def run() -> None:
             action()
@@ -237,26 +237,26 @@ class Harness:
         self.raise_errors()
 
     def wait(self, waiting: Callable[[], bool], ms: int) -> None:
-        """Let time pass while that holds, at most so long."""
+        """Let time pass while `waiting()` holds, at most `ms`."""
         limit = self.timeline.now_ns + ms * MS
         if not self.timeline.run_while(waiting, limit):
             self.timeline.run_until(limit)
         self.raise_errors()
 
     def raise_errors(self) -> None:
-        """Raises AssertionError when something has left a turn."""
+        """Raises AssertionError if an exception has left a turn."""
         assert not self._machine.crashes, self._machine.crashes[0]
 
     # -- followers and failovers ---------------------------------------------------------------------------------------
 
     def partition(self, place: TopicPartition) -> Partition:
-        """A partition."""
+        """The hosted partition of that place."""
         found = self.hosted.find(*place)
         assert found is not None, f"{place} is hosted here"
         return found
 
     def _replicate(self) -> None:
-        """The followers have what the leaders have; what that wakes is part of this turn."""
+        """Let all followers catch up; effects of that belong to the same turn."""
         again = True
         while again:
             again = False
@@ -272,7 +272,7 @@ class Harness:
         partition.note_fetch(_FOLLOWER, 1, partition.leader_epoch, end, -1, 0, now, cast("Any", self._contact))
 
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
-        """The ISR stays what it is."""
+        """Ignored: the ISR does not change."""
 
     def _state(self, leader: int) -> PartitionState:
         self._epoch += 1
@@ -282,12 +282,12 @@ class Harness:
         self.turn(lambda: self.partition(place).make_leader(self._state(1), self.clock.now()))
 
     def uncommitted(self, place: TopicPartition) -> bool:
-        """Whether something is in the log that its follower does not have."""
+        """Whether the log has records that its follower does not have."""
         partition = self.partition(place)
         return partition.high_watermark < partition.log.end_offset
 
     def fail_over(self, place: TopicPartition, lose: bool) -> None:
-        """Another one leads, in the next epoch; with or without what was not committed."""
+        """Replace the leader, in a new epoch. `lose`: the new one lacks the uncommitted records."""
         partition = self.partition(place)
         self.turn(lambda: partition.make_follower(self._state(_FOLLOWER), self.clock.now()))
         if lose:
@@ -298,13 +298,13 @@ class Harness:
     # -- the network ---------------------------------------------------------------------------------------------------
 
     def send(self, request: Message, version: int, name: str, on_answer: Callable[[Any], None]) -> None:
-        """A client sends."""
+        """A client sends a request."""
         self._correlation += 1
         head = encode_request_header(request.API_KEY, version, self._correlation, "client")
         self.outbox.append(Sent(_CLIENT, head + encode_bytes(request, version), name, (0, ""), on_answer))
 
     def call(self, node: int, frame: bytes, _deadline_ns: int, done: Callable[[Any], None], lane: str = "") -> None:
-        """A broker sends to another one."""
+        """A broker sends a request to another one."""
         key = decode_request_header(memoryview(frame)).api_key
 
         def on_response(answer: Any) -> None:
@@ -313,25 +313,25 @@ class Harness:
         self.outbox.append(Sent(_BROKER, frame, ApiKey(key).name, (node, lane), on_response))
 
     def deliver(self, sent: Sent) -> None:
-        """A request arrives."""
+        """Deliver a request."""
         self.turn(lambda: self._dispatch.on_frame(cast("Any", sent), memoryview(bytearray(sent.frame))))
 
     def time_out(self, sent: Sent) -> None:
-        """Whoever sent it waits no longer."""
+        """The sender of a request gets a timeout."""
         sent.on_answer(Failure(Kind.TIMEOUT, "no answer in time"))
         self.pass_ms(0)
 
     def reply(self, slot: Any, parts: Sequence[Part]) -> None:
-        """An answer."""
+        """Pass an answer to the sender of the request."""
         slot.on_answer(memoryview(b"".join(bytes(cast("Any", part)) for part in parts)))
 
     def hold(self, _slot: object, frame: memoryview) -> memoryview:
-        """A copy."""
+        """Return a copy of the frame, which stays valid."""
         return memoryview(bytearray(frame))
 
     def release(self, _slot: object) -> None:
-        """The gates of these askers stand open."""
+        """Does nothing: these senders have no gates."""
 
     def close(self, _peer: object, why: str) -> None:
-        """Raises AssertionError: nothing is sent that cannot be read."""
+        """Raises AssertionError: all frames here are well-formed, so the broker has no reason to close."""
         raise AssertionError(why)

@@ -1,14 +1,14 @@
-"""One schedule: what is held back, what fails over, what arrives late.
+"""One schedule: requests that are held back, failovers, late arrivals.
 
-Zone: deterministic. Whatever can differ between two schedules is asked of `Choices`, here and nowhere else:
+Zone: deterministic. `Choices` decides everything in which two schedules can differ, and only this module asks it:
 
-- every request, of the producer or of a broker, arrives, or it is held back; who waits for its answer hears nothing, or
-  in time that there will be none. What the producer does then is part of the choice.
-- before every step anything that is held back may arrive, in any order. What arrives at once had only its answer lost.
-- at every step a coordinator may fail over: before the request arrives, or right behind it, with what the request has
-  made it write, or without.
+1. A request of the producer or of a broker arrives, or it is held back. Its sender then gets no answer, or a timeout.
+   The reaction of the producer is part of the choice.
+2. Before every step any of the held requests may arrive, in any order. One that arrives at once only lost its answer.
+3. At every step a coordinator may fail over: before the request arrives, or right after it, with or without the records
+   that the request made it write.
 
-In the end everything has arrived, and time passes until every transaction is too old.
+At the end everything has arrived, and time passes until every transaction has timed out.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from ottla.wire.header import response_body_pos
 
 SETTLE_MS: Final = 80_000
 PATIENCE_MS: Final = 31_000
-"""How long the producer waits when nothing is held back."""
+"""How long the producer waits for an answer when nothing is held back."""
 MOST_IN_VAIN: Final = 2
-"""How often the producer asks in vain before what holds it up arrives."""
+"""How often the producer retries in vain before the request that blocks it arrives."""
 STEPS: Final = 2000
-"""More than that is a producer that never gets on."""
+"""A producer that needs more steps makes no progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a search covers."""
+    """The limits of a search."""
 
     version: int = 2
     """The producer's transaction version."""
     plan: tuple[bool, ...] = (True, False)
-    """Which of its transactions it means to commit."""
+    """For each transaction of the producer, whether it is to be committed."""
     delays: int = 2
-    """Requests held back in one schedule, at most."""
+    """Maximum of requests that are held back in one schedule."""
     failovers: int = 1
     brokers_too: bool = False
-    """Whether what brokers say to each other is held back, too: the adding of partitions, and markers."""
+    """Whether requests between brokers are also held back: AddPartitionsToTxn and WriteTxnMarkers."""
     without: str | None = None
-    """A safeguard that is switched off: `replication.…` or `transactions.…`."""
+    """The safeguard that is switched off: `replication.…` or `transactions.…`."""
 
     def safeguards(self) -> tuple[ReplicationSafeguards, TransactionSafeguards]:
-        """All but one."""
+        """All safeguards except `without`."""
         room, _, name = (self.without or "").partition(".")
         off = {name: False}
         replication = ReplicationSafeguards(**off) if room == "replication" else ReplicationSafeguards()
@@ -69,7 +69,7 @@ class Bounds:
 class Delay(Enum):
     """How a request of a broker is held back."""
 
-    TIMED_OUT = "is held back, and its sender is told so"
+    TIMED_OUT = "is held back, and its sender gets a timeout"
     SLOW = "is held back"
     ANSWER = "arrives, its answer is held back"
 
@@ -78,8 +78,8 @@ class When(Enum):
     """When a coordinator fails over at a step."""
 
     BEFORE = "before"
-    LOSING = "behind it, losing what it wrote"
-    KEEPING = "behind it"
+    LOSING = "after it, and loses its records"
+    KEEPING = "after it"
 
 
 FAILOVERS: Final = tuple(product((STATE, OFFSETS), When))
@@ -87,22 +87,22 @@ BROKERS_DELAYS: Final = tuple(Delay)
 
 
 class Late(NamedTuple):
-    """What is held back."""
+    """A request or an answer that is held back."""
 
     name: str
     state: object
-    """What tells it from others."""
+    """Its identity, for the digest."""
     lane: tuple[int, str] | None
-    """Nothing else arrives in this lane meanwhile; None: there is another connection by now."""
+    """The lane that it blocks; None: its sender uses a new connection by now."""
     arrive: Callable[[], None]
 
 
 class Redundant(Exception):
-    """What follows is the same as in another schedule."""
+    """The rest is the same as in another schedule."""
 
 
 class Play:
-    """One schedule."""
+    """Runs one schedule."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Play:
         trace: Callable[[str], None] | None = None,
         known: set[bytes] | None = None,
     ) -> None:
-        """`known`: states in which forks were met before; None: nobody keeps them."""
+        """`known`: states in which forks were met before; None: do not recognize them."""
         self._known = known
         self.stage = Harness(*bounds.safeguards())
         self.producer = Producer(bounds.version, bounds.plan)
@@ -123,22 +123,22 @@ class Play:
         self._late: list[Late] = []
         self._life: Generator[Say | Sleep, Any, None] = self.producer.life()
         self._said: Say | None = None
-        """What the producer waits for an answer to; None: it sleeps, or its life is over."""
+        """The request whose answer the producer waits for; None: it sleeps, or it is finished."""
         self._heard: Any = None
         self._wakes_ns = 0
         self._over = False
         self._in_vain = 0
-        """Answers in a row that said no more than to ask again, and times it gave up waiting."""
+        """Retriable errors in a row, plus answers that the producer gave up waiting for."""
 
     def run(self) -> None:
-        """Play it to its end. Raises Redundant; AssertionError when something leaves a turn."""
+        """Run it to its end. Raises Redundant, and AssertionError when an exception leaves a turn."""
         self._go_on(None)
         for _ in range(STEPS):
             if self._over and self._next() is None:
                 break
             self._advance()
         else:
-            self.producer.complaints.append("the producer never comes to an end")
+            self.producer.complaints.append("the producer makes no progress")
         self._release()
         self._settle()
         while self._late:
@@ -150,7 +150,7 @@ class Play:
             self._trace(f"{self.stage.timeline.now_ns / SECOND:9.3f}  {text}")
 
     def _choose(self, width: int, *more: object) -> int:
-        """A fork. Raises Redundant where one has been met in the very same state, with the same left to do."""
+        """Choose at a fork. Raises Redundant if a fork in the same state was met before."""
         if self._known is not None and self._choices.is_new:
             late = [(each.name, each.lane, each.state) for each in self._late]
             left = self._delays, self._failovers, self._in_vain, self._over, self._wakes_ns, self._heard is None
@@ -163,7 +163,7 @@ class Play:
     # -- the producer --------------------------------------------------------------------------------------------------
 
     def _go_on(self, heard: Any) -> None:
-        """Let the producer go on: to its next request, or its next sleep."""
+        """Resume the producer, up to its next request or sleep."""
         self._said, self._heard = None, None
         try:
             wanted = self._life.send(heard)
@@ -189,7 +189,12 @@ class Play:
         return hear
 
     def _advance(self) -> None:
-        """What comes next: an answer, a request that arrives, or time."""
+        """Run the next step.
+
+        1. An answer that has arrived goes to the producer.
+        2. Otherwise the oldest request that no held one blocks arrives, or is held back.
+        3. Without requests, time passes: to the end of a sleep, or while a broker works on an answer.
+        """
         sent = self._next()
         if self._heard is not None:
             self._go_on(self._heard)
@@ -201,7 +206,7 @@ class Play:
             self._wait(self._said)
 
     def _next(self) -> Sent | None:
-        """The oldest request that nothing in its lane holds up."""
+        """The oldest request whose lane is not blocked."""
         busy = [late.lane for late in self._late if late.lane is not None]
         return next((sent for sent in self.stage.outbox if sent.by_client or sent.lane not in busy), None)
 
@@ -214,7 +219,12 @@ class Play:
             self._go_on(None)
 
     def _wait(self, wanted: Say) -> None:
-        """A broker takes its time; if that is because something is held back, the producer gives up first."""
+        """Let time pass until an answer arrives or a broker sends a request. If neither happens:
+
+        1. With nothing held back the answer is missing for no reason: complain.
+        2. The producer gives up waiting once, with one of its reactions.
+        3. After that the oldest held request arrives, because the broker may wait for it.
+        """
         stage = self.stage
         stage.wait(lambda: self._heard is None and self._next() is None, 1000 if self._late else PATIENCE_MS)
         if self._heard is not None or self._next() is not None:
@@ -233,12 +243,18 @@ class Play:
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _step(self, sent: Sent) -> None:
-        """One request arrives, or is held back."""
+        """Deliver one request, or hold it back."""
+        # 1. After some retries in vain the request that blocks the producer arrives.
+        # 2. Any held requests may arrive now.
+        # 3. This request may be held back.
+        # 4. A coordinator may fail over before it, or after it. A failover after a request that wrote nothing would be
+        #    the same as one before the next request, so that schedule is redundant.
+        # 5. Otherwise it arrives.
         if self._in_vain >= MOST_IN_VAIN:
             self._release_slow()
         self._release()
         if sent not in self.stage.outbox:
-            return  # what has arrived late brought it along
+            return  # a late arrival has taken it out of the outbox
         self.stage.outbox.remove(sent)
         if self._delays and self._hold_back(sent):
             return
@@ -266,7 +282,7 @@ class Play:
         return FAILOVERS[choice - 1] if choice else (None, When.BEFORE)
 
     def _hold_back(self, sent: Sent) -> bool:
-        """Whether a request is held back, and what comes of that."""
+        """Choose whether to hold a request back, and apply the consequences. True if it is held."""
         if sent.by_client:
             return self._said is not None and self._hold_request(sent, self._said)
         return self._bounds.brokers_too and self._hold_call(sent)
@@ -309,7 +325,7 @@ class Play:
         stage.deliver(sent)
 
         def arrive() -> None:
-            sent.on_answer = answer  # what comes yet takes the usual way
+            sent.on_answer = answer  # later answers take the usual way
             for each in answers:
                 answer(each)
             stage.pass_ms(0)
@@ -319,7 +335,7 @@ class Play:
     # -- what arrives late ---------------------------------------------------------------------------------------------
 
     def _release(self) -> None:
-        """Anything that is held back may arrive now."""
+        """Choose held requests that arrive now."""
         while self._late:
             choice = self._choose(1 + len(self._late), "release")
             if not choice:
@@ -327,7 +343,7 @@ class Play:
             self._arrive(choice - 1)
 
     def _release_slow(self) -> None:
-        """The producer asks in vain: what holds it up arrives."""
+        """Deliver the first held request that blocks its lane, because the producer retries in vain."""
         at = next((at for at, late in enumerate(self._late) if late.lane is not None), None)
         if at is not None:
             self._arrive(at)
@@ -339,7 +355,7 @@ class Play:
         late.arrive()
 
     def _settle(self) -> None:
-        """Everything on its way arrives, and every transaction gets too old."""
+        """Deliver all requests in flight, and let every transaction time out."""
         stage = self.stage
         end_ns = stage.timeline.now_ns + SETTLE_MS * MS
         while stage.timeline.now_ns < end_ns:
@@ -352,7 +368,7 @@ class Play:
 
 
 def _do_nothing(_: object) -> None:
-    """Nobody waits for the answer."""
+    """Drop an answer whose sender got a timeout already."""
 
 
 def _bytes(answers: list[Any]) -> list[bytes]:

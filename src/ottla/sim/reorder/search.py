@@ -1,6 +1,6 @@
-"""All schedules within bounds, and what they add up to.
+"""All schedules within bounds, and their sums.
 
-Zone: deterministic. A tree of schedules is walked depth first, without chance; its branches can be walked apart.
+Zone: deterministic. Walks the tree of schedules depth first; its branches can be walked separately.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.sim.reorder.schedule import Bounds, Play, Redundant
 
 
 class Broken(NamedTuple):
-    """A schedule after which something does not hold."""
+    """A schedule that violates a property."""
 
     path: Path
     violations: list[tuple[str, str]]
@@ -24,18 +24,18 @@ class Broken(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What schedules add up to."""
+    """Sums over schedules."""
 
     schedules: int = 0
     redundant: int = 0
-    """Paths that turned out to be another schedule, and were left."""
+    """Paths that were left because the rest is the same as in another schedule."""
     broken: int = 0
     by_property: dict[str, int] = field(default_factory=dict)
     examples: list[Broken] = field(default_factory=list)
-    """The first ones that break each property."""
+    """The first schedules that violate each property."""
 
     def add(self, other: Tally) -> None:
-        """What another branch has seen."""
+        """Add the sums of another branch."""
         self.schedules += other.schedules
         self.redundant += other.redundant
         self.broken += other.broken
@@ -45,7 +45,7 @@ class Tally:
             self.by_property[name] = self.by_property.get(name, 0) + count
 
     def add_schedule(self, path: Path, seen: list[tuple[str, str]]) -> None:
-        """One schedule."""
+        """Count one schedule and its violations."""
         self.schedules += 1
         if not seen:
             return
@@ -60,7 +60,7 @@ class Tally:
 def play(
     bounds: Bounds, choices: Choices, trace: Callable[[str], None] | None = None, known: set[bytes] | None = None
 ) -> list[tuple[str, str]]:
-    """One schedule: what does not hold after it. Raises Redundant."""
+    """Run one schedule, and return its violations. Raises Redundant."""
     played = Play(bounds, choices, trace, known)
     try:
         played.run()
@@ -72,10 +72,10 @@ def play(
 def walk(
     bounds: Bounds, root: Path = (), *, until_broken: bool = False, prune: bool = True, known: set[bytes] | None = None
 ) -> Tally:
-    """All schedules that begin with `root`, or all up to the first that breaks something.
+    """Run all schedules that begin with `root`; with `until_broken`, up to the first violation.
 
-    `prune`: leave what goes on like another one. `known`: states that were met in other walks of the same tree, whose
-    forks have been, or are going to be, walked there.
+    `prune` leaves a schedule when its rest is the same as in another one. `known` has states that other walks of the
+    same tree have met; those walks cover the forks of these states.
     """
     tally = Tally()
     if prune and known is None:
@@ -93,7 +93,7 @@ def walk(
 
 
 def run_schedule(bounds: Bounds, path: Path) -> Tally:
-    """A single schedule."""
+    """Run a single schedule."""
     tally = Tally()
     try:
         tally.add_schedule(path, play(bounds, Choices(path)))
@@ -103,7 +103,7 @@ def run_schedule(bounds: Bounds, path: Path) -> Tally:
 
 
 def branches(bounds: Bounds, depth: int = 2) -> Iterator[tuple[Path, bool]]:
-    """The tree in parts: (root, whether it is one schedule only)."""
+    """Split the tree into parts: (root, whether the part is a single schedule)."""
     roots: list[Path] = [()]
     for _ in range(depth):
         below: list[Path] = []

@@ -1,7 +1,7 @@
 """One search over many processes.
 
-Zone: real. Only the distribution lives here. Every process keeps the states that it has met, and leaves the schedules
-that go on from one of them; so more processes run more schedules for the same tree.
+Zone: real. This module only distributes the work. Every process keeps the states that it has met, and leaves schedules
+that reach one of them. Processes do not share states, so more processes run more schedules for the same tree.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ottla.sim.reorder.search import Tally, branches, run_schedule, walk
 
 @cache
 def _known(_: Bounds) -> set[bytes]:
-    """The states that this process has met."""
+    """The states that this process has met in this search."""
     return set()
 
 
 def search(bounds: Bounds, jobs: int | None = None) -> Iterator[Tally]:
-    """Tallies of parts of the tree, as they come in; `jobs` processes at a time (default: one per processor)."""
+    """Tallies of parts of the tree, in the order of completion; in `jobs` processes (default: one per processor)."""
     jobs = jobs or os.cpu_count() or 1
     if jobs == 1:
         yield from (_part(bounds, *part) for part in branches(bounds))

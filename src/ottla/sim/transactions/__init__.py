@@ -1,4 +1,4 @@
-"""Clients of the wire level that use transactions and groups, in a simulated cluster, and what must hold of them.
+"""Wire protocol clients that use transactions and groups in a simulated cluster, and the properties they must keep.
 
 Zone: deterministic.
 """

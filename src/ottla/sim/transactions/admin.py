@@ -1,6 +1,6 @@
-"""The administrator and the nemesis of a run with transactions: both have an eye on the coordinators.
+"""The administrator and the nemesis of a run with transactions: both prefer coordinators.
 
-Zone: deterministic. Topics keep their records and their partitions here: what copiers do is judged by them.
+Zone: deterministic. No records are deleted and no partitions are added here: the checkers compare copies with them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ottla.transactions.service import MARKERS_LANE
 
 INPUT: Final = "input"
 COPIES: Final = "copies"
-"""What the copiers of a group write."""
+"""Topic that the copiers of a group write."""
 SINGLE: Final = "single"
-"""What copiers write that have everything, one of them at a time."""
+"""Topic of copiers without a group: one of them at a time has all partitions."""
 MIX: Final = "mix"
 STATE: Final = "__transaction_state"
 INTERNAL: Final = ("__consumer_offsets", STATE)
@@ -31,7 +31,7 @@ REPLACED: Final = "coordinator replaced while its markers are late"
 
 
 class TransactionAdmin(ClusterAdmin):
-    """Does what an operator does, to the topics of coordinators as well."""
+    """The administrator, which also works on the topics of coordinators."""
 
     plan: ClassVar[Sequence[tuple[Role, str, int]]] = (
         (Role.INPUT, INPUT, 3),
@@ -40,7 +40,7 @@ class TransactionAdmin(ClusterAdmin):
         (Role.OUTPUT, MIX, 4),
     )
     internal: Callable[[], list[Topic]] = staticmethod(list)
-    """The topics of coordinators that exist."""
+    """The existing topics of coordinators."""
 
     def _somewhere(self, random: Stream) -> tuple[Topic | None, int]:
         internal = self.internal()
@@ -51,10 +51,10 @@ class TransactionAdmin(ClusterAdmin):
 
 
 class CoordinatorVictims(Victims):
-    """Every other time whoever coordinates something."""
+    """Chooses a coordinator half of the time."""
 
     def choose_broker(self, random: Stream) -> ClusterNode:
-        """One broker."""
+        """One broker; half of the time the leader of a coordinator's partition."""
         if random.chance(0.5):
             leaders = [state.leader for route, state in self.ledger.partitions.items() if route[0] in INTERNAL]
             if leaders:
@@ -65,12 +65,12 @@ class CoordinatorVictims(Victims):
 
 
 class TransactionNemesis(Nemesis):
-    """Hunts coordinators."""
+    """The nemesis of a cluster, aimed at coordinators."""
 
     pauses_ns: ClassVar[tuple[int, int]] = (SECOND * 6 // 10, SECOND * 2)
 
     def _mix(self) -> list[tuple[str, int]]:
-        """No disks are lost: here all logs are needed, and what a cluster makes good of is judged by its own runs."""
+        """Without lost disks: the checkers need all logs, and runs of a cluster cover that fault."""
         return [(kind, weight) for kind, weight in super()._mix() if kind != "other disks"]
 
     def _choose_victims(self, ledger: Ledger) -> Victims:
@@ -89,7 +89,7 @@ class TransactionNemesis(Nemesis):
         )
 
     def _replace_coordinator(self, admin: ClusterAdmin, random: Stream) -> None:
-        """Another replica leads a coordinators' partition; markers that were sent just before arrive after its own."""
+        """Move a coordinator to another replica; markers of the old one arrive after those of the new one."""
         routes = [route for route, state in self._ledger.partitions.items() if route[0] == STATE and state.leader >= 0]
         if not routes:
             return

@@ -1,7 +1,7 @@
 """What must hold for every history of transactions and groups, one function per property.
 
-Zone: pure. End-to-end: what clients were told. G0, G1a, G1b, G1c are Adya's anomalies, as Jepsen names them for Kafka.
-The input of the copiers is judged by the properties of a cluster (`ottla.sim.cluster.checkers`).
+Zone: pure. End-to-end: only answers that clients got. G0, G1a, G1b, G1c are Adya's anomalies, as Jepsen names them for
+Kafka. The properties of a cluster (`ottla.sim.cluster.checkers`) judge the input of the copiers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ottla.sim.checkers import wrong_with
 from ottla.sim.cluster import checkers as cluster
 from ottla.sim.transactions.history import Fate, SeenMarker, SeenRecord, TransactionHistory, Txn
 
-# Rings in a graph (Tarjan's strongly connected components, without recursion).
+# Cycles in a graph: Tarjan's strongly connected components, without recursion.
 
 N = TypeVar("N")
 
 
 def rings(edges: Mapping[N, Sequence[N]]) -> Iterator[list[N]]:
-    """Sets of nodes that can all reach each other, with more than one member. Every node is a key of `edges`."""
+    """Sets of two or more nodes that can all reach each other. Every node is a key of `edges`."""
     search = _Search(edges)
     for node in edges:
         if node not in search.index:
@@ -40,7 +40,7 @@ class _Search(Generic[N]):
         return node, iter(self._edges[node])
 
     def walk(self, root: N) -> Iterator[list[N]]:
-        """Components that can be reached from a node."""
+        """Components that can be reached from a node, with two or more members."""
         path = [self._enter(root)]
         while path:
             node, targets = path[-1]
@@ -77,18 +77,18 @@ def _writers(history: TransactionHistory) -> dict[bytes, Txn]:
 
 
 def _visible(history: TransactionHistory) -> set[bytes]:
-    """Values that a read_committed reader finds at the end."""
+    """Values that a read_committed reader gets at the end."""
     return {value for found in history.last_committed.values() for value in found.values()}
 
 
 def _committed(history: TransactionHistory) -> list[Txn]:
-    """Transactions whose producers were told so, and those of which something is visible."""
+    """Transactions with an acknowledged commit, and those with a visible value."""
     visible = _visible(history)
     return [txn for txn in history.txns if txn.fate is Fate.COMMITTED or any(value in visible for value in txn.values)]
 
 
 def _places(history: TransactionHistory) -> dict[bytes, tuple[str, int]]:
-    """Where a value lies at the end, visible or not."""
+    """Log and offset of each value at the end, visible or not."""
     return {
         seen.value: (log, seen.offset)
         for log, found in history.last_raw.items()
@@ -110,7 +110,7 @@ def _by_log(txn: Txn, places: dict[bytes, tuple[str, int]]) -> dict[str, list[in
 
 
 def no_dirty_write(history: TransactionHistory) -> Iterator[str]:
-    """G0: in every log the transactions of one transactional id lie one behind the other, in one order."""
+    """G0: in every log the transactions of one transactional id follow each other without overlap, in order."""
     places = _places(history)
     last: dict[tuple[str, str], tuple[int, Txn]] = {}
     for txn in _committed(history):
@@ -122,7 +122,7 @@ def no_dirty_write(history: TransactionHistory) -> Iterator[str]:
 
 
 def no_aborted_read(history: TransactionHistory) -> Iterator[str]:
-    """G1a: read_committed shows nothing of an aborted transaction, nor of one before its commit was asked for."""
+    """G1a: read_committed shows no value of an aborted transaction, nor of one before its commit was requested."""
     writers = _writers(history)
     for view in history.views:
         if not view.committed:
@@ -130,11 +130,11 @@ def no_aborted_read(history: TransactionHistory) -> Iterator[str]:
         for seen in view.records:
             txn = writers.get(seen.value)
             if txn is None:
-                yield f"{view.reader} read {view.log} at {seen.offset}: nobody wrote {seen.value[:40]!r}"
+                yield f"{view.reader} read {view.log} at {seen.offset}: no producer wrote {seen.value[:40]!r}"
             elif txn.fate is Fate.ABORTED:
                 yield f"{view.reader} read {view.log} at {seen.offset}: {txn.name} was aborted"
             elif not 0 <= txn.commit_sent_ns <= view.at_ns:
-                yield f"{view.reader} read {view.log} at {seen.offset}: {txn.name} had not asked for its commit"
+                yield f"{view.reader} read {view.log} at {seen.offset}: {txn.name} had not requested its commit"
     for txn in history.txns:
         for value in txn.read:
             if value in writers and writers[value].fate is Fate.ABORTED:
@@ -142,9 +142,9 @@ def no_aborted_read(history: TransactionHistory) -> Iterator[str]:
 
 
 def no_intermediate_read(history: TransactionHistory) -> Iterator[str]:
-    """G1b: when something of a transaction is shown, all that it wrote to that log, with its marker, is committed.
+    """G1b: when a value of a transaction is shown, its marker in that log is below the high watermark.
 
-    The last stable offset may still be below the rest of it, because of another transaction that began in between.
+    The last stable offset may still be below the rest of its values, if another transaction began in between.
     """
     ends = {log: {offset: end for offset, end, _ in _resolved(found)} for log, found in history.last_raw.items()}
     for view in history.views:
@@ -156,12 +156,13 @@ def no_intermediate_read(history: TransactionHistory) -> Iterator[str]:
 
 
 def no_circular_flow(history: TransactionHistory) -> Iterator[str]:
-    """G1c: no ring of committed transactions each of which read from, or came in its client after, the one before."""
+    """G1c: no cycle of committed transactions, each of which read from the one before or followed it in its client."""
     writers = _writers(history)
     nodes = _committed(history)
     known = {txn.name for txn in nodes}
     edges: dict[str, list[str]] = {txn.name: [] for txn in nodes}
     last: dict[str, str] = {}
+    # An edge from A to B: B began after A in the same client, or B read a value of A before B ended.
     for txn in nodes:
         if txn.client in last:
             edges[last[txn.client]].append(txn.name)
@@ -171,14 +172,14 @@ def no_circular_flow(history: TransactionHistory) -> Iterator[str]:
             if writer is not None and writer.name in known and writer is not txn:
                 edges[writer.name].append(txn.name)
     for ring in rings(edges):
-        yield f"a ring of {len(ring)} transactions: {', '.join(ring[:6])}"
+        yield f"a cycle of {len(ring)} transactions: {', '.join(ring[:6])}"
 
 
 # ---- exactly once ----------------------------------------------------------------------------------------------------
 
 
 def committed_is_kept(history: TransactionHistory) -> Iterator[str]:
-    """Lost: all that a committed transaction wrote is visible at the end, where it was acknowledged."""
+    """Lost: all values of a committed transaction are visible at the end, at their acknowledged offsets."""
     for txn in history.txns:
         if txn.fate is not Fate.COMMITTED:
             continue
@@ -190,7 +191,7 @@ def committed_is_kept(history: TransactionHistory) -> Iterator[str]:
 
 
 def transactions_are_whole(history: TransactionHistory) -> Iterator[str]:
-    """Torn: of a transaction either everything is visible at the end, or nothing."""
+    """Torn: at the end either all values of a transaction are visible, or none."""
     visible = _visible(history)
     for txn in history.txns:
         seen = [value for value in txn.values if value in visible]
@@ -200,7 +201,7 @@ def transactions_are_whole(history: TransactionHistory) -> Iterator[str]:
 
 
 def copied_once(history: TransactionHistory) -> Iterator[str]:
-    """Duplicate, lost: each record below a pipeline's position has one copy, each one above none."""
+    """Duplicate, lost: each record below the position of a pipeline has one copy, each one above has none."""
     counts: dict[tuple[str, str, int, int], int] = {}
     for value in [value for found in history.last_committed.values() for value in found.values()]:
         if value in history.copies:
@@ -229,7 +230,7 @@ def _copies(
 
 
 def views_agree(history: TransactionHistory) -> Iterator[str]:
-    """Inconsistent offsets: whoever is told something about an offset of a log is told the same."""
+    """Inconsistent offsets: all answers about an offset of a log agree."""
     seen: dict[tuple[str, int], object] = {}
     for log, offset, what in _observations(history):
         first = seen.setdefault((log, offset), what)
@@ -250,7 +251,7 @@ def _observations(history: TransactionHistory) -> Iterator[tuple[str, int, objec
 
 
 def each_value_once(history: TransactionHistory) -> Iterator[str]:
-    """Duplicate: a value lies at one offset only, visible or not."""
+    """Duplicate: a value is at one offset only, visible or not."""
     places: dict[bytes, tuple[str, int]] = {}
     for log, found in history.last_raw.items():
         for seen in found:
@@ -261,7 +262,7 @@ def each_value_once(history: TransactionHistory) -> Iterator[str]:
 
 
 def views_follow_markers(history: TransactionHistory) -> Iterator[str]:
-    """read_committed shows those records, and all those, whose producer's next marker in the log is a commit."""
+    """read_committed shows exactly the records whose producer's next marker in the log is a commit."""
     truth = {log: _resolved(found) for log, found in history.last_raw.items()}
     offsets = {log: [offset for offset, _, _ in found] for log, found in truth.items()}
     for view in history.views:
@@ -276,7 +277,8 @@ def views_follow_markers(history: TransactionHistory) -> Iterator[str]:
 
 
 def _resolved(found: list[SeenRecord | SeenMarker]) -> list[tuple[int, int, bool]]:
-    """(offset, offset of its marker, whether it is committed) of all records of a log; -1: there is no marker."""
+    """(offset, offset of its marker, whether it is committed) of all records of a log; -1: no marker yet."""
+    # Backwards: the marker that ends a record's transaction is the next one of its producer id.
     ends: dict[int, tuple[int, bool]] = {}
     resolved = []
     for seen in reversed(found):
@@ -288,7 +290,7 @@ def _resolved(found: list[SeenRecord | SeenMarker]) -> list[tuple[int, int, bool
 
 
 def stable_is_below_watermark(history: TransactionHistory) -> Iterator[str]:
-    """Shown with read_committed < last stable offset ≤ high watermark, and bytes are right."""
+    """Offsets shown with read_committed < last stable offset ≤ high watermark; and bytes are correct."""
     for view in history.views:
         if view.damage:
             yield f"{view.reader} read {view.log} at {view.position}: {view.damage}"
@@ -305,14 +307,14 @@ def stable_reaches_end(history: TransactionHistory) -> Iterator[str]:
 
 
 def coordinators_go_forward(history: TransactionHistory) -> Iterator[str]:
-    """No marker of a coordinator behind one, of the same producer, of a coordinator that took over from it."""
+    """In a log the coordinator epochs of one producer's markers never go back."""
     for log, found in history.last_raw.items():
         last: dict[int, SeenMarker] = {}
         for seen in found:
             if isinstance(seen, SeenMarker):
                 before = last.setdefault(seen.producer_id, seen)
                 if seen.coordinator_epoch < before.coordinator_epoch:
-                    yield f"{log} at {seen.offset}: {seen} comes behind {before}"
+                    yield f"{log} at {seen.offset}: {seen} comes after {before}"
                 last[seen.producer_id] = seen
 
 
@@ -320,20 +322,20 @@ def coordinators_go_forward(history: TransactionHistory) -> Iterator[str]:
 
 
 def positions_never_go_back(history: TransactionHistory) -> Iterator[str]:
-    """Group offset regress: whoever asks is told of everything that was acknowledged, or told, before it asked.
+    """Group offset regress: a position is at least every one that was acknowledged or reported before its request.
 
-    Positions only rise here. What a transaction committed counts for those who ask for stable positions.
+    Positions only rise in these runs. Positions of a transaction count only for requests of stable positions.
     """
     told = _told_positions(history)
     for asked in history.positions:
         for offset, at_ns, why, always in told.get((asked.group, asked.source), ()):
             if at_ns <= asked.asked_ns and offset > max(0, asked.offset) and (always or asked.stable):
-                yield f"{asked.group} stands at {asked.offset} of {asked.source}; {why} had been at {offset} before"
+                yield f"{asked.group} is at {asked.offset} of {asked.source}; {why} was at {offset} before"
                 break
 
 
 def _told_positions(history: TransactionHistory) -> dict[tuple[str, tuple[str, int]], list[tuple[int, int, str, bool]]]:
-    """By group and partition: (position, when it was told, by what, whether it counts for unstable answers, too)."""
+    """By group and partition: (position, time of the answer, its source, whether it counts for unstable requests)."""
     told: dict[tuple[str, tuple[str, int]], list[tuple[int, int, str, bool]]] = {}
     for one in history.commits:
         told.setdefault((one.group, one.source), []).append((one.offset, one.told_ns, one.metadata, True))
@@ -348,7 +350,9 @@ def _told_positions(history: TransactionHistory) -> dict[tuple[str, tuple[str, i
 
 
 def past_generations_commit_nothing(history: TransactionHistory) -> Iterator[str]:
-    """What a member commits is refused once anybody was told its part in a newer generation."""
+    """A commit of a member is refused after any member got its assignment in a newer generation."""
+    # Per group: times at which a member got its assignment, with the newest generation so far. The time of the request
+    # judges a commit, because the answer may be late.
     newest: dict[str, list[tuple[int, int]]] = {}
     for owned in sorted(history.owned, key=lambda owned: owned.at_ns):
         told = newest.setdefault(owned.group, [])
@@ -357,20 +361,20 @@ def past_generations_commit_nothing(history: TransactionHistory) -> Iterator[str
         told = newest.get(one.group, [])
         at = bisect_right(told, one.asked_ns, key=lambda row: row[0])
         if at and one.generation < told[at - 1][1]:
-            yield f"{one.group} took {one.metadata} of generation {one.generation}, {told[at - 1][1]} had begun"
+            yield f"{one.group} accepted {one.metadata} of generation {one.generation}, {told[at - 1][1]} had begun"
 
 
 def positions_are_committed(history: TransactionHistory) -> Iterator[str]:
-    """A position of a transaction is told after its commit was asked for, and never of one that was aborted."""
+    """A position of a transaction is reported only after its commit was requested, and never after an abort."""
     names = {txn.name: txn for txn in history.txns}
     for asked in history.positions:
         txn = names.get(asked.metadata)
         if txn is None:
             continue
         if txn.fate is Fate.ABORTED:
-            yield f"{asked.group} stands at {asked.offset} of {asked.source} by {txn.name}, which was aborted"
+            yield f"{asked.group} is at {asked.offset} of {asked.source} by {txn.name}, which was aborted"
         elif not 0 <= txn.commit_sent_ns <= asked.told_ns:
-            yield f"{asked.group} stands at {asked.offset} of {asked.source}; {txn.name} had not asked for its commit"
+            yield f"{asked.group} is at {asked.offset} of {asked.source}; {txn.name} had not requested its commit"
 
 
 def one_owner_per_generation(history: TransactionHistory) -> Iterator[str]:
@@ -384,11 +388,12 @@ def one_owner_per_generation(history: TransactionHistory) -> Iterator[str]:
 
 
 def nothing_is_left_out(history: TransactionHistory) -> Iterator[str]:
-    """At least once: everything below the position of a group without transactions was processed by some member."""
+    """At least once: a member processed every record below the position of a group without transactions."""
     done: dict[tuple[str, tuple[str, int]], list[tuple[int, int]]] = {}
     for one in history.processed:
         done.setdefault((one.group, one.source), []).append((one.first, one.end))
     for key, parts in done.items():
+        # Members of different generations may process a part twice, but the parts must not leave a gap.
         reached = 0
         for first, end in sorted(parts):
             if first > reached:
@@ -420,12 +425,12 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     nothing_is_left_out,
 )
 BESIDE: Final = cluster.BESIDE
-"""As there: what is no end-to-end catch of a missing safeguard."""
+"""Properties that do not count as end-to-end evidence of a missing safeguard."""
 
 
 def violations(history: TransactionHistory, at_most: int = 5) -> list[tuple[str, str]]:
-    """What is wrong with a history: (property, sentence), at most so many per property.
+    """The violations in a history: (property, sentence), at most `at_most` per property.
 
-    After a loss with an excuse only what holds of the cluster's logs is judged.
+    After a loss with an excuse only the properties of a cluster are checked.
     """
     return cluster.violations(history, at_most) + wrong_with(history, CHECKERS if history.is_whole else (), at_most)

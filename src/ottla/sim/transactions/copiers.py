@@ -1,7 +1,7 @@
-"""Copiers: each record of one topic is copied into another exactly once, by transactions that move the position, too.
+"""Copiers: copy each record of a topic into another one exactly once, in transactions that also commit the position.
 
-Zone: deterministic. Copiers of a group share the partitions by its generations (KIP-447); those of a pipeline without
-members all want all partitions, under one transactional id, so that each fences the others.
+Zone: deterministic. Copiers of a group share the partitions by its generations (KIP-447). Copiers of a pipeline without
+members all take all partitions, with one transactional id, so that each fences the others.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from ottla.sim.workload.catalog import Topic
 from ottla.sim.world import MS, SECOND
 
 RECORDS_MAX: Final = 12
-"""Copied in one transaction."""
+"""Maximum of records in one transaction."""
 LOOK_BACK: Final = 0.1
-"""Chance that a copier asks where it stands right behind a commit, whose marker may not be there yet."""
+"""Chance that a copier fetches its position right after a commit, when the marker may not be written yet."""
 
 
 class Died(Exception):
-    """The client's process ends; what it has sent may still arrive."""
+    """The process of the client ends; requests that it has sent may still arrive."""
 
 
 class Pipeline(NamedTuple):
-    """What is copied where, and in whose name."""
+    """Source, target and group of copies."""
 
     group: str
     source: Topic
     target: Topic
     shared: bool
-    """Whether the copiers are members of the group, or one of them at a time has everything."""
+    """True: the copiers are members of the group. False: one of them at a time has all partitions."""
 
 
 class Copier(Actor):
@@ -59,7 +59,7 @@ class Copier(Actor):
         self._count = 0
 
     def steps(self) -> Steps[None]:
-        """Life after life."""
+        """One life after the other."""
         while self.working:
             try:
                 yield from self._live()
@@ -78,7 +78,7 @@ class Copier(Actor):
             producer.abandon()
 
     def value(self, source: Route, offset: int) -> bytes:
-        """A new value that stands for a record."""
+        """Make a new value, and note of which record it is the copy."""
         self._count += 1
         value = f"{self.name} {self._count} {source[0]}-{source[1]} {offset}".encode()
         self.history.copies[value] = Copied(self.pipeline.group, source, offset)
@@ -86,7 +86,7 @@ class Copier(Actor):
 
 
 class _Life:
-    """What a copier is from its start to its death."""
+    """A copier from its start to its death."""
 
     def __init__(self, copier: Copier, producer: TransactionalProducer, coordinators: CoordinatorFinder) -> None:
         self._copier = copier
@@ -104,7 +104,7 @@ class _Life:
             )
 
     def run(self) -> Steps[None]:
-        """Take the transactional id; then copy, as long as that may be. Raises Died."""
+        """Take the transactional id; then copy until the end of the run. Raises Died."""
         yield from self._producer.init()
         while self._copier.working:
             try:
@@ -118,7 +118,7 @@ class _Life:
             yield from self._member.leave()
 
     def _come_back(self) -> Steps[None]:
-        """The transaction timed out, or another copier has the id: then let it work for a while."""
+        """Take the id again: the transaction timed out, or another copier has the id and gets time to work."""
         try:
             yield from self._producer.init()
         except Fenced:
@@ -152,7 +152,7 @@ class _Life:
     # ---- one transaction ----
 
     def _copy_some(self, positions: dict[Route, int]) -> Steps[bool]:
-        """Copy what is new in one partition. False: it is not known whether that is done."""
+        """Copy new records of one partition. False: it is unknown whether the transaction committed."""
         route = self._random.choice(sorted(positions))
         most = HURRIED_BYTES if self._copier.hurried else MAX_BYTES
         polled = yield from poll(self._client, self._random, self._pipeline.source, route[1], positions[route], most)
@@ -182,7 +182,9 @@ class _Life:
         return txn.fate is not Fate.OPEN
 
     def _write(self, route: Route, records: list[SeenRecord], after: dict[Route, int]) -> Steps[None]:
-        """The transaction itself: copies and position, in either order, and the end."""
+        """The transaction: copies and position, in either order, and the end."""
+        # Every order that a client may choose: positions before or after the values, pauses in between, an abort that
+        # does not wait for the last Produce, an end whose answer is never read.
         member: Membership = self._member or Membership()
         positions_first = self._random.chance(0.2)
         if positions_first:
@@ -216,7 +218,7 @@ class _Life:
         return not self._copier.hurried and self._random.chance(probability)
 
     def _hesitate(self) -> Steps[None]:
-        """Sometimes a copier stands still for longer than others wait for it, or dies."""
+        """Sometimes pause for longer than the timeouts of others, or die."""
         if self._copier.hurried:
             return
         if self._random.chance(0.015):

@@ -1,6 +1,6 @@
-"""Finding coordinators, and asking them until they answer.
+"""Finds coordinators, and sends requests to them until they answer.
 
-Zone: deterministic. A coordinator is believed until an answer shows that it is not one any more.
+Zone: deterministic. A client uses a coordinator until an answer shows that the coordinator has moved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRANSACTION: Final = 1
 VERSIONS: Final = (1, 2, 3, 4, 6)
 MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 LATER: Final = MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-"""The coordinator is another one, or needs time."""
+"""The coordinator has moved, or is still loading."""
 
 
 class CoordinatorFinder:
@@ -58,13 +58,13 @@ class CoordinatorFinder:
         return None if found.error_code else found.node_id
 
     def forget_coordinator(self, kind: int, key: str) -> None:
-        """It was the wrong one, or does not answer."""
+        """Forget a coordinator that has moved, or does not answer."""
         self._known.pop((kind, key), None)
 
     def send_to_coordinator(
         self, kind: int, key: str, message: Message, version: int, response: type[M]
     ) -> Steps[M | None]:
-        """Ask the coordinator once."""
+        """Send one request to the coordinator; None: no answer."""
         node = yield from self.find(kind, key)
         answer = yield from request_broker(node, message, version, response)
         if answer is None:
@@ -72,7 +72,7 @@ class CoordinatorFinder:
         return answer
 
     def wait_to_retry(self, kind: int, key: str, code: ErrorCode) -> Steps[None]:
-        """Wait a little before asking again."""
+        """Wait before a retry; find the coordinator again if it has moved."""
         if code in MOVED:
             self.forget_coordinator(kind, key)
         yield from pause(RETRY_NS)

@@ -1,7 +1,7 @@
-"""What happened in a run with transactions and groups. Input of its checkers.
+"""The history of a run with transactions and groups. Input of its checkers.
 
-Zone: pure. Facts only, as clients saw them. Every value is written once, so that a value tells its transaction; every
-commit of an offset carries its name in its metadata, so that a position tells who committed it.
+Zone: pure. Facts only, as clients saw them. Every value is written once, so a value identifies its transaction. Every
+commit of an offset has its name in the metadata, so a position identifies its commit.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ottla.types import INTERNAL_TOPICS
 
 
 class Fate(Enum):
-    """How a transaction ended, for its producer."""
+    """The result of a transaction, as its producer knows it."""
 
     OPEN = "open"
-    """It may have ended either way."""
+    """It may have been committed or aborted."""
     COMMITTED = "committed"
     ABORTED = "aborted"
-    """Its producer never asked for a commit, or was told that there is none."""
+    """Its producer never requested a commit, or got an error that rules a commit out."""
 
 
 @dataclass(slots=True)
@@ -37,23 +37,23 @@ class Txn:
     epoch: int
     begun_ns: int
     number: int = 0
-    """Of all transactions of the run."""
+    """Its number among all transactions of the run."""
     values: dict[bytes, str] = field(default_factory=dict)
-    """What it tried to write: value → log."""
+    """Values that it tried to write: value → log."""
     written: dict[bytes, int] = field(default_factory=dict)
-    """What was acknowledged: value → offset, -1 when that was not told."""
+    """Acknowledged values: value → offset, -1 if the offset is unknown."""
     read: list[bytes] = field(default_factory=list)
     """Committed values of others that it read before it ended."""
     positions: dict[tuple[str, Route], int] = field(default_factory=dict)
     """(group, partition) → the position that was acknowledged as part of it."""
     commit_sent_ns: int = -1
-    """When its producer first asked for a commit; -1: never."""
+    """When its producer first requested a commit; -1: never."""
     ended_ns: int = -1
     fate: Fate = Fate.OPEN
 
 
 class Copied(NamedTuple):
-    """The record that a written value is the copy of."""
+    """The source record of a written copy."""
 
     pipeline: str
     source: Route
@@ -77,30 +77,30 @@ class SeenMarker(NamedTuple):
     epoch: int
     commit: bool
     coordinator_epoch: int = 0
-    """Of the coordinator that has ended it."""
+    """Epoch of the coordinator that ended the transaction."""
 
 
 @dataclass(slots=True)
 class View:
-    """One partition of one Fetch answer, as a reader of its isolation level takes it."""
+    """One partition of one Fetch answer, filtered for the isolation level of its reader."""
 
     reader: str
     log: str
     at_ns: int
     position: int
     end: int
-    """The position to go on at."""
+    """The next position of the reader."""
     records: list[SeenRecord]
     markers: list[SeenMarker]
     high_watermark: int
     last_stable: int
     committed: bool
-    """Whether it was read with read_committed."""
+    """Whether the isolation level is read_committed."""
     damage: str = ""
 
 
 class Owned(NamedTuple):
-    """A member was told its part of an assignment."""
+    """A member got its part of an assignment."""
 
     group: str
     generation: int
@@ -110,7 +110,7 @@ class Owned(NamedTuple):
 
 
 class Position(NamedTuple):
-    """What an OffsetFetch told."""
+    """A position in an answer to OffsetFetch."""
 
     group: str
     source: Route
@@ -144,7 +144,7 @@ class Processed(NamedTuple):
 
 @dataclass(slots=True)
 class TransactionHistory(ClusterHistory):
-    """Everything the checkers look at."""
+    """Input of the checkers."""
 
     txns: list[Txn] = field(default_factory=list)
     copies: dict[bytes, Copied] = field(default_factory=dict)
@@ -152,22 +152,22 @@ class TransactionHistory(ClusterHistory):
     owned: list[Owned] = field(default_factory=list)
     positions: list[Position] = field(default_factory=list)
     commits: list[Committed] = field(default_factory=list)
-    """Outside of transactions."""
+    """Acknowledged OffsetCommits, outside of transactions."""
     promises: list[Committed] = field(default_factory=list)
-    """As part of transactions, however these ended."""
+    """Acknowledged TxnOffsetCommits, whether the transaction committed or not."""
     processed: list[Processed] = field(default_factory=list)
     ids: dict[str, bytes] = field(default_factory=dict)
     """Topic ids of the topics that transactions write."""
     last_committed: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    """Per log of transactions: what a read_committed reader found at the end."""
+    """Per log of transactions: the values that a read_committed reader got at the end."""
     last_raw: dict[str, list[SeenRecord | SeenMarker]] = field(default_factory=dict)
-    """The same with everything that lies there, in the order of offsets."""
+    """Per log of transactions: all records and markers at the end, in the order of offsets."""
     last_positions: dict[tuple[str, Route], int] = field(default_factory=dict)
     """Positions of groups at the end."""
     hanging: list[str] = field(default_factory=list)
     """Logs whose last stable offset stays below their high watermark after everything was healed."""
     idle: list[str] = field(default_factory=list)
-    """Clients that did not come to their end after everything was healed."""
+    """Clients that did not finish after everything was healed."""
 
     def log(self, route: Route) -> str:
         """The name of a log that transactions write."""
@@ -175,11 +175,14 @@ class TransactionHistory(ClusterHistory):
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was lost with an excuse: what transactions promise needs all logs."""
+        """Whether no log lost data with an excuse: the guarantees of transactions need all logs."""
         return not self.excused
 
     @property
     def ends_transactions(self) -> bool:
-        """Whether each transaction comes to an end: one of which a coordinator has lost what it knew, or a group the
-        marker, waits for an operator (KIP-664)."""
+        """Whether every transaction ends without an operator.
+
+        If an internal topic lost data, a coordinator may have lost a transaction, or a group its marker; then only an
+        operator can end the transaction (KIP-664).
+        """
         return not any(log.rpartition("@")[0].rpartition("-")[0] in INTERNAL_TOPICS for log in self.excused)

@@ -1,7 +1,7 @@
-"""A member of a classic group: joins, takes and gives assignments, shows that it lives, commits and asks for positions.
+"""A member of a classic group: joins, makes and gets assignments, sends heartbeats, commits and fetches positions.
 
-Zone: deterministic. What a commit without an answer may still do must not meet later ones: whoever does not hear of
-one comes back as a new member, in a new generation.
+Zone: deterministic. A commit without an answer may still arrive, and must not overwrite a later one. So a member that
+gets no answer to a commit joins again as a new member, in a new generation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ottla.wire.messages import (
 
 BEAT_NS: Final = 400 * MS
 REBALANCE_TIMEOUT_MS: Final = 1500
-"""Below the time that a client waits for an answer."""
+"""Shorter than the time that a client waits for an answer."""
 _VERSION: Final = struct.pack(">h", 0)
 _FORGOTTEN: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 
@@ -69,18 +69,18 @@ class Member(Membership):
         self._commits = 0
 
     def reset_identity(self) -> None:
-        """Be somebody new."""
+        """Forget member id and generation, to join as a new member."""
         self.member_id, self.generation = "", -1
 
     @property
     def _owner(self) -> str:
-        """Whoever takes the place of a static member goes on as that one, in the same generation (KIP-345)."""
+        """Its name in the history. A static member keeps it in its next life, which gets its generation (KIP-345)."""
         return self.instance_id or self.member_id
 
     # ---- generations ----
 
     def join(self) -> Steps[tuple[Route, ...]]:
-        """Become a member of a generation; which partitions it has there."""
+        """Join a generation of the group. Returns the assigned partitions."""
         while True:
             joined = yield from self._join()
             if joined is None:
@@ -142,7 +142,7 @@ class Member(Membership):
         return None
 
     def _plan(self, joined: JoinGroupResponse) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
-        """All partitions, one after the other, to all members."""
+        """Assign the partitions to the members in turn, as round-robin does."""
         members = sorted(member.member_id for member in joined.members)
         row = ConsumerProtocolAssignment.TopicPartition
         plan = []
@@ -154,7 +154,7 @@ class Member(Membership):
         return plan
 
     def beat(self) -> Steps[None]:
-        """Show that it lives, now and then. Raises Evicted when a rebalance has begun, or is over."""
+        """Send a heartbeat when one is due. Raises Evicted when a rebalance has begun, or is over."""
         now_ns = self.client.timeline.now_ns
         if now_ns - self._beat_ns < BEAT_NS:
             return
@@ -176,12 +176,12 @@ class Member(Membership):
             yield from self._coordinators.wait_to_retry(GROUP, self.group, code)
 
     def evicted(self, code: ErrorCode) -> None:
-        """What Evicted has said: whether it is still known."""
+        """Handle Evicted: if the group does not know this member any more, join as a new one."""
         if code in _FORGOTTEN:
             self.reset_identity()
 
     def leave(self) -> Steps[None]:
-        """Leave in good order; nobody waits long for those who do."""
+        """Leave the group, so that the others need not wait for the session timeout."""
         version = self._random.choice((3, 4, 5) if self.instance_id else (0, 1, 2, 3, 5))
         request = LeaveGroupRequest(group_id=self.group)
         if version < 3:
@@ -195,7 +195,7 @@ class Member(Membership):
     # ---- positions ----
 
     def commit_positions(self, positions: Mapping[Route, int]) -> Steps[None]:
-        """Commit positions. Raises Evicted; when there is no answer, too."""
+        """Commit positions. Raises Evicted, also when there is no answer."""
         self._commits += 1
         name = f"{self.client.name} commit {self._commits}"
         request = _commit_request(self.group, self, positions, name)
@@ -210,8 +210,11 @@ class Member(Membership):
                 break
             if code in EVICTED:
                 raise Evicted(code)
+            # 1. Evicted: a newer generation has begun.
+            # 2. Without a definite answer the commit may still be applied: never commit again in this generation.
+            # 3. Other errors (the coordinator loads, or a transaction is pending): retry.
             if code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
-                raise Evicted(ErrorCode.UNKNOWN_MEMBER_ID)  # it may have been done, or will be
+                raise Evicted(ErrorCode.UNKNOWN_MEMBER_ID)  # the commit may be applied, now or later
             yield from self._coordinators.wait_to_retry(GROUP, self.group, code)
         now_ns = self.client.timeline.now_ns
         for route, offset in positions.items():
@@ -257,7 +260,7 @@ def fetch_positions(
     routes: Sequence[Route],
     stable: bool = True,
 ) -> Steps[dict[Route, int]]:
-    """Positions of a group; 0 where there is none. `stable`: not before transactions about them are over (KIP-447)."""
+    """Positions of a group; 0 where there is none. `stable`: wait for pending transactional offsets (KIP-447)."""
     topics: dict[str, list[int]] = {}
     for topic, partition in routes:
         topics.setdefault(topic, []).append(partition)
@@ -304,5 +307,5 @@ def _rows(version: int, answer: OffsetFetchResponse) -> tuple[ErrorCode, list[tu
 
 
 def pause_a_moment(random: Stream) -> Steps[None]:
-    """Between two looks at a log that has nothing new."""
+    """Wait between two polls of a log without new records."""
     yield from pause(RETRY_NS // 2 + random.below(2 * RETRY_NS))

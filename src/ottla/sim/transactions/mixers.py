@@ -1,6 +1,7 @@
-"""Mixers: transactions that write into partitions of one topic and read there what others have committed.
+"""Mixers: transactions that write into partitions of one topic, and read committed values of others there.
 
-Zone: deterministic. What a transaction reads before it ends ties it to those who wrote it: no ring may come of that.
+Zone: deterministic. A transaction depends on those whose values it reads before its end. These dependencies must not
+form a cycle.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Mixer(Actor):
         self._positions: dict[Route, int] = {}
 
     def steps(self) -> Steps[None]:
-        """Life after life."""
+        """One life after the other."""
         while self.working:
             coordinators = CoordinatorFinder(self.client, self.random)
             producer = TransactionalProducer(

@@ -1,7 +1,6 @@
-"""Reading logs that transactions write, as a client of an isolation level does it.
+"""Reads logs that transactions write, like a client with an isolation level.
 
-Zone: deterministic. The list of aborted transactions is believed to come in the order of first offsets, as most clients
-believe it.
+Zone: deterministic. Like most clients it relies on the order of the aborted transactions: by first offset.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from ottla.sim.world import Timeline
 from ottla.wire.messages import FetchRequest, FetchResponse
 
 VERSIONS: Final = (9, 10, 11, 12)
-"""With leader epochs, by topic name."""
+"""Versions of Fetch with leader epochs, and with topic names."""
 RECORDS_MAX_BYTES: Final = 1 << 20
 MAX_BYTES: Final = 10_000
-"""Of a poll."""
+"""Maximum bytes of a poll."""
 HURRIED_BYTES: Final = 10 * MAX_BYTES
-"""Of a poll of those who only copy what is left."""
+"""Maximum bytes of a poll while the rest is copied at the end."""
 
 
 class HasName(Protocol):
-    """A client, as far as a view needs it."""
+    """The part of a client that a view needs."""
 
     @property
     def name(self) -> str:
-        """As it appears in the history."""
+        """Its name in the history."""
         ...
 
     @property
@@ -44,11 +43,11 @@ class HasName(Protocol):
 
 
 Aborted = Sequence[tuple[int, int]]
-"""(producer id, first offset), as the broker gave them."""
+"""(producer id, first offset), in the order of the answer."""
 
 
 class Parsed:
-    """What a reader makes of the bytes of an answer, from a position on."""
+    """The records and markers in the bytes of an answer, from a position on."""
 
     __slots__ = ("_aborted", "_at", "_committed", "_open", "damage", "end", "markers", "position", "records")
 
@@ -78,6 +77,9 @@ class Parsed:
             raise CorruptRecord(f"{len(data) - end} bytes of a batch at the end")
 
     def _batch(self, data: memoryview, pos: int, header: BatchHeader) -> None:
+        # 1. From its first offset on, an aborted transaction hides the records of its producer.
+        # 2. The abort marker ends that (in `_control`).
+        # 3. A batch without a transaction is always shown.
         while self._at < len(self._aborted) and self._aborted[self._at][1] <= header.last_offset:
             self._open[self._aborted[self._at][0]] = None
             self._at += 1
@@ -102,7 +104,7 @@ class Parsed:
 
 
 class Polled(NamedTuple):
-    """An answer to a poll: the records to be seen, and where to go on."""
+    """An answer to a poll: the visible records, and the next position."""
 
     records: list[SeenRecord]
     end: int
@@ -110,7 +112,7 @@ class Polled(NamedTuple):
 
 
 def parsed(row: FetchResponse.PartitionData, position: int, committed: bool) -> Parsed:
-    """What a reader makes of one partition of an answer."""
+    """Parse one partition of an answer."""
     data = row.records if isinstance(row.records, memoryview) else None
     aborted = [(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()]
     return Parsed(data, position, aborted, committed)
@@ -119,7 +121,7 @@ def parsed(row: FetchResponse.PartitionData, position: int, committed: bool) -> 
 def poll(
     client: ClusterClient, random: Stream, topic: Topic, partition: int, position: int, max_bytes: int = MAX_BYTES
 ) -> Steps[Polled | None]:
-    """Read committed records of a partition; None: not now."""
+    """Read committed records of a partition; None: the request failed."""
     seen = client.view.get((topic.name, partition))
     if seen is None or seen.leader < 0:
         client.stale()
@@ -148,7 +150,7 @@ def poll(
 
 
 def view_of(client: HasName, log: str, found: Parsed, row: FetchResponse.PartitionData, committed: bool) -> View:
-    """What was read, for the history."""
+    """The view of an answer, for the history."""
     return View(
         client.name,
         log,

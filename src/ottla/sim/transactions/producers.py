@@ -1,8 +1,8 @@
 """A transactional producer: one identity, one transaction at a time.
 
-Zone: deterministic. Under transaction version 1 the producer takes a new epoch after every transaction of which some
-request has no answer: what may still be on its way must not meet the next transaction (version 2 does so after every
-one, KIP-890).
+Zone: deterministic. With transaction version 1 the producer takes a new epoch after each transaction in which a request
+got no answer, because that request may still arrive, and must not become part of the next transaction. Version 2 takes
+a new epoch after every transaction (KIP-890).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from ottla.wire.schema import Message
 M = TypeVar("M", bound=Message)
 
 LATE: Final = 0.02
-"""Chance that a request arrives once more when nobody waits for it any longer."""
+"""Chance that a duplicate of a request arrives much later."""
 ATTEMPTS: Final = 25
-"""Of a Produce, before the transaction is given up."""
+"""Attempts of a Produce request before the transaction is aborted."""
 TIMEOUT_MS: Final = 2000
 FENCED: Final = frozenset(
     {
@@ -79,7 +79,7 @@ REFUSED: Final = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-"""The coordinator has not done it, or its successor has found that it was; nothing is on its way."""
+"""Answers after which nothing of the request is pending: it was not done, or a successor found it done."""
 
 
 class Fenced(Exception):
@@ -91,7 +91,7 @@ class Abortable(Exception):
 
 
 class Evicted(Exception):
-    """Not a member of the present generation of the group."""
+    """The member is not in the present generation of the group."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -99,7 +99,7 @@ class Evicted(Exception):
 
 
 class Membership:
-    """In whose name offsets are committed; the defaults: nobody's."""
+    """The member that commits offsets; by default none."""
 
     generation = -1
     member_id = ""
@@ -126,7 +126,7 @@ class TransactionalProducer:
         self.txn: Txn | None = None
         self.identity: tuple[int, int] | None = None
         self.doubtful = False
-        """A request of the present epoch may still be on its way."""
+        """A request of the present epoch may still be in flight."""
         self._coordinators = coordinators
         self._random = random
         self._history = history
@@ -137,9 +137,9 @@ class TransactionalProducer:
     # ---- identity ----
 
     def init(self) -> Steps[None]:
-        """Take the transactional id, or go on with it if it was had already. Raises Fenced when somebody else has it.
+        """Take the transactional id, or raise its epoch if this producer has it. Raises Fenced if another one has it.
 
-        An open transaction of whoever had it is aborted.
+        The coordinator aborts an open transaction of the id.
         """
         self.abandon()
         while True:
@@ -172,15 +172,15 @@ class TransactionalProducer:
         self.doubtful = False
 
     def settle(self) -> Steps[None]:
-        """After a transaction: have an epoch that no request of it can be mistaken for."""
+        """After a transaction: take a new epoch if a late request of the present one may still arrive."""
         if self.doubtful:
             yield from self.init()
 
     # ---- a transaction ----
 
     def begin_transaction(self) -> Txn:
-        """Begin a transaction, which the cluster learns of with its first partition."""
-        assert self.identity is not None, "only who was initialised begins"
+        """Begin a transaction; the cluster learns of it with its first partition."""
+        assert self.identity is not None, "init() comes before a transaction"
         number = len(self._history.txns)
         txn = Txn(
             f"{self.client.name} {number}",
@@ -197,13 +197,13 @@ class TransactionalProducer:
         return txn
 
     def abandon(self) -> None:
-        """Nothing more is done about the transaction; without a request to commit it is none."""
+        """Give the transaction up. Without a request for a commit it counts as aborted."""
         txn, self.txn = self.txn, None
         if txn is not None and txn.fate is Fate.OPEN and txn.commit_sent_ns < 0:
             txn.fate, txn.ended_ns = Fate.ABORTED, self.client.timeline.now_ns
 
     def send(self, route: Route, values: Sequence[bytes], wait: bool = True) -> Steps[None]:
-        """Write values into a partition. Raises Fenced, Abortable. `wait`: until they are acknowledged."""
+        """Write values to a partition; with `wait`, until they are acknowledged. Raises Fenced, Abortable."""
         txn = self._own()
         for value in values:
             txn.values[value] = self._history.log(route)
@@ -219,13 +219,13 @@ class TransactionalProducer:
                 yield from send(seen.leader, request, self._produce_version(), ProduceResponse, self._delay())
 
     def _delay(self) -> int:
-        """How late something comes that nobody waits for."""
+        """Draw the delay of a request whose answer is not awaited."""
         return self._random.below(2000 * MS) if self._random.chance(0.7) else 0
 
     def _send_to_coordinator(
         self, kind: int, key: str, message: Message, version: int, response: type[M]
     ) -> Steps[M | None]:
-        """Ask a coordinator; now and then the same arrives once more, much later."""
+        """Send a request to a coordinator; sometimes a duplicate of it arrives much later."""
         if self._random.chance(LATE):
             self.doubtful = True
             node = yield from self._coordinators.find(kind, key)
@@ -266,7 +266,7 @@ class TransactionalProducer:
                 return
 
     def _accepted(self, code: ErrorCode) -> Steps[bool]:
-        """Whether the coordinator has said yes; no: ask again. Raises Fenced, Abortable."""
+        """Whether the coordinator accepted; False: retry. Raises Fenced, Abortable."""
         if code is ErrorCode.NONE:
             return True
         if code in FENCED:
@@ -274,7 +274,7 @@ class TransactionalProducer:
         if code in ABORTABLE:
             self.doubtful = True
             raise Abortable
-        # An answer that did not come, or not in time, may belong to something that will be done yet.
+        # Without a definite answer the request may still be carried out later.
         self.doubtful = self.doubtful or code not in REFUSED
         yield from self._coordinators.wait_to_retry(TRANSACTION, self.transactional_id, code)
         return False
@@ -323,6 +323,10 @@ class TransactionalProducer:
         raise Abortable
 
     def _note_sent(self, code: ErrorCode, values: Sequence[bytes], offset: int) -> bool:
+        # 1. Written, now or by an earlier attempt whose answer was lost; the offset may then be unknown.
+        # 2. Fenced: the producer is over.
+        # 3. Abortable: only this transaction is over.
+        # 4. Anything else is retried; the batch may be written, so the epoch is doubtful.
         txn = self._own()
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             for at, value in enumerate(values):
@@ -408,11 +412,11 @@ class TransactionalProducer:
     # ---- the end ----
 
     def end(self, commit: bool) -> Steps[None]:
-        """Commit or abort. Raises Fenced; whether it was committed may then be unknown."""
+        """Commit or abort. Raises Fenced; it may then be unknown whether the transaction committed."""
         txn = self._own()
         if commit:
             txn.commit_sent_ns = self.client.timeline.now_ns
-        unsure = False
+        unsure = False  # an earlier attempt without a definite answer may have committed
         while True:
             code = yield from self._end_once(commit)
             if code is ErrorCode.NONE:
@@ -420,6 +424,7 @@ class TransactionalProducer:
                 txn.ended_ns = self.client.timeline.now_ns
                 self.txn = None
                 return
+            # A fenced EndTxn means an abort, unless an earlier attempt may have committed.
             if code in FENCED or code in ABORTABLE:
                 if not (commit and unsure):
                     txn.fate, txn.ended_ns = Fate.ABORTED, self.client.timeline.now_ns
@@ -450,7 +455,7 @@ class TransactionalProducer:
         return ErrorCode(answer.error_code)
 
     def end_without_waiting(self, commit: bool) -> Steps[None]:
-        """Ask for the end and do not wait: whoever does so dies next."""
+        """Send EndTxn without waiting for the answer; the caller dies next."""
         if commit:
             self._own().commit_sent_ns = self.client.timeline.now_ns
         node = yield from self._coordinators.find(TRANSACTION, self.transactional_id)

@@ -1,7 +1,7 @@
 """One run of a cluster with transactions and groups.
 
-Zone: deterministic. The phases of a cluster's run; in the end copiers have to come to the end of their input, all
-transactions to their end, and the last stable offsets to the high watermarks.
+Zone: deterministic. The phases are those of a cluster's run. At the end copiers must reach the end of their input, all
+transactions must end, and the last stable offsets must reach the high watermarks.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from ottla.sim.world import SECOND
 COMMITS_MIN: Final = 200
 """Transactions and OffsetCommits that were acknowledged."""
 COORDINATORS_MIN: Final = 5
-"""What a seed must reach to count, besides time and faults."""
+"""Minimums that a seed must reach to count, in addition to time and faults."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionOptions(ClusterOptions):
-    """What a run consists of, besides its seed."""
+    """Settings of a run, in addition to its seed."""
 
     def start(self, seed: int) -> ClusterResult:
         """Run a seed to its verdict."""
@@ -46,25 +46,25 @@ class TransactionOptions(ClusterOptions):
 
 @dataclass(slots=True)
 class TransactionResult(ClusterResult):
-    """What a run was and what it found."""
+    """Size and findings of a run."""
 
     commits: int = 0
     """Transactions whose commit was acknowledged."""
     aborts: int = 0
-    """Transactions that were surely aborted."""
+    """Transactions that were certainly aborted."""
     unsure: int = 0
-    """Transactions whose producers do not know."""
+    """Transactions with an unknown result."""
     offset_commits: int = 0
     """OffsetCommits outside of transactions that were acknowledged."""
     coordinator_changes: int = 0
     """How often a partition of a coordinator's topic got another leader."""
     generations: int = 0
     removed: int = 0
-    """Records that cleaners removed from the topics of coordinators, of the replica that has fewest left."""
+    """Records that cleaners removed from the topics of coordinators, on the most compacted replicas."""
 
     @property
     def short_of(self) -> list[str]:
-        """Why the seed does not count, if it does not."""
+        """The minimums that the seed did not reach; empty when it counts."""
         reached = (
             (self.simulated_ns // SECOND, SECONDS_MIN // SECOND, "simulated seconds"),
             (self.commits + self.offset_commits, COMMITS_MIN, "commits"),
@@ -91,7 +91,7 @@ class TransactionRun(ClusterRun):
         return TransactionHistory()
 
     def _properties(self) -> dict[str, str]:
-        """Coordinators of few partitions, which decide in seconds what usually takes minutes."""
+        """As for a cluster, with few coordinator partitions, small segments, cleaners, and timeouts of seconds."""
         random, cleaners = self.streams.stream("coordinators"), self.streams.stream("cleaners")
         properties = cluster_properties(self.streams, self.replication)
         for topic in ("offsets.topic", "transaction.state.log"):
@@ -123,7 +123,7 @@ class TransactionRun(ClusterRun):
         return workload
 
     def _internal(self) -> list[Topic]:
-        """The topics of coordinators. Where acknowledged means durable, that goes for theirs, too."""
+        """The topics of coordinators. In flush mode their acknowledged records are durable as well."""
         found = []
         for name in INTERNAL:
             count = sum(route[0] == name for route in self.ledger.replicas)
@@ -140,7 +140,7 @@ class TransactionRun(ClusterRun):
     # ---- liveness ----
 
     def _converge(self) -> None:
-        """Heal; everybody comes back; what is left is copied; then everything has to come to an end."""
+        """Heal; all brokers come back; the copiers copy the rest; then all clients must finish."""
         self.nemesis.heal()
         self._need(self._all_ready, "not ready")
         self._need(self._topics_exist, "topics")
@@ -156,7 +156,7 @@ class TransactionRun(ClusterRun):
         self._judge()
 
     def _need_transactions(self, missing: Callable[[], list[str]], what: str) -> None:
-        """The same where copiers may wait for transactions: for those that nobody ends, too, which is noted as that."""
+        """As `_need`; if some transaction may need an operator to end it, missing work is noted as hanging."""
         if self.history.ends_transactions:
             self._need(missing, what)
         elif not self._until(lambda: not missing(), CONVERGE_NS):

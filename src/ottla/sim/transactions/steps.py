@@ -1,7 +1,7 @@
-"""Clients that do one thing after the other, each written as a generator from top to bottom.
+"""Sequential clients, each written as a generator.
 
-Zone: deterministic. A client yields what it wants (an answer, some time) and is resumed with what it gets. One that
-dies on its way stays away for a while and begins anew; what it has sent may still arrive.
+Zone: deterministic. A client yields a request or a pause, and is resumed with the answer. A client that dies waits for
+a while and starts again as a new process; its old requests may still arrive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RETRY_NS: Final = 100 * MS
 
 
 class Ask(NamedTuple):
-    """A request to a broker; the client goes on with the answer, None when none will come."""
+    """A request to a broker; the client resumes with the answer, or with None when none will come."""
 
     node: int
     message: Message
@@ -30,31 +30,31 @@ class Ask(NamedTuple):
 
 
 class Send(NamedTuple):
-    """A request whose answer nobody waits for; the network holds it back for a while."""
+    """A request without waiting for the answer; it is sent after a delay."""
 
     ask: Ask
     delay_ns: int
 
 
 class Pause(NamedTuple):
-    """Some time."""
+    """A pause of the client."""
 
     ns: int
 
 
 Step = Ask | Send | Pause
 Steps = Generator[Step, "Message | None", T]
-"""A client's steps, which end with a T."""
+"""The steps of a client, which return a T."""
 
 
 def request_broker(node: int, message: Message, version: int, response: type[M]) -> Steps[M | None]:
-    """Ask a broker."""
+    """Send a request to a broker, and wait for the answer."""
     answer = yield Ask(node, message, version, response)
     return answer if isinstance(answer, response) else None
 
 
 def send(node: int, message: Message, version: int, response: type[Message], delay_ns: int) -> Steps[None]:
-    """Ask, and go on at once: the request arrives that much later, as over a connection of its own."""
+    """Send a request after a delay, and continue at once, as with a separate connection."""
     yield Send(Ask(node, message, version, response), delay_ns)
 
 
@@ -70,14 +70,14 @@ class Actor:
         self.client = client
         self.random = random
         self.working = True
-        """False: come to an end."""
+        """False: finish."""
         self.hurried = False
-        """True: do not dawdle, abort or die any more."""
+        """True: no more pauses, aborts or deaths on purpose."""
         self._steps: Steps[None] | None = None
 
     @property
     def name(self) -> str:
-        """As it appears in the history."""
+        """Its name in the history."""
         return self.client.name
 
     @property
@@ -86,21 +86,22 @@ class Actor:
         return self.client.timeline
 
     def start(self) -> None:
-        """Begin."""
+        """Start the steps."""
         self.client.stale()
         self._steps = self.steps()
         self.timeline.after(self.random.below(500 * MS), "actor", self._resume_with_response, None)
 
     def steps(self) -> Steps[None]:
-        """What it does, from its start to its end."""
+        """All steps of the client, from its start to its end."""
         raise NotImplementedError
 
     @property
     def done(self) -> bool:
-        """Whether it has come to its end."""
+        """Whether its steps are finished."""
         return self._steps is None
 
     def _resume_with_response(self, answer: Message | None) -> None:
+        # Requests that need no answer are sent until the client yields one that does, or a pause.
         assert self._steps is not None
         try:
             step = self._steps.send(answer)

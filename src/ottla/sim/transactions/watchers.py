@@ -1,6 +1,6 @@
 """Watchers: members of a group that process records and commit their positions, without transactions.
 
-Zone: deterministic. At least once: nothing that is below the group's position was left out.
+Zone: deterministic. At least once: every record below the position of the group was processed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Watcher(Actor):
         self._instance_id = f"{client.name} static" if is_static else None
 
     def steps(self) -> Steps[None]:
-        """Life after life."""
+        """One life after the other."""
         while self.working:
             coordinators = CoordinatorFinder(self.client, self.random)
             member = Member(

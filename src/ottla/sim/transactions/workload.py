@@ -26,14 +26,14 @@ from ottla.sim.workload.readers import Cursor
 from ottla.sim.world import MS
 from ottla.wire.messages import FetchResponse
 
-# Readers of what transactions write, with read_committed and with read_uncommitted. They find leaders and followers
-# as all readers of a cluster; what an answer means is `polling`'s.
+# Readers of the topics that transactions write, with read_committed and with read_uncommitted. They find leaders and
+# followers like all readers of a cluster; `polling` parses the answers.
 
 PAUSE_NS: Final = 150 * MS
 
 
 class TransactionNodeReader(NodeReader):
-    """What such a reader has with one broker."""
+    """The part of such a reader that fetches from one broker."""
 
     def _note_records(self, cursor: Cursor, row: FetchResponse.PartitionData, life: int) -> bool:  # noqa: ARG002  views have no lives
         found = parsed(row, cursor.position, self.isolation == 1)
@@ -53,7 +53,7 @@ class TransactionReader(ClusterReader):
     part_type: ClassVar[type[NodeReader]] = TransactionNodeReader
 
     def read(self, committed: bool) -> None:
-        """Choose the isolation level, before the start. Like other readers it looks a few times a second."""
+        """Set the isolation level, before the start, and limit the reader to a few requests per second."""
         for part in self.parts:
             part.isolation = int(committed)
             part.max_wait_ms, part.pause_ns = 500, max(part.pause_ns, PAUSE_NS)
@@ -71,9 +71,9 @@ INPUT_NS: Final = 600 * MS
 
 
 def unread(cursors: Iterable[tuple[str, Cursor]]) -> list[str]:
-    """Which of the named cursors are not at the end of their log: the furthest that any of them was told.
+    """The cursors that are not at the end of their log: the highest end that any of them has seen.
 
-    A marker that comes after one of them was through shows the others what the first knows no end of.
+    A marker that arrives after one cursor has finished moves the end, and only the other cursors see that.
     """
     named, ends = list(cursors), dict[str, int]()
     for _, cursor in named:
@@ -86,7 +86,7 @@ def unread(cursors: Iterable[tuple[str, Cursor]]) -> list[str]:
 
 
 class HistoryJudge(Actor):
-    """Asks for the positions of all groups at the end."""
+    """Fetches the positions of all groups at the end."""
 
     def __init__(self, workload: TransactionWorkload) -> None:
         super().__init__(workload.client("judge"), workload.stream("judge"))
@@ -94,7 +94,7 @@ class HistoryJudge(Actor):
         self._routes = workload.input_routes()
 
     def steps(self) -> Steps[None]:
-        """Ask each group."""
+        """Fetch the positions of each group."""
         coordinators = CoordinatorFinder(self.client, self.random)
         for group in GROUPS:
             found = yield from fetch_positions(
@@ -135,7 +135,7 @@ class TransactionWorkload(ClusterWorkload):
     # ---- the beginning ----
 
     def start(self) -> None:
-        """Everybody begins; those who need topics, when these are there."""
+        """Start all clients; copiers, mixers and watchers start when the topics exist."""
         for producer in self.producers:
             producer.interval_ns = INPUT_NS
         super().start()
@@ -194,9 +194,9 @@ class TransactionWorkload(ClusterWorkload):
     # ---- the end ----
 
     def hurry(self) -> None:
-        """No more deaths, hesitations or aborts on purpose: copy what is left.
+        """Stop deaths, pauses and aborts on purpose, so that the rest is copied.
 
-        Of copiers that fence each other one goes on: two might take any time, on any broker.
+        Of copiers that fence each other only one continues: two of them might never finish.
         """
         for actor in self.actors():
             actor.hurried = True
@@ -205,7 +205,7 @@ class TransactionWorkload(ClusterWorkload):
             copier.working = going_on.setdefault(copier.transactional_id, copier) is copier
 
     def uncopied(self) -> list[str]:
-        """What the groups have not come to, as far as they were told."""
+        """Logs with records above the positions of the groups."""
         reader = self.readers[0]
         found = []
         for cursor in reader.cursors():
@@ -217,7 +217,7 @@ class TransactionWorkload(ClusterWorkload):
         return found
 
     def _reached(self, group: str, route: Route) -> int:
-        """The highest position that was told or acknowledged."""
+        """The highest position that was reported or acknowledged."""
         history = self.facts
         reached = [one.offset for one in history.commits if one.group == group and one.source == route]
         reached += [one.offset for one in history.positions if one.group == group and one.source == route]
@@ -226,25 +226,25 @@ class TransactionWorkload(ClusterWorkload):
         return max([0, *reached])
 
     def stop(self) -> None:
-        """Come to an end."""
+        """Let all actors finish."""
         for actor in self.actors():
             actor.working = False
 
     def unfinished(self) -> list[str]:
-        """Who has not."""
+        """Actors that have not finished."""
         return [actor.name for actor in self.actors() if not actor.done]
 
     def ask_positions(self) -> None:
-        """Ask for the positions of all groups."""
+        """Fetch the positions of all groups."""
         self.judge = HistoryJudge(self)
         self.judge.start()
 
     def unasked(self) -> list[str]:
-        """Whether that is done."""
+        """Empty when `ask_positions` is done."""
         return [] if self.judge is not None and self.judge.done else ["positions of groups"]
 
     def read_output(self) -> None:
-        """Read everything that transactions wrote, in both isolation levels."""
+        """Read the topics that transactions wrote, with both isolation levels."""
         self.last_output_readers = [
             self._output_reader("last-committed", 0, True, ""),
             self._output_reader("last-raw", 0, False, ""),
@@ -254,11 +254,11 @@ class TransactionWorkload(ClusterWorkload):
             reader.start()
 
     def unread_output(self) -> list[str]:
-        """What was not read; committed readers do not get past what is not stable."""
+        """Logs that the last readers have not read; read_committed stops at the last stable offset."""
         return unread((reader.name, cursor) for reader in self.last_output_readers for cursor in reader.cursors())
 
     def note_output(self) -> None:
-        """Put what the last readers found into the history."""
+        """Add the views of the last readers to the history."""
         history = self.facts
         committed, raw = (reader.name for reader in self.last_output_readers)
         for view in history.views:

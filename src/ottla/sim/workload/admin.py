@@ -1,6 +1,6 @@
-"""The administrator of the workload: creates topics, deletes and makes them anew, deletes records.
+"""The administrator of the workload: creates topics, deletes and recreates them, deletes records.
 
-Zone: deterministic. Everything is retried until it is known to have happened; what exists is taken from Metadata.
+Zone: deterministic. It retries creations and deletions until Metadata shows that they happened.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ DELETE_TOPICS_NS: Final = 12 * SECOND
 DELETE_RECORDS_NS: Final = 9 * SECOND
 
 PLAN: Final = ((Role.EVENTS, "events", 3), (Role.PLAIN, "plain", 2), (Role.CHURN, "churn", 1), (Role.CUT, "cut", 1))
-"""Role, name and partition count of the topics of every run, but one."""
+"""Role, name and partition count of the topics of every run; a single broker's run has one more."""
 
 
 class Admin:
-    """Does what an operator does now and then."""
+    """Does the occasional work of an operator."""
 
     replication = 1
     """Replicas of each partition."""
     plan: ClassVar[Sequence[tuple[Role, str, int]]] = (*PLAN, (Role.KEYED, "keyed", 2))
-    """The topics to be made."""
+    """The topics to create."""
 
     def __init__(self, client: Client, catalog: Catalog, random: Stream, history: History) -> None:
         self.client = client
@@ -58,14 +58,14 @@ class Admin:
         self._configs = {name: self._draw_configs(role) for role, name, _ in self.plan}
 
     def start(self) -> None:
-        """Create the topics, then go on with the rest."""
+        """Create the topics, and start the periodic deletions."""
         for role, name, partitions in self.plan:
             self._create(role, name, partitions)
         self._every(DELETE_TOPICS_NS, self._churn)
         self._every(DELETE_RECORDS_NS, self._trim)
 
     def complete(self) -> bool:
-        """Whether all topics exist, as far as it knows."""
+        """Whether Metadata has shown all topics."""
         return len(self.catalog.topics) == len(self.plan)
 
     def _every(self, mean_ns: int, action: Callable[[], None]) -> None:
@@ -111,7 +111,7 @@ class Admin:
         return configs | self._draw_compaction() if role is Role.KEYED else configs
 
     def _draw_compaction(self) -> dict[str, str]:
-        """Much to clean, and tombstones that go soon."""
+        """Settings with which cleaners have much to do, and tombstones expire soon."""
         return {
             "cleanup.policy": "compact",
             "segment.bytes": str(self.random.choice((3000, 6000, 12_000))),
@@ -121,7 +121,7 @@ class Admin:
         }
 
     def _look(self, role: Role, name: str, partitions: int) -> None:
-        """Whether the topic is there, whatever the answer to its creation said."""
+        """Learn from Metadata whether the topic exists: the answer to its creation may be lost."""
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)])
 
         def found(response: Message | None, _life: int) -> None:
@@ -129,8 +129,11 @@ class Admin:
             if isinstance(response, MetadataResponse) and response.topics[0].error_code == 0:
                 topic_id = response.topics[0].topic_id
             topic = Topic(name, role, partitions, topic_id)
-            self.client.stale()  # the answer before this one may have been that somebody else is the controller
-            if topic_id in self._old_ids:  # the answer to its deletion was lost, or the deletion itself
+            self.client.stale()  # the answer to the creation may have been NOT_CONTROLLER
+            # 1. A deleted topic still exists, because its deletion, or the answer to it, was lost: delete it again.
+            # 2. The topic exists with a new id: the creation succeeded.
+            # 3. Otherwise create it again.
+            if topic_id in self._old_ids:
                 self.client.timeline.after(PAUSE_NS, "admin", self._delete, topic)
             elif topic_id != ZERO_UUID:
                 self._exists(topic)
@@ -153,7 +156,7 @@ class Admin:
     # ---- deleting ----
 
     def _churn(self) -> None:
-        """Delete a topic; then make another of that name."""
+        """Delete a topic, then create another one with its name."""
         for topic in self.catalog.of(Role.CHURN):
             self.catalog.topics.remove(topic)
             self._old_ids[topic.topic_id] = None

@@ -12,29 +12,29 @@ from ottla.types import uuid_to_text
 
 
 class Role(Enum):
-    """What a topic is there for."""
+    """The purpose of a topic."""
 
     EVENTS = "events"
-    """Idempotent producers; nothing may be lost, doubled or reordered."""
+    """Idempotent producers; no record may be lost, duplicated or reordered."""
     PLAIN = "plain"
     """Producers without idempotence, which may write twice."""
     CHURN = "churn"
-    """Deleted and made again; addressed by topic id alone."""
+    """Deleted and created again; addressed by topic id only."""
     CUT = "cut"
-    """Truncated by the nemesis, as an unclean election would do it; only the bytes served are judged."""
+    """Truncated by the nemesis, as by an unclean election; only the bytes served are judged."""
     INPUT = "input"
-    """What transactional copiers read; written as EVENTS is."""
+    """Read by transactional copiers; written like EVENTS."""
     OUTPUT = "output"
-    """What transactions write."""
+    """Written by transactions."""
     KEYED = "keyed"
     """Compacted: of each key the last value counts."""
     COORDINATOR = "coordinator"
-    """The topics of coordinators, which only brokers write."""
+    """Topics of coordinators; only brokers write them."""
 
 
 @dataclass(slots=True)
 class Topic:
-    """A topic that exists, as far as clients know."""
+    """A topic that exists according to Metadata."""
 
     name: str
     role: Role

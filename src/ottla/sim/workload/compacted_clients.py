@@ -1,4 +1,4 @@
-"""The clients of compacted topics: who writes keys and deletes them, and who reads a log from its start to its end.
+"""The clients of compacted topics: a producer of keys and tombstones, and a scan of a log from start to end.
 
 Zone: deterministic.
 """
@@ -28,17 +28,17 @@ RECORDS_MAX_BYTES: Final = 1 << 20
 
 
 class KeyedProducer(Producer):
-    """Writes values under keys of its own, and deletes them for good: no key comes twice."""
+    """Writes values under its own keys, and deletes keys. It never uses a deleted key again."""
 
     def __init__(
         self, client: Client, catalog: Catalog, role: Role, idempotent: bool, random: Stream, history: History
     ) -> None:
         super().__init__(client, catalog, role, idempotent, random, history)
         self._living: dict[tuple[bytes, int], list[bytes]] = {}
-        """Keys that were not deleted, by partition."""
+        """Keys that are not deleted, by partition."""
 
     def _value(self, lane: SimulatedLane) -> bytes:
-        """A record as one text: a new key, another value of a living one, or its end."""
+        """A packed record: a new key, a new value of a live key, or its tombstone."""
         self._count += 1
         keys = self._living.setdefault((lane.topic.topic_id, lane.partition), [])
         if len(keys) < KEYS_MIN or self.random.chance(0.3):
@@ -66,7 +66,7 @@ class KeyedProducer(Producer):
 
 
 class Scan:
-    """Reads one partition from its start, from one broker, be it a follower, and goes on and on."""
+    """Reads one partition from its start, from one broker (leader or follower), without end."""
 
     def __init__(self, wire: WireClient, topic: Topic, partition: int, broker: int, history: History) -> None:
         self.topic = topic
@@ -80,27 +80,27 @@ class Scan:
         self._shown: dict[bytes, bytes | None] = {}
 
     def _restart(self) -> None:
-        """Begin at the start, knowing nothing."""
+        """Start again at the log start, without the records read so far."""
         self.position, self._records = 0, 0
         self._shown.clear()
 
     def record_result(self) -> None:
-        """Put what it has read into the history, as the end of the run."""
+        """Add its keys and values to the history, as the final state."""
         self._history.shown[self.log, self.broker] = self._shown
         self._history.kept[self.log, self.broker] = self._records
 
     @property
     def log(self) -> str:
-        """Of what it reads, in the history."""
+        """The name of its log in the history."""
         return self.topic.log(self.partition)
 
     @property
     def at_end(self) -> bool:
-        """Whether it has read what this broker knows to be committed."""
+        """Whether it has read up to the high watermark of this broker."""
         return self.position == self.high_watermark
 
     def go_on(self) -> None:
-        """Fetch."""
+        """Send the next Fetch request."""
         one = FetchRequest.FetchPartition(
             partition=self.partition, fetch_offset=self.position, partition_max_bytes=RECORDS_MAX_BYTES
         )
@@ -114,14 +114,14 @@ class Scan:
             row = response.responses[0].partitions[0]
             if row.error_code == 0:
                 self.high_watermark = row.high_watermark
-                with contextlib.suppress(CorruptRecord):  # `readers` look at bytes, and tell of damage
+                with contextlib.suppress(CorruptRecord):  # `readers` check the bytes, and report damage
                     got = isinstance(row.records, memoryview) and self._take_records(row.records)
             elif row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._restart()
         self._wire.timeline.after(1 if got else AGAIN_NS, "scan", self.go_on)
 
     def _take_records(self, data: memoryview) -> bool:
-        """Note what is in an answer; whether there was something."""
+        """Note the records of an answer. True if the position moved."""
         before, seen = self.position, set()
         for pos, header in batches_of(data):
             for record in records_of(data, pos, max_bytes=RECORDS_MAX_BYTES):

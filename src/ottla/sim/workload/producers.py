@@ -1,7 +1,7 @@
-"""Producers of the workload: idempotent ones with up to five batches on their way, and plain ones.
+"""Producers of the workload: idempotent ones with up to five batches in flight, and plain ones.
 
-Zone: deterministic. Batches of one partition are sent in order; after any failure the producer waits until nothing of
-that partition is on its way and sends again from the oldest unacknowledged batch, with the same sequence numbers.
+Zone: deterministic. Batches of one partition are sent in order. After a failure the producer waits until no request of
+that partition is in flight, then sends again from the oldest unacknowledged batch, with the same sequence numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ottla.wire.messages import (
 from ottla.wire.schema import Message
 
 IN_FLIGHT_MAX: Final = 5
-"""Batches that a broker remembers per producer and partition, hence how many may be unanswered."""
+"""Maximum of batches in flight: a broker remembers this many per producer and partition."""
 RETRY_NS: Final = 100 * MS
 TIMEOUT_MS: Final = 2000
 TOPIC_ID_VERSION: Final = 13
@@ -50,19 +50,19 @@ UNCERTAIN: Final = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     }
 )
-"""The batch may be written, although it was not acknowledged."""
+"""Errors after which the batch may be in the log."""
 GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 @dataclass(slots=True)
 class SimulatedBatch:
-    """A batch, from its making to its acknowledgement."""
+    """A batch, from its creation to its acknowledgement."""
 
     write: Write
     encoded: bytes
     sends: int = 0
     uncertain: bool = False
-    """An attempt was made that has no definite answer."""
+    """An attempt got no definite answer."""
 
 
 @dataclass(slots=True)
@@ -73,11 +73,11 @@ class SimulatedLane:
     partition: int
     sequence: int = 0
     queue: deque[SimulatedBatch] = field(default_factory=deque)
-    """Not acknowledged, in order of sequence."""
+    """Unacknowledged batches, in the order of their sequence numbers."""
     flying: int = 0
-    """How many of them, from the front, wait for an answer."""
+    """How many of these batches, from the front, wait for an answer."""
     unanswered: int = 0
-    """Requests without an answer, superseded ones included."""
+    """Requests without an answer, including those that were sent again since."""
     recovering: bool = False
     lives: dict[int, int] = field(default_factory=dict)
     """Next sequence number after an acknowledged batch → the life that acknowledged it."""
@@ -98,12 +98,12 @@ class Producer:
         self.acks = -1 if idempotent or random.chance(0.5) else 1
         self.version = TOPIC_ID_VERSION if role is Role.CHURN else random.choice(VERSIONS)
         self.codecs = (0, 0, random.below(5))
-        # The topic that is cut has to grow beyond the cut while a reply waits.
+        # The log of CUT has to grow past the truncation while a reply waits.
         self.interval_ns = (100 if role is Role.CUT else random.between(150, 450)) * MS
         self.working = True
-        """False: no new batches, only what is still unacknowledged."""
+        """False: it makes no new batches, and only retries unacknowledged ones."""
         self.acknowledged = 0
-        """Records."""
+        """How many records were acknowledged."""
         self.on_acknowledged: Callable[[Write], None] = lambda _write: None
         self._lanes: dict[tuple[bytes, int], SimulatedLane] = {}
         self._producer_id = -1
@@ -113,15 +113,15 @@ class Producer:
 
     @property
     def name(self) -> str:
-        """As it appears in values and in the history."""
+        """Its name in values and in the history."""
         return self.client.name
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start to write."""
         self.client.timeline.after(self.random.below(self.interval_ns), "produce", self._tick)
 
     def outstanding(self) -> list[str]:
-        """Logs with batches that still wait for their acknowledgement."""
+        """Logs with unacknowledged batches."""
         return [lane.topic.log(lane.partition) for lane in self._lanes.values() if lane.queue]
 
     # ---- making batches ----
@@ -138,8 +138,8 @@ class Producer:
         if topics:
             topic = self.random.choice(topics)
             lane = self._lane(topic, self.random.below(topic.partitions))
-            # A broker that knows nothing of a producer takes any first sequence number: until one is acknowledged,
-            # a refused batch must not be overtaken.
+            # A broker without state of a producer accepts any first sequence number. So until one batch is
+            # acknowledged, only one may be in flight: a second one could overtake a refused first one.
             limit = IN_FLIGHT_MAX if self.idempotent and lane.lives else 1
             if len(lane.queue) < limit:
                 lane.queue.append(self._batch(lane))
@@ -192,7 +192,7 @@ class Producer:
     # ---- sending ----
 
     def _push(self, lane: SimulatedLane) -> None:
-        """Send whatever of the lane is not on its way."""
+        """Send all batches of the lane that are not in flight."""
         while not lane.recovering and lane.flying < len(lane.queue):
             batch = lane.queue[lane.flying]
             lane.flying += 1
@@ -217,6 +217,8 @@ class Producer:
         return ProduceRequest(acks=self.acks, timeout_ms=TIMEOUT_MS, topic_data=[topic])
 
     def _on_response(self, lane: SimulatedLane, batch: SimulatedBatch, response: Message | None, life: int) -> None:
+        # The batch may have left the queue meanwhile, by a new identity or an answer to an earlier attempt. A lane that
+        # recovers sends again only when no request is in flight, so that batches keep their order.
         lane.unanswered -= 1
         if lane.queue and any(other is batch for other in lane.queue):
             self._judge(lane, batch, response, life)
@@ -226,6 +228,11 @@ class Producer:
             self._push(lane)
 
     def _judge(self, lane: SimulatedLane, batch: SimulatedBatch, response: Message | None, life: int) -> None:
+        # 1. No answer: the batch may be in the log.
+        # 2. Acknowledged, or a duplicate of a batch whose offset the broker does not remember.
+        # 3. The broker lost the sequence. This counts only for the oldest batch: a later one fails with it.
+        # 4. Refused for good, or its topic is deleted: a retry cannot succeed.
+        # 5. Any other error: retry.
         if not isinstance(response, ProduceResponse):
             batch.uncertain = True
             self._recover(lane)
@@ -260,7 +267,7 @@ class Producer:
             lane.flying -= 1
 
     def _refused(self, lane: SimulatedLane, batch: SimulatedBatch) -> None:
-        """No retry can help. With sequence numbers, what follows in the lane cannot be written either."""
+        """Drop a batch that no retry can write. With sequence numbers, later batches of the lane fail as well."""
         if not batch.uncertain:
             batch.write.outcome = Outcome.FAIL
         self._remove_batch(lane, batch)
@@ -268,7 +275,7 @@ class Producer:
             self._new_identity()
 
     def _sequence_lost(self, lane: SimulatedLane, code: ErrorCode, life: int) -> None:
-        """The broker does not know our sequence any more: give up what is unacknowledged, start as somebody new."""
+        """The broker lost our sequence: drop all unacknowledged batches, and take a new producer id."""
         now = self.client.timeline.now_ns
         log = lane.topic.log(lane.partition)
         since_life = lane.lives.get(lane.queue[0].write.sequence, 0)

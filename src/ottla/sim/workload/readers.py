@@ -1,6 +1,6 @@
-"""Readers of the workload: they fetch assigned partitions from the start or from the end, and note what they get.
+"""Readers of the workload: they fetch partitions from the start or from the end, and note the records.
 
-Zone: deterministic. Every byte is looked at: batch boundaries, checksums, records.
+Zone: deterministic. They check every byte: batch boundaries, checksums, records.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ PAUSE_NS: Final = 100 * MS
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """Where a reader stands in one partition."""
+    """The position of a reader in one partition."""
 
     topic: Topic
     partition: int
     position: int = -1
-    """-1: not known yet, ListOffsets tells."""
+    """-1: unknown, to be found with ListOffsets."""
     wanted: int = EARLIEST
-    """Where to start when the position is not known, or out of range."""
+    """Where to start when the position is unknown or out of range."""
     fresh: bool = True
-    """The next read is the first one at a new position."""
+    """True: the next read is the first one at a new position."""
     asked: int = -1
-    """The position that the running fetch session knows."""
+    """The position in the present fetch session."""
     high_watermark: int = -1
     broken: bool = False
-    """Wrong bytes were found: nothing more is read there."""
+    """Wrong bytes were found: it reads no further."""
     epoch: int = -1
-    """The leader epoch to ask in; -1: any."""
+    """The leader epoch of requests; -1: any."""
     node: int = 0
-    """Whom to ask."""
+    """The broker to read from."""
 
     @property
     def log(self) -> str:
@@ -69,13 +69,13 @@ class Reader:
         self.random = random
         self.history = history
         self.wanted = EARLIEST if from_start else LATEST
-        # Below version 10 a reader cannot take zstd, which producers of the workload use.
+        # Below version 10 a reader cannot get zstd, which producers of the workload use.
         self.version = TOPIC_ID_VERSION if role is Role.CHURN else random.choice(VERSIONS[4:])
         self.sessions = random.chance(0.5)
         self.max_bytes = random.choice((2000, 60_000, 1 << 20))
         self.max_wait_ms = random.choice((0, 100, 500))
         self.pause_ns = random.choice((1, 50 * MS, 200 * MS))
-        """Between an answer and the next request."""
+        """Time between an answer and the next request."""
         self.rack = ""
         self.isolation = 0
         """1: read_committed."""
@@ -86,15 +86,15 @@ class Reader:
 
     @property
     def name(self) -> str:
-        """As it appears in the history."""
+        """Its name in the history."""
         return self.client.name
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         self._fetch_later(self.random.below(PAUSE_NS))
 
     def cursors(self) -> list[Cursor]:
-        """Where it stands, in every partition of the topics that exist."""
+        """Its positions in all partitions of the existing topics."""
         found = []
         for topic in self.catalog.of(self.role):
             for partition in range(topic.partitions):
@@ -106,7 +106,7 @@ class Reader:
         return found
 
     def restart(self, wanted: int) -> None:
-        """Forget all positions and begin anew at that end."""
+        """Forget all positions, and start again at that end of the logs."""
         self.wanted = wanted
         self._cursors.clear()
         self._forget_session()
@@ -151,7 +151,7 @@ class Reader:
         self._fetch_later(PAUSE_NS)
 
     def _stale(self, cursor: Cursor) -> None:
-        """What is known of this partition may not be true any more. With one broker it is."""
+        """Hook after an error that may be due to stale metadata; a single broker needs nothing here."""
 
     def _note_ends(self, cursor: Cursor, life: int) -> None:
         if cursor.wanted == EARLIEST:
@@ -161,6 +161,7 @@ class Reader:
     # ---- fetching ----
 
     def _fetch_cursors(self, cursors: list[Cursor]) -> None:
+        # In a session only partitions with a new position are sent, and removed ones are listed as forgotten (KIP-227).
         in_session = self.sessions and self.version >= SESSION_VERSION
         asked = cursors
         if in_session and self._session_epoch > 0:
@@ -217,6 +218,9 @@ class Reader:
     def _on_fetched(
         self, positions: dict[tuple[str, bytes, int], tuple[Cursor, int]], response: Message | None, life: int
     ) -> None:
+        # 1. No answer, or an error of the whole request: start a new session.
+        # 2. Otherwise count the session's epoch, and handle each partition that still has the requested position.
+        # 3. Fetch again soon if there were records, or the broker itself waits for them.
         if not isinstance(response, FetchResponse) or response.error_code:
             self._forget_session()
             for cursor, _ in positions.values():
@@ -238,14 +242,14 @@ class Reader:
         self._fetch_later(self.pause_ns if not failed and (got or self.max_wait_ms) else PAUSE_NS)
 
     def _take_row(self, cursor: Cursor, row: FetchResponse.PartitionData, life: int) -> bool:
-        """Note one partition of an answer. Whether there was something in it."""
+        """Note one partition of an answer. True if it had records."""
         if row.error_code:
             self._error(cursor, ErrorCode(row.error_code), life)
             return False
         return self._note_records(cursor, row, life)
 
     def _note_records(self, cursor: Cursor, row: FetchResponse.PartitionData, life: int) -> bool:
-        """Put what was read into the history, and go on behind it."""
+        """Add the records to the history, and move the position after them."""
         data = row.records
         epochs: list[tuple[int, int]] = []
         records: list[tuple[int, bytes]] = []
@@ -285,7 +289,7 @@ class Reader:
 
 
 def _parse(data: memoryview, position: int, epochs: list[tuple[int, int]]) -> tuple[list[tuple[int, bytes]], str]:
-    """Offsets and values from the position on, and what is wrong with the bytes; adds the batches' leader epochs."""
+    """Offsets and values from the position on, and the defect of the bytes; adds leader epochs of batches."""
     records: list[tuple[int, bytes]] = []
     end = 0
     try:

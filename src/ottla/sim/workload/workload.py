@@ -1,4 +1,4 @@
-"""The clients of a run: who writes, who reads, and how the run is brought to its end.
+"""The clients of a run: producers, readers and an administrator, and the end of the run.
 
 Zone: deterministic.
 """
@@ -78,7 +78,7 @@ class Workload:
         return Reader(client, self.catalog, role, from_start, random, self.history)
 
     def start(self) -> None:
-        """Everybody begins."""
+        """Start all clients."""
         self.admin.start()
         for producer in self.producers:
             producer.start()
@@ -87,7 +87,7 @@ class Workload:
         self._scan_when_there()
 
     def _scan_when_there(self) -> None:
-        """Follow what is compacted from its start."""
+        """Scan the compacted logs from their start, once the topic exists."""
         if not self.catalog.of(Role.KEYED):
             self.network.timeline.after(STEP_NS, "is it there", self._scan_when_there)
             return
@@ -110,13 +110,13 @@ class Workload:
     # ---- the end ----
 
     def wind_down(self) -> None:
-        """No new batches, no new deletions; what is unacknowledged is still sent."""
+        """Stop new batches and deletions; unacknowledged batches are still retried."""
         self.admin.working = False
         for producer in self.producers:
             producer.working = False
 
     def unacknowledged(self) -> list[str]:
-        """What producers still wait for."""
+        """Producers that wait for acknowledgements, and the logs."""
         return [f"{p.name} on {log}" for p in self.producers for log in p.outstanding()]
 
     def read_all(self) -> None:
@@ -132,7 +132,7 @@ class Workload:
             scan.go_on()
 
     def unread(self) -> list[str]:
-        """What the last readers have not read yet."""
+        """Logs that the last readers have not read to their end."""
         return [
             f"{reader.name} on {cursor.log} at {cursor.position} of {cursor.high_watermark}"
             for reader in self.last_readers
@@ -141,7 +141,7 @@ class Workload:
         ] + [f"the scan of {scan.log} at {scan.position}" for scan in self.scans if not scan.at_end]
 
     def note_final(self) -> None:
-        """Put what the last readers found into the history."""
+        """Add the records of the last readers to the history."""
         names = {reader.name for reader in self.last_readers}
         for reader in self.last_readers:
             for cursor in reader.cursors():

@@ -1,6 +1,6 @@
-"""Keyed state in a compacted topic, from which it comes back exactly (docs/sinks.md).
+"""Keyed state in a compacted topic, from which it can be restored exactly (docs/sinks.md).
 
-Zone: real. Ordinary transactions of an ordinary producer: any Kafka cluster that has them will do.
+Zone: real. Ordinary transactions of an ordinary producer: works with any Kafka cluster that has them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Batches of a streaming query into a changelog: the face for foreachBatch.
+"""Merges batches of a streaming query into a changelog: the interface for foreachBatch.
 
-Zone: real. Runs on Spark's driver. A batch is told by the offsets of its rows, not by its number: so a query with a new
-checkpoint, or with batches cut elsewhere, continues the state of the old one.
+Zone: real. Runs on Spark's driver. A batch is identified by the offsets of its rows, not by its number, so that a query
+with a new checkpoint, or with other batches, continues the same state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLACE: Final = ("topic", "partition", "offset")
 
 
 class Batches:
-    """What `foreachBatch` takes."""
+    """A function for `foreachBatch`."""
 
     def __init__(
         self, changelog: Changelog, aggregate: Aggregate, merge: Callable[[bytes | None, Any], bytes | None]
@@ -36,7 +36,7 @@ class Batches:
             raise UsageError(
                 f"the batch has no column {missing[0]}", "Keep the source's columns topic, partition, offset"
             )
-        batch.persist()  # it is looked at twice
+        batch.persist()  # it is read twice
         try:
             positions = self._changelog.positions
             ends = {tp: end for tp, end in _ends(batch).items() if end > positions.get(tp, 0)}
@@ -53,7 +53,7 @@ def _ends(batch: Any) -> dict[TopicPartition, int]:
 
 
 def _behind(positions: dict[TopicPartition, int]) -> str:
-    """SQL: whether a row is new. Names of topics hold no quotes."""
+    """An SQL condition for new rows. Names of topics contain no quotes."""
     return " OR ".join(
         f"(topic = '{tp.topic}' AND partition = {tp.partition} AND offset >= {offset})"
         for tp, offset in positions.items()
@@ -62,7 +62,7 @@ def _behind(positions: dict[TopicPartition, int]) -> str:
 
 def _keyed(rows: Any) -> Iterator[tuple[bytes | None, Any]]:
     if "key" not in rows.columns:
-        raise UsageError("what was aggregated has no column key", "Name the grouping column `key`")
+        raise UsageError("the aggregated rows have no column key", "Name the grouping column `key`")
     for row in rows.toLocalIterator(prefetchPartitions=True):
         key = row["key"]
         yield (key.encode() if isinstance(key, str) else None if key is None else bytes(key)), row

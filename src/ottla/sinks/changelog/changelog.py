@@ -1,7 +1,7 @@
-"""State by key, and the positions it was made of, changed together in one transaction.
+"""State by key, and the source positions that it includes, changed together in one transaction.
 
-Zone: real. Exactly once by the positions alone: records below them are passed over, whoever brings them again, so
-nothing depends on a checkpoint. A transactional id makes sure that only one job of a name writes.
+Zone: real. Exactly once by the positions alone: records below them are skipped when they come again, so that nothing
+depends on a checkpoint. A transactional id ensures that only one job of a name writes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.types import TopicPartition
 
 R = TypeVar("R")
 Merge = Callable[[bytes | None, R], bytes | None]
-"""(the key's value or None, what is new) → its next value; None deletes the key."""
+"""(the key's value or None, a new row) → the next value; None deletes the key."""
 _FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
@@ -32,15 +32,15 @@ class Changelog:
     with Changelog({"bootstrap.servers": "localhost:9092"}, "totals") as totals:
         query = orders.writeStream.foreachBatch(totals.batches(aggregate, merge)).option(…).start()
 
-    The state lives in this process's memory (in Spark: the driver's), each batch writes the keys that it changed. The
-    topics `totals` and `totals-positions` are made where they are not there.
+    The state is in this process's memory (in Spark: the driver's); each batch writes the keys that it changed. The
+    topics `totals` and `totals-positions` are created if they do not exist.
     """
 
     def __init__(
         self, settings: Mapping[str, str], topic: str, *, partitions: int = 1, replication_factor: int = -1
     ) -> None:
-        """Connects to nothing yet. settings: where the cluster is, and how to log in, by Kafka's keys; the last two are
-        for topics that are made.
+        """Does not connect yet. settings: the cluster and the login, by Kafka's keys. partitions, replication_factor:
+        of topics that are created.
         """
         self.topic = topic
         self._settings = dict(settings)
@@ -59,13 +59,13 @@ class Changelog:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        raise UsageError("a changelog cannot go to another process", "Use it on the driver, in foreachBatch")
+        raise UsageError("a changelog cannot be sent to another process", "Use it on the driver, in foreachBatch")
 
     def restore(self) -> int:
-        """Take over, and read the state back; happens by itself before the first write. Returns the number of keys.
+        """Fence earlier jobs of this name, and read the state; done automatically on first use.
 
-        Former jobs of this name can write nothing from now on; what they left unfinished is taken back. Raises
-        Superseded, NotCompacted, ChangelogBroken, ClientError.
+        Returns the number of keys. Earlier jobs can write nothing from now on, and their open transaction is aborted.
+        Raises Superseded, NotCompacted, ChangelogBroken, ClientError.
         """
         if self._superseded:
             raise Superseded(self.topic)
@@ -75,6 +75,7 @@ class Changelog:
         try:
             producer.init_transactions()
             positions, state = self._topics.read_positions(), self._topics.read_state()
+            # State without positions would be counted twice: every record would look new.
             if state and not positions:
                 raise ChangelogBroken(f"topic {self.topic} holds state, and {self._topics.positions} no positions")
         except BaseException:
@@ -85,12 +86,12 @@ class Changelog:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset of each partition of the source that the state has not seen."""
+        """The next offset of each partition of the source that the state does not include yet."""
         self._need()
         return dict(self._positions)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """The value of a key, or None."""
         self._need()
         return self._state.get(key)
 
@@ -100,9 +101,9 @@ class Changelog:
         return iter(list(self._state.items()))
 
     def starting_offsets(self, *topics: str) -> str:
-        """The option `startingOffsets` for a query whose checkpoint is lost: it reads on where the state ends.
+        """The option `startingOffsets` for a query whose checkpoint is lost: it continues where the state ends.
 
-        `earliest` gives the same state, and reads more.
+        `earliest` would give the same state, but read more.
         """
         self._need()
         found: dict[str, dict[str, int]] = {}
@@ -111,18 +112,18 @@ class Changelog:
         return json.dumps(found)
 
     def batches(self, aggregate: Aggregate, merge: Merge[Any]) -> Batches:
-        """What `foreachBatch` takes, for batches with the columns topic, partition and offset of their source.
+        """A function for `foreachBatch`, for batches with the columns topic, partition and offset of their source.
 
-        aggregate: from a batch's rows that are new to rows with a column `key`, on the executors; merge: its rows into
-        the state, on the driver.
+        aggregate: turns the new rows of a batch into rows with a column `key`, on the executors. merge: merges these
+        rows into the state, on the driver.
         """
         return Batches(self, aggregate, merge)
 
     def write(self, records: Iterable[Any], merge: Merge[Any]) -> int:
-        """For plain consumers: merge records with a key, in order; those below the positions are passed over.
+        """For plain consumers: merge records with a key, in order; those below the positions are skipped.
 
-        Returns how many were new. Raises Superseded, UsageError, ClientError: then nothing was written, or all of it;
-        the next call looks.
+        Returns how many were new. Raises Superseded, UsageError, ClientError: then all or nothing was written; the next
+        call reads which.
         """
         self._need()
         fresh = [each for each in records if self.is_new(TopicPartition(each.topic, each.partition), each.offset)]
@@ -133,13 +134,13 @@ class Changelog:
         return len(fresh)
 
     def is_new(self, tp: TopicPartition, offset: int) -> bool:
-        """Whether the state has not seen the record."""
+        """Whether the state does not include the record yet."""
         return offset >= self._positions.get(tp, 0)
 
     def change(
         self, rows: Iterable[tuple[bytes | None, R]], merge: Merge[R], ends: Mapping[TopicPartition, int]
     ) -> None:
-        """Merge rows by key, and write what they changed with the positions behind them, in one transaction."""
+        """Merge rows by key, and write the changed keys and the new positions in one transaction."""
         producer = self._need()
         changes: dict[bytes, bytes | None] = {}
         for key, row in rows:
@@ -163,7 +164,7 @@ class Changelog:
             producer.commit_transaction()
         except ClientError as error:
             self._superseded = _is_fenced(error)
-            self.close()  # whether it was committed is seen when the state is read back
+            self.close()  # reading the state again shows whether it was committed
             if self._superseded:
                 raise Superseded(self.topic) from error
             raise
@@ -181,7 +182,7 @@ class Changelog:
         return self._producer
 
     def close(self) -> None:
-        """Close the connections; the next call reads the state back."""
+        """Close the connections; the next call reads the state again."""
         producer, self._producer = self._producer, None
         self._state, self._positions = {}, {}
         if producer is not None:

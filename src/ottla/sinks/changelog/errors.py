@@ -1,4 +1,4 @@
-"""What the changelog raises; errors of the client (`ottla.client.errors`) pass through as they are.
+"""Errors of the changelog. Errors of the client (`ottla.client.errors`) are not wrapped.
 
 Zone: pure.
 """
@@ -9,27 +9,27 @@ from ottla.sinks.errors import SinkError
 
 
 class Superseded(SinkError):
-    """Another one with the same name has taken over: this one is a zombie, and can write nothing any more."""
+    """Another job with the same name has taken over: this one is a zombie, and cannot write any more."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"another job named {name!r} has taken over; this one writes nothing any more",
-            "Stop it. If there is no other, its transaction took longer than transaction.timeout.ms: start it again",
+            f"another job named {name!r} has taken over; this one cannot write any more",
+            "Stop it. If there is no other job, a transaction took longer than transaction.timeout.ms: start it again",
         )
 
 
 class NotCompacted(SinkError):
-    """The topic's cleaning would remove state."""
+    """The topic's cleanup policy would delete state."""
 
     def __init__(self, topic: str, policy: str) -> None:
         super().__init__(
             f"topic {topic} has cleanup.policy={policy}, under which old state is deleted",
-            "Set cleanup.policy=compact, or name a topic that is not there yet",
+            "Set cleanup.policy=compact, or name a topic that does not exist yet",
         )
 
 
 class ChangelogBroken(SinkError):
-    """State and positions do not belong together: one of the two topics was deleted, or made anew."""
+    """State and positions do not belong together: one of the two topics was deleted, or created again."""
 
     def __init__(self, what: str) -> None:
         super().__init__(

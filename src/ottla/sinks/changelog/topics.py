@@ -1,6 +1,6 @@
-"""The two topics of a changelog: made, checked, and read to their end.
+"""The two topics of a changelog: creates, checks and reads them.
 
-Zone: real. State and positions lie in topics of their own, so that who else reads the state finds nothing but state.
+Zone: real. State and positions have a topic each, so that other readers of the state find only state.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Topics:
         self._partitions = partitions
         self._replication_factor = replication_factor
         self.id = ""
-        """The id of the state's topic, once `ensure` has asked."""
+        """The id of the state's topic, once `ensure` has read it."""
 
     def ensure(self) -> None:
-        """Make what is missing. Raises NotCompacted, ClientError."""
+        """Create missing topics, and check both. Raises NotCompacted, ClientError."""
         with closing(Cluster(ClientConfig.from_mapping(self._settings))) as cluster:
             wanted = {self.state: self._partitions, self.positions: 1}
             answers = Admin(cluster).create_topics(
@@ -63,7 +63,7 @@ class Topics:
                 raise NotCompacted(resource.name, str(policy))
 
     def read_state(self) -> dict[bytes, bytes]:
-        """Key → last value; keys whose last value is null are gone. Whether a cleaner ran makes no difference."""
+        """Key → last value, without keys whose last value is null; the same before and after compaction."""
         return self._last_values(self.state)
 
     def read_positions(self) -> dict[TopicPartition, int]:
@@ -78,11 +78,11 @@ class Topics:
         return found
 
     def position_record(self, tp: TopicPartition, offset: int) -> tuple[bytes, bytes]:
-        """Key and value of a position."""
+        """Key and value of the record of a position."""
         return json.dumps(list(tp)).encode(), json.dumps({"offset": offset, "changelog": self.id}).encode()
 
     def source_partitions(self, topics: tuple[str, ...]) -> list[TopicPartition]:
-        """The partitions of topics that are read. Raises RefusedError."""
+        """The partitions of topics of the source. Raises RefusedError."""
         with closing(Cluster(ClientConfig.from_mapping(self._settings))) as cluster:
             return [TopicPartition(name, number) for name in topics for number in cluster.topic(name).partitions]
 

@@ -1,7 +1,7 @@
 """One connection to PostgreSQL, and transactions that survive its loss.
 
-Zone: real. What a transaction does is given as a function, which runs again when the connection was lost: even a COMMIT
-without an answer is no question to be guessed at, because the function looks first at what is stored.
+Zone: real. A transaction is a function, which runs again after the connection was lost. That is safe even after a
+COMMIT without a response, because the function first reads what is stored.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _DEFAULTS: Final = {
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "3",
-    "tcp_user_timeout": "30000",  # a server that vanished without a word is noticed within half a minute
+    "tcp_user_timeout": "30000",  # a server that vanished is noticed within half a minute
     "target_session_attrs": "read-write",  # after a failover, the new primary among several hosts
 }
 _HOPELESS: Final = ("authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry")
-"""What a server says to a connection that it will never take; libpq tells no code for these, only the text."""
+"""Texts with which a server refuses a connection for good; libpq gives no error code for them."""
 _NOT_PASSING: Final = (psycopg.errors.QueryCanceled,)
-"""OperationalErrors that are about the statement, not about the server."""
+"""OperationalErrors about the statement, not about the server."""
 _FIRST_WAIT_S: Final = 0.05
 _LONGEST_WAIT_S: Final = 5.0
 
 
 class Database:
-    """Runs transactions on one connection, which is made when it is needed and again when it broke."""
+    """Runs transactions on one connection, which is opened on first use, and again after it broke."""
 
     def __init__(self, conninfo: str, patience_s: float, idle_in_transaction_s: float) -> None:
         self._conninfo = conninfo
@@ -54,12 +54,13 @@ class Database:
         self._connection = None
 
     def run(self, work: Callable[[Cursor], T]) -> T:
-        """`work` in one transaction; its result when that is committed.
+        """Run `work` in one transaction, and return its result once that is committed.
 
-        While the server is away, refuses connections, or ends the transaction in favour of another one, it is tried
-        again, `work` from its beginning. Raises DatabaseGone when that took longer than the patience, BadDatabase,
-        and whatever else `work` raises.
+        While the server is down, refuses connections, or aborts the transaction in favour of another one, `work` is
+        run again from its beginning. Raises DatabaseGone after `patience_s`, BadDatabase, and other errors of `work`.
         """
+        # 1. The server has become a standby: connect again, to find the new primary. 2. The statement was cancelled:
+        # that is the caller's error. 3. A lost connection, a deadlock or a serialization failure: try again.
         deadline = time.monotonic() + self._patience_s
         wait_s = _FIRST_WAIT_S
         while True:
@@ -67,7 +68,7 @@ class Database:
                 connection = self._open()
                 with connection.transaction(), connection.cursor() as cursor:
                     return work(cursor)
-            except psycopg.errors.ReadOnlySqlTransaction as error:  # the server has become a standby meanwhile
+            except psycopg.errors.ReadOnlySqlTransaction as error:
                 self.close()
                 problem: psycopg.Error = error
             except psycopg.OperationalError as error:
@@ -81,7 +82,7 @@ class Database:
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
     def close(self) -> None:
-        """Close the connection; the next transaction makes another one."""
+        """Close the connection; the next transaction opens another one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -93,10 +94,11 @@ class Database:
             except psycopg.OperationalError as error:
                 if any(each in str(error) for each in _HOPELESS):
                     raise BadDatabase(
-                        f"the database does not take us: {_text(error)}", "Correct the connection string, or the grants"
+                        f"the database refused the connection: {_text(error)}",
+                        "Correct the connection string, or the grants",
                     ) from error
                 raise
-            # A process that is stopped in the middle must not hold rows for ever.
+            # A process that hangs within a transaction must not lock rows for ever.
             timeout = sql.SQL("SET idle_in_transaction_session_timeout = {}").format(sql.Literal(self._idle_ms))
             self._connection.execute(timeout)
         return self._connection

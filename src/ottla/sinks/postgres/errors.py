@@ -1,6 +1,6 @@
-"""What the PostgreSQL sink raises, for people to read: what happened, and what to do.
+"""Errors of the PostgreSQL sink: what happened, and what to do next.
 
-Zone: pure. Errors of the database about a user's own statements (psycopg.Error) pass through as they are.
+Zone: pure. Errors of the database about a user's own statements (psycopg.Error) are not wrapped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ottla.types import TopicPartition
 
 
 class Superseded(SinkError):
-    """Another consumer has claimed the partition since: this one is a zombie, and wrote nothing."""
+    """Another consumer has claimed the partition: this one is a zombie, and wrote nothing."""
 
     def __init__(self, tp: TopicPartition, mine: int, theirs: int) -> None:
         super().__init__(
@@ -28,12 +28,12 @@ class Superseded(SinkError):
 
 
 class OffsetsMoved(SinkError):
-    """The stored offset is not the one that this consumer has left, although nobody else claimed the partition."""
+    """The stored offset is not the one this consumer wrote last, although no other has claimed the partition."""
 
     def __init__(self, tp: TopicPartition, mine: int | None, stored: int | None) -> None:
         super().__init__(
-            f"the stored offset of {tp} is {stored}, and this consumer left it at {mine}; nothing was written",
-            "Somebody changed or restored the table of offsets: see which is right, then claim the partition anew",
+            f"the stored offset of {tp} is {stored}, and this consumer wrote {mine} last; nothing was written",
+            "The table of offsets was changed or restored: check which offset is right, then claim the partition again",
         )
         self.tp = tp
 
@@ -45,17 +45,17 @@ class OffsetsMoved(SinkError):
 
 
 class DatabaseGone(SinkError):
-    """The database could not be reached for the sink's patience. The last write is in it whole or not at all."""
+    """The database was unreachable for `patience_s`. The last write is in it completely or not at all."""
 
     def __init__(self, patience_s: float, last: str) -> None:
         super().__init__(
-            f"the database was not there for {patience_s:g} s (last: {last})",
-            "Nothing is lost: start it again, then write the same records again, or restart and claim anew",
+            f"the database was unreachable for {patience_s:g} s (last: {last})",
+            "Nothing is lost: start the database, then write the same records again, or restart and claim again",
         )
 
 
 class BadDatabase(SinkError):
-    """The server answered, and will not have us: the password, the database's name, a permission."""
+    """The server refused the connection: wrong password or database name, or a missing permission."""
 
 
 class BadResults(SinkError):
@@ -74,14 +74,14 @@ class OtherQuery(SinkError):
 
 
 class BatchesMissing(SinkError):
-    """The query is further than the database: batches between them are not in it."""
+    """The query is ahead of the database: batches between them are missing."""
 
     def __init__(self, sink: str, stored: int | None, batch_id: int) -> None:
         has = "no batch yet" if stored is None else f"batches up to {stored}"
         super().__init__(
-            f"the sink {sink!r} has {has}, and the query comes with batch {batch_id}",
+            f"the sink {sink!r} has {has}, and the query writes batch {batch_id}",
             "The database is older than the checkpoint: restore both of the same time, or start with a new checkpoint "
-            f"and a new sink name. If the results shall begin here, say first_batch={batch_id}",
+            f"and a new sink name. If the results should begin here, set first_batch={batch_id}",
         )
 
 

@@ -1,8 +1,8 @@
-"""Records of claimed partitions, written with their offsets: the face for plain consumers.
+"""Writes records of claimed partitions with their offsets: the interface for plain consumers.
 
-Zone: real. One transaction per write: what is stored is looked at, the results are written, the offsets are moved under
-the optimistic lock. The lock comes last, so that it is held for the length of a commit only and a consumer that stands
-still in its own code keeps no successor from claiming.
+Zone: real. One transaction per write: it reads the stored offsets, writes the results, and moves the offsets under an
+optimistic lock. The lock is taken last, so that it is held only during the commit, and a consumer that hangs in its own
+code does not keep a successor from claiming.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.types import TopicPartition
 
 
 class HasPlace(Protocol):
-    """A record: anything with these three, as `ottla.client.ConsumerRecord`."""
+    """A record with these three properties, as `ottla.client.ConsumerRecord`."""
 
     @property
     def topic(self) -> str:
@@ -37,7 +37,7 @@ R = TypeVar("R", bound=HasPlace)
 
 
 class _Changed(Exception):
-    """The lock was lost in between: look again at what is stored."""
+    """The optimistic lock failed: read again what is stored."""
 
 
 class Feed:
@@ -54,21 +54,21 @@ class Feed:
         return {tp: each.next_offset for tp, each in self._mine.items()}
 
     def claim(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take these partitions over; whoever had them can write nothing any more. Raises DatabaseGone."""
+        """Take these partitions over; their previous owners can write nothing any more. Raises DatabaseGone."""
         wanted = [TopicPartition(*each) for each in partitions]
         self._mine |= self._database.run(lambda cursor: self._tables.claim(cursor, wanted))
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget partitions that others have now; nothing is written."""
+        """Forget partitions that were revoked; writes nothing."""
         for each in partitions:
             self._mine.pop(TopicPartition(*each), None)
 
     def write(self, records: Iterable[R], store: Callable[[Cursor, list[R]], object]) -> int:
-        """Write what `store` makes of the records, and the offsets behind them, in one transaction.
+        """Call `store` with the new records, and move the offsets past them, in one transaction.
 
-        Records that are in already are left out; the rest is handed to `store`, which writes with the cursor and
-        nothing else, for it runs again when the connection was lost. Returns how many records were new. Raises
-        Superseded, OffsetsMoved, DatabaseGone, UsageError (a partition that was not claimed), what `store` raises.
+        Records that are stored already are left out. `store` must only write, and only with the cursor, because it runs
+        again after a lost connection. Returns how many records were new. Raises Superseded, OffsetsMoved, DatabaseGone,
+        UsageError (a partition that was not claimed), and errors of `store`.
         """
         fresh = [each for each in records if self._is_new(each)]
         if not fresh:
@@ -81,15 +81,15 @@ class Feed:
         return len(fresh)
 
     def write_to(self, offsets: Mapping[TopicPartition, int], store: Callable[[Cursor], object]) -> None:
-        """As `write`, for any client: `offsets` are the next ones to read, as in a commit. They must not go back."""
+        """As `write`, for any client: `offsets` are the next ones to read, as in a commit. They must not decrease."""
         for tp, offset in offsets.items():
             if tp not in self._mine:
                 raise UsageError(
                     f"{tp} was not claimed",
-                    "Write records of partitions that this feed has; after an error in a rebalance, start again",
+                    "Write only records of claimed partitions; after an error in a rebalance, restart the consumer",
                 )
             if offset < (self._mine[tp].next_offset or 0):
-                raise UsageError(f"offset {offset} of {tp} is in already", "Write what comes behind `positions`")
+                raise UsageError(f"offset {offset} of {tp} is stored already", "Write only records from `positions` on")
         while True:
             try:
                 self._database.run(lambda cursor: self._write_rows(cursor, offsets, store))
@@ -101,9 +101,11 @@ class Feed:
     def _write_rows(
         self, cursor: Cursor, after: Mapping[TopicPartition, int], store: Callable[[Cursor], object]
     ) -> None:
+        # 1. The offsets are there already: this is a repetition. 2. They are not ours: another claim, or a change by
+        #    hand. 3. Write, and take the lock last; if it fails, all is rolled back and looked at again.
         stored = self._tables.offsets(cursor, list(after))
         if all(stored.get(tp) == (offset, self._mine[tp].epoch) for tp, offset in after.items()):
-            return  # a commit whose answer was lost had come through
+            return  # an earlier commit succeeded, and its response was lost
         for tp in after:
             self._check_partition(tp, stored.get(tp))
         store(cursor)
@@ -125,7 +127,7 @@ class Feed:
 
 
 def claim_and_seek(feed: Feed, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-    """Claim partitions of a consumer, and have it go on behind what is stored."""
+    """Claim partitions of a consumer, and seek to their stored offsets."""
     feed.claim(partitions)
     positions = feed.positions
     for tp in partitions:

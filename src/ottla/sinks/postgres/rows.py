@@ -1,7 +1,7 @@
 """Rows for a table: appended, or merged by a unique business id.
 
-Zone: real. Rows go by COPY, which is one stream instead of a statement per row; with a key they go into a temporary
-table first, and from there with ON CONFLICT.
+Zone: real. Rows are sent with COPY, which is one stream instead of a statement per row; with a key they are copied into
+a temporary table, and inserted from there with ON CONFLICT.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ _ADVICE: Final = (
     (psycopg.errors.UndefinedColumn, "Select only columns that the table has, under its names"),
     (psycopg.errors.InvalidColumnReference, "Give the table a unique constraint on exactly the columns of `key`"),
     (psycopg.errors.CardinalityViolation, "Aggregate first: two rows of one transaction have the same key"),
-    (psycopg.errors.UniqueViolation, "Say key=(…) for rows that replace others, or select ids that are unique"),
+    (psycopg.errors.UniqueViolation, "Set key=(…) for rows that replace others, or select ids that are unique"),
     (psycopg.errors.NotNullViolation, "Filter such rows, or give the column a default and do not select it"),
-    (psycopg.errors.DataError, "Cast the column to what the table has"),
-    (psycopg.errors.DatatypeMismatch, "Cast the column to what the table has"),
+    (psycopg.errors.DataError, "Cast the column to the type of the table's"),
+    (psycopg.errors.DatatypeMismatch, "Cast the column to the type of the table's"),
 )
 
 
 class Rows(NamedTuple):
-    """How rows go into a table: `Rows("totals", key=("customer",))` replaces by key, `Rows("orders")` appends.
+    """How rows are written to a table: `Rows("totals", key=("customer",))` replaces by key, `Rows("orders")` appends.
 
     With `key`, a unique business id, and conflict "nothing", writing the same rows again changes nothing, with or
     without offsets.
     """
 
     table: str
-    """With its schema in front where it is not on the search path: `audit.orders`."""
+    """The table, with its schema if that is not on the search path: `audit.orders`."""
     key: tuple[str, ...] = ()
     """Columns with a unique constraint; empty: rows are appended."""
     conflict: Literal["update", "nothing"] = "update"
-    """What happens to a row whose key is there: replaced by the new one, or kept."""
+    """What happens to an existing row with the same key: it is replaced, or kept."""
 
     def write(self, cursor: Cursor, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-        """Write rows, values in the order of `columns`. Returns how many went in or replaced others.
+        """Write rows, with values in the order of `columns`. Returns how many were inserted or replaced others.
 
         Raises BadResults when they do not fit the table, UsageError.
         """
         if missing := [each for each in self.key if each not in columns]:
-            raise UsageError(f"the key column {missing[0]} is not among the columns", "Select it too")
+            raise UsageError(f"the key column {missing[0]} is not among the columns", "Select it as well")
         try:
             if not self.key:
                 return _copy_rows(cursor, table_name(self.table), columns, rows)
@@ -60,7 +60,7 @@ class Rows(NamedTuple):
             raise BadResults(f"table {self.table}: {' '.join(str(error).split())}", step) from error
 
     def __call__(self, cursor: Cursor, batch: Any, batch_id: int) -> None:  # noqa: ARG002 - of any batch
-        """Write the rows of a Spark DataFrame, partition by partition through the driver."""
+        """Write the rows of a Spark DataFrame through the driver, partition by partition."""
         self.write(cursor, batch.columns, spark_rows(batch))
 
     def _merge_rows(self, cursor: Cursor, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
@@ -79,7 +79,7 @@ class Rows(NamedTuple):
         statement = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}")
         cursor.execute(statement.format(table, names, names, _TEMPORARY, _list_columns(self.key), change))
         written = cursor.rowcount
-        cursor.execute(sql.SQL("DROP TABLE {}").format(_TEMPORARY))  # there may be another write in this transaction
+        cursor.execute(sql.SQL("DROP TABLE {}").format(_TEMPORARY))  # this transaction may write a second time
         return written
 
 
@@ -97,7 +97,7 @@ def _list_columns(columns: Sequence[str]) -> sql.Composed:
 def spark_rows(batch: Any) -> Iterator[Sequence[Any]]:
     """The rows of a DataFrame, one partition in memory at a time.
 
-    Spark hands out timestamps as local time without saying so; here they say their zone.
+    Spark returns timestamps as local times without a zone; here they are converted to UTC.
     """
     kinds = [field.dataType.typeName() for field in batch.schema.fields]
     moments = [index for index, kind in enumerate(kinds) if kind == "timestamp"]

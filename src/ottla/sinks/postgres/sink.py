@@ -1,6 +1,6 @@
 """The sink: a name in a database, under which results and positions change together.
 
-Zone: real. Only puts together: plain consumers are in `feed`, streaming queries in `batches`.
+Zone: real. `feed` is the interface for plain consumers; batches of streaming queries are written here.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from ottla.sinks.postgres.feed import Feed, claim_and_seek
 from ottla.sinks.postgres.tables import LastBatch, Tables
 from ottla.types import TopicPartition
 
-# Batches of a streaming query, each in one transaction with its number: the face for foreachBatch. Runs on Spark's
-# driver, over one connection: a transaction belongs to one connection, and only so a batch is in the database whole
-# or not at all, for readers too. Executors that wrote for themselves would write every row twice (to a staging table,
-# which the driver merges), and a micro-batch is small: it goes through one COPY.
+# Batches of a streaming query, each written in one transaction with its number: the interface for foreachBatch. Runs on
+# Spark's driver, over one connection, because a transaction belongs to one connection, and only one transaction makes a
+# batch atomic, also for readers. Executors would have to write each row twice (to a staging table, which the driver
+# merges), and a micro-batch is small enough for one COPY.
 
 Store = Callable[[Cursor, Any, int], object]
-"""(cursor, the batch's DataFrame, its number): writes with the cursor and nothing else; runs again after a lost
-connection."""
+"""(cursor, the batch's DataFrame, its number): must only write, and only with the cursor, because it runs again after a
+lost connection."""
 _QUERY_ID = "sql.streaming.queryId"
 
 
 class _Changed(Exception):
-    """Another driver was quicker: look again at what is stored."""
+    """The optimistic lock failed: another driver was faster. Read again what is stored."""
 
 
 class Batches:
-    """What `foreachBatch` takes."""
+    """A function for `foreachBatch`."""
 
     def __init__(
         self, database: Database, tables: Tables, sink: str, store: Store, query: str | None, first: int
@@ -48,7 +48,7 @@ class Batches:
         self._first = first
 
     def __call__(self, batch: Any, batch_id: int) -> None:
-        """Write a batch unless it is in. Raises OtherQuery, BatchesMissing, DatabaseGone, what the store raises."""
+        """Write a batch unless it is stored. Raises OtherQuery, BatchesMissing, DatabaseGone, errors of `store`."""
         query = self._query or query_id(batch)
         while True:
             try:
@@ -58,11 +58,13 @@ class Batches:
             return
 
     def _write_batch(self, cursor: Cursor, query: str, batch: Any, batch_id: int) -> None:
+        # 1. Batches of another query: its numbers mean other rows. 2. Stored already. 3. A gap, as after an older
+        #    database was restored. 4. The next batch: write it, and take the lock last.
         last = self._tables.last_batch(cursor)
         if last is not None and last.query_id != query:
             raise OtherQuery(self._sink, last.query_id, query)
         if last is not None and batch_id <= last.batch_id:
-            return  # it is in: a replay, or a commit whose answer was lost
+            return  # it is stored: a replay, or a commit whose response was lost
         expected = self._first if last is None else last.batch_id + 1
         if batch_id not in (expected, self._first):
             raise BatchesMissing(self._sink, None if last is None else last.batch_id, batch_id)
@@ -72,13 +74,13 @@ class Batches:
 
 
 def query_id(batch: Any) -> str:
-    """The id of the streaming query whose batch this is; it lives in the checkpoint. Raises UsageError."""
+    """The id of the streaming query of a batch, which is in its checkpoint. Raises UsageError."""
     try:
         found = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     except Exception as error:  # Spark Connect has no context; what it raises differs between versions
-        raise UsageError("the query of this batch cannot be told here", "Name it: batches(…, query=NAME)") from error
+        raise UsageError("Spark gives no id of this batch's query", "Name it: batches(…, query=NAME)") from error
     if not found:
-        raise UsageError("this is no batch of a streaming query", "Call it through writeStream.foreachBatch")
+        raise UsageError("this is not a batch of a streaming query", "Call it through writeStream.foreachBatch")
     return str(found)
 
 
@@ -90,8 +92,8 @@ class PostgresSink:
         while True:
             feed.write(consumer.poll(1.0), store)  # store(cursor, records)
 
-    The tables `ottla_offsets` and `ottla_batches` are made where they are not there. `name` must be one per job: it is
-    what a restart finds its position by.
+    The tables `ottla_offsets` and `ottla_batches` are created if they do not exist. `name` must be unique to the job:
+    after a restart, the job finds its positions by it.
     """
 
     def __init__(
@@ -103,10 +105,10 @@ class PostgresSink:
         patience_s: float = 120.0,
         idle_in_transaction_s: float = 600.0,
     ) -> None:
-        """Connects to nothing yet. conninfo: as libpq takes it (URI or key=value); schema: of the sink's own tables.
+        """Does not connect yet. conninfo: libpq's connection string (URI or key=value); schema: of the sink's tables.
 
-        patience_s: how long a call waits for a database that is away. idle_in_transaction_s: after so long the server
-        ends a transaction whose owner stands still.
+        patience_s: how long a call waits for an unreachable database. idle_in_transaction_s: after this time the server
+        aborts a transaction whose owner hangs.
         """
         self.name = name
         self._database = Database(conninfo, patience_s, idle_in_transaction_s)
@@ -122,8 +124,9 @@ class PostgresSink:
         self.close()
 
     def assign(self, consumer: Consumer, partitions: Iterable[TopicPartition]) -> Feed:
-        """Have the consumer read these partitions from the stored offsets on; where there are none, from where its own
-        settings say. Raises DatabaseGone, BadDatabase.
+        """Assign these partitions to the consumer, at the stored offsets; without one, its own settings decide.
+
+        Raises DatabaseGone, BadDatabase.
         """
         wanted = [TopicPartition(*each) for each in partitions]
         feed = self._feed()
@@ -132,9 +135,9 @@ class PostgresSink:
         return feed
 
     def subscribe(self, consumer: Consumer, topics: Iterable[str] | re.Pattern[str]) -> Feed:
-        """Share topics with the consumer's group; partitions are claimed, and positions set, whenever they come.
+        """Subscribe the consumer to topics; assigned partitions are claimed, and their positions set.
 
-        What goes wrong with the database meanwhile is raised by the consumer's `poll`.
+        Errors of the database in a rebalance are raised by the consumer's `poll`.
         """
         feed = self._feed()
 
@@ -145,16 +148,16 @@ class PostgresSink:
         return feed
 
     def claim(self, partitions: Iterable[TopicPartition]) -> Feed:
-        """For any other client: claim partitions; it must begin to read at the feed's `positions` itself."""
+        """For other clients: claim partitions; the client itself must begin to read at the feed's `positions`."""
         feed = self._feed()
         feed.claim(partitions)
         return feed
 
     def batches(self, store: Store, *, query: str | None = None, first_batch: int = 0) -> Batches:
-        """What `writeStream.foreachBatch` takes: writes each batch of one query once, in one transaction.
+        """A function for `writeStream.foreachBatch`, which writes each batch of a query once, in one transaction.
 
-        store: `Rows(…)`, or a function (cursor, DataFrame, batch id). query: the query's name where Spark does not tell
-        its id (Spark Connect). first_batch: the one with which the results begin, where that is not the query's first.
+        store: `Rows(…)`, or a function (cursor, DataFrame, batch id). query: a name for the query, if Spark gives no id
+        of it (Spark Connect). first_batch: the first batch of the results, if that is not the query's first one.
         """
         self._create()
         return Batches(self._database, self._tables, self.name, store, query, first_batch)
@@ -166,7 +169,7 @@ class PostgresSink:
         return {tp: each.next_offset for tp, each in found.items() if each.next_offset is not None}
 
     def forget(self) -> None:
-        """Remove all that is stored of this sink's positions; results are left alone. Nobody may be writing."""
+        """Delete the stored positions of this sink, but not its results. No job may be writing."""
         self._create()
         self._database.run(self._tables.delete_positions)
 
@@ -185,8 +188,8 @@ class PostgresSink:
             self._database.run(self._tables.create)
         except (psycopg.errors.InvalidSchemaName, psycopg.errors.InsufficientPrivilege) as error:
             raise BadDatabase(
-                f"the sink's tables are not there and cannot be made: {' '.join(str(error).split())}",
-                "Make the schema, or have somebody with the right to start the sink once",
+                f"the sink's tables do not exist and cannot be created: {' '.join(str(error).split())}",
+                "Create the schema, or start the sink once as a user with the permission",
             ) from error
         self._created = True
 

@@ -1,9 +1,9 @@
-"""The sink's two tables: next offsets per partition with the epoch of who may move them, and the last batch per query.
+"""The sink's two tables: the next offset of each partition with the epoch of its owner, and the last batch of a query.
 
-Zone: real. Statements only; what their answers mean is decided in `feed` and `batches`.
+Zone: real. Statements only; `feed` and `sink` interpret their results.
 
     ottla_offsets (sink, topic, partition) → next_offset (null: nothing written yet), epoch (claims so far)
-    ottla_batches (sink) → query_id, batch_id (the last one that is in)
+    ottla_batches (sink) → query_id, batch_id (the last stored one)
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _FORGET: Final = ("DELETE FROM {offsets} WHERE sink = %s", "DELETE FROM {batches
 
 
 class Stored(NamedTuple):
-    """What is stored of a partition."""
+    """The stored row of a partition."""
 
     next_offset: int | None
-    """Of the first record that is not in; None before the first write."""
+    """The offset of the first record that is not stored; None before the first write."""
     epoch: int
 
 
 class LastBatch(NamedTuple):
-    """What is stored of a query."""
+    """The stored row of a query."""
 
     query_id: str
     batch_id: int
@@ -63,20 +63,20 @@ class Tables:
         self._schema = schema
 
     def create(self, cursor: Cursor) -> None:
-        """Make the tables where they are not there; without the right to, whoever has it must have made them."""
+        """Create missing tables. A user without the permission needs tables that another user created."""
         names = [self._name(OFFSETS), self._name(BATCHES)]
         there = [cursor.execute("SELECT to_regclass(%s)", (each.as_string(),)).fetchone() for each in names]
         if (None,) not in there:
             return
-        # Two who create at once would collide in the catalogue.
+        # Two concurrent CREATE TABLE would collide in the catalogue.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('ottla sink tables'))")
         for text in _CREATE:
             cursor.execute(self._sql(text))
 
     def claim(self, cursor: Cursor, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Stored]:
-        """Take over: from now on writes of earlier claims fail."""
+        """Claim partitions: from now on writes with earlier claims fail."""
         claimed = {}
-        for tp in sorted(partitions):  # always in this order, so that two claims cannot wait for each other
+        for tp in sorted(partitions):  # always in this order, so that two claims cannot deadlock
             row = cursor.execute(self._sql(_CLAIM), (self._sink, tp.topic, tp.partition)).fetchone()
             assert row is not None
             claimed[tp] = _stored(row[0], row[1])
@@ -85,7 +85,7 @@ class Tables:
     def offsets(
         self, cursor: Cursor, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, Stored]:
-        """What is stored of these partitions, or of all."""
+        """The stored rows of these partitions, or of all."""
         if partitions is None:
             cursor.execute(self._sql(_ALL), (self._sink,))
         else:
@@ -96,7 +96,7 @@ class Tables:
     def move(
         self, cursor: Cursor, before: Mapping[TopicPartition, Stored], after: Mapping[TopicPartition, int]
     ) -> bool:
-        """The optimistic lock: move offsets that still are as in `before`. False when one is not; then roll back."""
+        """The optimistic lock: move offsets that are still as in `before`. False when one is not: roll back then."""
         for tp in sorted(after):
             values = (after[tp], self._sink, *tp, before[tp].epoch, before[tp].next_offset)
             if cursor.execute(self._sql(_MOVE), values).rowcount != 1:
@@ -104,12 +104,12 @@ class Tables:
         return True
 
     def last_batch(self, cursor: Cursor) -> LastBatch | None:
-        """The last batch that is in."""
+        """The last stored batch."""
         row = cursor.execute(self._sql(_LAST), (self._sink,)).fetchone()
         return None if row is None else LastBatch(str(row[0]), _int(row[1]))
 
     def next_batch(self, cursor: Cursor, before: LastBatch | None, after: LastBatch) -> bool:
-        """The optimistic lock of a query: False when what is stored is not `before` any more; then roll back."""
+        """The optimistic lock of a query: False when the stored batch is not `before` any more: roll back then."""
         if before is None:
             cursor.execute(self._sql(_FIRST_BATCH), (self._sink, *after))
         else:
@@ -118,7 +118,7 @@ class Tables:
         return cursor.rowcount == 1
 
     def delete_positions(self, cursor: Cursor) -> None:
-        """Remove what is stored of this sink."""
+        """Delete all rows of this sink."""
         for text in _FORGET:
             cursor.execute(self._sql(text), (self._sink,))
 
@@ -130,7 +130,7 @@ class Tables:
 
 
 def table_name(text: str) -> sql.Identifier:
-    """The name of a table, with its schema in front and a dot between them, if it has one."""
+    """The identifier of a table, from its name or from `schema.name`."""
     return sql.Identifier(*text.split(".", 1))
 
 

@@ -1,8 +1,8 @@
-"""Exactly once: the names, the marker and the rules of the sink, without any broker.
+"""Exactly once: the names, the marker and the rules of the sink; sends no request to a broker.
 
-Zone: pure. A marker is a position that the sink commits for its own group in the transaction that holds the rows of a
-batch: its offset is the number of the next batch, its metadata say which query it belongs to. Whoever writes the batch
-again reads the marker first and finds it done. The steps are in `transactional_write`.
+Zone: pure. A marker is a position that the sink commits for a group of its own, in the transaction with the rows of a
+batch: its offset is the number of the next batch, its metadata name the query. An attempt that writes the batch again
+reads the marker first, and finds that the batch is done. The steps are in `transactional_write`.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from ottla.spark.errors import BadCheckpoint, StaleDriver, UnstableRows
 from ottla.types import TopicPartition
 
 MARKERS: Final = "__ottla_spark_markers"
-"""The topic whose positions are markers. Nothing is ever written to it: positions only need a topic that exists, and
-nobody else's topic will do, because with a topic its positions go."""
+"""The topic of the markers, to which no record is ever written: a position needs an existing topic. It is a topic of
+the sink's own, because positions are deleted with their topic."""
 MARKER: Final = TopicPartition(MARKERS, 0)
 _VERSION: Final = 1
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
 RUN: Final = "spark.jobGroup.id"
-"""Spark's own names (StreamExecution, MicroBatchExecution). They are not documented, so their absence is an error and
-never a default."""
+"""Spark's own names (StreamExecution, MicroBatchExecution). They are not documented, so that a missing one is an error
+and never replaced by a default."""
 ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 ADAPTIVE_STREAMS: Final = "spark.sql.adaptive.streaming.stateless.enabled"
 
 
 class TaskBatch(NamedTuple):
-    """What a task has to write: the rows of one partition of one batch of one query."""
+    """Identifies what a task writes: the rows of one partition of one batch of one query."""
 
     prefix: str
     query: str
-    """The query's id, which is in its checkpoint; or the name of a job."""
+    """The query's id, which is in its checkpoint, or the name of a job."""
     sink: str
     batch: int
     partition: int
 
     @property
     def name(self) -> str:
-        """Of the transactional id and of the group: the same for every batch and every attempt."""
+        """The transactional id and the name of the group: the same for every batch and every attempt."""
         return f"{self.prefix}{self.query}-{self.sink}-{self.partition}"
 
     def __str__(self) -> str:
@@ -51,23 +51,23 @@ class TaskBatch(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What was committed last under a name."""
+    """The last commit under a name."""
 
     query: str
     batch: int
     rows: int
     parts: str | None = None
-    """What the rows were read from (`parts_of`); None where that is not known."""
+    """The ranges that the rows were read from (`parts_of`); None when they are not known."""
 
 
 def marker_position(turn: TaskBatch, rows: int, parts: str | None = None) -> OffsetAndMetadata:
-    """The marker to be committed with the rows of this turn."""
+    """The marker to commit with the rows of this task."""
     said = {"q": turn.query, "b": turn.batch, "n": rows, "v": _VERSION, **({} if parts is None else {"p": parts})}
     return OffsetAndMetadata(turn.batch + 1, -1, json.dumps(said, separators=(",", ":")))
 
 
 def parts_of(ranges: Iterable[tuple[TopicPartition, int]]) -> str:
-    """A short name of what a task reads: the partitions of the source and where the batch ends in them."""
+    """A hash of what a task reads: the partitions of the source, and the end of the batch in each."""
     text = json.dumps(sorted({(*tp, end) for tp, end in ranges}))
     return sha256(text.encode()).hexdigest()[:16]
 
@@ -84,45 +84,46 @@ def parse_marker(found: OffsetAndMetadata | None, name: str) -> Marker | None:
     except (ValueError, TypeError, KeyError):
         raise BadCheckpoint(
             f"group {name} has a position of {MARKERS} that this version of the sink did not write: offset "
-            f"{found.offset}, metadata {found.metadata[:100]!r}. Nobody else may commit there; take another "
+            f"{found.offset}, metadata {found.metadata[:100]!r}. No other program may commit there; set another "
             "transactionalIdPrefix"
         ) from None
     return marker
 
 
 def already_written(turn: TaskBatch, marker: Marker | None) -> bool:
-    """Whether an earlier attempt has committed this turn. Raises StaleDriver when a later batch is there already."""
+    """Whether an earlier attempt has committed these rows. Raises StaleDriver if a later batch is committed."""
     if marker is None or marker.query != turn.query:
         return False
     if marker.batch > turn.batch:
         raise StaleDriver(
-            f"{turn}: batch {marker.batch} is committed already, by a driver that is ahead of this one. Two drivers "
-            "run on one checkpoint, or the checkpoint was put back to an older state; nothing was written"
+            f"{turn}: batch {marker.batch} is committed already, by another driver that is ahead. Two drivers "
+            "use one checkpoint (stop one of them), or the checkpoint was restored from a copy; nothing was written"
         )
     return marker.batch == turn.batch
 
 
 def is_adaptive_off(get: Callable[[str], str | None], *, streaming: bool) -> bool:
-    """Whether Spark keeps the partitions behind a shuffle as they are. `get`: Spark's settings as a task sees them."""
+    """Whether Spark keeps the partitions after a shuffle as planned. `get`: Spark's settings as a task sees them."""
     return any(get(name) == "false" for name in (ADAPTIVE, ADAPTIVE_STREAMS)[: 2 if streaming else 1])
 
 
 def check_rows_are_stable(get: Callable[[str], str | None], *, streaming: bool, parts: int) -> None:
-    """Whether rows come in the same partitions when a batch is run again. Raises UnstableRows.
+    """Check that rows are in the same partitions when a batch is run again. Raises UnstableRows.
 
-    `get`: Spark's settings as the task sees them. `parts`: how many parts of topics were read in this very task. One:
-    there is no shuffle between source and sink. None: behind a shuffle Spark's adaptive execution chooses partitions by
-    sizes that it measures in each run; what a partition has committed then says nothing about the rows that come in it.
-    Several: `coalesce` has put them together, and may put others together when its number is changed.
+    `get`: Spark's settings as the task sees them. `parts`: how many parts of topics were read in this task.
     """
+    # 1. One part: no shuffle between source and sink.
+    # 2. None: after a shuffle, adaptive execution chooses partitions by sizes that it measures in each run, so that a
+    #    partition may get other rows than those it committed before. Without adaptive execution it gets the same.
+    # 3. Several: `coalesce` combined them, and may combine others when its number is changed.
     if parts == 1 or is_adaptive_off(get, streaming=streaming):
         return
     why = (
         "the rows were not read from topics in the task that writes them, so there may be a shuffle, and adaptive "
         "execution may put rows into other partitions when Spark runs the batch again"
         if not parts
-        else f"the rows of one task were read from {parts} partitions, as with coalesce, and may be spread otherwise "
-        "in the next run"
+        else f"the rows of one task were read from {parts} partitions, as with coalesce, and may be distributed "
+        "differently in the next run"
     )
     raise UnstableRows(
         f"exactly once by partition cannot hold here: {why}. Set "

@@ -1,6 +1,6 @@
-"""The options of the sink, and what its input must look like, as in Spark's own Kafka sink; and what it promises.
+"""The options and the schema of the sink, as in Spark's own Kafka sink, and the guarantee that they select.
 
-Zone: pure. Text and schemas to values; rows are checked where they are written.
+Zone: pure. Turns text and schemas into values; rows are checked when they are written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LONGEST_NAME: Final = 200
 _TRANSACTION_MS: Final = 60_000
 _LEVELS: Final = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
 _OVERHEAD: Final = 1024
-"""Bytes of a produce request around one batch, generously."""
+"""Upper bound of the bytes of a produce request beside its batch."""
 _TYPES: Final = {
     "topic": ("string",),
     "key": ("string", "binary"),
@@ -47,50 +47,50 @@ _TYPES: Final = {
 
 
 class Scope(Enum):
-    """How much is written all or nothing."""
+    """The unit that is written atomically."""
 
     PARTITION = "partition"
     """The rows of one partition of the DataFrame: one transaction per task."""
     BATCH = "batch"
-    """The whole batch: it comes in one partition, and the driver ends the transaction."""
+    """The whole batch: it has one partition, and the driver ends the transaction."""
 
 
 class ExactlyOnceOptions(NamedTuple):
-    """What is said about writing exactly once."""
+    """The options about writing exactly once."""
 
     mode: str
-    """One of MODES, as it was given."""
+    """One of MODES, as given."""
     prefix: str
     sink: str | None
-    """Tells the writes of one batch apart; None when it was not given."""
+    """Distinguishes several writes of one batch; None when it was not given."""
     job: str | None
     """The name of a batch write; None when it has none."""
     timeout_ms: int
     """`transaction.timeout.ms`."""
     offsets: str = "auto"
-    """Whether the offsets of the source's group go into the transaction; one of OFFSETS, as it was given."""
+    """Whether the offsets of the source's group are committed in the transaction; one of OFFSETS, as given."""
     group: str | None = None
-    """The group of the source, where it was named."""
+    """The group of the source, if it was given."""
     stable_rows: bool = False
-    """It was said that a batch that is run again has the same rows in the same partitions."""
+    """The user guarantees that a batch that is run again has the same rows in the same partitions."""
 
 
 class SinkOptions(NamedTuple):
-    """All that a query says about its sink."""
+    """All options of a sink."""
 
     client: ClientConfig
     topic: str | None
-    """Beats the column `topic`."""
+    """Overrides the column `topic`."""
     level: int | None
-    """Of the compression; None for the codec's default."""
+    """The level of compression; None for the codec's default."""
     batch_bytes: int
     ignore_keys: bool
-    """Rows with a key are spread like rows without one (partitioner.ignore.keys)."""
+    """Choose partitions of rows with a key as of rows without one (partitioner.ignore.keys)."""
     once: ExactlyOnceOptions
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Raises BadOption."""
+    """Parse the options of a sink. Raises BadOption."""
     given = ParsedOptions(options)
     given.refuse_misspelt(NAMES, {})
     kafka = given.kafka()
@@ -123,7 +123,7 @@ def _once(given: ParsedOptions, timeout: str | None) -> ExactlyOnceOptions:
     return ExactlyOnceOptions(
         mode,
         PREFIX if prefix is None else prefix,
-        _name(given, "sink", r"[A-Za-z0-9._]+"),  # no '-', which stands between the parts of a transactional id
+        _name(given, "sink", r"[A-Za-z0-9._]+"),  # no '-', which separates the parts of a transactional id
         _name(given, "jobId", r"\S+"),
         patience or _TRANSACTION_MS,
         _offsets(given),
@@ -154,10 +154,10 @@ def _name(given: ParsedOptions, option: str, pattern: str) -> str | None:
 
 
 def stream_scope(options: SinkOptions) -> Scope | None:
-    """What a streaming query writes all or nothing; None: at least once. Raises BadOption."""
+    """The unit in which a streaming query writes exactly once; None: at least once. Raises BadOption."""
     once = options.once
     if once.job is not None:
-        raise BadOption("jobId", "is for df.write: a streaming query is known by its checkpoint")
+        raise BadOption("jobId", "is for df.write: a streaming query is identified by its checkpoint")
     if once.mode == "off":
         if once.offsets == "true":
             raise BadOption("offsetsInTransaction", "needs a transaction, and exactlyOnce=off has none")
@@ -166,25 +166,27 @@ def stream_scope(options: SinkOptions) -> Scope | None:
 
 
 def batch_scope(options: SinkOptions) -> Scope | None:
-    """The same for `df.write`, which is exactly once only when it is told by what name it is run again. Raises
-    BadOption."""
+    """The same for `df.write`, which needs a name that identifies the write when it is run again. Raises BadOption."""
+    # 1. Offsets of the source: a write of df.write need not contain all rows of a batch of the source.
+    # 2. No name and no mode: at least once, as Spark's own sink. 3. At least once is wanted.
+    # 4. Exactly once is wanted: it needs a name, the job's or that of the write within foreachBatch.
     once = options.once
     if once.offsets == "true":
         raise BadOption(
-            "offsetsInTransaction", "is for writeStream: what df.write has written is not all of a batch of the source"
+            "offsetsInTransaction", "is for writeStream: df.write need not write all rows of a batch of the source"
         )
     if once.job is None and once.mode == "auto":
         if once.sink is not None:
-            raise BadOption("sink", "says nothing without jobId or exactlyOnce: set jobId, or use write_batch")
+            raise BadOption("sink", "has no effect without jobId or exactlyOnce: set jobId, or use write_batch")
         return None
     if once.mode == "off":
         if once.job is not None:
-            raise BadOption("jobId", "says nothing with exactlyOnce=off: at least once, every run writes all rows")
+            raise BadOption("jobId", "has no effect with exactlyOnce=off: at least once, every run writes all rows")
         return None
     if once.job is None and once.sink is None:
         raise BadOption(
             "sink",
-            "is missing: exactly once needs jobId, or within foreachBatch a name of this write alone (write_batch)",
+            "is missing: exactly once needs jobId, or within foreachBatch a name for each write (write_batch)",
         )
     return _transactional(options, Scope.PARTITION if once.mode == "partition" else Scope.BATCH)
 
@@ -193,7 +195,7 @@ def _transactional(options: SinkOptions, scope: Scope) -> Scope:
     if not options.client.enable_idempotence:
         raise BadOption("kafka.acks", "and kafka.enable.idempotence must keep their defaults, or set exactlyOnce=off")
     if options.topic == MARKERS:
-        raise BadOption("topic", f"must not be {MARKERS}: the sink keeps its own positions there")
+        raise BadOption("topic", f"must not be {MARKERS}: the sink commits its markers there")
     return scope
 
 
@@ -207,7 +209,7 @@ def _level(text: str | None, codec: str) -> int | None:
 
 
 def check_schema(schema: Any, topic: str | None) -> None:
-    """Whether rows of this schema can be written. `schema`: Spark's StructType. Raises BadRows."""
+    """Check that rows of this schema can be written. `schema`: Spark's StructType. Raises BadRows."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "value" not in types:
         raise BadRows("the column `value` is missing: select what is to be written as `value`")

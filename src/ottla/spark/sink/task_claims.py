@@ -1,12 +1,12 @@
-"""What the attempts at one batch agree on before anything of it is committed: its unit, the names of the sink, and
-whether each task reads the rows that it writes.
+"""The claim of a batch, on which its attempts agree before they commit: its unit, the names of the sink, and whether
+each task reads the rows that it writes.
 
-Zone: real. By partition each task has a marker of its own; a whole batch has one. The markers of one unit say nothing
-of the other: over a batch that is committed in part, a run with another unit would leave rows out or write them twice.
-So the first task that is about to commit writes a claim, a position like a marker, under a transactional id of its own:
-of attempts that claim at the same time one succeeds, and the others read what it wrote. A batch of which no task came
-so far has no claim, and may be written in any unit. The claim has a name without the prefix of the query's other names,
-so that another prefix is noticed.
+Zone: real. By partition each task has a marker of its own; a whole batch has one marker. The markers of one unit mean
+nothing for the other: after a batch was committed in part, a run with another unit would omit rows or write them twice.
+So the first task that is about to commit writes a claim, a position like a marker, under a transactional id of its own.
+Of attempts that claim at the same time one succeeds, and the others read its claim. A batch without such a task has no
+claim, and may be written in any unit. The claim's name has no prefix, unlike the query's other names, so that a change
+of the prefix is noticed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ottla.spark.sink.sink_options import PREFIX
 PARTITION: Final = "partition"
 BATCH: Final = "batch"
 FOREACH: Final = "foreachBatch"
-"""The batch is handed to a function, whose writes have claims of their own."""
+"""The batch is passed to a function, whose writes have claims of their own."""
 READ: Final = "read"
 """Each task reads the rows that it writes."""
 MOVED: Final = "moved"
@@ -38,7 +38,7 @@ _NOT_ALLOWED: Final = frozenset({ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode
 _TRIES: Final = 100
 _PAUSE_S: Final = 0.02
 _MARKER_PATIENCE_MS: Final = 10_000
-"""A topic that was made just now is known to all brokers within this time."""
+"""All brokers know a new topic within this time."""
 
 
 class Claim(NamedTuple):
@@ -51,15 +51,15 @@ class Claim(NamedTuple):
     sink: str
     prefix: str
     rows: str = ""
-    """READ or MOVED; empty where neither can be said of all tasks."""
+    """READ or MOVED; empty when neither is true of all tasks."""
 
 
 class Claims:
-    """The claim of the batch of one turn."""
+    """The claim of one task's batch."""
 
     def __init__(self, links: ConnectionCache, claim: Claim, partition: int, timeout_ms: int, *, alone: bool) -> None:
-        """partition: the turn's. alone: the batch has no other sink (`writeStream`), so that another sink's name is a
-        change, too."""
+        """partition: the task's. alone: the batch has no other sink (`writeStream`), so that another name of the sink
+        is a change as well."""
         self._links = links
         self._wanted = claim
         self._turn = TaskBatch(claim.prefix, claim.query, claim.sink, claim.batch, partition)
@@ -67,24 +67,26 @@ class Claims:
         name = f"{claim.query}-unit" if alone else f"{claim.query}-{claim.sink}-unit"
         self._name, self._own_name = PREFIX + name, claim.prefix + name
         self._found: Claim | None = None
-        """The claim of this batch, once it is known that it stays."""
+        """The claim of this batch, once it cannot change any more."""
 
     def check(self) -> Marker | None:
-        """Before anything is sent. The marker when an earlier run has committed all of the batch in the other unit.
+        """Check the claim before rows are sent. Returns the marker if an earlier run committed the batch as a whole.
 
         Raises ChangedUnit, StaleDriver, BadCheckpoint and the client's errors.
         """
         found = self._read()
         if self._fits(found):
             return None
-        # The earlier run wrote the batch as a whole: its one transaction tells.
+        # The earlier run wrote the batch as a whole: the marker of its one transaction decides.
         if (marker := self._marker_of_whole_batch()) is None:
             self._write()  # now: this fences partition 0, which may be the task's own
         return marker
 
     def write(self, *, has_read: bool = True) -> None:
-        """Before the marker is sent. has_read: whether the task has read the rows that it writes. Raises what `check`
-        raises, and Fenced."""
+        """Write the claim, before the marker is sent. Raises what `check` raises, and Fenced.
+
+        has_read: whether the task has read the rows that it writes.
+        """
         if self._wanted.unit == PARTITION and not has_read:
             self._wanted = self._wanted._replace(rows=MOVED)
         self._write()
@@ -104,7 +106,7 @@ class Claims:
                 if not _is_overtaken(error) and not self._is_renamed(error):
                     raise
                 time.sleep(random.random() * _PAUSE_S)
-        raise Fenced(f"{self._turn}: other attempts claim the batch all the time; start the query again")
+        raise Fenced(f"{self._turn}: other attempts kept claiming the batch; start the query again")
 
     def _write_once(self) -> None:
         transaction = BatchTransaction(self._links, self._name, self._timeout_ms)
@@ -119,15 +121,21 @@ class Claims:
         self._found = self._wanted
 
     def _fits(self, found: Claim | None) -> bool:
-        """False: the batch was claimed as a whole, and this run writes it by partition."""
+        """Whether this run may write the batch under the present claim.
+
+        False: the batch was claimed as a whole, and this run writes it by partition. Raises StaleDriver, ChangedUnit.
+        """
         wanted = self._wanted
+        # 1. No claim of this batch: any unit may be used.
         if found is None or found.query != wanted.query or found.batch < wanted.batch:
             return True
+        # 2. A claim of a later batch: another driver is ahead.
         if found.batch > wanted.batch:
             raise StaleDriver(
-                f"{self._turn}: batch {found.batch} is being written already, by a driver that is ahead of this one. "
-                "Two drivers run on one checkpoint, or the checkpoint was put back; nothing was written"
+                f"{self._turn}: batch {found.batch} is being written already, by another driver that is ahead. Two "
+                "drivers use one checkpoint (stop one of them), or it was restored from a copy; nothing was written"
             )
+        # 3. The query was changed: markers of the earlier run would not be found under the new names.
         if FOREACH in (found.unit, wanted.unit) and found.unit != wanted.unit:
             raise ChangedUnit(_words(self._turn, _way(found), _way(wanted)))
         if found.sink != wanted.sink:
@@ -135,6 +143,8 @@ class Claims:
         if found.prefix != wanted.prefix:
             before, now = (f"transactionalIdPrefix={claim.prefix}" for claim in (found, wanted))
             raise ChangedUnit(_words(self._turn, before, now))
+        # 4. The same unit. 5. Some partitions may be committed, the whole batch is wanted: impossible. The other way
+        # round (False) is possible, because one marker decides whether the whole batch is committed.
         if found.unit == wanted.unit:
             self._found = found
             return True
@@ -143,7 +153,7 @@ class Claims:
         return False
 
     def _marker_of_whole_batch(self) -> Marker | None:
-        """Fence the id of a whole batch: it is committed by now, or never."""
+        """Fence the id of the whole batch, which is then committed already or never; its marker, if it is."""
         name = self._turn._replace(partition=0).name
         transaction = BatchTransaction(self._links, name, self._timeout_ms)
         transaction.fence()
@@ -164,8 +174,10 @@ class Claims:
         return _parse(stable_positions(groups, self._name, [MARKER]).get(MARKER), self._name)
 
     def _is_renamed(self, error: ClientError) -> bool:
-        """Take the name with the query's own prefix where the client may not use the other: then a change of the prefix
-        is not noticed."""
+        """Switch to the name with the query's own prefix if the client may not use the other; True if it did.
+
+        A change of the prefix is then not noticed.
+        """
         refused = isinstance(error, RefusedError) and error.code in _NOT_ALLOWED
         if not refused or self._name == self._own_name:
             return False
@@ -174,15 +186,18 @@ class Claims:
 
 
 def _is_overtaken(error: ClientError) -> bool:
-    """Another attempt has fenced this one. Kafka's coordinator says so with INVALID_TXN_STATE, too: when it has ended
-    the transaction and given the next epoch to the same producer id (KIP-890)."""
+    """Whether another attempt has fenced this one.
+
+    Kafka's coordinator also answers INVALID_TXN_STATE then: when it has ended the transaction and raised the epoch of
+    the same producer id (KIP-890).
+    """
     return is_fenced(error) or (isinstance(error, RefusedError) and error.code is ErrorCode.INVALID_TXN_STATE)
 
 
 def claims_of(
     links: ConnectionCache, turn: TaskBatch, unit: str, timeout_ms: int, *, kind: str, reads: bool
 ) -> tuple[Claims, ...]:
-    """The claims of a write, in the order in which they are looked at.
+    """The claims of a write, in the order in which they are checked.
 
     kind: "stream"; "foreach" for a write of a batch that may have several; "job" for one without a batch. reads: every
     task must have read the rows that it writes.
@@ -204,17 +219,17 @@ def send_marker(transaction: BatchTransaction, name: str, position: OffsetAndMet
     except DeadlineError as error:
         if isinstance(error.last, RefusedError) and error.last.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise MarkersGone(
-                f"the topic {MARKERS} is not there any more, and with it went what says which batches are written. "
-                "The next start of the query makes it again; a batch that is in doubt then may be written twice"
+                f"the topic {MARKERS} was deleted, and with it the markers of written batches. The next start of the "
+                "query creates it again; the batch that is being written now may be written twice"
             ) from error
         raise
 
 
 def _words(turn: TaskBatch, before: str, now: str) -> str:
     return (
-        f"batch {turn.batch} of {turn.query} was begun with {before}, and this run has {now}: what is committed of the "
-        "batch would be left out or written twice. Start the query as it was, until this batch is finished, and change "
-        "it then; or, where records may be written twice, finish this batch with exactlyOnce=off. Nothing was written"
+        f"batch {turn.batch} of {turn.query} was begun with {before}, and this run has {now}: rows of the batch would "
+        "be omitted or written twice. Start the query as it was, until this batch is finished, and change it then; or, "
+        "if records may be written twice, finish this batch with exactlyOnce=off. Nothing was written"
     )
 
 
@@ -238,5 +253,5 @@ def _parse(found: OffsetAndMetadata | None, name: str) -> Claim | None:
     except (ValueError, TypeError, KeyError):
         raise BadCheckpoint(
             f"group {name} has a position of {MARKERS} that this version of the sink did not write: "
-            f"{found.metadata[:100]!r}. Take another transactionalIdPrefix"
+            f"{found.metadata[:100]!r}. Set another transactionalIdPrefix"
         ) from None

@@ -1,14 +1,13 @@
-"""One attempt at writing the rows of a turn exactly once: the steps, in their order.
+"""One attempt at writing the rows of a task exactly once: the steps, in their order.
 
-Zone: real. Any number of attempts at one turn may run, die or wake up late, on any machines; the broker's transaction
-coordinator lets one of them commit, and the others see it. Nothing here depends on what Spark calls afterwards.
+Zone: real. Any number of attempts may run, die or resume late, on any machines; the broker's transaction coordinator
+lets one of them commit, and the others notice it. Nothing here depends on what Spark calls afterwards.
 
-1. `take_over`: take the transactional id, which ends whatever an earlier attempt had open. Then, and not before, read
-the
-   marker: when it names this batch, there is nothing to do.
-2. `write`: encode rows. They are held back for a while, so that a slow transformation keeps no transaction open.
-3. `prepare`: send what is left, the marker, and how far the source was read, in the same transaction.
-4. the end of the transaction, from here or, for a whole batch, from the driver: the moment at which it counts.
+1. `take_over`: take the transactional id, which aborts an open transaction of an earlier attempt. Then, and not before,
+   read the marker: if it names this batch, there is nothing to do.
+2. `write`: encode rows. They are buffered for a while, so that a slow transformation keeps no transaction open.
+3. `prepare`: send the remaining rows, the marker and the source's offsets, in the same transaction.
+4. `commit`, or for a whole batch the driver: end the transaction. Only then the rows count.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ from ottla.spark.source.source_positions import Positions
 from ottla.types import TopicPartition
 
 HELD_BYTES: Final = 32 << 20
-"""Encoded rows that are held back before the transaction is opened; then they are sent as they come."""
+"""Encoded rows that are buffered before the transaction is opened; later rows are sent as they come."""
 _OFFSETS_PATIENCE_MS: Final = 10_000
-"""How long the offsets of the source's group are tried."""
+"""How long committing the offsets of the source's group is tried."""
 _NOT_TAKEN: Final = frozenset(
     {
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -58,12 +57,12 @@ _NOT_TAKEN: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Why a broker may not take the offsets of the source's group from this client, ever."""
+"""Errors with which a broker refuses the offsets of the source's group for good."""
 _LOG = logging.getLogger(__name__)
 
 
 class TransactionalWrite:
-    """One attempt; the steps are called once each, `write` as often as there are rows."""
+    """One attempt; each step is called once, `write` for each batch of rows."""
 
     def __init__(
         self, links: ConnectionCache, options: SinkOptions, turn: TaskBatch, safeguards: SinkSafeguards = ALL_ON
@@ -72,9 +71,9 @@ class TransactionalWrite:
         self.rows = 0
         self.has_begun = False
         self.parts: str | None = None
-        """What the rows were read from (`parts_of`), for the marker; None where it is not known."""
+        """The ranges that the rows were read from (`parts_of`), for the marker; None when they are not known."""
         self.claims: Sequence[Claims] = ()
-        """Of the batch; none: there is no other way in which it could be written."""
+        """The claims of the batch; none when it cannot be written in another way."""
         self._links = links
         self._safeguards = safeguards
         self._demands_offsets = options.once.offsets == "true"
@@ -84,12 +83,15 @@ class TransactionalWrite:
         self._held_bytes = 0
 
     def take_over(self) -> Marker | None:
-        """Take over; the marker when an earlier attempt has written this turn. Raises StaleDriver, BadCheckpoint,
-        ChangedUnit, Fenced and the client's errors."""
+        """Fence earlier attempts. Returns the marker if one of them has committed these rows.
+
+        Raises StaleDriver, BadCheckpoint, ChangedUnit, Fenced and the client's errors.
+        """
         for claims in self.claims:
             if (whole := claims.check()) is not None:
                 return whole
         self.has_begun = True
+        # Fence first: an earlier attempt could otherwise commit between the reading and the fencing.
         if self._safeguards.fence_first:
             self.fence()
             return self.read_marker()
@@ -98,19 +100,19 @@ class TransactionalWrite:
         return done
 
     def fence(self) -> None:
-        """The first half of `take_over`."""
+        """The first half of `take_over`: take the transactional id."""
         self._guarded(self._transaction.fence)
 
     def read_marker(self) -> Marker | None:
-        """The second half of `take_over`."""
+        """The second half of `take_over`: the marker, if it names this batch."""
         marker = parse_marker(self._transaction.position(self.turn.name, MARKER), self.turn.name)
         return marker if already_written(self.turn, marker) else None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take in rows. Raises BadRows, Fenced and the client's errors."""
+        """Encode rows; send them once enough are buffered. Raises BadRows, Fenced and the client's errors."""
         for tp, queue in self._encoder.encode(batch).items():
             if tp.topic == MARKERS:
-                raise BadRows(f"a row names the topic {MARKERS}, where the sink keeps its own positions")
+                raise BadRows(f"a row names the topic {MARKERS}, where the sink commits its markers: filter such rows")
             self._held_bytes += sum(len(each.data) for each in queue)
             self._held.setdefault(tp, deque()).extend(queue)
         self.rows += batch.num_rows
@@ -118,9 +120,9 @@ class TransactionalWrite:
             self._send()
 
     def prepare(self, sources: Positions | None = None) -> Prepared | None:
-        """Everything is in the transaction now; None when there was nothing, so that there is none.
+        """Send everything that belongs to the transaction; None if there is nothing, and no transaction.
 
-        sources: the offsets of the source's group that count with the rows. Raises Fenced, ChangedUnit, MarkersGone and
+        sources: the offsets of the source's group to commit with the rows. Raises Fenced, ChangedUnit, MarkersGone and
         the client's errors.
         """
         if not self.rows and not sources:
@@ -135,8 +137,10 @@ class TransactionalWrite:
         return self._transaction.prepared()
 
     def ahead(self, sources: Positions) -> Positions:
-        """Those of these offsets that are not behind what the group has already: rows may be of earlier batches. Raises
-        the client's errors."""
+        """Those of these offsets that move the group forward; rows may also be of earlier batches.
+
+        Raises the client's errors.
+        """
         groups, found = self._links.coordinators.groups, {}
         for group, offsets in sources.items():
             present = stable_positions(groups, group, list(offsets))
@@ -146,16 +150,19 @@ class TransactionalWrite:
         return {group: offsets for group, offsets in found.items() if offsets}
 
     def not_held(self, sources: Positions) -> Positions:
-        """Those of these offsets that this task may commit: of the others, several tasks read the records
-        (`position_marks.hold`). Raises OffsetsOutside where they are demanded, and the client's errors."""
+        """Those of these offsets that this task may commit, because no other task reads these partitions.
+
+        The others are marked (`offset_metadata.hold`). Raises OffsetsOutside if the user demands them all, and the
+        client's errors.
+        """
         groups, found = self._links.coordinators.groups, {}
         for group, offsets in sources.items():
             present = stable_positions(groups, group, list(offsets))
             held = {tp for tp, at in present.items() if offsets[tp] <= (held_until(at) or -1)}
             if held and self._demands_offsets:
                 raise OffsetsOutside(
-                    f"offsetsInTransaction=true cannot be: {min(held)} is read in several places of the query's plan, "
-                    "as in a union, and each task knows its own rows only. Read it once, write the batch as a whole "
+                    f"offsetsInTransaction=true is impossible: {min(held)} is read in several places of the query's "
+                    "plan, as in a union, and a task knows only its own rows. Read it once, write the batch as a whole "
                     "(exactlyOnce=batch), or leave offsetsInTransaction=auto"
                 )
             found[group] = {tp: offset for tp, offset in offsets.items() if tp not in held}
@@ -166,7 +173,7 @@ class TransactionalWrite:
         self._guarded(lambda: end(self._links, prepared, commit=True))
 
     def give_up(self) -> None:
-        """Leave nothing open, as far as that can be had at once."""
+        """Abort the open transaction, without waiting for brokers that do not answer."""
         if self._transaction.is_open:
             abort_quietly(self._links, self._transaction.prepared())
 
@@ -185,19 +192,19 @@ class TransactionalWrite:
         positions, patience = marked(self.turn, offsets), Deadline.after_ms(_OFFSETS_PATIENCE_MS)
         try:
             self._guarded(lambda: self._transaction.send_positions(group, positions, patience))
-            _LOG.info("%s: with the offsets of group %s", self.turn, group)
+            _LOG.info("spark sink: %s: the offsets of group %s are in its transaction", self.turn, group)
         except ClientError as error:
             last = error.last if isinstance(error, DeadlineError) else error
             if self._demands_offsets or not (isinstance(last, RefusedError) and last.code in _NOT_TAKEN):
                 raise
-            _LOG.warning("%s: the offsets of group %s are told behind the batch: %s", self.turn, group, last)
+            _LOG.warning("spark sink: %s: group %s is committed after the batch: %s", self.turn, group, last)
 
     def _guarded(self, step: Callable[[], object]) -> None:
         try:
             step()
         except ClientError as error:
             if is_fenced(error):
-                raise Fenced(f"{self.turn}: another attempt has taken over; nothing of this one counts") from error
+                raise Fenced(f"{self.turn}: another attempt has taken over; this one has committed nothing") from error
             raise
 
 
@@ -209,12 +216,12 @@ def write_turn(
     begin_without_rows: bool,
     sources: Callable[[], Positions] = dict,
 ) -> Marker | Prepared | None:
-    """All steps but the last: the marker if the turn is written already, None when there are no rows, otherwise what is
-    to be ended. After an error nothing of it counts.
+    """All steps but the last. Returns the marker if the rows are committed already, None without rows, otherwise the
+    transaction to end. After an error nothing is committed.
 
-    check: called before anything is written, when the first rows are there. begin_without_rows: take the id even then,
-    so that no earlier attempt that had rows can commit them later. sources: asked behind the last row for the offsets
-    of the source's group that count with them; they are committed without rows, too.
+    check: called when the first rows have come, before anything is written. begin_without_rows: take the id also
+    without rows, so that an earlier attempt with rows cannot commit them later. sources: called after the last row for
+    the offsets of the source's group to commit with the rows, or without any.
     """
     try:
         coming = _with_rows(batches)
@@ -239,8 +246,10 @@ def _with_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def make_markers(links: ConnectionCache) -> None:
-    """Make the topic of the markers if it is not there. For the driver, between batches: then none is in doubt, so that
-    nothing is lost with one that was deleted. Raises ClientError."""
+    """Create the topic of the markers if it does not exist. Raises ClientError.
+
+    The driver calls it between batches: no marker is needed then, so that nothing is lost with a deleted topic.
+    """
     links.cluster.forget_topics([MARKERS])
     try:
         links.cluster.topic(MARKERS)

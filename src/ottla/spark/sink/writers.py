@@ -1,12 +1,12 @@
 """The batch writer and the streaming writer of `format("ottla")`.
 
-Zone: real. Spark pickles these objects to the tasks and makes new ones on the driver for every batch and for `commit`
-and `abort`, so they hold nothing but options. What a task does is in `writing` (at least once) and `attempt` (exactly
-once).
+Zone: real. Spark pickles these objects for the tasks, and makes new ones on the driver for every batch and for `commit`
+and `abort`, so that they hold only options. A task's work is in `writing` (at least once) and `transactional_write`
+(exactly once).
 
-At least once, and exactly once by partition, everything has happened when a task ends: `commit` has nothing left to do,
-and `abort` cannot take anything back (Spark calls it even while tasks still write). A batch that is written as a whole
-is ended by `commit`.
+At least once, and exactly once by partition, all work is done when a task ends: `commit` does nothing, and `abort`
+cannot undo anything (Spark calls it even while tasks are writing). A batch that is written as a whole is committed by
+`commit`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from ottla.types import TopicPartition
 
 
 class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's classes are not typed
-    """What a task wrote."""
+    """The result of a task."""
 
     def __init__(self, rows: int, prepared: Prepared | None = None) -> None:
         self.rows = rows
         self.prepared = prepared
-        """The transaction that the driver is to end."""
+        """The transaction that the driver has to end."""
 
 
 class _Writer:
-    """What both writers share."""
+    """Common to both writers."""
 
     streaming: ClassVar[bool]
     safeguards: ClassVar[SinkSafeguards] = ALL_ON
@@ -56,7 +56,7 @@ class _Writer:
                 make_markers(links)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of a task. Raises what `errors` names and the client's errors; Spark runs the task again."""
+        """Write the rows of a task. Raises the errors of `errors` and of the client; Spark then runs the task again."""
         if self._scope is None:
             return Written(write_batches(self._options, iterator))
         task = this_task()
@@ -91,11 +91,16 @@ class _Writer:
             if not whole:
                 self._check_parts(task)
                 attempt.parts = _parts(task)
+            # 1. Within foreachBatch there may be other writes of the same records: commit no offsets.
             if not self.streaming:
-                return {}  # within foreachBatch a write is not all that comes of the records of its task
+                return {}
             known = sources.found()
+            # 2. Called before the id was taken: an earlier attempt may have these offsets in its open transaction, so
+            #    that the group's present offsets decide nothing yet.
             if not attempt.has_begun:
-                return known  # an earlier attempt may still have these offsets in its open transaction
+                return known
+            # 3. Rows of a whole batch may be of earlier records: never move back. A task of many must not move a
+            #    partition that other tasks read as well.
             return attempt.ahead(known) if whole else attempt.not_held(known)
 
         def check() -> None:
@@ -121,17 +126,17 @@ class _Writer:
         return claims_of(links, turn, self._scope.value, once.timeout_ms, kind=kind, reads=reads)
 
     def _check_rows(self, task: Task) -> None:
-        """When the first rows are there."""
+        """Check the origin of the rows, when the first have come."""
         if self.safeguards.stable_rows and not self._options.once.stable_rows:
             check_rows_are_stable(task.get, streaming=self.streaming, parts=len(_ranges(task)))
 
     def _check_parts(self, task: Task) -> None:
-        """When the last row is there: notes come as rows are read."""
+        """Check again after the last row: more notes may have come while rows were read."""
         if len(_ranges(task)) > 1:
             self._check_rows(task)
 
     def _end(self, messages: Sequence[Written | None], *, commit: bool) -> None:
-        """For the driver: end what tasks have prepared. Raises Fenced and the client's errors."""
+        """End the transactions that tasks have prepared; runs on the driver. Raises Fenced and the client's errors."""
         waiting = [one.prepared for one in messages if one is not None and one.prepared is not None]
         if not waiting:
             return
@@ -144,7 +149,7 @@ class _Writer:
 
 
 def _ranges(task: Task) -> set[tuple[TopicPartition, int]]:
-    """What the task has read, as the notes say."""
+    """The ranges that the task has read, from its notes."""
     return {(one.tp, one.offset) for one in task.notes()}
 
 
@@ -153,19 +158,19 @@ def _parts(task: Task) -> str | None:
 
 
 def _check_same_parts(task: Task, turn: TaskBatch, marker: Marker, rest: Iterable[pa.RecordBatch]) -> None:
-    """Whether the rows that a marker counts came from what this task reads. Raises ChangedUnit.
+    """Check that the rows of a marker were read from the same ranges as this task's. Raises ChangedUnit.
 
-    The rest of the rows is read to its end, since only then it is known what the task reads.
+    Consumes the remaining rows: only then all ranges of this task are known.
     """
     if marker.parts is None:
         return
     deque(rest, maxlen=0)
     if marker.parts != (now := _parts(task)):
-        read = "other partitions of the source" if now is not None else "the rows behind a shuffle or from a cache"
+        read = "other partitions of the source" if now is not None else "its rows from a shuffle or a cache"
         raise ChangedUnit(
-            f"{turn} is committed, and what was committed is not what this task has: it gets {read} now (coalesce, "
-            "repartition or union were changed). Start the query as it was, until this batch is finished, and change "
-            "it then. Nothing was written"
+            f"{turn} is committed, but with other rows than this task has: it reads {read} now (coalesce, repartition "
+            "or union were changed). Start the query as it was, until this batch is finished, and change it then. "
+            "Nothing was written"
         )
 
 
@@ -179,14 +184,14 @@ def _commit(links: ConnectionCache, prepared: Prepared) -> None:
     except ClientError as error:
         if is_fenced(error):
             raise Fenced(
-                f"{prepared.transactional_id}: another attempt at the batch began behind this one, which counts for "
-                "nothing now (speculative execution, or a second driver); start the query again"
+                f"{prepared.transactional_id}: another attempt at the batch has begun (speculative execution, or a "
+                "second driver), and nothing of this one is committed; start the query again"
             ) from error
         raise
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
-    """`df.write`."""
+    """The writer of `df.write`."""
 
     streaming = False
 
@@ -198,12 +203,12 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         self._end(messages, commit=True)
 
     def abort(self, messages: Sequence[Written | None]) -> None:
-        """What was written stays written, except what waits for its end."""
+        """Abort the transaction of a whole batch; other rows stay written."""
         self._end(messages, commit=False)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """`df.writeStream`, one batch."""
+    """The writer of one batch of `df.writeStream`."""
 
     streaming = True
 
@@ -215,5 +220,5 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._end(messages, commit=True)
 
     def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """What was written stays written, except what waits for its end."""
+        """Abort the transaction of a whole batch; other rows stay written."""
         self._end(messages, commit=False)

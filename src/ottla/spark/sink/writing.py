@@ -1,8 +1,7 @@
-"""Writing Arrow record batches to topics: what a task of the sink does that writes at least once, and what it shares
-with those that write exactly once (`transactional_write`).
+"""Writes Arrow record batches to topics at least once; the encoding is shared with `transactional_write`.
 
-Zone: real. Runs in Spark's Python workers. Rows become record batches in `ottla.client.columns.columnar`, partitions
-are chosen in `columnar_partitions`, sending and its retries are the client's.
+Zone: real. Runs in Spark's Python workers. `ottla.client.columns.columnar` encodes rows into record batches,
+`columnar_partitions` chooses partitions, and the client sends and retries.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ Queue = deque[Encoded]
 
 
 def write_batches(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write all rows and wait until the brokers have them, as `acks` says. Returns their number.
+    """Write all rows, and wait for their acknowledgement, according to `acks`. Returns their number.
 
-    Raises BadRows for a row without a topic or with an impossible partition, and the client's errors. What was written
-    before an error stays written: Spark runs the task again, so a row may then be in the topic twice.
+    Raises BadRows for a row without a topic or with a partition that does not exist, and the client's errors. Rows
+    written before an error stay written: Spark runs the task again, so that they may be in the topic twice.
     """
     with Cluster(options.client) as cluster:
         sender = Sender(cluster)
-        # Its own producer id, so that the brokers know repeated batches of this attempt.
+        # A producer id per attempt, so that brokers recognize batches that it sends again.
         identity = cache(lambda: new_identity(cluster))
         rows = Rows(cluster, options, identity if options.client.enable_idempotence else None)
         written = 0
@@ -51,13 +50,13 @@ def write_batches(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> in
 
 
 def send_all(send: Callable[[Mapping[TopicPartition, Batch]], object], queues: Mapping[TopicPartition, Queue]) -> None:
-    """Send all batches: one per partition at a time, so that order is kept."""
+    """Send all batches, one per partition at a time, so that their order is kept."""
     while heads := {tp: queue.popleft().data for tp, queue in queues.items() if queue}:
         send(heads)
 
 
 class Rows:
-    """Turns the rows of one task into record batches for the partitions they belong to."""
+    """Encodes the rows of one task into record batches by partition."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class Rows:
         *,
         transactional: bool = False,
     ) -> None:
-        """identity: who writes; asked when there is something to write. None: batches without a producer."""
+        """identity: gives the producer id, when there are rows to write. None: batches without a producer."""
         self._transactional = transactional
         self._cluster = cluster
         self._options = options
@@ -76,7 +75,7 @@ class Rows:
         self._turn = random.randrange(1 << 16)
 
     def encode(self, batch: pa.RecordBatch) -> dict[TopicPartition, Queue]:
-        """Encoded batches, in their order, per partition. Raises BadRows, and the client's errors."""
+        """The encoded batches of each partition, in their order. Raises BadRows, and the client's errors."""
         rows: int = batch.num_rows
         if not rows:
             return {}
@@ -152,13 +151,13 @@ class Rows:
 
 
 def _open_to_all(view: TopicView) -> list[int]:
-    """Partitions for rows that may go anywhere: those that have a leader, if any has."""
+    """Partitions for rows without a key or partition: those with a leader, or all if none has one."""
     led = [part.partition for part in view.partitions.values() if part.leader != NO_LEADER]
     return led or list(view.partitions)
 
 
 def _take_named(chosen: Ints, named: pa.Array, rows: Ints, view: TopicView) -> None:
-    """Put the column `partition` over the choice by key, where it is not null. Raises BadRows."""
+    """Override the choice by key with the column `partition`, where it is not null. Raises BadRows."""
     numbers = named.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)[rows]
     given = named.is_valid().to_numpy(zero_copy_only=False)[rows]
     wrong = given & ~np.isin(numbers, list(view.partitions))

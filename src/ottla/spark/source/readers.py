@@ -1,7 +1,7 @@
 """The batch reader and the streaming reader of `format("ottla")`.
 
-Zone: real. Spark calls these classes, on the driver in a planner process and on the executors in workers; how far a
-batch goes is decided in `offsets`, what is asked of a cluster is in `lookup`, what a task does in `reading`.
+Zone: real. Spark calls these classes, on the driver in a planner process and on the executors in workers. `offsets`
+computes the end of a batch, `lookup` sends requests to the cluster, `reading` does the work of a task.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ _LOG = logging.getLogger(__name__)
 
 
 class Part(InputPartition):  # type: ignore[misc]  # pyspark's classes are not typed
-    """What one task reads."""
+    """The input of one task."""
 
     def __init__(self, wanted: Range, group: str | None = None) -> None:
         super().__init__(wanted)
         self.range = wanted
         self.group = group
-        """The group of the query, if this is all that a batch reads of the partition."""
+        """The group of the query, if no other task of the batch reads this partition."""
 
 
 class _Reader:
-    """What both readers do on the executors."""
+    """Common to both readers: the work on the executors."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task. Spark hands in an empty partition when a batch read has nothing to read."""
+        """The rows of a task. Spark passes an empty partition when a batch read has nothing to read."""
         if not isinstance(partition, Part):
             return iter(())
-        from ottla.spark.source.reading import read_range  # noqa: PLC0415 - planning a query takes none of it
+        from ottla.spark.source.reading import read_range  # noqa: PLC0415 - not needed to plan a query
 
         return read_range(self._options, partition.range, partition.group)
 
@@ -61,10 +61,10 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader):  # type: ignore[misc]
-    """`spark.read`: everything between two positions, both fixed when the query is planned."""
+    """The reader of `spark.read`: all records between two positions, which are fixed when the query is planned."""
 
     def partitions(self) -> list[Part]:
-        """The tasks. Raises BadOption, and the client's errors."""
+        """The inputs of the tasks. Raises BadOption, and the client's errors."""
         options = self._options
         with Lookup(options) as lookup:
             there = lookup.partitions()
@@ -81,8 +81,8 @@ class BatchReader(_Reader, DataSourceReader):  # type: ignore[misc]
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """`spark.readStream`. One object per query lives in a planner process; its state is a cache of what the
-    checkpoint's offsets say, never more."""
+    """The reader of `spark.readStream`. There is one object per query, in a planner process; its state is only a cache
+    of what is in the checkpoint's offsets."""
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
@@ -94,14 +94,14 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._due: Offsets = {}
         self._warned = ""
         self._scanned: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
-        """The batch for which tasks were planned last."""
+        """The batch whose tasks were planned last, by its offsets."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """A constant: Spark asks again on every replay of the first batch (see `ottla.spark.offsets`)."""
+        """A constant, because Spark calls it again on every replay of the first batch (see `ottla.spark.offsets`)."""
         return dict(offsets.INITIAL)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """How much a trigger reads, out of the options; Trigger.Once overrides it."""
+        """The limit of a trigger, from the options; Trigger.Once overrides it."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -109,16 +109,17 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of the query: nothing that comes later is read."""
+        """Fix the end of the query: later records are not read."""
         lookup = self._lookup()
         self._target = lookup.latest(lookup.partitions(all_there=False))
         self._due = lookup.due(self._target, wall_ms())
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Mapping[str, Any]:  # noqa: N802
-        """The END offset of the next batch, or `start` itself when there is none yet.
+        """The END offset of the next batch, or `start` itself when there is nothing to read yet.
 
-        The first call always ends a batch, an empty one if need be: that freezes where the query began. `start` is
-        always committed in full, so it is what a consumer group is told. Raises DataLoss, BadCheckpoint.
+        The first call always ends a batch, if need be an empty one, which stores the start of the query in the
+        checkpoint. All batches up to `start` are finished, so that `start` is committed to the consumer group. Raises
+        DataLoss, BadCheckpoint.
         """
         is_first = offsets.is_initial(start)
         latest, readable = self._ends(all_there=is_first)
@@ -134,18 +135,18 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return offsets.write_end(End(first if end is None else end, began, new, self._split(), ids))
 
     def _ends(self, *, all_there: bool) -> tuple[Offsets, Offsets]:
-        """The end of each partition, and how far it may be read: not the same in topics with a delay."""
+        """The end of each partition, and how far it may be read now, which is less in topics with a delay."""
         lookup = self._lookup()
         if self._target is not None:
             if all_there:
-                lookup.partitions()  # raises for what is not there; the target was fixed before anything was known
+                lookup.partitions()  # raises for missing topics; the target was fixed without looking for them
             self._latest = self._target
             return self._target, self._due
         self._latest = lookup.latest(lookup.partitions(all_there=all_there))
         return self._latest, lookup.due(self._latest, wall_ms())
 
     def _committed(self, start: Mapping[str, Any]) -> Offsets:
-        """The offsets of the last batch that is finished; the group is told."""
+        """The offsets of the last finished batch; commits them to the group."""
         found = offsets.from_json(start)
         there = set(self._latest or ())
         topics = {tp.topic for tp in found}
@@ -160,20 +161,20 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return found
 
     def _remade(self, start: Mapping[str, Any]) -> list[str]:
-        """Topics that have another id than when they were last read. Raises DataLoss with failOnDataLoss."""
+        """Topics whose id has changed since they were last read. Raises DataLoss with failOnDataLoss."""
         known = {**offsets.read_end(start).ids, **self._ids} if not offsets.is_initial(start) else {}
         self._ids = {**known, **self._lookup().ids}
         other = sorted(topic for topic, topic_id in known.items() if self._ids[topic] != topic_id)
         if other:
-            self._on_lost(f"topic {other[0]} is not the one that the query has read: it has another id")
+            self._on_lost(f"topic {other[0]} is not the one that the query has read: its topic id has changed")
         return other
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The end of the topics as `latestOffset` saw it, for the query's progress."""
+        """The end of the topics as `latestOffset` read it, for the query's progress."""
         return None if self._latest is None else offsets.to_json(self._latest)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[Part]:
-        """The tasks of a batch: a function of the two logged offsets and nothing else."""
+        """The inputs of a batch's tasks, which depend only on the two offsets in the checkpoint."""
         explicit = self._options.start.offsets or {}
         named = explicit if explicit and min(explicit.values()) >= 0 else None
         whole = offsets.ranges_of(start, end, named)
@@ -183,11 +184,14 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return [Part(one, group if one in whole else None) for one in parts]
 
     def _count_scan(self, start: Mapping[str, Any], end: Mapping[str, Any], parts: Sequence[Range]) -> None:
-        """Note that a batch is read once more. Spark plans all that a query reads before any of its tasks begins, and
-        asks for the tasks of each place where the plan reads this source: of a union, twice.
+        """Notice that the plan of the query reads a batch more than once, and hold the group back then.
 
-        Raises SharedGroup when the group cannot be held back.
+        Spark plans all reads of a query before its first task begins, and calls `partitions` for each place in which
+        the plan reads this source: in a union twice. Raises SharedGroup when the group cannot be held back.
         """
+        # 1. The same batch again: several tasks will read it, so that none of them may move the group.
+        # 2. The first batch of this process: undo a mark from before a restart, after which the plan may be another.
+        # 3. Otherwise there is nothing to do: marks of this query only matter for the offsets of their batch.
         lookup, ends = self._lookup(), {one.tp: one.end for one in parts}
         again, is_first = self._scanned == (start, end), self._scanned is None
         self._scanned = (start, end)
@@ -200,11 +204,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 lookup.group.release(ends)
         except ClientError as error:
             if is_first:
-                _LOG.warning("the offsets of group %s cannot be looked at: %s", self._options.commit_group, error)
+                _LOG.warning("spark source: cannot read the offsets of group %s: %s", self._options.commit_group, error)
                 return
             raise SharedGroup(
                 f"the query reads {parts[0].tp} in several places of its plan (as in a union), and group "
-                f"{self._options.commit_group} could not be told that its tasks must not move it: {error}. Set "
+                f"{self._options.commit_group} could not be marked so that no task moves it: {error}. Set "
                 "commitOffsets=false, or name a group without members in kafka.group.id"
             ) from error
 
@@ -220,21 +224,23 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._open
 
     def _initial_offsets(self, latest: Offsets) -> Offsets:
-        """Where the query starts. What came after `latest` was asked for is not skipped, and no false alarm."""
+        """The start of the query, at most `latest`: records that came since then are neither skipped nor an error."""
         named = self._options.start.offsets or {}
         found = self._lookup().resolve(self._options.start, sorted(latest), "starting")
         return {tp: offset if named.get(tp, LATEST) >= 0 else min(offset, latest[tp]) for tp, offset in found.items()}
 
     def _found(self, first: Offsets, latest: Offsets, remade: Collection[str]) -> Offsets:
-        """First offsets of partitions that are new, or began anew. Raises DataLoss with failOnDataLoss.
+        """First offsets of partitions that are new or were created again. Raises DataLoss with failOnDataLoss.
 
-        `remade`: topics that were made again, which was told already.
+        `remade`: topics that were created again, which was reported already.
         """
+        # Each is a loss of data of its own: 1. a partition is gone, 2. its log is shorter than what was read, 3. the
+        # first records of a new partition were removed before the query noticed it.
         gone = sorted(tp for tp in first if tp not in latest)
         again = sorted(tp for tp in latest if latest[tp] < first.get(tp, 0) or tp.topic in remade)
         new = self._lookup().earliest(tp for tp in latest if tp not in first or tp in again)
         if gone:
-            self._on_lost(f"{gone[0]} does not exist any more, or is not named by the query any more")
+            self._on_lost(f"{gone[0]} no longer exists, or the query no longer names it")
         if shorter := [tp for tp in again if tp.topic not in remade]:
             tp = shorter[0]
             self._on_lost(f"{tp} ends at offset {latest[tp]}, and the query had read up to {first[tp]}")
@@ -247,7 +253,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._options.fail_on_data_loss:
             raise DataLoss(what)
         if what != self._warned:
-            _LOG.warning("%s; the query goes on, because failOnDataLoss is false", what)
+            _LOG.warning("spark source: %s; the query continues, because failOnDataLoss is false", what)
         self._warned = what
 
     def _limit(self, first: Offsets, latest: Offsets) -> Offsets | None:

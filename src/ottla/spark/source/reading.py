@@ -1,7 +1,7 @@
-"""Reading a range of a partition as Arrow record batches: what a task of the source does.
+"""Reads a range of a partition as Arrow record batches: the work of a task of the source.
 
-Zone: real. Runs in Spark's Python workers. Fetching is the client's, decoding is `ottla.client.columns.columnar`; here
-they become the columns of Spark's own Kafka source.
+Zone: real. Runs in Spark's Python workers. The client fetches and `ottla.client.columns.columnar` decodes; this module
+makes the columns of Spark's own Kafka source.
 """
 
 from __future__ import annotations
@@ -46,37 +46,37 @@ ARROW_SCHEMA: Final = pa.schema(
 HEADERS_FIELD: Final = pa.field("headers", pa.list_(pa.field("element", HEADER_TYPE)))
 
 ROWS: Final = 1 << 16
-"""Rows of one Arrow batch at most: Spark holds a whole one in memory."""
+"""The most rows of an Arrow batch: Spark holds a whole batch in memory."""
 COMPRESSED_BYTES: Final = 1 << 19
-"""Compressed bytes that are decompressed in one go."""
+"""Compressed bytes that are decompressed together."""
 _GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _LAST_MS: Final = (2**63 - 1) // 1000
-"""Spark counts microseconds: a timestamp beyond (the year 294247) is shown as this one."""
+"""The largest timestamp in Spark's microseconds (the year 294247); later ones are shown as this one."""
 
 
 def read_range(options: SourceOptions, wanted: Range, group: str | None = None) -> Iterator[pa.RecordBatch]:
     """All visible records of a range, in offset order.
 
-    Tells the writer of the same task that there is no shuffle in between (`tasks`). group: of the query, if the range
-    is all that its batch reads of this partition.
-    Raises DataLoss when the log begins behind the range's start, or nothing comes for `kafkaConsumer.pollTimeoutMs`
-    (with failOnDataLoss=false: goes on with what is there); otherwise the client's errors.
+    Leaves a note for the writer of the same task, which means that there is no shuffle in between (`tasks`). group: of
+    the query, if its batch reads no other range of this partition.
+    Raises DataLoss when the log begins after the range's start, or no record comes for `kafkaConsumer.pollTimeoutMs`
+    (with failOnDataLoss=false it continues with the records that exist), and the client's errors.
     """
     with kept_links(options.client) as links:
-        # Kept connections know the topic as it was: it may be another one of that name by now.
+        # The metadata of cached connections may be old: the topic may have been created again since.
         view = links.cluster.refresh([wanted.tp.topic])
         leave_note(_check_known(view, wanted, group))
         fetcher = Fetcher(links.cluster, {wanted.tp: wanted.start}, until={wanted.tp: wanted.end})
         for fetched in _fetch(fetcher, links.cluster, options, wanted):
             yield from _rows(fetched, options, wanted)
         if fetcher.waits:
-            links.close()  # the next one's first answer would come behind that one
+            links.close()  # a fetch is still waiting: the next task's first response would wait for its response
 
 
 def _check_known(view: ClusterView, wanted: Range, group: str | None) -> TaskPosition:
     if group is None:
         return TaskPosition(None, None, wanted.tp, wanted.end)
-    # Of a topic that is gone nobody takes offsets.
+    # A coordinator refuses offsets of a topic that no longer exists.
     there = isinstance(view.topics.get(wanted.tp.topic), TopicView)
     return TaskPosition(view.cluster_id, group if there else None, wanted.tp, wanted.end)
 
@@ -90,35 +90,37 @@ def _fetch(fetcher: Fetcher, cluster: Cluster, options: SourceOptions, wanted: R
                 position = _log_start(cluster, options, wanted, position, fetched.error)
                 fetcher.seek(wanted.tp, position)
                 continue
+            # 1. Progress, also past records that are not visible (markers, aborted ones): the patience starts again.
             if fetched.next_offset > position:
                 patience = Deadline.after_ms(options.poll_timeout_ms)
             position = fetched.next_offset
+            # 2. The end of the range, or of the log as far as it is readable: offsets between may have no records.
             if position >= wanted.end or (fetched.caught_up and fetched.end_offset >= wanted.end):
                 fetcher.remove(wanted.tp)
                 position = wanted.end
             if fetched.records:
                 yield fetched
         if position < wanted.end and patience.expired:
-            _lost(options, f"{wanted.tp} gave nothing at offset {position} although the query expects {wanted.end}")
+            _lost(options, f"{wanted.tp} returned no record at offset {position}, and the query expects {wanted.end}")
             return
 
 
 def _poll(fetcher: Fetcher, options: SourceOptions, wanted: Range) -> Iterable[Fetched]:
-    """The next answers. A partition that is not there any more has nothing left to read."""
+    """The next responses; none when the partition was deleted, which then is removed from the fetcher."""
     try:
         return fetcher.poll(min(options.poll_timeout_ms, 10_000))
     except RefusedError as error:
         if error.code not in _GONE:
             raise
-    _lost(options, f"{wanted.tp} does not exist any more")
+    _lost(options, f"{wanted.tp} no longer exists")
     fetcher.remove(wanted.tp)
     return ()
 
 
 def _log_start(cluster: Cluster, options: SourceOptions, wanted: Range, position: int, error: ClientError) -> int:
-    """Where to go on after the broker refused `position`."""
+    """The offset at which to continue after the broker refused `position`."""
     if isinstance(error, RefusedError) and error.code in _GONE:
-        _lost(options, f"{wanted.tp} does not exist any more")
+        _lost(options, f"{wanted.tp} no longer exists")
         return wanted.end
     if not isinstance(error, RefusedError) or error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
         raise error
@@ -147,14 +149,14 @@ def _rows(fetched: Fetched, options: SourceOptions, wanted: Range) -> Iterator[p
                 headers=options.include_headers,
             )
         except CorruptRecord as error:
-            raise CorruptBatchError(f"{tp} behind offset {fetched.fetch_offset}: {error.message}") from error
+            raise CorruptBatchError(f"{tp} after offset {fetched.fetch_offset}: {error.message}") from error
         batch = to_arrow(columns, tp.topic, tp.partition)
         for first in range(0, batch.num_rows, ROWS):
             yield batch.slice(first, ROWS)
 
 
 def _groups(records: memoryview, batches: Sequence[int]) -> Iterator[list[int]]:
-    """Batches to decode together: few enough that what they decompress to stays small."""
+    """Groups of batches to decode together: limited, so that their decompressed size stays small."""
     group: list[int] = []
     packed = 0
     for pos, following in pairwise((*batches, len(records))):
@@ -168,12 +170,12 @@ def _groups(records: memoryview, batches: Sequence[int]) -> Iterator[list[int]]:
 
 
 def to_arrow(columns: Columns, topic: str, partition: int) -> pa.RecordBatch:
-    """The columns of Spark's Kafka source."""
+    """An Arrow batch with the columns of Spark's Kafka source."""
     count = len(columns.offsets)
     micros = np.clip(columns.timestamps, -_LAST_MS, _LAST_MS) * 1000
     name = topic.encode()
     ends = np.arange(count + 1, dtype=np.int32) * len(name)
-    # From buffers: pa.array and pa.scalar would import pandas where it is there, a quarter of a second in every worker.
+    # From buffers: pa.array and pa.scalar would import an installed pandas, a quarter of a second in every worker.
     arrays = [
         columns.keys,
         columns.values,

@@ -1,8 +1,8 @@
 """`format("ottla")` for Spark: the data source.
 
-Zone: real. Spark makes this object in processes of its own to ask for readers and writers; what they do is in `readers`
-and `writers`. Those are imported when one is asked for: Spark starts a process for each streaming query, to plan what
-is read, and loading what writes would be more than half of our part of its start.
+Zone: real. Spark creates this object in processes of its own, and gets readers and writers from it (`readers`,
+`writers`). These modules are imported on demand: Spark starts a process for each streaming query to plan its reads, and
+loading the writers would take more than half of our part of its start.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ class OttlaSource(DataSource):  # type: ignore[misc]  # pyspark's classes are no
 
     @classmethod
     def name(cls) -> str:
-        """What `format(...)` takes."""
+        """The name for `format(...)`."""
         return "ottla"
 
     def schema(self) -> str:
-        """The columns, as Spark's Kafka source has them; `headers` with includeHeaders."""
+        """The columns of Spark's Kafka source; `headers` with includeHeaders."""
         headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
         return f"{SCHEMA}, {HEADERS}" if headers else SCHEMA
 
     def reader(self, schema: Any) -> BatchReader:  # noqa: ARG002 - Spark's signature
-        """For `spark.read`. Raises BadOption."""
+        """The reader of `spark.read`. Raises BadOption."""
         from ottla.spark.source.readers import BatchReader  # noqa: PLC0415 - see above
 
         freeze_loaded_modules()
         return BatchReader(source_options(self.options, streaming=False))
 
     def streamReader(self, schema: Any) -> StreamReader:  # noqa: ARG002, N802 - Spark's signature
-        """For `spark.readStream`. Raises BadOption."""
+        """The reader of `spark.readStream`. Raises BadOption."""
         from ottla.spark.source.readers import StreamReader  # noqa: PLC0415
 
         return StreamReader(source_options(self.options, streaming=True))
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
-        """For `df.write`. Raises BadOption, BadRows."""
+        """The writer of `df.write`. Raises BadOption, BadRows."""
         if overwrite:
             raise BadOption("mode", "must be append: a topic cannot be overwritten")
         from ottla.spark.sink.writers import BatchWriter  # noqa: PLC0415
@@ -65,7 +65,7 @@ class OttlaSource(DataSource):  # type: ignore[misc]  # pyspark's classes are no
         return BatchWriter(self._checked(schema))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
-        """For `df.writeStream`; output mode complete appends the whole result every time. Raises BadOption, BadRows."""
+        """The writer of `df.writeStream`; output mode complete appends all of the result. Raises BadOption, BadRows."""
         from ottla.spark.sink.writers import StreamWriter  # noqa: PLC0415
 
         return StreamWriter(self._checked_stream(schema))

@@ -1,13 +1,13 @@
-"""The offsets of the source's consumer group that go into the transaction of the rows which were made of its records.
+"""The offsets of the source's consumer group that are committed in the transaction with the rows made of its records.
 
-Zone: pure. The group moves with the output then, or not at all. Two things can say how far: the task has read all that
-its batch reads of a partition (the reader's note), or the batch is written as a whole and its rows say what they were
-made of (the column `_source`). What is not known by the end of a batch is told by the source behind it, as without all
-this.
+Zone: pure. The group then moves exactly when the output does. There are two ways to know the offsets: the task has read
+all records of a partition that its batch reads (the reader's note), or the batch is written as a whole, and its rows
+name the records that they were made of (the column `_source`). Other offsets are committed by the source after the
+batch, as without this module.
 
-Why a group never goes back: of the attempts at a turn one commits; once the batch is done none can (it is fenced, or
-finds the marker), and the next batch begins behind that. So every turn that has read something takes its id and leaves
-its marker, also where nothing came of what it read.
+Why a group never moves back: one of the attempts at a task commits. After that none can, as it is fenced or finds the
+marker, and the next batch begins at the end of this one. Therefore each task that has read records takes its id and
+writes its marker, also when no rows came of them.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from ottla.types import TopicPartition
 
 COLUMN: Final = "_source"
 FIELDS: Final = {"topic": "string", "partition": "int", "offset": "bigint"}
-"""Of the column, at least."""
+"""The fields that the column must have."""
 
 Positions = dict[str, dict[TopicPartition, int]]
-"""By group: the next offset of each partition."""
+"""The next offset of each partition, by group."""
 
 
 class TaskPosition(NamedTuple):
-    """What the reader of a task says of one partition of the source."""
+    """The note of a task's reader about one partition of the source."""
 
     cluster: str | None
     """The id of the cluster."""
     group: str | None
-    """The group of the query; None: it has none, or other tasks read parts of this partition, too."""
+    """The group of the query; None: it has none, or other tasks read parts of this partition as well."""
     tp: TopicPartition
     offset: int
-    """Where this batch ends."""
+    """The end of this batch."""
 
 
 class Sources:
-    """Where the rows of one attempt come from."""
+    """Collects the origin of the rows of one attempt."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Sources:
         notes: Callable[[], Iterable[TaskPosition]],
         cluster: Callable[[], str | None],
     ) -> None:
-        """notes: of the readers in this task, so far. cluster: the id of the sink's."""
+        """notes: those of the readers in this task, so far. cluster: the id of the sink's cluster."""
         self._wanted = once.offsets
         self._group = once.group
         self._by_rows = once.group if scope is Scope.BATCH else None
@@ -64,7 +64,7 @@ class Sources:
         self._rows = 0
 
     def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches; what their rows say is kept."""
+        """Pass the batches on, and collect the offsets in their column `_source`."""
         for batch in batches:
             self._rows += batch.num_rows
             if self._by_rows is not None and self._wanted != "false" and COLUMN in batch.schema.names:
@@ -73,8 +73,12 @@ class Sources:
             yield batch
 
     def found(self) -> Positions:
-        """What is to be committed, as far as it is known by now. Raises OffsetsOutside where they are demanded and
-        there is a row of which they are not known."""
+        """The offsets to commit, as far as they are known by now.
+
+        Raises OffsetsOutside if the user demands them all and those of a row are unknown.
+        """
+        # 1. Not wanted. 2. A whole batch whose rows name their origin. 3. The notes of the readers, if they are of the
+        #    sink's cluster and of the named group.
         if self._wanted == "false":
             return {}
         if self._by_rows is not None and self._seen:
@@ -97,7 +101,7 @@ class Sources:
 
 def _why(notes: Iterable[TaskPosition], *, by_rows: bool) -> str:
     known = list(notes)
-    text = "offsetsInTransaction=true cannot be: "
+    text = "offsetsInTransaction=true is impossible: "
     if known and any(one.group is None for one in known):
         return text + (
             f"{known[0].tp} is read without a consumer group, or by several tasks (minPartitions, "
@@ -106,7 +110,7 @@ def _why(notes: Iterable[TaskPosition], *, by_rows: bool) -> str:
     if known:
         return text + "source and sink are on different clusters, or sourceGroup is not the source's kafka.group.id"
     if by_rows:
-        return text + f"no row says what it was made of. Keep the column {COLUMN} (topic, partition, offset)"
+        return text + f"no row names its origin. Keep the column {COLUMN} (topic, partition, offset)"
     return text + (
         "the rows were not read from topics in the task that writes them. Without a shuffle they are; with one, write "
         f"with repartition(1), exactlyOnce=batch, sourceGroup and the column {COLUMN}"
@@ -114,7 +118,7 @@ def _why(notes: Iterable[TaskPosition], *, by_rows: bool) -> str:
 
 
 def behind(column: pa.Array) -> dict[TopicPartition, int]:
-    """The offset behind the last row of each partition, by a column of structs. Rows with null say nothing, as the
+    """The offset after the last row of each partition, from a column of structs. Rows with nulls are skipped, as the
     unmatched ones of an outer join."""
     names = [column.type.field(number).name for number in range(column.type.num_fields)]
     fields = dict(zip(names, column.flatten(), strict=True))
@@ -136,8 +140,10 @@ def behind(column: pa.Array) -> dict[TopicPartition, int]:
 
 
 def check_source_column(schema: Any, once: ExactlyOnceOptions, scope: Scope | None) -> None:
-    """Whether rows of this schema can say what they were made of, where they have to. `schema`: Spark's StructType.
-    Raises BadRows."""
+    """Check that rows of this schema name their origin, if they have to. `schema`: Spark's StructType.
+
+    Raises BadRows.
+    """
     if scope is not Scope.BATCH or once.group is None or once.offsets == "false":
         return
     types = {field.name: field.dataType for field in schema.fields}

@@ -1,4 +1,4 @@
-"""Compaction: what of a log's older part stays.
+"""Compaction: keeps only the newest record of each key in the older part of a log.
 
-Zone: deterministic. Decisions about batches and records live here; bytes are moved by `record.compaction`.
+Zone: deterministic. Decides about batches and records; `record.compaction` moves the bytes.
 """

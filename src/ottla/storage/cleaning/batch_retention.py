@@ -1,11 +1,11 @@
-"""What becomes of each batch when a log is rewritten.
+"""Decides the fate of each batch when a log is rewritten.
 
-Zone: deterministic. Second pass of compaction; the judge is shown every batch in offset order and reads no bytes.
+Zone: deterministic. The second pass of compaction shows it every batch in offset order; it reads no bytes.
 
 A record stays when no later one has its key. A tombstone stays `delete.retention.ms` longer: the first pass that finds
-nothing older of its key gives its batch a delete horizon, a later one removes it (KIP-534). So do markers once the
-records of their transaction are gone. The last batch of a producer stays without its records: who restores its state
-from the log must find its sequence number.
+nothing older of its key gives its batch a delete horizon, a later one removes it (KIP-534). Markers are treated the
+same way once the records of their transaction are removed. The last batch of a producer stays without its records: its
+sequence number is needed to restore the producer's state from the log.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from ottla.storage.cleaning.transactions import CleanedTransactions
 
 
 class RetentionFate(Enum):
-    """What becomes of a batch."""
+    """What happens to a batch."""
 
     COPY = 1
-    """Stays, byte for byte."""
+    """It stays, byte for byte."""
     REWRITE = 2
-    """Loses records, or gets a delete horizon."""
+    """It loses records, or gets a delete horizon."""
     BARE = 3
-    """Stays without its records."""
+    """It stays without its records."""
     DROP = 4
-    """Goes."""
+    """It is removed."""
 
 
 class RetentionDecision(NamedTuple):
-    """A batch's fate; for REWRITE with what stays."""
+    """A batch's fate; for REWRITE, with the records to keep."""
 
     fate: RetentionFate
     keep: bytes | array[int] = b""
-    """One byte per record, 1: stays; or the offsets that stay (`Rewrite`)."""
+    """One byte per record, 1 keeps it; or the offsets to keep (`Rewrite`)."""
     delete_horizon_ms: int | None = None
-    """To be set now."""
+    """The delete horizon to set, if any."""
 
 
 class LastBatch(NamedTuple):
@@ -52,20 +52,20 @@ class LastBatch(NamedTuple):
 
     epoch: int
     last_offset: int
-    """Of its last data batch in this epoch; -1: there is none, only a marker."""
+    """Last offset of its last data batch in this epoch; -1 when the epoch has only a marker."""
 
 
 class RetentionProducers(Protocol):
-    """What a log knows of its producers."""
+    """The producers of a log."""
 
     def get(self, producer_id: int, /) -> LastBatch | None:
-        """The one with this id."""
+        """The producer with this id; None when it is not known."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionBounds:
-    """What may go at all."""
+    """Limits of what may be removed."""
 
     now_ms: int
     """Wall time of the pass."""
@@ -74,7 +74,7 @@ class RetentionBounds:
     removable_below: int
     """Tombstones and markers from this offset on stay in any case: a replica has not cleaned past them."""
     tombstones_stay: bool = True
-    """The safeguard."""
+    """The safeguard of this name; False removes them at once."""
 
 
 COPY, BARE, DROP = (
@@ -85,7 +85,7 @@ COPY, BARE, DROP = (
 
 
 class BatchRetention:
-    """The verdicts of one pass."""
+    """The decisions of one pass."""
 
     __slots__ = ("_alive", "_bounds", "_latest", "_producers", "_transactions")
 
@@ -97,7 +97,7 @@ class BatchRetention:
         producers: RetentionProducers,
         bounds: RetentionBounds,
     ) -> None:
-        """`alive`: of what is in `latest`."""
+        """`alive`: the live offsets of the part of the log that is in `latest`."""
         self._latest = latest
         self._alive = alive
         self._transactions = transactions
@@ -105,31 +105,38 @@ class BatchRetention:
         self._bounds = bounds
 
     def control(self, header: BatchHeader, marker: Marker | None) -> RetentionDecision:
-        """A control batch. `marker`: what is in it, None for another control record or none."""
+        """Decide about a control batch. `marker`: its transaction marker; None for another control record or none."""
+        # 1. Records of its transaction are left, or it is not a marker: it stays.
         if not self._transactions.is_needless(header, marker):
             return COPY
+        # 2. Nothing is left to remove, or its delete horizon has passed.
         if not header.record_count or self._is_due(header):
             return self._emptied(header)
+        # 3. The first pass that finds it needless sets the horizon; 4. later passes wait for that time.
         if header.delete_horizon_ms is None:
             return RetentionDecision(RetentionFate.REWRITE, b"\1" * header.record_count, self._horizon())
         return COPY
 
     def without_keys(self, header: BatchHeader) -> RetentionDecision | None:
-        """A data batch; None when its keys decide."""
+        """Decide about a data batch without reading its keys; None when they are needed."""
+        # 1. Aborted records are never seen by consumers of committed ones, and have no part in the map of keys.
         if self._transactions.is_aborted(header) or not header.record_count:
             return self._emptied(header)
+        # 2. The first pass did not come this far.
         if header.base_offset >= self._alive.end_offset:
             return COPY
+        # 3. The first pass has read all its records, none is missing: its live offsets are known without its keys.
         whole = header.record_count == header.last_offset_delta + 1
         seen = header.base_offset >= self._alive.start_offset and header.last_offset < self._alive.end_offset
         return self._by_offsets(header) if seen and whole else None
 
     def _by_offsets(self, header: BatchHeader) -> RetentionDecision | None:
-        """A batch that the first pass has seen whole, and of which no record was ever taken out."""
+        """Decide about a batch that the first pass has read whole, and that never lost a record; None: by its keys."""
         place = header.base_offset, header.last_offset
         kept = self._alive.within(*place)
         horizon = None
         if self._alive.has_tombstones(*place):
+            # Its tombstones may be removed now: only the keys show which of its live records are tombstones.
             if self._is_due(header):
                 return None
             horizon = self._horizon() if header.delete_horizon_ms is None else None
@@ -142,7 +149,7 @@ class BatchRetention:
     def kept(self, header: BatchHeader, keys: Keys) -> tuple[bytearray, bool]:
         """Which of some records of a batch stay, one byte for each, and whether a tombstone is among them.
 
-        For batches about which `without_keys` is silent, piece by piece.
+        For batches for which `without_keys` returned None, piece by piece.
         """
         keep = self._latest.kept(header.base_offset, keys)
         standing = [index for index in keys.tombstones if keep[index]]
@@ -153,7 +160,7 @@ class BatchRetention:
         return keep, bool(standing)
 
     def with_keys(self, header: BatchHeader, keep: bytearray, has_tombstones: bool) -> RetentionDecision:
-        """A batch of which `kept` has seen all records."""
+        """Decide about a batch after `kept` has seen all its records."""
         horizon = self._horizon() if has_tombstones and header.delete_horizon_ms is None else None
         if 1 not in keep:
             return self._emptied(header)
@@ -165,7 +172,7 @@ class BatchRetention:
         return add_saturating(self._bounds.now_ms, self._bounds.delete_retention_ms)
 
     def _is_due(self, header: BatchHeader) -> bool:
-        """Whether tombstones and needless markers of a batch may go."""
+        """Whether tombstones and needless markers of a batch may be removed."""
         if not self._bounds.tombstones_stay:
             return True
         horizon = header.delete_horizon_ms
@@ -174,12 +181,13 @@ class BatchRetention:
         )
 
     def _emptied(self, header: BatchHeader) -> RetentionDecision:
-        """A batch of which no record stays."""
+        """Decide about a batch of which no record stays."""
         if not self._is_last_of_its_producer(header):
             return DROP
         return BARE if header.record_count else COPY
 
     def _is_last_of_its_producer(self, header: BatchHeader) -> bool:
+        # Without data batches in its epoch, the producer's marker is the only batch that shows the epoch.
         last = self._producers.get(header.producer_id)
         if last is None or last.epoch != header.producer_epoch:
             return False

@@ -1,4 +1,4 @@
-"""Which part of a log can be compacted now, and which of several logs is the filthiest.
+"""Finds which part of a log can be compacted now, and which of several logs has the highest dirty ratio.
 
 Zone: pure. Plain numbers, as a log knows them; rules as in SEMANTICS "Log".
 """
@@ -30,29 +30,29 @@ class CompactionRules(NamedTuple):
     min_lag_ms: int
     """min.compaction.lag.ms: younger records stay as they are."""
     max_lag_ms: int
-    """max.compaction.lag.ms: older ones do not wait for the ratio."""
+    """max.compaction.lag.ms: older records are compacted whatever the ratio is."""
 
 
 class CleanableRange(NamedTuple):
-    """What a pass would do."""
+    """The range that a pass would clean."""
 
     dirty_from: int
     until: int
     """A segment's base offset."""
     dirty_bytes: int
     ratio: float
-    """Of dirty bytes in all that are below `until`, 0 to 1."""
+    """The share of dirty bytes in all bytes below `until`, 0 to 1."""
     delay_ms: int
-    """By how much the oldest of it is older than max.compaction.lag.ms."""
+    """By how much its oldest segment is older than max.compaction.lag.ms; 0 when it is not."""
 
     @property
     def overdue(self) -> bool:
-        """Whether it does not wait for the ratio."""
+        """Whether it is compacted whatever its dirty ratio is."""
         return self.delay_ms > 0
 
 
 def dirty_start(checkpoint: int | None, start_offset: int, end_offset: int) -> int:
-    """Where the dirty part of a log begins: a checkpoint that lies outside of the log is not this log's."""
+    """Where the dirty part of a log begins: a checkpoint outside of the log is of another log, and ignored."""
     if checkpoint is None or not start_offset <= checkpoint <= end_offset:
         return start_offset
     return checkpoint
@@ -64,8 +64,9 @@ def cleanable(
     """What can be compacted in a log; None when nothing can.
 
     stable_offset: nothing at or above it may be touched (the last stable offset, at most the high watermark).
-    The newest record stays whatever it is: a replica that fetches comes to the end of the log by that alone.
+    The newest record always stays: without it a replica that fetches would not reach the end of the log.
     """
+    # An empty active segment does not hold the newest record: the one before it does, and stays in its place.
     if len(segments) > 1 and not segments[-1].size:
         segments = segments[:-1]
     until = _until(segments, stable_offset, now_ms - rules.min_lag_ms)

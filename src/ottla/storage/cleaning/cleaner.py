@@ -1,7 +1,7 @@
-"""Compaction of a broker's logs: which one is next, one pass after the other, and what became of it.
+"""Compacts a broker's logs: chooses the next one, runs the passes and records their results.
 
-Zone: deterministic. `log.cleaner.threads` passes run beside each other, each a long piece of work on the loop; the
-memory for keys is shared out among them. A log that cannot be read is left alone and named; others go on.
+Zone: deterministic. `log.cleaner.threads` passes run concurrently, each as a series of steps on the loop; they
+share the memory for keys. A log that cannot be read is reported and skipped; the others continue.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ottla.storage.producers.producer_state import ProducerState
 from ottla.types import TopicPartition
 
 # How long compaction has to wait after it has read or written: log.cleaner.io.max.bytes.per.second. Arithmetic;
-# whoever asks tells the time.
+# the caller passes the time.
 
 _SECOND_NS: Final = 1_000_000_000
 
 
 class CleaningThrottle:
-    """Bytes per second of all passes together; time that nobody used is lost."""
+    """Limits the bytes per second of all passes together; unused time does not add up."""
 
     __slots__ = ("_free_ns", "rate")
 
@@ -42,7 +42,7 @@ class CleaningThrottle:
         self._free_ns = 0
 
     def charge(self, size: int, now_ns: int) -> int:
-        """So many bytes have moved; the nanoseconds to wait before more do."""
+        """Count `size` bytes as moved; returns the nanoseconds to wait before more are."""
         if self.rate <= 0:
             return _SECOND_NS
         self._free_ns = max(self._free_ns, now_ns) + int(size * _SECOND_NS / self.rate)
@@ -51,13 +51,13 @@ class CleaningThrottle:
 
 _logger = logging.getLogger(__name__)
 LOGS_PER_TURN: Final = 64
-"""Logs that are looked at in one turn when the next one is chosen."""
+"""Logs that are examined in one turn when the next one is chosen."""
 BACKOFF_MIN_MS: Final = 10
-"""Whatever log.cleaner.backoff.ms says: without a pause the search for something to do would be all that is done."""
+"""The least pause, whatever log.cleaner.backoff.ms is: without one, the loop would only search for a log to clean."""
 REST_NS: Final = 60_000_000_000
-"""For so long a log is left alone whose pass failed for a reason that may pass, so that others have their turn."""
+"""How long a log is skipped after its pass failed for a temporary reason, so that others have their turn."""
 LOSSES_MAX: Final = 3
-"""Passes in a row over which a worker may die: then it is the log that does it."""
+"""Passes in a row over which a worker may die; after that the log is taken for the cause."""
 _MS: Final = 1_000_000
 _UNPACED: Final = 1e18
 
@@ -70,7 +70,7 @@ class CleaningRun(NamedTuple):
 
 
 class LastBatches:
-    """What the judge asks of a log's producers; as they are when it asks."""
+    """The producers of a log as `BatchRetention` needs them, in their present state."""
 
     __slots__ = ("_producers",)
 
@@ -78,7 +78,7 @@ class LastBatches:
         self._producers = producers
 
     def get(self, producer_id: int, /) -> LastBatch | None:
-        """The producer with this id; None when the log does not know it (any more)."""
+        """The producer with this id; None when the log does not know it, or no longer knows it."""
         producer = self._producers.get(producer_id)
         if producer is None:
             return None
@@ -102,40 +102,40 @@ class Cleaner:
         self._config = config
         self._throttle = CleaningThrottle(config.log_cleaner_io_max_bytes_per_second)
         self._running: dict[int, Steps[None]] = {}
-        """By number: what goes on beside each other."""
+        """By number: the concurrent workers, as Kafka's cleaner threads."""
         self._busy: dict[int, tuple[Log, CleaningPass]] = {}
-        """What each of them works on."""
+        """By the same number: the log and the pass that each of them works on."""
         self._resting: dict[int, tuple[Log, int]] = {}
-        """By id: logs that are left alone, and until when."""
+        """By id: logs that are skipped after a failure, and until when."""
         self._compacted: dict[int, dict[TopicPartition, Log]] = {}
         """By id of their directory: logs whose topics are compacted."""
         self._looked_ns = clock.now().mono_ns
         self.max_dirty_ratio = 0.0
-        """Of the logs that could be compacted, at the last look."""
+        """The largest one among the logs that could be compacted, at the last search."""
         self.max_delay_ms = 0
-        """By how much a record is older than max.compaction.lag.ms and not compacted, at the last look."""
+        """The most by which a record that is not compacted exceeds max.compaction.lag.ms, at the last search."""
         self.ended = 0
-        """Of those that go on beside each other, how many have come to an end that they should not have."""
+        """How many of the concurrent workers have ended, which they never should."""
         self.last: dict[int, CleaningRun] = {}
-        """The last pass of each of those that run beside each other."""
+        """The last pass of each of the concurrent workers."""
         self._started = self.stopped = False
 
-    # -- for whoever measures ------------------------------------------------------------------------------------------
+    # -- for metrics ---------------------------------------------------------------------------------------------------
 
     @property
     def idle_ms(self) -> float:
-        """Since it was looked for something to do."""
+        """Time since the last search for a log to compact."""
         return (self._clock.now().mono_ns - self._looked_ns) / _MS
 
     def uncleanable(self) -> Iterator[tuple[str, list[Log]]]:
-        """By directory the logs that are not compacted any more."""
+        """By directory, the logs that are no longer compacted."""
         for _, directory in self._places:
             yield directory.name, [log for log in directory.logs.values() if log.cleaning.uncleanable is not None]
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; the logs are loaded."""
+        """Start the workers; call it once the logs are loaded."""
         self._started = True
         self._throttle.rate = self._config.log_cleaner_io_max_bytes_per_second
         if not self._config.log_cleaner_enable:
@@ -146,13 +146,13 @@ class Cleaner:
                 go(self._running[number], self._crashed)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Take changed settings; a pass that is under way keeps its own."""
+        """Take changed settings; a pass in progress keeps the old ones."""
         self._config = config
         if self._started:
             self.start()
 
     def stop(self) -> None:
-        """No more of it: the logs are about to be closed."""
+        """Stop all passes, before the logs are closed."""
         self.stopped, self._started = True, False
         for log, _ in self._busy.values():
             try:
@@ -167,7 +167,7 @@ class Cleaner:
         self._running.clear()
 
     def _crashed(self, outcome: object) -> None:
-        """Its steps never end by themselves. Behind a stop, what they waited for still comes, or fails."""
+        """Count a worker that ended: it should not, before `stop`. After that, what it waited for still completes."""
         if self.stopped:
             return
         self.ended += 1
@@ -186,7 +186,7 @@ class Cleaner:
                 yield from self._clean(number, *chosen)
 
     def _choose(self) -> Steps[tuple[LogDirContext, LogDir, Log, CleanableRange] | None]:
-        """The log that needs it most. A few logs a turn."""
+        """The log that needs compaction most. Examines a few logs per turn."""
         due: list[tuple[int, CleanableRange | None, CompactionRules]] = []
         found: list[tuple[LogDirContext, LogDir, Log, CleanableRange | None]] = []
         for looked, (place, log) in enumerate(self._candidates(), 1):
@@ -215,7 +215,7 @@ class Cleaner:
         ]
 
     def _compacted_in(self, home: LogDirContext, directory: LogDir) -> Collection[Log]:
-        """The logs of a directory whose topics are compacted; only what is new since the last look is looked at."""
+        """The logs of a directory whose topics are compacted; examines only what changed since the last search."""
         found = self._compacted.setdefault(id(directory), {})
         for tp in home.renewed:
             log = directory.logs.get(tp)
@@ -227,14 +227,14 @@ class Cleaner:
         return found.values()
 
     def _may(self, home: LogDirContext, log: Log) -> bool:
-        """Whether somebody may begin with it."""
+        """Whether a worker may begin with the log."""
         free = all(log is not other for other, _ in self._busy.values()) and id(log) not in self._resting
         stays = not log.closed and not self._moves(log)
         return free and stays and home.offline is None and log.cleaning.uncleanable is None
 
     def _moves(self, log: Log) -> bool:
-        """Whether it is being copied to another directory: the copy of a tombstone that goes meanwhile would be missing
-        behind copies of what it deleted."""
+        """Whether the log is being copied to another directory: the copy would have records without the tombstone that
+        deletes them, if compaction removed that one before it is copied."""
         moves = (directory.moves for _, directory in self._places)
         return any(log.tp in each.futures or log.tp in each.leaving for each in moves)
 
@@ -283,9 +283,12 @@ class Cleaner:
 
     @staticmethod
     def _secure(home: LogDirContext, directory: LogDir, log: Log) -> Steps[None]:
-        """Nothing goes for the sake of what a power cut may take: later records of a key, markers. And that there may
-        be holes between segments from now on, and how far, stands beside the log before the first one is there: beyond
-        that a hole is a loss."""
+        """Make durable what the removals of the pass depend on.
+
+        A record is removed because of later records of its key, or a marker: a power cut must not take those. And the
+        checkpoint of the cleaner is written before the first hole between segments: above it, recovery takes a hole
+        for a loss.
+        """
         if home.safeguards.durable_before_cleaned:
             yield log.flush
             yield directory.save_recovery_points
@@ -323,7 +326,7 @@ class Cleaner:
         return int(config.log_cleaner_dedupe_buffer_size * share)
 
     def _on_failed(self, home: LogDirContext, log: Log, failure: Failure) -> None:
-        """The log stays as it is; whatever else is to be cleaned comes next."""
+        """Leave the log as it is, for good or for some time; the next search chooses among the others."""
         why = _final(log, failure)
         if why is not None:
             log.cleaning.uncleanable = why
@@ -351,7 +354,7 @@ class Cleaner:
 
 
 def _final(log: Log, failure: Failure) -> str | None:
-    """Why there is no use in another pass; None when it may end otherwise."""
+    """Why another pass would fail as well; None when it may succeed."""
     if isinstance(failure, Damaged):
         return failure.message
     if isinstance(failure, WorkerLost):

@@ -1,9 +1,9 @@
-"""One pass of compaction over one log.
+"""Runs one pass of compaction over one log.
 
-Zone: deterministic. First the latest offset of every key in the part that was not cleaned yet, then every segment up
-to there is rewritten, neighbours together. Bytes are read off the loop, keys and rewritten batches come from workers,
-chunk by chunk; the loop only decides, some batches or records a turn. A pass that finds its log changed under it gives
-up: that costs but time.
+Zone: deterministic. First it collects the latest offset of every key in the part that was not cleaned yet, then it
+rewrites every segment up to there, neighbours together. Bytes are read off the loop, keys and rewritten batches come
+from workers, chunk by chunk; the loop only decides, some batches or records per turn. A pass that finds its log changed
+gives up, which costs only time.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from ottla.types import TopicPartition
 
 
 class Extent(NamedTuple):
-    """A segment, as far as grouping asks."""
+    """A segment, as far as grouping needs it."""
 
     base_offset: int
     end_offset: int
-    """Where the next one begins."""
+    """The base offset of the next segment."""
     size: int
     """Bytes of its log file."""
     index_size: int
@@ -74,7 +74,7 @@ CHUNK: Final = 256 * 1024
 """Bytes that are read at a time; one batch may be larger."""
 MODERNIZE_JOB: Final = "ottla.record.up_conversion:modernized"
 LOT: Final = 256
-"""Batches that are given to a worker, and decided upon, at a time."""
+"""Batches that are passed to a worker, and decided about, at a time."""
 
 Batch = tuple[bytes, BatchHeader]
 
@@ -85,7 +85,7 @@ def _nothing() -> Steps[None]:
 
 @dataclass(frozen=True, slots=True)
 class CleaningTask:
-    """What a pass is to do."""
+    """The input of a pass."""
 
     tp: TopicPartition
     directory: str
@@ -93,7 +93,7 @@ class CleaningTask:
     segments: SegmentList
     state: CleaningState
     start_offset: int
-    """The log start: nothing below it is looked at."""
+    """The log start: records below it are not read."""
     dirty_from: int
     """Where the last pass ended."""
     until: int
@@ -102,13 +102,13 @@ class CleaningTask:
     bounds: RetentionBounds
     dedupe_bytes: int
     max_batch_bytes: int
-    """What a batch may expand to."""
+    """The most bytes that a batch may expand to."""
     secure: Callable[[], Steps[None]] = _nothing
-    """Makes durable what the pass stands on."""
+    """Makes durable what the removals of the pass depend on."""
 
 
 class Cleaned(NamedTuple):
-    """What a pass did."""
+    """The result of a pass."""
 
     end_offset: int
     """Everything below it is clean."""
@@ -142,7 +142,7 @@ class CleaningPass:
     def __init__(
         self, home: LogDirContext, workers: Workers, task: CleaningTask, pace: Callable[[int], Wait | None] = unpaced
     ) -> None:
-        """`pace` is told the bytes that were read or written, and may name something to be waited for."""
+        """`pace` gets the number of bytes that were read or written, and may return what to wait for."""
         self._home = home
         self._workers = workers
         self._task = task
@@ -152,13 +152,13 @@ class CleaningPass:
         self._changes = task.state.changes
         self._bytes_read = 0
         self._looked_at = 0
-        """Records, in this turn."""
+        """Records that were examined in this turn."""
         self._files: CleanedFiles | None = None
         self._expected = 0
         """The next batch that is read begins here or later."""
 
     def close(self) -> None:
-        """Its steps were closed before their end: give back what they had open."""
+        """Close the files of a pass whose steps were closed before their end."""
         if self._files is not None:
             self._files.close()
 
@@ -173,16 +173,19 @@ class CleaningPass:
     def _both(self) -> Steps[Cleaned]:
         task = self._task
         yield from task.secure()
+        # First pass: the map of keys, as far as memory allows; it may end before `until`.
         latest = OffsetMap(max(task.dirty_from, task.start_offset), task.dedupe_bytes)
         yield from self._gather(latest)
         alive = yield from self._alive(latest)
         judge = BatchRetention(latest, alive, self._transactions, task.producers, task.bounds)
+        # Second pass: rewrite group by group, from the log's beginning up to where the map ends.
         before = after = 0
         for group in self._groups(latest.end_offset):
             before += sum(segment.size for segment in group)
             fresh = yield from self._rewrite_group(group, judge)
             after += fresh.size
         cleaned = Cleaned(latest.end_offset, before, after, self._bytes_read, latest.used)
+        # Millions of keys are freed in many turns: at once it would block the loop.
         while latest.release_memory():
             yield self._breathe
         self._check_segments(())
@@ -206,9 +209,10 @@ class CleaningPass:
         latest.skip(self._task.until - 1)
 
     def _map_keys(self, lot: list[Batch], seen: CleanedTransactions, latest: OffsetMap) -> Steps[None]:
-        """Take the keys of some batches into the map, as far as there is room."""
+        """Add the keys of some batches to the map, as far as there is room."""
         counting = [batch for batch in lot if not self._counts_for_nothing(*batch, seen)]
         fresh = [batch for batch in counting if batch[1].last_offset >= latest.end_offset]
+        # A worker may return the keys of fewer batches, or of a part of one: `at` and `begin` say where to continue.
         at, begin = 0, ReadPosition()
         while at < len(fresh):
             pieces = yield from self._keys([batch for batch, _ in fresh[at:]], begin)
@@ -236,7 +240,7 @@ class CleaningPass:
             latest.skip(header.last_offset)
 
     def _alive(self, latest: OffsetMap) -> Steps[LiveOffsets]:
-        """What of the part that was gone through stays, now that all of it is known."""
+        """The offsets in the map, sorted: which records of that part stay, now that all of its keys are known."""
         pieces = []
         for piece in latest.packed():
             pieces.append(piece)
@@ -293,7 +297,7 @@ class CleaningPass:
             pos += size
 
     def _judged(self, lot: list[Batch], judge: BatchRetention) -> Steps[list[RetentionDecision]]:
-        """What becomes of each of some batches."""
+        """The decisions about some batches."""
         verdicts = [self._at_once(judge, *batch) for batch in lot]
         asked = [slot for slot, verdict in enumerate(verdicts) if verdict is None]
         keep, has_tombstones = bytearray(), False
@@ -315,13 +319,13 @@ class CleaningPass:
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _at_once(self, judge: BatchRetention, batch: bytes, header: BatchHeader) -> RetentionDecision | None:
-        """The verdict on a batch where no keys are needed for it."""
+        """The decision about a batch that needs no keys; None for others."""
         if header.is_control:
             return judge.control(header, marker_of(memoryview(batch), 0))
         return judge.without_keys(header)
 
     def _changed(self, lot: list[Batch], verdicts: list[RetentionDecision]) -> Steps[list[Batch]]:
-        """The batches as they are to be, in their order."""
+        """The batches after the decisions are carried out, in their order."""
         rewrites = [
             rewrite
             for (batch, _), verdict in zip(lot, verdicts, strict=True)
@@ -337,7 +341,7 @@ class CleaningPass:
             if verdict is not DROP
         ]
 
-    # -- what both ask -------------------------------------------------------------------------------------------------
+    # -- for both passes -----------------------------------------------------------------------------------------------
 
     def _below(self, offset: int, first: int = 0) -> list[Segment]:
         segments = self._task.segments
@@ -349,7 +353,7 @@ class CleaningPass:
         return found
 
     def _work(self, name: str, pieces: Any, *more: object) -> Steps[Any]:
-        """Have a worker do something, unless there is nothing to do."""
+        """Run a job in a worker, unless its input is empty."""
         if not pieces and name != "sorted_offsets":
             return []
         return (yield from self._job(f"ottla.record.compaction:{name}", pieces, *more))
@@ -367,15 +371,16 @@ class CleaningPass:
         return found
 
     def _chunk(self, segment: Segment, pos: int) -> Steps[tuple[list[Batch], int]]:
-        """Whole batches from a position on, some, or a large one; and their size in the segment.
+        """Whole batches from a position on, several or a single large one, and their size in the segment.
 
-        Messages of formats v0 and v1 come as the batches that they would be today.
+        Messages of formats v0 and v1 are converted to batches of v2.
         """
         self._check_segments([segment])
         size = min(CHUNK, segment.size - pos)
         data = yield from self._read_segment(segment, pos, size)
         try:
             size, is_old = _extent(data)
+            # The first entry is larger than a chunk: read exactly that one.
             if not size and (first := entry_at(data, 0, len(data))) is not None:
                 data = yield from self._read_segment(segment, pos, first[1] + LOG_OVERHEAD)
                 size, is_old = _extent(data)
@@ -386,17 +391,18 @@ class CleaningPass:
             raise Damaged(f"{segment.path} at {pos}: {error}") from error
         if not found:
             raise Damaged(f"{segment.path} ends within a batch, at {pos}")
+        # Headers are not covered by a checksum that was verified yet: their offsets and counts are checked here.
         if not pos:
             self._expected = segment.base_offset
         for _, header in found:
             if header.base_offset < self._expected or not self._is_sound(header, segment):
-                raise Damaged(f"{segment.path}: a batch at {pos} or behind says impossible things: {header}")
+                raise Damaged(f"{segment.path}: a batch at {pos} or after has impossible offsets or counts: {header}")
             self._expected = header.last_offset + 1
         yield from self._pay(size)
         return found, size
 
     def _is_sound(self, header: BatchHeader, segment: Segment) -> bool:
-        """Whether offsets and count can be true: numbers that nobody has checked decide here, before any checksum."""
+        """Whether offsets and count are possible: they are used before the checksum of the batch is verified."""
         room = self._task.max_batch_bytes if header.codec else header.size
         far = header.last_offset - segment.base_offset
         return header.last_offset_delta >= 0 and far <= MAX_RELATIVE_OFFSET and 0 <= header.record_count * 7 <= room
@@ -413,18 +419,18 @@ class CleaningPass:
             yield wait
 
     def _rest_before(self, records: int) -> Steps[None]:
-        """So many records are about to be looked at: in a turn of their own when there were enough in this one."""
+        """Announce that `records` are about to be examined: waits for another turn when this one had enough of them."""
         if self._looked_at and self._looked_at + records > PIECE:
             yield self._breathe
             self._looked_at = 0
         self._looked_at += records
 
     def _breathe(self, done: Callable[[Any], None]) -> None:
-        """Let others come in between."""
+        """Wait for a later turn: a read of nothing completes in one."""
         self._task.segments.active.file.read(0, 0, done)
 
     def _check_segments(self, segments: Sequence[Segment]) -> None:
-        """Retention, truncation or deletion may have been here meanwhile."""
+        """Raise Failure CONFLICT when retention, truncation or deletion has changed the log during the pass."""
         task = self._task
         present = {id(segment) for segment in task.segments} if segments else set()
         changed = task.state.closed or task.state.changes != self._changes
@@ -437,7 +443,7 @@ def _lots(chunk: list[Batch]) -> list[list[Batch]]:
 
 
 def _after(at: int, pieces: list[Keys]) -> tuple[int, ReadPosition]:
-    """Where asking for keys goes on: the batch, and the place in it."""
+    """Where reading keys continues: the index of the batch, and the position in it."""
     rest = pieces[-1].rest
     return (at + len(pieces), ReadPosition()) if rest is None else (at + len(pieces) - 1, rest)
 

@@ -1,6 +1,6 @@
-"""Which offsets of the part of a log that was gone through hold the latest record of their key.
+"""The offsets, in the part of a log that the first pass has read, of the latest record of each key.
 
-Zone: pure. Made of the map of keys when it is complete: from then on no key of that part need be looked at again.
+Zone: pure. Made from the map of keys when it is complete: after that no key of that part has to be read again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class LiveOffsets:
     __slots__ = ("_offsets", "_tombstones", "end_offset", "start_offset")
 
     def __init__(self, start_offset: int, end_offset: int, offsets: bytes, tombstones: bytes) -> None:
-        """As `record.compaction.sorted_offsets` gives them."""
+        """`offsets` and `tombstones`: as `record.compaction.sorted_offsets` returns them."""
         self.start_offset = start_offset
         self.end_offset = end_offset
         self._offsets: array[int] = array("q")
@@ -24,11 +24,11 @@ class LiveOffsets:
         self._tombstones.frombytes(tombstones)
 
     def within(self, base_offset: int, last_offset: int) -> array[int]:
-        """Those of a batch."""
+        """The live offsets of a batch."""
         return _slice(self._offsets, base_offset, last_offset)
 
     def has_tombstones(self, base_offset: int, last_offset: int) -> bool:
-        """Whether any of a batch is one."""
+        """Whether any live record of a batch is a tombstone."""
         return bool(_slice(self._tombstones, base_offset, last_offset))
 
 

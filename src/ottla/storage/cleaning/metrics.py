@@ -1,6 +1,6 @@
 """The metrics of compaction, under Kafka's names (LogCleaner, LogCleanerManager).
 
-Zone: deterministic. Read when somebody looks.
+Zone: deterministic. Values are computed when the metrics are read.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ def declare(registry: Registry, cleaner: Cleaner) -> None:
     add, manager, prefix = registry.gauge, "kafka_log_logcleanermanager_", "kafka_log_logcleaner_"
     add(
         f"{manager}max_dirty_percent",
-        "Share of bytes not yet compacted in the log that has the largest one, at the last look.",
+        "The largest share of bytes not yet compacted in any log, at the last search for one to compact.",
         lambda: 100 * cleaner.max_dirty_ratio,
     )
-    add(f"{manager}time_since_last_run_ms", "Since it was looked for a log to compact.", lambda: cleaner.idle_ms)
+    add(f"{manager}time_since_last_run_ms", "Time since the last search for a log to compact.", lambda: cleaner.idle_ms)
     add(
         f"{manager}uncleanable_partitions_count",
-        "Partitions that are not compacted any more: they cannot be read, or workers die over them.",
+        "Partitions that are no longer compacted: they cannot be read, or workers die over them.",
         lambda: _by_directory(cleaner, lambda _: 1),
     )
     add(
         f"{manager}uncleanable_bytes",
-        "Bytes of such partitions that wait for compaction.",
+        "Bytes not yet compacted in partitions that are no longer compacted.",
         lambda: _by_directory(cleaner, _dirty_bytes),
     )
     add(
         f"{prefix}max_compaction_delay_secs",
-        "By how much records are older than max.compaction.lag.ms and not compacted, at the last look.",
+        "The most by which records that are not compacted exceed max.compaction.lag.ms, at the last search.",
         lambda: cleaner.max_delay_ms / 1000,
     )
     add(
         f"{prefix}deadthreadcount",
-        "Of the passes that go on beside each other, how many have come to an end.",
+        "How many of the concurrent compaction workers have ended, which they never should.",
         lambda: cleaner.ended,
     )
     add(
         f"{prefix}cleaner_recopy_percent",
-        "Bytes written by the last passes, of those they read of the logs.",
+        "Bytes written by the last passes, as a share of the bytes of the segments that they rewrote.",
         lambda: 100 * _share(cleaner),
     )
     add(
         f"{prefix}max_clean_time_secs",
-        "What the longest of the last passes took.",
+        "The duration of the longest of the last passes.",
         lambda: _largest(cleaner, lambda run: run.seconds),
     )
     add(
         f"{prefix}max_buffer_utilization_percent",
-        "How full the map of keys was, of the last passes.",
+        "The largest share of the memory for keys that one of the last passes used.",
         lambda: 100 * _largest(cleaner, lambda run: run.cleaned.map_used),
     )
 

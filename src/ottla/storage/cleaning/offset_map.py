@@ -1,7 +1,7 @@
 """The latest offset of every key in the part of a log that was not cleaned yet.
 
-Zone: deterministic. First pass of compaction: filled in offset order until its memory is used up, by pieces of a
-batch, so that neither a batch of millions of keys nor many batches hold up the loop.
+Zone: deterministic. The first pass of compaction fills it in offset order until its memory is used up, in pieces of a
+batch, so that neither a batch of millions of keys nor many batches block the loop.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final
 from ottla.record.compaction import Keys
 
 ENTRY_BYTES: Final = 208
-"""What an entry costs at most: in a dict a key of up to 16 bytes, its offset, its share of the table; its offset in
-the list of all."""
+"""The most bytes of memory for an entry: in a dict, a key of up to 16 bytes, its offset and its share of the table; and
+its offset in the list of all."""
 PIECE: Final = 16_384
-"""Records that are looked at in one turn."""
+"""Records that are examined in one turn."""
 
 
 class OffsetMap:
@@ -29,31 +29,31 @@ class OffsetMap:
     def __init__(self, start_offset: int, dedupe_bytes: int) -> None:
         self._capacity = max(1, dedupe_bytes // ENTRY_BYTES)
         self._latest: dict[bytes, int] = {}
-        """Of a tombstone ~offset."""
+        """Key → offset; ~offset for a tombstone."""
         self.start_offset = start_offset
-        """Records below it were not added: what they say is known from the last time."""
+        """Records below it were not added: the last pass has cleaned them."""
         self.end_offset = start_offset
-        """Everything below it is in the map; from here on nothing is known, so everything stays."""
+        """Everything below it is in the map; from here on no key is known, so all records stay."""
 
     def __len__(self) -> int:
         return len(self._latest)
 
     @property
     def full(self) -> bool:
-        """Whether no more is to be added."""
+        """Whether the memory is used up."""
         return len(self._latest) >= self._capacity
 
     @property
     def used(self) -> float:
-        """Share of the room, 0 to 1; the last piece may go beyond."""
+        """The share of the memory that is used, 0 to 1; the last piece may exceed it."""
         return len(self._latest) / self._capacity
 
     def skip(self, last_offset: int) -> None:
-        """All up to this offset is known, or counts for nothing: markers, aborted data, what is not there any more."""
+        """Mark all offsets up to this one as known: the rest is markers, aborted data, or was removed before."""
         self.end_offset = max(self.end_offset, last_offset + 1)
 
     def add(self, base_offset: int, keys: Keys) -> None:
-        """Records of a batch. They are added whole, so that every pass comes at least a piece further."""
+        """Add records of a batch. A piece is always added whole, so that every pass advances by one at least."""
         deltas, latest = keys.deltas, self._latest
         known = bisect_left(deltas, self.end_offset - base_offset)
         if known:
@@ -70,7 +70,7 @@ class OffsetMap:
             self.end_offset = base_offset + deltas[-1] + 1
 
     def kept(self, base_offset: int, keys: Keys) -> bytearray:
-        """One byte per record of a batch: 1 where no later record has its key. Records without a key go."""
+        """One byte per record of a batch: 1 where no later record has its key. Records without a key are removed."""
         latest, end = self._latest, self.end_offset
         offsets = [base_offset + delta for delta in keys.deltas]
         found = [0 if key is None else latest.get(key, 0) for key in keys.keys]
@@ -80,13 +80,13 @@ class OffsetMap:
         )
 
     def packed(self) -> Iterator[bytes]:
-        """All offsets as `sorted_offsets` takes them, piece by piece."""
+        """All offsets, piece by piece, in the form that `sorted_offsets` takes."""
         offsets = iter(self._latest.values())
         while piece := array("q", islice(offsets, PIECE)):
             yield piece.tobytes()
 
     def release_memory(self) -> bool:
-        """Give some of the memory back; whether there is more. All at once would take as long as filling it."""
+        """Free some of the memory; whether there is more. All at once would take as long as filling it."""
         pop = self._latest.popitem
         for _ in range(min(PIECE, len(self._latest))):
             pop()

@@ -1,7 +1,8 @@
-"""The segment that several are rewritten into: its files while they are written.
+"""The files of the segment that several segments are rewritten into.
 
-Zone: deterministic. `.cleaned` while it is written, `.swap` when it is complete, and its own name when what it replaces
-is gone for good (`segment_swap`): after a stop at any moment `leftovers` finds either the old segments or the new one.
+Zone: deterministic. They end in `.cleaned` while they are written, in `.swap` when they are complete, and have their
+own names once the replaced segments are removed durably (`segment_swap`): after a stop at any moment
+`recovery.interrupted_operations` finds either the old segments or the new one.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from ottla.storage.log_dir_context import LogDirContext
 from ottla.types import NO_TIMESTAMP
 
 MAX_BYTES: Final = 2**31 - 1
-"""Positions in a segment have 31 bits; a batch that is written again may be larger than it was."""
+"""Positions in a segment have 31 bits; a rewritten batch may be larger than it was."""
 
 
 class CleanedFiles:
     """A segment under its `.cleaned` names."""
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, config: TopicConfig) -> None:
-        """Empty files; what an earlier attempt left is removed. Raises Failure."""
+        """Create empty files; those of an earlier attempt are removed. Raises Failure."""
         self._disk = disk
         self._stem = {kind: f"{directory}/{file_name(base_offset, kind)}" for kind in SEGMENT_SUFFIXES}
         for kind in SEGMENT_SUFFIXES:
@@ -55,7 +56,7 @@ class CleanedFiles:
         return self._stem[kind] + CLEANED
 
     def add(self, batches: Sequence[tuple[bytes, BatchHeader]]) -> None:
-        """Write batches, at once, and index them where it is time. Raises Failure."""
+        """Write batches, blocking, and index them where an entry is due. Raises Failure."""
         if self.log.size + sum(len(batch) for batch, _ in batches) > MAX_BYTES:
             raise Failure(Kind.NOT_DONE, f"{self._path(LOG)} would be larger than {MAX_BYTES} bytes")
         position = self.log.append([batch for batch, _ in batches]) if batches else 0
@@ -74,7 +75,7 @@ class CleanedFiles:
                 self._time_index.append(self._latest, self._offset_of_latest)
 
     def finish(self, aborted: Iterable[AbortedTransaction]) -> Steps[None]:
-        """Write what is still in memory, and make all of it durable."""
+        """Write what is still in memory, and make the files durable."""
         for entry in aborted:
             self._txn_index.append(entry)
         if self._latest > self._time_index.last.timestamp:
@@ -90,7 +91,7 @@ class CleanedFiles:
         self.close()
 
     def close(self) -> None:
-        """Give the files back; once more does nothing."""
+        """Close the files; a second call does nothing."""
         if self._closed:
             return
         self._closed = True

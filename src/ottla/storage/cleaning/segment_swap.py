@@ -1,9 +1,9 @@
-"""One segment takes the place of several: the names on the disk, then the segments of the log.
+"""Replaces several segments by a rewritten one: the names on the disk, then the segments of the log.
 
 Zone: deterministic. The names of the new files are durable before the first of three renames, and each rename before
-the next: what a loss of power brings back must never be a part of the old beside the new. The log is served meanwhile,
-out of the files that are open; who wants to change its segments has the exchange finished first. The last rename is
-two, the log before its indexes: as long as the log waits under `.swap`, an index without a state is one of the old.
+the next: after a power loss the new segment must never appear beside a part of the old ones. The log is served from
+its open files meanwhile; code that changes its segments finishes the exchange first (`CleaningState.settle`). The
+last rename is two, the log before its indexes: while the log is still `.swap`, an index without a suffix is an old one.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ class SegmentSwap:
         self._old = old
         self._config = config
         self._gone: list[str] = []
+        # In this order, each durable before the next; the segments in memory are replaced after the last one.
         self._acts = [self._announce, self._retire, self._name_log, self._name_indexes]
         self._fresh: Segment | None = None
 
     def steps(self) -> Steps[Segment]:
-        """Exchange them; the new segment. Raises Failure: CONFLICT when the log is gone meanwhile.
+        """Exchange the files; returns the new segment. Raises Failure: CONFLICT when the log was closed meanwhile.
 
-        After any other one the directory is offline: the names on it are for the next start to mend.
+        After any other failure the directory is offline, and its next start repairs the names.
         """
         self._open_indexes()
         self._state.exchange = self
@@ -65,7 +66,7 @@ class SegmentSwap:
         return self._fresh
 
     def finish_now(self) -> None:
-        """Do what is left of it at once, waiting for the disk. Raises Failure; the directory is offline then."""
+        """Do the remaining renames now, waiting for the disk. Raises Failure; the directory is offline then."""
         try:
             while self._fresh is None:
                 self._home.disk.sync_now(self._directory)
@@ -76,11 +77,11 @@ class SegmentSwap:
             self._state.exchange = None
 
     def _open_indexes(self) -> None:
-        """Readers open indexes when they need them, by names that will be others."""
+        """Open all indexes of the old segments: readers open them on demand, by names that are about to change."""
         for segment in self._old:
-            assert segment.index is not None, "opened by being asked for"
-            assert segment.time_index is not None, "this one, too"
-            assert segment.txn_index is not None, "and this one"
+            assert segment.index is not None, "reading the property opens the file"
+            assert segment.time_index is not None, "reading the property opens the file"
+            assert segment.txn_index is not None, "reading the property opens the file"
 
     def _wait(self) -> Steps[None]:
         if self._home.safeguards.exchange_in_order:
@@ -109,7 +110,7 @@ class SegmentSwap:
             self._take_over()
 
     def _announce(self) -> None:
-        """From here on a start finishes what is begun."""
+        """Name the new files `.swap`: from here on the next start finishes the exchange."""
         self._files.rename(CLEANED, SWAP)
 
     def _retire(self) -> None:
@@ -119,7 +120,7 @@ class SegmentSwap:
             self._home.disk.rename(name, name + DELETED)
 
     def _names_of(self, segment: Segment) -> list[str]:
-        """What goes with an old segment; the snapshot at the first one's offset is that of the new one, too."""
+        """Files that are removed with an old segment; the new one keeps the snapshot at the first one's offset."""
         kinds = SEGMENT_SUFFIXES if segment is self._old[0] else (*SEGMENT_SUFFIXES, SNAPSHOT)
         return [f"{self._directory}/{file_name(segment.base_offset, kind)}" for kind in kinds]
 

@@ -1,7 +1,7 @@
-"""What others have to know about the compaction of a log before they touch its segments.
+"""The state of a log's compaction, for code that changes the log's segments.
 
-Zone: deterministic. How far the log is clean, whether segments are being exchanged right now, and whether the log was
-found not to be cleanable.
+Zone: deterministic. How far the log is clean, whether segments are being exchanged now, and whether the log cannot be
+cleaned.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ottla.storage.segments.segment import Segment
 
 
 class OngoingSwap(Protocol):
-    """Segments whose place is being taken by another one."""
+    """An exchange of segments in progress."""
 
     def finish_now(self) -> None:
-        """Do what is left of it at once, waiting for the disk. Raises Failure."""
+        """Do the remaining renames now, waiting for the disk. Raises Failure."""
         ...
 
 
@@ -26,35 +26,35 @@ class CleaningState:
     __slots__ = ("changes", "checkpoint", "closed", "exchange", "losses", "on_exchanged", "uncleanable", "until")
 
     def __init__(self, on_exchanged: Callable[[Segment], None]) -> None:
-        """`on_exchanged` is told the segment that has taken the place of others."""
+        """`on_exchanged` gets the segment that has replaced others."""
         self.on_exchanged = on_exchanged
         self.checkpoint: int | None = None
         """Where the last pass ended (cleaner-offset-checkpoint); None when there was none."""
         self.changes = 0
-        """Grows when the log was cut within what a pass has before it: what that has seen of it may be wrong."""
+        """Rises when the log is cut inside the range of a pass: what the pass has read may be outdated."""
         self.until: int | None = None
-        """Where the pass that is under way has to end; None when none is."""
+        """Where the pass in progress has to end; None when there is none."""
         self.closed = False
-        """The log is out of service, or its directory has another name: no more of its files are touched."""
+        """The log is out of service, or its directory was renamed: its files must not be changed any more."""
         self.exchange: OngoingSwap | None = None
-        """While it is there, the names of some segments are neither the old ones nor the new ones."""
+        """While it is set, some segments have neither their old names nor their new ones."""
         self.uncleanable: str | None = None
-        """Why this log is not compacted any more."""
+        """Why this log is no longer compacted; None while it is."""
         self.losses = 0
         """Passes in a row over which a worker process died."""
 
     def settle(self) -> None:
-        """Before the segments change: none of them is half exchanged afterwards. Raises Failure."""
+        """Finish an exchange in progress; call it before the segments change. Raises Failure."""
         if self.exchange is not None:
             self.exchange.finish_now()
 
     def interrupt(self) -> None:
-        """End the pass that is under way, its exchange done: segments stay what they are. Raises Failure."""
+        """End the pass in progress after its exchange, so that the segments do not change. Raises Failure."""
         self.settle()
         self.changes += 1
 
     def cut(self, offset: int) -> bool:
-        """The log is about to end at `offset`; whether the checkpoint has to say so, durably, before that."""
+        """Note that the log will be cut at `offset`; whether the cleaner's checkpoint must be durable before that."""
         if self.until is not None and offset < self.until:
             self.changes += 1
         self.uncleanable = None

@@ -1,7 +1,7 @@
-"""A long piece of work on the loop, written as one: it yields what it waits for.
+"""Runs a long piece of work on the loop, written as a generator that yields what it waits for.
 
-Zone: deterministic. `yield lambda done: file.read(0, 9, done)` goes on with what `done` was given, in that turn, or
-raises the Failure. A view that comes this way dies with the turn: copy it.
+Zone: deterministic. `yield lambda done: file.read(0, 9, done)` continues with the value that `done` got, in that turn,
+or raises the Failure. A view that comes this way is valid in that turn only: copy it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Steps = Generator[Wait, Any, T]
 
 
 def go(steps: Steps[T], done: Done[T]) -> None:
-    """Begin; `done` gets the result or the Failure that ended it, in this turn when nothing was to be waited for."""
+    """Start the steps; `done` gets their result, or the Failure that ended them, in this turn if they never wait."""
 
     def resume(outcome: object) -> None:
         try:

@@ -1,7 +1,7 @@
-"""Which transactions still have records while a log is rewritten from its start on.
+"""Tracks which transactions still have records while a log is rewritten from its start on.
 
-Zone: deterministic. Batches and markers are shown in offset order. A marker may go when none of its transaction's
-batches is left before it, and an aborted transaction stays in the index for as long as its marker stays.
+Zone: deterministic. Batches and markers are passed in offset order. A marker may be removed when none of its
+transaction's batches is left before it; an aborted transaction stays in the index as long as its marker stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class CleanedTransactions:
     __slots__ = ("_aborted", "_committed", "_open", "kept")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """`aborted`: all that have records in the range of the pass."""
+        """`aborted`: all aborted transactions that have records in the range of the pass."""
         self._aborted = sorted(aborted, key=lambda txn: -txn.first_offset)
         self._open: dict[int, tuple[AbortedTransaction, bool]] = {}
         """By producer id: an aborted transaction between its first record and its marker; whether a batch was seen."""
@@ -29,7 +29,7 @@ class CleanedTransactions:
         """Aborted transactions whose marker stays because batches of theirs were seen: the new transaction index."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Take note of a data batch; whether its transaction was aborted."""
+        """Note a data batch; returns whether its transaction was aborted."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -41,7 +41,7 @@ class CleanedTransactions:
         return True
 
     def is_needless(self, header: BatchHeader, marker: Marker | None) -> bool:
-        """Take note of a control batch; whether nothing of what it ends was seen. Other control records stay."""
+        """Note a control batch; returns whether its transaction has no batches left. Other control records stay."""
         self._begin_up_to(header.last_offset)
         if marker is None:
             return header.record_count == 0

@@ -2,10 +2,9 @@
 
 Zone: real. A tool for people: it reads ordinary files and never runs inside a broker.
 
-    tool      files → items and reports, the entry point
+    tool      files → items and reports, the entry point; .snapshot and checkpoints
     files     batches of a file, streamed
     log       .log (and cluster snapshots): batches and records
     indexes   .index .timeindex .txnindex
-    states    .snapshot and checkpoints
-    items     what is found, as text and as JSON
+    items     the items found, as text and as JSON
 """

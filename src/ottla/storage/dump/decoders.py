@@ -1,6 +1,6 @@
 """Internal topics, decoded to the JSON that Kafka's tool prints.
 
-Zone: pure. How messages look as JSON, and what is said about records that cannot be decoded; the layouts are in
+Zone: pure. The JSON of messages, and the text for records that cannot be decoded; the layouts are in
 `ottla.record.internal`.
 """
 
@@ -22,7 +22,7 @@ from ottla.wire.schema import Field, Message, Struct
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 CONSUMER_PROTOCOL: Final = "consumer"
-"""The protocol type whose embedded bytes are decoded too."""
+"""The protocol type whose embedded bytes are decoded as well."""
 
 
 def as_offsets(offset: int, key: bytes | None, value: bytes | None) -> Content:
@@ -89,7 +89,7 @@ def _value_as_json(kind: str, of: str, value: object, version: int) -> Json:
 
 
 def _open_members(value: GroupMetadataValue, data: dict[str, Json]) -> None:
-    """Put what the members embedded in the place of its bytes, where it can be decoded."""
+    """Replace the bytes that members embedded by their content, where they can be decoded."""
     shown = data["members"]
     assert isinstance(shown, list)
     for member, fields in zip(value.members, shown, strict=True):
@@ -101,5 +101,5 @@ def _open_members(value: GroupMetadataValue, data: dict[str, Json]) -> None:
             try:
                 version, embedded = parse_versioned(cls, raw)
             except ApiError:
-                continue  # Kafka's tool leaves the bytes, too
+                continue  # Kafka's tool shows the bytes in this case as well
             fields[name] = message_as_json(embedded, version)

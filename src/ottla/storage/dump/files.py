@@ -1,6 +1,6 @@
 """Batches of a file, one at a time.
 
-Zone: real. Reads with a position, so that files of any size pass through bounded memory; never writes.
+Zone: real. Reads at positions, so that files of any size pass through bounded memory; never writes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.record.crc import crc32c
 from ottla.record.errors import CorruptRecord
 
 BATCH_MAX: Final = 1 << 28
-"""A larger batch is reported and not opened: nothing that Kafka accepts by default comes near."""
+"""A larger batch is reported and not opened: far above what Kafka accepts by default."""
 _CHUNK: Final = 1 << 20
 _HEAD = Struct(">qiib")
 _HEAD_SIZE: Final = 17
@@ -25,7 +25,7 @@ _ATTRIBUTES_SIZE: Final = 1
 
 
 class Frame(NamedTuple):
-    """Where a batch lies: all that is needed to go on to the next one."""
+    """The place of a batch: all that is needed to continue with the next one."""
 
     position: int
     size: int

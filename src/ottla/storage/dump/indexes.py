@@ -1,6 +1,6 @@
 """Index files, checked against the log they belong to.
 
-Zone: real. Reads .index, .timeindex and .txnindex; the broker's own code for them (`storage.index`) is not used, so
+Zone: real. Reads .index, .timeindex and .txnindex; the broker's own code for them (`storage.indexes`) is not used, so
 that the tool can show what the broker would refuse.
 """
 
@@ -24,11 +24,11 @@ _CHUNK_ENTRIES: Final = 4096
 
 
 class CorruptIndex(Exception):
-    """An index that fails the check which decides, at the start of a broker, whether it is rebuilt."""
+    """An index that fails the sanity check by which a broker decides, at its start, to rebuild it."""
 
 
 class IndexOptions(NamedTuple):
-    """What is done with an index."""
+    """How an index is checked and shown."""
 
     sanity_only: bool = False
     verify_only: bool = False
@@ -36,7 +36,7 @@ class IndexOptions(NamedTuple):
 
 
 class TimeErrors(NamedTuple):
-    """What does not fit in a time index, in the order found."""
+    """The faults of a time index, in the order found."""
 
     mismatches: list[tuple[int, int]]
     """(index timestamp, log timestamp)"""
@@ -91,7 +91,7 @@ def _last_offset_at(log: BatchFile, position: int, max_message_size: int) -> int
 
 
 def dump_time_index(path: str, options: IndexOptions, errors: TimeErrors) -> Iterator[Item]:
-    """Entries of a time index, looked up in the log through the offset index; `errors` gets what does not fit.
+    """Entries of a time index, looked up in the log through the offset index; `errors` gets its faults.
 
     Raises OSError and CorruptIndex.
     """
@@ -133,7 +133,7 @@ def _first_ending_at_or_after(log: BatchFile, position: int, offset: int) -> Fra
 
 
 def _largest_timestamp(log: BatchFile, frame: Frame) -> int:
-    """Over the records, which need not be what the header says."""
+    """The largest timestamp of the records, which may differ from the one in the header."""
     try:
         if frame.magic >= MAGIC_V2:
             records = records_of(log.batch(frame), 0, max_bytes=BATCH_MAX)
@@ -188,14 +188,14 @@ class Entries:
             yield from self._entry.iter_unpack(self._file.read(start * size, entries * size))
 
     def until_zeros(self, after: int, field: int) -> Iterator[tuple[int, int]]:
-        """Entries; from number `after` on, one whose offset (`field`) is relative 0 is the rest of a sparse file."""
+        """Entries up to the zeros of a sparse file: from number `after` on, the first one with a 0 in `field`."""
         for i, entry in enumerate(self):
             if i >= after and entry[field] == 0:
                 return
             yield entry[0], entry[1]
 
     def lookup(self, relative: int) -> int:
-        """Of an offset index: the position for the largest entry at or below, 0 without one."""
+        """For an offset index: the position of the largest entry at or below `relative`; 0 without one."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2

@@ -1,6 +1,6 @@
-"""What the dump tool finds: each item as Kafka's line of text, and as a JSON object.
+"""The items that the dump tool prints: each as Kafka's line of text, and as a JSON object.
 
-Zone: pure. Formatting only. The text is that of Apache Kafka 4.4's kafka-dump-log; the JSON keys are its words.
+Zone: pure. Formatting only. The text is that of Apache Kafka 4.4's kafka-dump-log; the JSON keys are taken from it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Json = dict[str, object]
 
 
 class Item(Protocol):
-    """Something found in a file."""
+    """A thing found in a file."""
 
     def text(self) -> str:
         """Kafka's line, without the line end."""
         ...
 
     def json(self) -> Json:
-        """The same as an object; its first key, `type`, says what it is."""
+        """The same as an object; its first key, `type`, has its kind."""
         ...
 
 
@@ -32,7 +32,7 @@ def codec_name(codec: int) -> str:
 
 
 def boolean(value: bool) -> str:
-    """As Java prints it."""
+    """The text that Java prints for a boolean."""
     return "true" if value else "false"
 
 
@@ -116,12 +116,12 @@ class Batch(NamedTuple):
 
 
 def stamp_name(header: BatchHeader) -> str:
-    """What the timestamps of a batch are."""
+    """The timestamp type of a batch."""
     return "LogAppendTime" if header.is_append_time else "CreateTime"
 
 
 class Content(NamedTuple):
-    """A record's key and value as they are printed: decoded, or bytes as text. None: not there."""
+    """A record's key and value as they are printed: decoded, or bytes as text; None where missing."""
 
     key: str | None
     payload: str | None
@@ -137,7 +137,7 @@ class RecordLine(NamedTuple):
     key: bytes | None
     value: bytes | None
     rest: tuple[tuple[str, object], ...]
-    """More metadata, by format: sequence and header keys, or checksum and its verdict, or the control record."""
+    """More metadata, by format: sequence and header keys, or checksum and its validity, or the control record."""
     content: Content | None
     """None when contents are not printed."""
     metadata: bool = True
@@ -180,7 +180,7 @@ def _shown(value: object) -> str:
 
 
 def _json_field(name: str, raw: bytes | None, shown: str | None) -> Json:
-    """Text where the bytes are text, else their base64 under another name: JSON has no bytes."""
+    """Bytes that are text as text, others in base64 under another name: JSON has no bytes."""
     if raw is not None and shown is not None and "\ufffd" in shown:
         return {f"{name}Base64": base64.b64encode(raw).decode()}
     return {name: shown}

@@ -1,6 +1,6 @@
-"""Batches and records of a log file.
+"""Reads batches and records of a log file.
 
-Zone: real. Walks the file; how things look is in `items`, how internal topics are decoded is given as a function.
+Zone: real. Walks the file; `items` formats the output, and a function that the caller passes decodes internal topics.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ottla.storage.dump.items import Batch, Content, Fields, Item, RecordLine, W
 from ottla.utf8 import readable_text
 
 Decoder = Callable[[int, bytes | None, bytes | None], Content]
-"""(offset, key, value) → what is printed of them."""
+"""(offset, key, value) → the printed content."""
 
 
 def as_text(_offset: int, key: bytes | None, value: bytes | None) -> Content:
-    """The decoder of ordinary topics: UTF-8, with replacement characters where it is not."""
+    """The decoder of ordinary topics: UTF-8, with replacement characters for other bytes."""
     return Content(_text(key), _text(value))
 
 
@@ -31,7 +31,7 @@ def _text(field: bytes | None) -> str | None:
 
 
 class LogOptions(NamedTuple):
-    """What of a log file is shown."""
+    """Which parts of a log file are shown."""
 
     deep: bool = False
     """Records, not only batches."""
@@ -51,13 +51,13 @@ class Gaps:
         self._last = -1
 
     def check_offset(self, offset: int) -> None:
-        """The next record's offset. Like Kafka's tool, a file begins after -1."""
+        """Check the next record's offset. As in Kafka's tool, a file begins after -1."""
         if offset != self._last + 1:
             self.pairs.extend((self._last, offset))
         self._last = offset
 
     def lines(self) -> Iterator[str]:
-        """Kafka's report of them."""
+        """Kafka's report of the gaps."""
         for i in range(0, len(self.pairs), 2):
             yield f"  {self.pairs[i]} is followed by {self.pairs[i + 1]}"
 
@@ -65,7 +65,7 @@ class Gaps:
 def dump_log(path: str, options: LogOptions, gaps: Gaps, complain: Callable[[str], None]) -> Iterator[Item]:
     """Items of a log file: each batch, then its records. Raises OSError.
 
-    Bytes that break the format go to `complain`, and the walk goes on with the next batch where its place is known;
+    Bytes that break the format go to `complain`, and the walk continues with the next batch where its place is known;
     `gaps` collects offsets that do not follow each other.
     """
     with BatchFile(path, options.max_bytes) as file:

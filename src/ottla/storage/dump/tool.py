@@ -1,6 +1,6 @@
-"""The entry point: which file is shown how, and the reports at the end.
+"""The entry point: chooses how each file is shown, and prints the reports at the end.
 
-Zone: real. Knows file names; what is in a file is known to `log`, `indexes` and `states`.
+Zone: real. Knows file names; `log` and `indexes` read their files, this module snapshots and checkpoints.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ _CLUSTER_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class Options(NamedTuple):
-    """What the tool is asked for."""
+    """The options of the tool."""
 
     logs: LogOptions = LogOptions()
     indexes: IndexOptions = IndexOptions()
 
 
 class Dump:
-    """One run over several files. Items come from `items`; afterwards `report` tells what did not fit."""
+    """One run over several files. Items come from `items`; afterwards `report` lists the mismatches."""
 
     def __init__(self, options: Options, complain: Complain) -> None:
         """`complain` takes lines for the standard error."""
@@ -93,10 +93,10 @@ class Dump:
         self._time_errors: dict[str, TimeErrors] = {}
         self._gaps: dict[str, Gaps] = {}
         self.failed = False
-        """Whether a file could not be read, or is not what its name says."""
+        """Whether a file could not be read, or its content does not match its name."""
 
     def items(self, paths: Sequence[str]) -> Iterator[Item]:
-        """Everything in these files, in order; a file that cannot be read is complained about and passed over."""
+        """Everything in these files, in order; a file that cannot be read is reported to `complain` and skipped."""
         for path in paths:
             yield Words(f"Dumping {path}")
             try:
@@ -128,7 +128,7 @@ class Dump:
             return dump_epochs(path)
         if name.endswith("-offset-checkpoint"):
             return dump_offsets(path)
-        os.stat(path)  # raises: a file that is not there is no file of an unknown kind
+        os.stat(path)  # raises for a missing file, which must not be reported as one of an unknown kind
         hint = ": a directory; name the files in it" if os.path.isdir(path) else ""
         self._complain(f"Ignoring unknown file {path}{hint}")
         return iter(())
@@ -143,7 +143,7 @@ class Dump:
         yield from dump_log(path, self._options.logs, self._gaps.setdefault(path, Gaps()), self._fail)
 
     def report(self) -> Iterator[str]:
-        """Kafka's lines about index entries and offsets that do not fit, for the standard error."""
+        """Kafka's lines about mismatches of index entries and offsets, for the standard error."""
         for path, mismatches in self._mismatches.items():
             if mismatches:
                 yield f"Mismatches in :{os.path.abspath(path)}"

@@ -1,18 +1,18 @@
 """The two sparse indexes of a segment: offset → position, and timestamp → offset.
 
-Zone: deterministic. Entries, search and their file; when an entry is due is the segment's matter.
+Zone: deterministic. Entries, search and their file; the segment decides when an entry is due.
 
     offset index, 8 bytes per entry:   | relative offset i32 | position i32 |
     time index, 12 bytes per entry:    | timestamp i64 | relative offset i32 |
 
 Big-endian; offsets relative to the segment's base. The offset is that of the batch's *last* record, the position that
-of its first byte (files of the 1.0 era hold the base offset instead: a look-up is right for both, since it only ever
+of its first byte (files of the 1.0 era hold the base offset instead: a look-up works for both, since it only ever
 returns a place at or before the wanted batch).
 
-The index being written lives in memory and goes to its file in lots, a second later at the latest: after a crash it is
-rebuilt from the log anyway, so an entry less on disk costs nothing. The file holds entries and nothing else, so that a
-tool can read it at any time; an entry is in it only when its batch is in the log. A sealed index is a read-only view of
-its file. A file of Apache Kafka that was not closed cleanly ends in zeros up to its limit: they are no entries.
+The index of the active segment is kept in memory and written to its file in lots, a second later at the latest: after
+a crash it is rebuilt from the log anyway, so a missing entry on disk costs nothing. The file holds only entries, so
+that a tool can read it at any time; an entry is in it only when its batch is in the log. A sealed index is a read-only
+view of its file. A file of Apache Kafka that was not closed cleanly ends in zeros up to its limit; they are ignored.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ WARM_BYTES: Final = 8192
 """The tail that every look-up near the end of the log touches, and that the page cache therefore keeps."""
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 LAST_OFFSET: Final = INT64_MAX - 1
-"""The largest offset that a record may have: the offset behind it, the end of its log, is a 64-bit number as well."""
+"""The largest offset that a record may have: the offset after it, the end of its log, has to be a 64-bit number."""
 LOT_BYTES: Final = 4096
-"""Entries go to the file in lots of this many bytes."""
+"""Entries are written to the file in lots of this many bytes."""
 
 
 def largest_at_most(unpack: Unpack, view: Buffer, entry: int, shift: int, count: int, target: int, warm: int) -> int:
     """The slot with the largest key ≤ `target`; -1 when there is none. A key lies `shift` bytes into its `entry`.
 
-    Plain bisection over everything would touch pages that only it ever touches, and that are cold just when the index
-    has grown by a page. So the last `warm` slots are tried first, and bisected alone when the target is in there.
+    Bisection over all slots would read pages that nothing else reads, and that are cold just when the index has grown
+    by a page. So the last `warm` slots are tried first, and only they are bisected when the target is among them.
     """
     if count == 0:
         return -1
@@ -62,16 +62,17 @@ def largest_at_most(unpack: Unpack, view: Buffer, entry: int, shift: int, count:
 
 
 def _far(unpack: Unpack, view: Buffer, entry: int, shift: int, high: int, above: int, target: int) -> int:
-    """The same below the warm section, which begins at slot `high` with the key `above`.
+    """As `largest_at_most`, below the warm section, which begins at slot `high` with the key `above`.
 
-    Entries lie nearly even: a straight line from the first to the last shows about where, and steps that double from
-    there find two slots between which to bisect. Evenly spread, that looks at five keys instead of fifteen.
+    Entries are spread nearly evenly: linear interpolation guesses a slot, and steps that double from there find two
+    slots between which to bisect. With evenly spread entries that reads five keys instead of fifteen.
     """
     low = 0
     least = unpack(view, shift)[0]
     if least > target:
         return -1
     guess = (target - least) * high // (above - least)
+    # The guess is either too high or not: step down, or up, until the target is between `low` and `high`.
     step = 1
     if unpack(view, guess * entry + shift)[0] > target:
         high = guess
@@ -93,7 +94,7 @@ def _far(unpack: Unpack, view: Buffer, entry: int, shift: int, high: int, above:
 
 
 class Index:
-    """A file of fixed-size entries, sorted; what both kinds share."""
+    """A file of fixed-size entries, sorted; the common part of both kinds."""
 
     __slots__ = (
         "_buffer",
@@ -140,7 +141,7 @@ class Index:
     # -- the file ------------------------------------------------------------------------------------------------------
 
     def _make_writable(self) -> None:
-        """Take the entries of the file into memory."""
+        """Read the entries of the file into memory."""
         content = bytearray(self._file.size)
         if content:
             got = self._file.read_now(0, memoryview(content))
@@ -152,7 +153,7 @@ class Index:
         self.size = self._written = len(content)
 
     def _trim_zeros(self) -> None:
-        """Leave out a sparse tail, looking at the whole file only when there seems to be one."""
+        """Leave out the zeros of a sparse tail; maps the file only when its last entry is zeros."""
         if not self.size:
             return
         last = bytearray(self.ENTRY)
@@ -162,7 +163,7 @@ class Index:
 
     @property
     def entries(self) -> int:
-        """How many there are."""
+        """Number of entries."""
         return self.size // self.ENTRY
 
     @property
@@ -176,29 +177,29 @@ class Index:
         return self._buffer
 
     def write_out(self) -> None:
-        """Bring the entries that are only in memory to the file. Raises Failure; they are kept for the next time."""
+        """Write the entries that are only in memory to the file. Raises Failure; then the next call tries again."""
         buffer = self._buffer
         if isinstance(buffer, bytearray) and self._written < self.size:
             self._file.append((bytes(buffer[self._written : self.size]),))
             self._written = self.size
 
     def sync(self, done: Done[int]) -> None:
-        """Make what was written out durable."""
+        """Make the written entries durable."""
         self.dirty = False
         self._file.sync(done)
 
     def seal(self) -> None:
-        """No more entries: trim the file, give the memory back."""
+        """End appending: write out, trim the file, free the memory."""
         self.write_out()
         self._file.seal()
         self._buffer = None
 
     def rest(self) -> None:
-        """Nothing is to be done with it for some time."""
+        """Free resources of an index that is not used for some time."""
         self._file.rest()
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._buffer = None
         self._file.close()
 
@@ -220,7 +221,7 @@ class Index:
     # -- keys ----------------------------------------------------------------------------------------------------------
 
     def _refuse(self, offset: int) -> NoReturn:
-        """Say what is wrong with an entry that is not appended."""
+        """Raise the error for an entry that cannot be appended."""
         if self.size >= self.limit:
             raise IndexFull(f"{self.path} holds its {self.max_entries} entries")
         if not 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET:
@@ -236,8 +237,7 @@ class Index:
 
 
 def _without_zeros(content: bytearray | memoryview, entry: int) -> int:
-    """Size of `content` without the entries of zeros at its end: entries rise, so zeros follow them, and bisection
-    finds where."""
+    """Size of `content` without the entries of zeros at its end; bisection finds where they begin, as keys rise."""
     zeros = bytes(entry)
     low, high = 0, len(content) // entry
     while low < high:
@@ -301,7 +301,7 @@ class OffsetIndex(Index):
 
     @property
     def start(self) -> OffsetPosition:
-        """The segment's."""
+        """The start of the segment, as an entry."""
         return OffsetPosition(self.base_offset, 0)
 
     def lookup(self, offset: int) -> OffsetPosition:
@@ -337,7 +337,7 @@ class OffsetIndex(Index):
         self._cut_entries(self._search(_INT, 0, offset - self.base_offset - 1) + 1)
 
     def sane(self, log_size: int) -> bool:
-        """Whether file size and last entry can be true of a log of that size."""
+        """Whether file size and last entry are possible for a log of that size."""
         if self._file.size % 8 and self._file.size != self.max_entries * 8:
             return False
         last = self.last
@@ -345,7 +345,7 @@ class OffsetIndex(Index):
 
 
 class TimestampOffset(NamedTuple):
-    """An entry of the time index; also the answer of a look-up by time."""
+    """An entry of the time index; also the result of a look-up by time."""
 
     timestamp: int
     offset: int
@@ -407,7 +407,7 @@ class TimeIndex(Index):
         self._cut_entries(self._search(_INT, 8, offset - self.base_offset - 1) + 1)
 
     def sane(self) -> bool:
-        """Whether file size and ends can be true of a time index."""
+        """Whether file size, first and last entry are possible for a time index."""
         if self._file.size % 12 and self._file.size != self.max_entries * 12:
             return False
         if not self.size:

@@ -1,10 +1,10 @@
-"""The file of leader epochs beside a log, and when it is written.
+"""The checkpoint file of a log's leader epochs, and when it is written.
 
 Zone: deterministic. The batches of a log carry their leader epochs, and recovery reads all batches above the recovery
-point. So a file that only lacks the newest epochs loses nothing, as long as it has them before the recovery point
-passes their records: the flush waits for that (`write_jobs`). Until the next flush or stop the file is *due*: to write
-it at the first append would cost two syncs per log, and one request can append to thousands. A file that contradicts
-its log is written at once.
+point. So a file that only lacks the newest epochs loses nothing, as long as they are written before the recovery point
+passes their records: the flush waits for that (`write_jobs`). Until the next flush or stop the file is *due*: writing
+it at the first append would cost two syncs per log, and one request can append to thousands of logs. A file that
+contradicts its log is written at once.
 """
 
 from __future__ import annotations
@@ -31,50 +31,51 @@ class EpochsFile:
         self._path = path
         self._file = CoalescingWriter(home, path)
         self._content: Entries | None = ()
-        """What the file has once all that is on its way is there; None when that is not known."""
+        """The content of the file once the write in progress has ended; None when it is not known."""
         self._due: Entries | None = None
-        """What it is to have."""
+        """The content that is due to be written; None when none is."""
 
     def let_go(self) -> None:
-        """The log is gone: hold nothing of it, and write nothing more."""
+        """Drop all references to a log that was closed, and write nothing more."""
         path, self._due = self._path(), None
         self._path = lambda: path
         self._file.let_go()
 
     def take_stored(self, stored: Iterable[EpochEntry]) -> None:
-        """The file was read, and has these."""
+        """Note the entries that were read from the file."""
         self._content = tuple(stored)
 
     def save_entries(self, entries: Entries) -> None:
-        """Bring the epochs to the file: with the next flush if the file is only behind, else at once."""
+        """Write the epochs to the file: with the next flush if the file only lags, else at once."""
+        # Entries that were cut off must not stay in the file: they would be taken for those of later records.
         if self._content is not None and is_behind(self._due or self._content, entries):
             self._due = entries
         else:
             self.write(entries)
 
     def write(self, entries: Entries) -> None:
-        """Bring the epochs to the file at once, without waiting for it."""
+        """Begin to write the epochs to the file."""
         self._content, self._due = entries, None
         self._file.write(format_epochs(entries))
         self.when_idle(self._on_written)
 
     def write_now(self, entries: Entries) -> None:
-        """Bring the epochs to the file, waiting for it. Raises Failure."""
+        """Write the epochs to the file, blocking. Raises Failure."""
         self._content, self._due = None, entries
         self._file.write_now(format_epochs(entries))
         self._content, self._due = entries, None
 
     def write_due(self) -> bool:
-        """Begin to write the file if it is due; whether it was."""
+        """Begin to write the file if it is due; returns whether it was."""
         if self._due is None:
             return False
         self.write(self._due)
         return True
 
     def lay_beside(self) -> bool:
-        """Write a file that is due beside the old one, unsynced; whether it was due, and no other write is on its way.
+        """Write a due file under a temporary name, unsynced. False: it is not due, or another write is in progress.
 
-        A sync of the whole directory follows, then `put_in_place`, then another one. Raises Failure.
+        A sync of the whole directory follows, then `put_in_place`, then another sync. Raises Failure.
         """
         if self._due is None or self._file.busy:
             return False
@@ -87,19 +88,19 @@ class EpochsFile:
         return True
 
     def put_in_place(self) -> None:
-        """The file that lies beside takes the place of the old one. Raises Failure."""
+        """Rename the temporary file to the name of the old one. Raises Failure."""
         self._home.disk.rename(self._path() + TEMPORARY, self._path())
         self._content, self._due = self._due, None
 
     @property
     def is_due(self) -> bool:
-        """Whether the file is to be written."""
+        """Whether the file has to be written."""
         return self._due is not None
 
     def write_jobs(self, begin: bool = True) -> list[Callable[[Callable[[object], None]], None]]:
-        """What a flush waits for, so that the recovery point passes no record whose epoch is not in the file.
+        """The jobs that a flush waits for, so that the recovery point passes no record whose epoch is not in the file.
 
-        Without `begin` only a write that is on its way.
+        Without `begin`, only a write in progress.
         """
         if begin:
             self.write_due()
@@ -107,21 +108,21 @@ class EpochsFile:
 
     @property
     def busy(self) -> bool:
-        """Whether a write is on its way."""
+        """Whether a write is in progress."""
         return self._file.busy
 
     def when_idle(self, tell: Callable[[object], None]) -> None:
-        """Call back with the outcome once no write is on its way; only asked while busy."""
+        """Call back with the outcome once no write is in progress; only allowed while busy."""
         self._file.when_idle(lambda _: tell(self._file.failure))
 
     def _on_written(self, outcome: object) -> None:
-        """A write that failed is tried again by the next flush, stop or change."""
+        """Make the content due again after a failed write: the next flush, stop or change retries it."""
         if isinstance(outcome, Failure) and self._due is None:
             self._content, self._due = None, self._content
 
 
 def is_behind(content: Entries, entries: Entries) -> bool:
-    """Whether a file with `content` lacks only what came last, and has too much only before the log start."""
+    """Whether a file with `content` lacks only the newest entries, and has extra ones only below the log start."""
     if not entries:
         return not content
     start = entries[0].start_offset

@@ -1,7 +1,6 @@
-"""The leader epoch cache of a log: who led from which offset on (KIP-101, KIP-279).
+"""The leader epoch cache of a log: which epoch began at which offset (KIP-101, KIP-279).
 
-Zone: deterministic. A sorted list of `<epoch, start offset>` and its checkpoint file; what a replica does with an
-answer is replication's matter.
+Zone: deterministic. A sorted list of `<epoch, start offset>`; replication decides what to do with an answer.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class EpochEntry(NamedTuple):
 
 
 class LeaderEpochs:
-    """Epochs and start offsets, both rising. Every change is handed to `persist`."""
+    """Epochs and start offsets, both rising. Every change is passed to `persist`."""
 
     __slots__ = ("_end_offset", "_entries", "_persist", "latest")
 
@@ -35,12 +34,12 @@ class LeaderEpochs:
         self._end_offset = end_offset
         self._persist = persist
         self.latest = NO_EPOCH
-        """The newest epoch, -1 when there is none. Plain, for the hot path."""
+        """The newest epoch, -1 when there is none. A plain attribute, for the hot path."""
         for entry in entries:
             self._put_entry(EpochEntry(*entry))
 
     def let_go(self, end_offset: int) -> None:
-        """The log is gone, and ended there: hold nothing of it, and persist no change."""
+        """Drop all references to a log that was closed and ended at `end_offset`, and persist no change."""
         self._end_offset = lambda: end_offset
         self._persist = _dropped
 
@@ -50,14 +49,14 @@ class LeaderEpochs:
         return tuple(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """A leader of this epoch writes from `start_offset` on. One that writes again in its epoch adds nothing."""
+        """Note that a leader of this epoch writes from `start_offset` on. A repeated epoch adds nothing."""
         assert epoch >= 0
         assert start_offset >= 0
         if self._put_entry(EpochEntry(epoch, start_offset)):
             self._persist(self.entries)
 
     def expect(self, epoch: int, start_offset: int) -> bool:
-        """A leader of this epoch has begun and written nothing yet, and the log ends at `start_offset`.
+        """Note that a leader of this epoch has begun and written nothing yet; the log ends at `start_offset`.
 
         Returns whether the file has to be written before its first record. Where epochs that have records change,
         `persist` is called here.
@@ -71,7 +70,7 @@ class LeaderEpochs:
         return False
 
     def _put_entry(self, entry: EpochEntry) -> bool:
-        """Add an entry; those that contradict it, newer or starting later, go. Whether anything changed."""
+        """Add an entry and drop those that contradict it: newer ones, or starting later. Whether anything changed."""
         entries = self._entries
         if entries and entries[-1].epoch == entry.epoch and entries[-1].start_offset <= entry.start_offset:
             return False
@@ -84,8 +83,8 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch ≤ `epoch`; the log end for the latest, (-1, -1) when not known.
 
-        The end offset of an epoch is the start of the next one. Asked for an epoch before the first one, the answer is
-        that epoch and the first start offset.
+        The end offset of an epoch is the start of the next one. For an epoch below the first one, the result is that
+        epoch and the first start offset.
         """
         entries = self._entries
         if epoch == NO_EPOCH or not entries or epoch > entries[-1].epoch:
@@ -108,7 +107,7 @@ class LeaderEpochs:
             self._replace_entries(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop the epochs that end below `start_offset`; the one that holds it starts there now."""
+        """Drop the epochs that end below `start_offset`; the one that holds it starts there from now on."""
         above = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if above and self._entries[above - 1].start_offset < start_offset:
             first = EpochEntry(self._entries[above - 1].epoch, start_offset)
@@ -117,11 +116,11 @@ class LeaderEpochs:
             self._replace_entries(self._entries[above - 1 :])
 
     def take_over(self, entries: Iterable[EpochEntry]) -> None:
-        """Have these and no others: those of the log of which this one's is a copy."""
+        """Replace all entries by these: those of the log that this one's log is a copy of."""
         self._replace_entries(list(entries))
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all entries."""
         if self._entries:
             self._replace_entries([])
 

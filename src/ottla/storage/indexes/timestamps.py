@@ -1,8 +1,9 @@
-"""Looking for an offset by time (ListOffsets).
+"""Looks up an offset by time (ListOffsets).
 
-Zone: deterministic. Segment by largest timestamp, then time index, offset index, and a walk over batches; only batches
-that may hold the answer, by their headers, are opened. Small ones are opened here, a few in a turn, larger ones in a
-worker: what a header claims is its producer's word. Reads go off the loop, so an answer always comes in a later turn.
+Zone: deterministic. Chooses the segment by its largest timestamp, then uses time index and offset index, and walks over
+batches; only batches that may hold the answer, by their headers, are unpacked. Small ones are unpacked here, a few per
+turn, larger ones in a worker: a producer may have written a wrong header. Reads are off the loop, so an answer always
+comes in a later turn.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ottla.storage.segments.segments import SegmentList
 
 READ_BYTES: Final = 64 * 1024
 OPENED_IN_TURN: Final = 2
-"""Small entries that are opened within a turn: their headers claim a timestamp that none of their records has."""
+"""Small entries that are unpacked within one turn: more than one when headers claim a timestamp that no record has."""
 SEEK_JOB: Final = "ottla.record.log_entries:first_from"
 
 
@@ -36,7 +37,7 @@ def offset_for(
 ) -> None:
     """The first record at or after `start_offset` whose timestamp is ≥ `timestamp`; None when there is none.
 
-    Also a Failure comes in a later turn. Without workers everything is opened here.
+    A Failure also comes in a later turn. Without workers everything is unpacked here.
     """
     try:
         _begin_search(segments, start_offset, timestamp, done, workers)
@@ -90,7 +91,7 @@ def later(segments: SegmentList, action: Callable[[], None]) -> None:
 
 
 class _Search:
-    """One look-up on its way through one or more segments."""
+    """One look-up, through one or more segments."""
 
     __slots__ = ("_done", "_position", "_segment", "_segments", "_start_offset", "_timestamp", "_workers")
 
@@ -127,6 +128,8 @@ class _Search:
         at, got, opened = 0, len(view), 0
         while (header := entry_at(view, at, got)) is not None:
             size = header[1] + LOG_OVERHEAD
+            # A header that rules the answer out is skipped; another entry has to be whole in the buffer, and counts
+            # against the limit of the turn.
             if self._may_hold(header):
                 if at + size > got:
                     break
@@ -141,11 +144,11 @@ class _Search:
         self._go_on(at, header, got - at)
 
     def _opens(self, view: memoryview, at: int, header: HeaderTuple) -> bool:
-        """Look into the entry at `at`. Whether the walk ends here: it held the answer, or a worker looks into it."""
+        """Unpack the entry at `at`. Whether the walk ends here: it held the answer, or a worker unpacks it."""
         arguments = (bytes(view[at : at + header[1] + LOG_OVERHEAD]), self._timestamp, self._start_offset)
         try:
             if self._workers is not None and not is_small(header):
-                raise ExpandsTooFar("more than is opened in a turn")
+                raise ExpandsTooFar("more than is unpacked in a turn")
             limit = RECORDS_MAX_BYTES if self._workers is None else INLINE_EXPANDED
             found = first_from(*arguments, limit)
         except ExpandsTooFar:
@@ -165,7 +168,7 @@ class _Search:
         return found is not None
 
     def _on_opened(self, header: HeaderTuple, result: object) -> None:
-        """A worker has looked into the entry at the position."""
+        """A worker has unpacked the entry at the position."""
         if isinstance(result, Failure):
             result = self._unreadable(header)
         if isinstance(result, tuple):
@@ -175,7 +178,7 @@ class _Search:
             self._go_on(0, None, 0)
 
     def _unreadable(self, header: HeaderTuple) -> tuple[int, int]:
-        """The answer where an entry cannot be unpacked: the first offset that it can have, which is not too late."""
+        """The answer for an entry that cannot be unpacked: its first possible offset, so that no record is missed."""
         first = self._segment.base_offset if is_wrapper(header) else header[0]
         return header[8], max(first, self._start_offset)
 
@@ -183,13 +186,15 @@ class _Search:
         return header[8] >= self._timestamp and header[0] + header[6] >= self._start_offset
 
     def _go_on(self, at: int, header: HeaderTuple | None, left: int) -> None:
-        """Nothing in what was read: on with the entry at `at`, which may lie past it, or with the next segment.
+        """Continue with the entry at `at`, which may be past the bytes that were read, or with the next segment.
 
-        `left`: bytes that were read from there on. Where they are enough for a header and show none, there is damage.
+        `left`: bytes that were read from there on. If they are enough for a header and show none, the log is damaged.
         """
         self._position += at
         behind = self._segment.size - self._position
         size = READ_BYTES if header is None else header[1] + LOG_OVERHEAD
+        # 1. Damage: the look-up ends without an answer. 2. More of this segment is left: read it, at least the whole
+        #    entry. 3. The next segment. 4. There is none.
         if header is None and ENTRY_MIN <= min(HEADER_SIZE, behind) <= left:
             self._done(None)
         elif behind >= ENTRY_MIN and (header is None or size <= behind):

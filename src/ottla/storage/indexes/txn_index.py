@@ -1,6 +1,6 @@
 """The aborted transactions of a segment.
 
-Zone: deterministic. Entries and their file; when a transaction ends is the producer state's matter.
+Zone: deterministic. Entries and their file; the producer state decides when a transaction has ended.
 
     34 bytes per entry:
     | version i16 = 0 | producer id i64 | first offset i64 | last offset i64 | last stable offset i64 |
@@ -24,18 +24,18 @@ _LAST_OFFSET_POS: Final = 18
 
 
 class AbortedTransaction(NamedTuple):
-    """One aborted transaction: its producer's records from first to last offset are not to be seen."""
+    """One aborted transaction: read_committed consumers skip its producer's records from first to last offset."""
 
     producer_id: int
     first_offset: int
     last_offset: int
     """Offset of the abort marker."""
     last_stable_offset: int
-    """The partition's LSO once the marker was written: no later entry concerns records below it."""
+    """The partition's LSO after the marker was written: no later entry concerns records below it."""
 
 
 class IndexChecksum(NamedTuple):
-    """What a file was."""
+    """Size and checksum of a finished index file."""
 
     size: int
     """In bytes."""
@@ -44,12 +44,12 @@ class IndexChecksum(NamedTuple):
 
 
 class TxnIndex:
-    """A segment's entries, in memory as they are in the file, and the file behind them."""
+    """A segment's entries, in memory in the format of the file, and the file."""
 
     __slots__ = ("_content", "_disk", "_file", "_written", "dirty", "path", "sane")
 
     def __init__(self, disk: Disk, path: str) -> None:
-        """Open what is there; nothing is created before the first entry. Raises Failure."""
+        """Open an existing file; none is created before the first entry. Raises Failure."""
         self._disk = disk
         self.path = path
         self._file: File | None = None
@@ -96,7 +96,7 @@ class TxnIndex:
         self.dirty = True
 
     def write_out(self) -> None:
-        """Bring new entries to the file. Raises Failure; they are kept for the next time."""
+        """Write new entries to the file. Raises Failure; then they are kept for the next time."""
         if self._written == len(self._content):
             return
         if self._file is None:
@@ -106,12 +106,12 @@ class TxnIndex:
 
     @property
     def emptied(self) -> bool:
-        """Whether there is a file with nothing in it: a cut leaves such a one, and so does damage."""
+        """Whether there is an empty file, as a cut leaves it, or damage."""
         return self._file is not None and not self._content
 
     @property
     def sum(self) -> IndexChecksum | None:
-        """Of the file, once all entries are in it; None where there is none. Only of an index that is sane."""
+        """Size and checksum of the file once all entries are in it; None without a file. Only for a sane index."""
         if self._file is None and not self._content:
             return None
         return IndexChecksum(len(self._content), crc32c(self._content))
@@ -125,7 +125,7 @@ class TxnIndex:
         )
 
     def collect(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
-        """Transactions with records in [start, end), and whether later segments need not be asked."""
+        """Transactions with records in [start, end), and whether later segments cannot have more of them."""
         found: list[AbortedTransaction] = []
         for slot in range(self._first_from(start), len(self)):
             entry = self._entry(slot)
@@ -147,19 +147,19 @@ class TxnIndex:
             self._file.truncate(self._written)
 
     def sync(self, done: Done[int]) -> None:
-        """Make what was written out durable; only called when there is a file."""
+        """Make the written entries durable; only called when there is a file."""
         assert self._file is not None, "nothing was ever written"
         self.dirty = False
         self._file.sync(done)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
 
 def _right(content: memoryview) -> int:
-    """How many bytes of whole entries can be those of an index: up to the first entry that makes no sense."""
+    """The size of the valid entries at the beginning, in bytes: up to the first entry that is impossible."""
     last, right = -1, 0
     for version, _, first_offset, last_offset, _ in _ENTRY.iter_unpack(content):
         if version != VERSION or last_offset <= last or first_offset > last_offset:

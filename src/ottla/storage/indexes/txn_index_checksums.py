@@ -1,9 +1,9 @@
-"""What the transaction indexes of a log were when they were last finished: `txnindex-checksums` beside them.
+"""Sizes and checksums of a log's transaction indexes when they were finished: the file `txnindex-checksums`.
 
-Zone: deterministic. Kafka's format of a `.txnindex` has no checksum, so a wrong one may look right: another first
-offset, or nothing where something was. This file is ours, Kafka leaves names it does not know alone. It is only ever a
-reason to distrust: an index that it does not name is looked at as if there were no such file, so whoever wrote or
-removed indexes meanwhile, or died before the file was written, costs at most that an index is built anew.
+Zone: deterministic. Kafka's format of a `.txnindex` has no checksum, so a damaged one may look valid: with another
+first offset, or without entries. This file is Ottla's; Kafka ignores names that it does not know. It can only make an
+index distrusted: one that it does not name is checked as if the file did not exist. So a program that wrote or removed
+indexes meanwhile, or a crash before the file was written, costs at most the rebuild of an index.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.storage.segments.segments import SegmentList
 
 
 def name_of(segment: Segment) -> str:
-    """How the file names a segment's transaction index."""
+    """The name of a segment's transaction index in the file."""
     return file_name(segment.base_offset, TXN_INDEX)
 
 
@@ -36,18 +36,18 @@ class TxnIndexChecksums:
         segments: SegmentList,
         saved: Mapping[str, IndexChecksum],
     ) -> None:
-        """`saved`: what the file says."""
+        """`saved`: the content of the file."""
         self._segments = segments
         self._saved = dict(saved)
         self._sums = dict(saved)
         self._file = CoalescingWriter(home, lambda: f"{directory()}/{TXN_SUMS}")
 
     def let_go(self) -> None:
-        """The log is gone: hold nothing of it."""
+        """Drop all references to a log that was closed."""
         self._file.let_go()
 
     def record_checksum(self, segment: Segment) -> None:
-        """A segment's index is finished, as it is now. Raises Failure."""
+        """Record the checksum of a segment's index, which is finished. Raises Failure."""
         found = segment.txn_index.sum
         if found is None:
             self._sums.pop(name_of(segment), None)
@@ -55,7 +55,7 @@ class TxnIndexChecksums:
             self._sums[name_of(segment)] = found
 
     def save(self) -> None:
-        """Bring the file up to date, soon; indexes of segments that are gone are forgotten."""
+        """Begin to write the file if it is outdated, without indexes of segments that were removed."""
         present = [name_of(segment) for segment in self._segments] if self._sums else []
         self._sums = {name: self._sums[name] for name in present if name in self._sums}
         if self._sums != self._saved:
@@ -63,7 +63,7 @@ class TxnIndexChecksums:
             self._file.write(format_checksums(self._saved))
 
     def stop(self, barrier: CompletionBarrier) -> None:
-        """The log is not written any more: the active segment's index is finished, too."""
+        """Record the active segment's index as well, at a stop: the log is not written any more."""
         try:
             self.record_checksum(self._segments.active)
         except Failure as failure:

@@ -1,4 +1,4 @@
-"""What a log knows of idempotent and transactional producers, and its snapshots on disk.
+"""The state of a log's idempotent and transactional producers, and its snapshots on disk.
 
 Zone: deterministic.
 """

@@ -1,8 +1,8 @@
-"""When producer ids are forgotten: which logs may have some that sent nothing for long.
+"""Expires producer ids: tracks which logs may have some that sent nothing for a long time.
 
 Zone: deterministic. One calendar for all logs, over the calendar that each producer state keeps of its ids: a check
-looks only at what has become due, some ids in a turn. Whoever sent something meanwhile is noted for later then, so an
-id is looked at about once per `producer.id.expiration.ms`.
+visits only the ids that have become due, some per turn. An id that sent something meanwhile is scheduled again then, so
+each is visited about once per `producer.id.expiration.ms`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ottla.storage.producers.producer_state import ProducerState
 
 AT_ONCE: Final = 1_000
-"""Ids that are looked at in a turn: a millisecond."""
+"""Ids that are visited in one turn: a millisecond."""
 _NO_LIMIT: Final = 2**62
 
 
@@ -29,12 +29,15 @@ class ProducerExpiry:
         self._count = 0
 
     def add_state(self, state: ProducerState, wall_ms: int) -> None:
-        """A state that is not noted yet has a producer that sent something at `wall_ms`. Deleted logs need no word."""
+        """Schedule a state that has no entry yet by `wall_ms`, when its oldest producer sent something.
+
+        The reference is weak: the states of deleted logs need not be removed.
+        """
         self._count += 1
         heapq.heappush(self._heap, (wall_ms, self._count, ref(state)))
 
     def expire(self, now_ms: int, after_ms: int, most: int = AT_ONCE) -> bool:
-        """Look at up to `most` producers that were silent for `after_ms`, perhaps; True when more wait."""
+        """Visit up to `most` producers that may have been silent for `after_ms`; True when more are due."""
         while self._heap and self._heap[0][0] <= now_ms - after_ms:
             if most <= 0:
                 return True

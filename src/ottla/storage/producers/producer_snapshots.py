@@ -1,4 +1,4 @@
-"""Finding a log's producer state again: the newest snapshot that tells enough, and the batches behind it.
+"""Restores a log's producer state: from the newest snapshot that has enough, and the batches after it.
 
 Zone: deterministic. Blocking reads, for start-up and truncation.
 """
@@ -28,11 +28,11 @@ def snapshot_offsets(names: Iterable[str]) -> list[int]:
 
 
 def telling(segments: Iterable[Segment], start: int, mark: int, end: int) -> int:
-    """The highest offset whose snapshot tells all about a log with that start, high watermark and end.
+    """The highest offset whose snapshot is sufficient for a log with that start, high watermark and end.
 
-    A snapshot does not tell where a transaction began that is over. Readers of committed records wait there until its
-    marker is committed; so with a marker above the high watermark a snapshot from below is needed. When nothing is
-    known to be committed, all of them will do: nobody reads anything there.
+    A snapshot does not have the start of a transaction that has ended. Readers of committed records wait there until
+    its marker is committed; so with a marker above the high watermark a snapshot from below it is needed. When the high
+    watermark is not above the start, every snapshot is sufficient: consumers cannot read any record yet.
     """
     return mark if start < mark < end and _has_marker(segments, mark, end) else end
 
@@ -50,7 +50,7 @@ def _has_marker(segments: Iterable[Segment], start: int, end: int) -> bool:
 
 
 def _believed(entries: Sequence[SnapshotEntry], offset: int) -> bool:
-    """At a cut the snapshots are this process's own, or were looked at when it started."""
+    """The check at a cut: its snapshots are this process's own, or were checked when it started."""
     return all(entry.last_offset < offset for entry in entries)
 
 
@@ -65,8 +65,7 @@ def load_newest(
 ) -> None:
     """Fill `state` from the newest readable snapshot in [start, end]; without one it is empty at `start`.
 
-    Snapshots that cannot be read, or are not `right` for their offset, are removed: they would be in the way at every
-    start.
+    Snapshots that cannot be read, or are not `right` for their offset, are removed: they would fail at every start.
     """
     now_ms = home.clock.now().wall_ms
     for offset in reversed(offsets):
@@ -76,10 +75,10 @@ def load_newest(
         try:
             entries = parse_snapshot(read_file(home.disk, path))
             if not right(entries, offset):
-                raise CorruptCheckpoint("it is not of this log at that offset")
+                raise CorruptCheckpoint("it does not match the log at that offset")
             state.load_entries(entries, offset, now_ms)
         except CorruptCheckpoint as error:
-            _logger.warning("%s/%s is useless and removed: %s", home.disk.name, path, error)
+            _logger.warning("removing the producer snapshot %s/%s, using an older one: %s", home.disk.name, path, error)
             home.disk.unlink_now(path)
         except Failure as failure:
             if failure.kind is not Kind.NOT_DONE:
@@ -90,7 +89,7 @@ def load_newest(
 
 
 def replay_to(home: LogDirContext, segments: Iterable[Segment], state: ProducerState, end: int) -> None:
-    """Bring `state` from its own end offset up to `end`, by the batches in the segments."""
+    """Advance `state` from its own end offset to `end`, by the batches in the segments."""
     now_ms = home.clock.now().wall_ms
     ordered = list(segments)
     for segment, following in zip(ordered, [*ordered[1:], None], strict=True):
@@ -127,7 +126,7 @@ def prune(home: LogDirContext, directory: str, offsets: Sequence[int], bases: Se
 def reload_after_cut(
     home: LogDirContext, directory: str, segments: Sequence[Segment], marks: tuple[int, int, int], state: ProducerState
 ) -> int:
-    """Compute the state of a log that was cut: snapshots above its end are of a log that is no more, and go.
+    """Compute the state of a log that was cut; snapshots above its end are of removed records, and are removed.
 
     `marks`: its start, high watermark and end. Returns the offset of the newest snapshot, -1 when there is none.
     """

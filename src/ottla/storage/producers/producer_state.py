@@ -1,4 +1,4 @@
-"""What a log knows of its idempotent and transactional producers.
+"""The state of a log's idempotent and transactional producers.
 
 Zone: deterministic. Sequences, duplicates, fencing by epoch, open transactions; computed from batch headers alone, so
 that replaying the log gives the same. Snapshots of it are files of the log's directory (`checkpoints`).
@@ -32,7 +32,7 @@ _MARKER_MAX_BYTES: Final = 64 * 1024
 
 
 class Duplicate(NamedTuple):
-    """A batch that is in the log already, and where."""
+    """A batch that is in the log already, and its place there."""
 
     base_offset: int
     last_offset: int
@@ -41,14 +41,14 @@ class Duplicate(NamedTuple):
 
 
 Batch = tuple[int, int, int, int]
-"""What is remembered of a batch: last sequence, last offset, offset delta, largest timestamp.
+"""The kept fields of a batch: last sequence, last offset, offset delta, largest timestamp.
 
-A plain tuple: one is made per append, and a named one would cost a call."""
+A plain tuple: one is created per append, and a named one would cost a call."""
 
 
 _new = tuple.__new__  # a third of the time of the class's own
 _SWEEP: Final = 100
-"""Completed transactions that are kept before those below the high watermark are looked for."""
+"""Completed transactions that are kept before those below the high watermark are removed."""
 _NO_BATCH: Final[Batch] = (NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)
 
 
@@ -88,13 +88,13 @@ class Producer:
         self.batches: deque[Batch] = deque(maxlen=BATCHES_KEPT)
         self.coordinator_epoch = NO_EPOCH
         self.timestamp = NO_TIMESTAMP
-        """Of the last batch or marker."""
+        """The timestamp of the last batch or marker."""
         self.wall_ms = 0
-        """When something of it last came in: what its expiry counts from."""
+        """When its last batch or marker arrived; its expiry counts from then."""
         self.txn_first_offset = NO_OFFSET
 
     def find(self, base_sequence: int, last_sequence: int) -> Duplicate | None:
-        """Where the remembered batch with exactly these sequences lies."""
+        """The place of the kept batch with exactly these sequences; None when there is none."""
         for last, last_offset, delta, timestamp in self.batches:
             if last == last_sequence and (last - delta) & _SEQUENCE_MASK == base_sequence:
                 return Duplicate(last_offset - delta, last_offset, timestamp)
@@ -120,9 +120,9 @@ class CompletedTransaction(NamedTuple):
 
 
 class Frozen:
-    """The producers of a state as they were at an offset, while the state takes batches behind it.
+    """The producers of a state as they were at an offset, while the state takes later batches.
 
-    Their entries are taken some at a time; what changes before that is taken by the state just then.
+    Their entries are taken some at a time; a producer that changes before its turn is copied by `keep`.
     """
 
     __slots__ = ("_kept", "_left", "count", "offset")
@@ -134,13 +134,13 @@ class Frozen:
         self.offset = offset
 
     def keep(self, producer_id: int) -> None:
-        """The producer is about to change."""
+        """Copy the entry of a producer that is about to change."""
         producer = self._left.pop(producer_id, None)
         if producer is not None:
             self._kept.append(producer.snapshot())
 
     def take_entries(self, most: int) -> list[SnapshotEntry]:
-        """About `most` more entries, in any order; none: that were all."""
+        """About `most` more entries, in any order; none when all were taken."""
         taken, self._kept = self._kept, []
         taken += [self._left.popitem()[1].snapshot() for _ in range(min(len(self._left), max(0, most - len(taken))))]
         return taken
@@ -166,20 +166,20 @@ class ProducerState:
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._due: list[tuple[int, int]] = []
-        """A heap with one entry per producer: when something of it came in, as far as was looked, and its id."""
+        """A heap with one entry per producer: the arrival of its last batch as of the last visit, and its id."""
         self._calendar: ProducerExpiry | None = None
         self._is_noted = False
         """Whether the calendar has an entry of this state."""
         self.frozen: Frozen | None = None
-        """Set while a snapshot is made of what the state was."""
+        """Set while a snapshot of an earlier state is written."""
         self.ongoing: dict[int, int] = {}
         """Producer id → first offset of its open transaction. Opened in offset order: the first is the oldest."""
         self.completed: list[CompletedTransaction] = []
         self._sweep_at = _SWEEP
         self.end_offset = 0
-        """The state holds what the batches below this offset say."""
+        """The state includes the batches below this offset."""
         self.cautious = False
-        """Whether a producer that is not known has to begin at sequence 0; else it may begin anywhere (KIP-360)."""
+        """Whether an unknown producer has to begin at sequence 0; otherwise it may begin anywhere (KIP-360)."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -188,7 +188,7 @@ class ProducerState:
         return iter(self._producers.values())
 
     def get(self, producer_id: int) -> Producer | None:
-        """What is known of a producer id."""
+        """The producer with this id; None when it is not known."""
         return self._producers.get(producer_id)
 
     # -- before an append ----------------------------------------------------------------------------------------------
@@ -196,10 +196,14 @@ class ProducerState:
     def check(self, header: HeaderTuple) -> Duplicate | None:
         """Whether a client's batch may be appended; a Duplicate when it is in the log already.
 
-        Raises ApiError INVALID_PRODUCER_EPOCH (fenced by a newer epoch), OUT_OF_ORDER_SEQUENCE_NUMBER (a gap, or what
-        cannot be told from one), DUPLICATE_SEQUENCE_NUMBER (surely written, longer ago than the kept batches),
+        Raises ApiError INVALID_PRODUCER_EPOCH (fenced by a newer epoch), OUT_OF_ORDER_SEQUENCE_NUMBER (a gap, or
+        indistinguishable from one), DUPLICATE_SEQUENCE_NUMBER (certainly written, longer ago than the kept batches),
         INVALID_TXN_STATE (its transaction is open, and the batch is not of it).
         """
+        # 1. An unknown producer may begin anywhere, unless the state is cautious.
+        # 2. Outside a transaction nothing is written while one of the producer is open.
+        # 3. An older epoch is fenced, a newer one begins at sequence 0.
+        # 4. In its epoch: the expected sequence is the rule, `_judge` decides about anything else.
         producer = self._producers.get(header[9])
         if producer is None:
             if self.cautious and header[11]:
@@ -222,7 +226,7 @@ class ProducerState:
         return _judge(producer, first, last, expected)
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
-        """Whether the producer has an open transaction, in that epoch."""
+        """Whether the producer has an open transaction in that epoch."""
         producer = self._producers.get(producer_id)
         return producer is not None and producer.txn_first_offset >= 0 and producer.epoch == epoch
 
@@ -236,12 +240,14 @@ class ProducerState:
             )
 
     def needs_marker(self, producer_id: int, epoch: int, bumped: bool) -> bool:
-        """Whether a marker has to be written; False: it is here already.
+        """Whether a marker has to be written; False: the log has it already.
 
-        `bumped`: its epoch is above that of the records of its transaction (transaction version 2, KIP-890), so that
-        one which comes late cannot end a later transaction; an equal one with nothing open was written before
+        `bumped`: its epoch is above that of the records of its transaction (transaction version 2, KIP-890), so that a
+        late marker cannot end a later transaction; one with an equal epoch and nothing open was written before
         (KAFKA-19999). Raises ApiError INVALID_PRODUCER_EPOCH.
         """
+        # 1. A new producer or epoch. 2. An older epoch is fenced; so is, with `bumped`, one whose transaction is open
+        #    in the same epoch. 3. The same epoch, nothing open: with `bumped` the marker was written before.
         producer = self._producers.get(producer_id)
         if producer is None or epoch > producer.epoch:
             return True
@@ -252,7 +258,7 @@ class ProducerState:
     # -- with an append, and when replaying ----------------------------------------------------------------------------
 
     def update(self, header: HeaderTuple, base_offset: int, wall_ms: int) -> None:
-        """Take note of a data batch of a producer, written at `base_offset`."""
+        """Note a data batch of a producer, written at `base_offset`."""
         producer_id, epoch, first_sequence = header[9], header[10], header[11]
         if self.frozen is not None:
             self.frozen.keep(producer_id)
@@ -272,7 +278,7 @@ class ProducerState:
     def _begin_producer(
         self, producer: Producer | None, producer_id: int, epoch: int, first_sequence: int, wall_ms: int
     ) -> Producer:
-        """A producer not seen before, or in a new epoch."""
+        """Add a new producer, or begin a new epoch of a known one."""
         if producer is None:
             producer = self._add_producer_id(producer_id, epoch, wall_ms)
             producer.floor = first_sequence
@@ -292,9 +298,10 @@ class ProducerState:
     def end_transaction(
         self, header: HeaderTuple, base_offset: int, marker: Marker, wall_ms: int, high_watermark: int = 0
     ) -> AbortedTransaction | None:
-        """Take note of a transaction marker; what has to go into the transaction index is returned.
+        """Note a transaction marker; returns the entry for the transaction index, if the transaction was aborted.
 
-        `high_watermark`: what ended below it is forgotten when it has become much, for nobody may be reading.
+        `high_watermark`: transactions that ended below it are dropped when there are many: without a reader of
+        committed records, `first_unstable_offset` may never be called.
         """
         producer_id, epoch = header[9], header[10]
         if self.frozen is not None:
@@ -339,34 +346,36 @@ class ProducerState:
         return min(firsts) if oldest is None else min(oldest, *firsts)
 
     def has_late(self, now_ms: int, after_ms: int) -> bool:
-        """Whether a transaction is open of which nothing has come in for longer than `after_ms`."""
+        """Whether a transaction is open whose producer has sent nothing for longer than `after_ms`."""
         return any(now_ms - self._producers[producer_id].wall_ms > after_ms for producer_id in self.ongoing)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def attach(self, calendar: ProducerExpiry) -> None:
-        """Have this calendar told when producers may be due."""
+        """Schedule the expiry of the producers in this calendar."""
         self._calendar = calendar
         self._is_noted = False
         self.schedule()
 
     def schedule(self) -> None:
-        """Tell the calendar, which has no entry of this state, when the first producer may be due."""
+        """Add the time when the first producer may be due to the calendar, which has no entry of this state."""
         self._is_noted = bool(self._due) and self._calendar is not None
         if self._due and self._calendar is not None:
             self._calendar.add_state(self, self._due[0][0])
 
     def expire(self, now_ms: int, after_ms: int) -> int:
-        """Forget producers without an open transaction that sent nothing for `after_ms`. Returns how many."""
+        """Drop producers without an open transaction that sent nothing for `after_ms`. Returns how many."""
         return self.expire_some(now_ms, after_ms, len(self._due))[1]
 
     def expire_some(self, now_ms: int, after_ms: int, most: int) -> tuple[int, int]:
-        """`expire`, which looks at no more than `most` producers: (how many it looked at, how many are forgotten)."""
+        """As `expire`, but visits at most `most` producers: (how many were visited, how many were dropped)."""
         due, looked, gone = self._due, 0, 0
         while looked < most and due and due[0][0] <= now_ms - after_ms:
             looked += 1
             producer_id = due[0][1]
             producer = self._producers[producer_id]
+            # 1. It sent something since its last visit. 2. Its transaction is open: visit it again after a whole
+            #    period. 3. It has expired.
             if now_ms - producer.wall_ms < after_ms:
                 heapq.heapreplace(due, (producer.wall_ms, producer_id))
             elif producer.txn_first_offset >= 0:
@@ -378,7 +387,7 @@ class ProducerState:
         return looked, gone
 
     def freeze(self) -> Frozen:
-        """What a snapshot at the present end has. One that is being taken already is given up."""
+        """The producers for a snapshot at the present end. A snapshot in progress is given up."""
         self.frozen = Frozen(self._producers, self.end_offset)
         return self.frozen
 
@@ -387,7 +396,7 @@ class ProducerState:
         return [self._producers[producer_id].snapshot() for producer_id in sorted(self._producers)]
 
     def load_entries(self, entries: Iterable[SnapshotEntry], end_offset: int, wall_ms: int) -> None:
-        """Take the state of a snapshot in place of the present one. Expiry counts from `wall_ms`, now."""
+        """Replace the state by that of a snapshot. Expiry counts from `wall_ms`, the present time."""
         self._producers.clear()
         self.frozen = None
         self.ongoing.clear()
@@ -413,7 +422,7 @@ class ProducerState:
 
 
 def replay(state: ProducerState, header: HeaderTuple, marker: Marker | None, wall_ms: int) -> AbortedTransaction | None:
-    """Take note of a batch read from the log. `marker` is what a control batch holds, None when it is no marker."""
+    """Note a batch that was read from the log. `marker`: the content of a control batch, None for other records."""
     if header[9] < 0 or header[5] & CONTROL:
         state.end_offset = header[0] + header[6] + 1
         if header[9] < 0 or marker is None:
@@ -424,7 +433,7 @@ def replay(state: ProducerState, header: HeaderTuple, marker: Marker | None, wal
 
 
 def marker_of(view: memoryview, pos: int) -> Marker | None:
-    """The transaction marker in the control batch at `pos`; None when it holds something else, or is damaged."""
+    """The transaction marker in the control batch at `pos`; None when it holds another record, or is damaged."""
     try:
         for record in records_of(view, pos, max_bytes=_MARKER_MAX_BYTES):
             return parse_marker(record.key, record.value)
@@ -434,7 +443,12 @@ def marker_of(view: memoryview, pos: int) -> Marker | None:
 
 
 def _judge(producer: Producer, first: int, last: int, expected: int) -> Duplicate:
-    """A batch out of turn: found again, surely older than what is kept, or a gap."""
+    """Decide about a batch with an unexpected sequence.
+
+    1. It is one of the kept batches: a duplicate, answered with its first offset.
+    2. It ends before the expected sequence, and begins where this epoch was seen: written, but not kept any more.
+    3. Otherwise it is a gap, or cannot be distinguished from one.
+    """
     duplicate = producer.find(first, last)
     if duplicate is not None:
         return duplicate
@@ -459,12 +473,12 @@ def _out_of_order(producer: Producer, sequence: int, expected: int) -> ApiError:
 def _unknown(producer_id: int, sequence: int) -> ApiError:
     return ApiError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"producer {producer_id}, which is not known, begins at sequence {sequence}",
+        f"the unknown producer {producer_id} begins at sequence {sequence}, where 0 is due",
     )
 
 
 def _fenced(producer: Producer, epoch: int) -> ApiError:
-    assert producer.epoch != NO_PRODUCER_EPOCH, "a producer without an epoch fences nobody"
+    assert producer.epoch != NO_PRODUCER_EPOCH, "a producer without an epoch cannot fence another"
     return ApiError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer {producer.producer_id} writes with epoch {epoch}, there is one with epoch {producer.epoch}",

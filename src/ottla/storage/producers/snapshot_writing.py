@@ -1,8 +1,8 @@
-"""The snapshot of a log with many producers: its entries are packed in turns of their own, some at a time.
+"""Writes the snapshot of a log with many producers: packs its entries in several turns, some at a time.
 
-Zone: deterministic. The log goes on meanwhile: what a producer was at the snapshot's offset is taken before it changes.
-Until the file is there a start reads the log from the snapshot before. One snapshot of a log is made at a time; a roll
-that comes meanwhile gets none.
+Zone: deterministic. The log takes appends meanwhile: a producer's state at the snapshot's offset is copied before it
+changes. Until the file exists, a start reads the log from the snapshot before. One snapshot of a log is written at a
+time; a roll during that time gets none.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ottla.storage.log_files import LogFiles
 
 AT_ONCE: Final = 1_000
-"""Producers whose entries are packed in a turn: a millisecond or two."""
+"""Producers whose entries are packed in one turn: a millisecond or two."""
 _PAUSE_NS: Final = 1_000_000
 
 
 class SnapshotWriting:
-    """One snapshot that is being made."""
+    """One snapshot in progress."""
 
     __slots__ = ("_frozen", "_home", "_log", "_packed", "_producers")
 
@@ -39,7 +39,7 @@ class SnapshotWriting:
     def _step(self) -> None:
         log, frozen = self._log, self._frozen
         if self._producers.frozen is not frozen:
-            return  # the log was cut, or a newer snapshot was made
+            return  # the log was cut, or a newer snapshot was written
         if log.closed or log.producers is not self._producers:
             self._producers.frozen = None
             return

@@ -1,4 +1,4 @@
-"""Recovery of a log at a start: what can be believed, what is rebuilt, what is cut.
+"""Recovery of a log at a start: which files are trusted, rebuilt or cut.
 
 Zone: deterministic.
 """

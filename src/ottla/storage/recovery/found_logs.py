@@ -1,7 +1,7 @@
-"""What the log directories of another cluster's broker tell about its topics.
+"""Reads the topics of another cluster's broker from its log directories.
 
-Zone: deterministic. Names and small files only, by blocking reads, at start: what a metadata store has to know before
-such logs can be served. Apache Kafka keeps the rest (settings, replicas) elsewhere.
+Zone: deterministic. Names and small files only, by blocking reads, at start: the facts that a metadata store needs
+before such logs can be served. Apache Kafka keeps the rest (settings, replicas) elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
 
 
 class LogMarks(NamedTuple):
-    """What the log directory's checkpoints say about a log, and how the last stop was."""
+    """The checkpoints' entries for a log, and whether the last stop was clean."""
 
     clean: bool
     recovery_point: int = 0
@@ -32,9 +32,9 @@ class LogMarks(NamedTuple):
     high_watermark: int = 0
     cleaned_until: int = 0
     durable: bool = False
-    """Whether all that is in the directory is durable, although the last stop was not clean."""
+    """Whether everything in the directory is durable, although the last stop was not clean."""
     is_new: bool = False
-    """Whether the directory was made a moment ago: nothing is in it."""
+    """Whether the directory was just created and is empty."""
 
 
 class FoundLog(NamedTuple):
@@ -42,9 +42,9 @@ class FoundLog(NamedTuple):
 
     tp: TopicPartition
     topic_id: bytes
-    """ZERO_UUID where none is written: before Kafka 2.8."""
+    """ZERO_UUID where there is none: before Kafka 2.8."""
     leader_epoch: int
-    """The newest one that wrote to it, -1 when that is not known."""
+    """The newest one that wrote to it, -1 when it is not known."""
     producer_id: int
     """The largest one in a producer snapshot, -1 when there is none."""
 

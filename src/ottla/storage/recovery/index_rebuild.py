@@ -1,8 +1,8 @@
-"""Whether the indexes of a segment can be believed, and building them anew beside the old ones.
+"""Checks whether the indexes of a segment can be trusted, and rebuilds them beside the old ones.
 
-Zone: deterministic. Blocking, at start only. An index that lies below the recovery point is believed at every later
-start, so a new one takes the place of the old one whole: written under `.cleaned` names, synced, renamed. The offset
-index goes last, for it is missed when it is not there, and a transaction index is not.
+Zone: deterministic. Blocking, at start only. An index below the recovery point is trusted at every later start, so a
+new one replaces the old one as a whole: written under a `.cleaned` name, synced, renamed. The offset index is renamed
+last, because a start notices when it is missing, but not when a transaction index is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.storage.segments.segment import Segment
 
 
 def indexes_sane(segment: Segment) -> bool:
-    """Whether the index files of a segment are there and can be right."""
+    """Whether the index files of a segment exist and are possible."""
     try:
         return segment.index.sane(segment.size) and segment.time_index.sane() and segment.txn_index.sane
     except Failure as failure:
@@ -25,7 +25,7 @@ def indexes_sane(segment: Segment) -> bool:
 
 
 def rebuild_beside(disk: Disk, segment: Segment, go_through: Callable[[Segment], object]) -> None:
-    """Have `go_through` index a sealed segment into new files, and let those take the old ones' place. Raises Failure.
+    """Index a sealed segment by `go_through` into new files, and replace the old ones by them. Raises Failure.
 
     A stop at any moment leaves the old files or the new ones, all of them synced.
     """

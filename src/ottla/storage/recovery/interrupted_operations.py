@@ -1,9 +1,9 @@
-"""What an interrupted deletion or cleaning left in a partition's directory, and putting it right.
+"""Finishes or undoes what an interrupted deletion or cleaning left in a partition's directory.
 
-Zone: deterministic. Only names decide here; contents are looked at by `recovery`. At start, before a log is opened.
+Zone: deterministic. Decides by names only; `recovery` reads the contents. At start, before a log is opened.
 
-A rewrite of segments goes through `.cleaned` (being written), then `.swap` (complete; everything it replaces may go),
-then its final name. So `.deleted` and `.cleaned` files are dropped; `.swap` files are finished, unless a `.cleaned`
+A rewritten segment is `.cleaned` (being written), then `.swap` (complete; the segments it replaces may be removed),
+then has its final name. So `.deleted` and `.cleaned` files are dropped; `.swap` files are finished, unless a `.cleaned`
 file at or below them shows that the set was not complete (a split that was interrupted between its parts).
 """
 
@@ -17,22 +17,24 @@ from ottla.storage.segments.scan import walk_headers
 
 
 def tidy(home: LogDirContext, directory: str) -> list[str]:
-    """Finish or undo what was under way; returns the names that are left. Raises Failure."""
+    """Finish or undo interrupted operations; returns the names of the files that are left. Raises Failure."""
     listed = [name for name in home.disk.list(directory) if not name.endswith("/")]
     files = {name: parsed for name in listed if (parsed := parse_file_name(name)) is not None}
     if all(not file.state for file in files.values()):
         return _without_orphans(home, directory, listed, files)
+    # `.deleted` files were replaced or removed for good. A `.cleaned` file shows that a set was not complete: `.swap`
+    # files at or above its base are dropped, those below it are finished.
     _drop(home, directory, [name for name, file in files.items() if file.state == DELETED])
     incomplete = min((file.base_offset for file in files.values() if file.state == CLEANED), default=None)
     swaps = {name: file for name, file in files.items() if file.state == SWAP}
     if swaps and not home.safeguards.exchange_finished:
         _drop_now(home, directory, list(swaps))
     elif swaps:
-        home.disk.sync_now(directory)  # a killed process has renamed them; nothing old goes before they are durable
+        home.disk.sync_now(directory)  # a killed process renamed them; no old file is removed before that is durable
         live = {name: file for name, file in files.items() if not file.state}
         _finish(home, directory, swaps, live, incomplete)
         home.disk.sync_now(directory)
-    # Last: without them a set of which some have the next name already would seem complete to the next start.
+    # Last: without them the next start would take a set that is renamed in part for a complete one.
     _drop(home, directory, [name for name, file in files.items() if file.state == CLEANED])
     names = [name for name in home.disk.list(directory) if not name.endswith("/")]
     files = {name: parsed for name in names if (parsed := parse_file_name(name)) is not None and not parsed.state}
@@ -47,7 +49,7 @@ def _drop(home: LogDirContext, directory: str, names: Sequence[str]) -> None:
 def _finish(
     home: LogDirContext, directory: str, swaps: dict[str, FileName], live: dict[str, FileName], incomplete: int | None
 ) -> None:
-    """Let complete `.swap` files take the place of the segments they replace."""
+    """Replace segments by complete `.swap` files."""
     dropped = [name for name, file in swaps.items() if incomplete is not None and file.base_offset >= incomplete]
     _drop_now(home, directory, dropped)
     taken = {name: file for name, file in swaps.items() if name not in dropped}
@@ -57,9 +59,9 @@ def _finish(
             end = _end_offset(home, f"{directory}/{name}", file.base_offset)
             replaced += [old for old, live_file in live.items() if file.base_offset <= live_file.base_offset < end]
     _drop_now(home, directory, [name for name in dict.fromkeys(replaced) if live[name].kind != SNAPSHOT])
-    home.disk.sync_now(directory)  # nor does the new one stand beside a part of the old
+    home.disk.sync_now(directory)  # the new log must not appear beside a part of the old ones
     _name(home, directory, [file for file in taken.values() if file.kind == LOG])
-    home.disk.sync_now(directory)  # while the log still is a `.swap`, an index that is none is an old one
+    home.disk.sync_now(directory)  # while the log is still a `.swap`, an index without that suffix is an old one
     _name(home, directory, [file for file in taken.values() if file.kind != LOG])
 
 
@@ -75,7 +77,7 @@ def _drop_now(home: LogDirContext, directory: str, names: Sequence[str]) -> None
 
 
 def _end_offset(home: LogDirContext, path: str, base_offset: int) -> int:
-    """The offset after the last batch of a log file; at least one above its base, which it replaces in any case."""
+    """The offset after the last batch of a log file; at least its base + 1, as it always replaces that segment."""
     file = home.disk.open(path, create=False)
     end = base_offset + 1
     for _, header in walk_headers(file, 0, file.size):
@@ -85,7 +87,7 @@ def _end_offset(home: LogDirContext, path: str, base_offset: int) -> int:
 
 
 def _without_orphans(home: LogDirContext, directory: str, names: list[str], parsed: dict[str, FileName]) -> list[str]:
-    """Drop index files whose log file is gone."""
+    """Drop index files whose log file is missing."""
     bases = {file.base_offset: None for file in parsed.values() if file.kind == LOG}
     orphans = [
         name for name, file in parsed.items() if file.kind not in (LOG, SNAPSHOT) and file.base_offset not in bases

@@ -1,4 +1,4 @@
-"""How far the loading of a log directory is, or its stop.
+"""The progress of loading a log directory, or of its stop.
 
 Zone: pure.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 LOGS_PER_LINE: Final = 2_000
-"""Logs between two lines that say how far it is."""
+"""Logs between two lines that report the progress."""
 
 
 class LoadProgress(NamedTuple):
-    """How far loading a directory is."""
+    """The progress of loading one directory."""
 
     directory: str
     logs_done: int

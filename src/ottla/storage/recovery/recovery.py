@@ -1,9 +1,9 @@
-"""Finding a log again after a stop, clean or not.
+"""Opens a log after a stop, and recovers it if the stop was not clean.
 
-Zone: deterministic. Blocking reads, at start only. After a clean stop files are believed, apart from a look at their
-ends. After any other stop the log is read from the segment of the recovery point on: whatever is not a whole batch with
-the right checksum, and all behind it, is cut off; indexes, producer state and leader epochs are computed anew from what
-remains. What lies below the recovery point was durable, and is believed.
+Zone: deterministic. Blocking reads, at start only. After a clean stop files are trusted after a check of their ends.
+After any other stop the log is read from the segment of the recovery point on: the first bytes that are not a whole
+batch with the right checksum, and everything after them, are cut off; indexes, producer state and leader epochs are
+rebuilt from the rest. Records below the recovery point were durable, and are trusted.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ def open_log(
 ) -> Log:
     """The log in `directory`, ready to be appended to; an empty directory gives an empty log.
 
-    `scanned` is told the bytes that recovery reads. Raises Failure.
+    `scanned` gets the number of bytes that recovery reads. Raises Failure.
     """
     opening = _Opening(home, tp, directory, config, found, scanned)
     try:
         return opening.log()
     finally:
-        opening.epochs.let_go(0)  # it holds the opening
+        opening.epochs.let_go(0)  # it refers to `opening`
 
 
 class _Opening:
-    """One log on its way back."""
+    """One log that is being opened."""
 
     def __init__(
         self,
@@ -109,26 +109,26 @@ class _Opening:
         self.segments: list[Segment] = []
         self.recovery_point = found.recovery_point
         self.batches_end = 0
-        """After the last batch that was read; a compacted log may go on further behind it."""
+        """The offset after the last batch that was read; a compacted log may continue at a higher one."""
         self.hole = MAX_OFFSET
-        """Where offsets are missing between two segments that were read: compaction, or lost with the power."""
+        """The first offset missing between two segments that were read: by compaction, or by a power loss."""
         self.renamed = False
-        """Whether names in the directory have changed: they are durable before the log is used."""
+        """Whether names in the directory have changed: they are synced before the log is used."""
 
     def _small(self, name: str, parse: Callable[[bytes], T], without: T) -> T:
-        """What a file beside the log says; one that is not there, or says nothing that can be read, says `without`."""
+        """The content of a file beside the log; `without` for one that is missing or cannot be parsed."""
         if name not in self.names:
             return without
         try:
             return parse(read_file(self.home.disk, f"{self.directory}/{name}"))
         except CorruptCheckpoint as error:
-            _logger.warning("%s/%s is not believed: %s", self.directory, name, error)
+            _logger.warning("ignoring %s/%s, which is damaged: %s", self.directory, name, error)
             return without
 
     # -- the whole -------------------------------------------------------------------------------------------------
 
     def log(self) -> Log:
-        """Open, recover what has to be, put everything together."""
+        """Open the segments, recover them if necessary, and create the log."""
         bases = sorted(file.base_offset for name in self.names if (file := parse_file_name(name)) and file.kind == LOG)
         self.segments = [Segment(self.home.disk, self.directory, base, self.config) for base in bases]
         self._check_start()
@@ -177,33 +177,33 @@ class _Opening:
         return log
 
     def _misses(self, lack: IncompleteLog) -> None:
-        """Something is gone that was durable, or committed: it stays noted before anything else changes."""
+        """Record durably, before anything else changes, that durable or committed records are lost."""
         if self.home.safeguards.losses_told and (self.lack is None or lack > self.lack):
             self.lack = lack
             self.home.disk.replace_now(f"{self.directory}/{INCOMPLETE}", format_lack(lack))
 
     def _check_start(self) -> None:
-        """A log start that cannot be is damage, and hides no records.
+        """Correct an impossible log start, which is damage, so that it does not hide records.
 
-        A clean stop has made everything durable: none lies beyond that. And leader epochs begin where the log begins:
-        when they begin further below, and what is between is there, then it was not deleted. After any other stop the
-        epochs may be older than the start, since they come to their file with a flush.
+        After a clean stop everything is durable, so a start beyond that is wrong. And leader epochs begin where the log
+        begins: if they begin below, and the records between exist, these were not deleted. After any other stop the
+        epochs may be older than the start, since a flush writes them.
         """
         start, durable = self.found.start_offset, max(self.found.recovery_point, self.found.high_watermark)
         first = self.segments[0].base_offset if self.segments else durable
         if self.found.clean and 0 < durable < start:
-            text = "%s: its log start cannot be %d, for it ended at %d; it begins at %d"
+            text = "%s: log start offset %d is beyond the log end %d of the clean stop, using %d"
             _logger.error(text, self.tp, start, durable, first)
             self.found = self.found._replace(start_offset=first)
         elif self.found.clean and self.segments and first <= (begin := self._first_stored_epoch(start)) < start:
-            _logger.error("%s: its log start is %d, its leader epochs begin at %d", self.tp, start, begin)
+            _logger.error("%s: log start offset %d is wrong, using the first leader epoch's %d", self.tp, start, begin)
             self.found = self.found._replace(start_offset=begin)
 
     def _first_stored_epoch(self, default: int) -> int:
         return self.stored_epochs[0].start_offset if self.stored_epochs else default
 
     def _drop_below_start(self) -> None:
-        """Segments wholly below the log start were about to go, and no flush covered them: they are not the log."""
+        """Drop segments wholly below the log start: they were about to be removed, and flushes left them out."""
         count = before_start([segment.base_offset for segment in self.segments], self.found.start_offset)
         for segment in self.segments[:count]:
             retire(self.home, segment, 0)
@@ -217,11 +217,11 @@ class _Opening:
         self._drop_snapshots()
 
     def _start_above_end(self) -> None:
-        """The log start is beyond all that survived: begin there, the records before it were deleted on purpose.
+        """The log start is above everything that survived: begin there, as the records below it were deleted.
 
-        Unless the file that says so is damaged, which nothing here can tell: so it is said aloud.
+        The file of log starts may be damaged instead, which cannot be detected here, so this is logged.
         """
-        text = "%s: its log start is %d, beyond the end %d of what survived; nothing of that is kept"
+        text = "%s: log start offset %d is above the end %d of the records that survived, dropping all of them"
         _logger.warning(text, self.tp, self.found.start_offset, self.end_offset)
         self._misses(IncompleteLog.WITHIN)
         for segment in self.segments:
@@ -231,7 +231,7 @@ class _Opening:
         self._begin_at(self.found.start_offset)
 
     def _load_active(self) -> None:
-        """What the active segment knows besides its files."""
+        """Compute the state of the active segment that its files do not have."""
         active = self.segments[-1]
         active.jitter_ms = draw_jitter(self.home, self.config)
         for _, header in walk_headers(active.file, 0, min(active.size, HEADER_SIZE * 2**20)):
@@ -243,22 +243,22 @@ class _Opening:
     # -- after a clean stop ----------------------------------------------------------------------------------------
 
     def _trust(self) -> None:
-        """Believe the files; a segment whose indexes cannot be right is gone through all the same."""
+        """Trust the files; a segment whose indexes or end are impossible is still read."""
         self._believe(len(self.segments) - 1)
         active = self.segments[-1]
         if not self._indexes_right(active, MAX_OFFSET):
-            _logger.warning("%s: indexes of %s do not fit it and are rebuilt", self.tp, active.path)
+            _logger.warning("%s: indexes of %s do not match it, rebuilding them", self.tp, active.path)
             self._recover_from(len(self.segments) - 1)
             return
         active.activate(self.config)
         end, self.end_offset = active.walk_tail()
         right = end == active.size and begins_right(active) and self.end_offset <= active.max_offset + 1
         if not right and self.home.safeguards.recovery_scan:
-            _logger.warning("%s: %s does not end with a batch that fits, it is recovered", self.tp, active.path)
+            _logger.warning("%s: %s does not end with a valid batch, recovering it", self.tp, active.path)
             self._recover_from(len(self.segments) - 1)
             return
         if self.found.recovery_point not in (0, self.end_offset):
-            _logger.error("%s ends at offset %d, its last stop was at %d",
+            _logger.error("%s ends at offset %d, but ended at %d at its last stop",
                           self.tp, self.end_offset, self.found.recovery_point)  # fmt: skip
         self._load_producers(self.end_offset, is_clean_end=self.found.clean)
         self.recovery_point = self.end_offset
@@ -269,10 +269,10 @@ class _Opening:
         return "compact" in self.config.cleanup_policy or self.found.cleaned_until > 0
 
     def _believe(self, count: int) -> None:
-        """Look at the ends of the first segments and of their indexes, before they are believed."""
+        """Check the ends of the first `count` segments and of their indexes, before they are trusted."""
         first = self.segments[0].base_offset
         if self.stored_epochs and max(self.stored_epochs[0].start_offset, self.found.start_offset) < first:
-            _logger.error("%s: records below offset %d are not there", self.tp, first)
+            _logger.error("%s: records below offset %d are missing", self.tp, first)
             self._misses(IncompleteLog.WITHIN)
         for segment, following in zip(self.segments[:count], self.segments[1:], strict=False):
             if segment.txn_index.emptied or not self._indexes_right(segment, following.base_offset):
@@ -283,7 +283,7 @@ class _Opening:
                 self._misses(IncompleteLog.WITHIN)
 
     def _indexes_right(self, segment: Segment, following: int) -> bool:
-        """Whether the indexes of a segment, before one that begins at `following`, can be those of its batches."""
+        """Whether the indexes of a segment, which ends at `following` or below, can be those of its batches."""
         if not indexes_sane(segment) or segment.time_index.last.offset >= following:
             return False
         noted = self.txn_sums.get(name_of(segment))
@@ -292,11 +292,11 @@ class _Opening:
         return aborted_right(segment, following, self.compacted)
 
     def _check_epochs(self) -> None:
-        """The checkpoint of leader epochs may be another log's, or none: then the log tells."""
+        """Compute the leader epochs from the log if the checkpoint does not match it, or lacks the first ones."""
         if not epochs_right(
             self.epochs.entries, self.segments, self.found.start_offset, self.end_offset, self.compacted
         ):
-            _logger.warning("%s: its leader epochs do not fit it and are computed anew", self.tp)
+            _logger.warning("%s: its leader epochs do not match it, rebuilding them", self.tp)
             self.epochs.clear()
             for epoch, start_offset in epochs_of(self.segments):
                 self.epochs.assign(epoch, start_offset)
@@ -308,7 +308,7 @@ class _Opening:
                 self.epochs.assign(epoch, start_offset)
 
     def _load_producers(self, end: int, is_clean_end: bool = False) -> None:
-        """Compute the state of producers at `end`. A clean stop that left no snapshot at all knew of none."""
+        """Compute the state of producers at `end`. A clean stop that left no snapshot had no producers."""
         start = max(self.found.start_offset, self.segments[0].base_offset)
         newest = telling(self.segments, start, self.found.high_watermark, end)
         if is_clean_end and not self.snapshots and newest == end:
@@ -316,13 +316,13 @@ class _Opening:
             return
         right = partial(snapshot_right, segments=self.segments, compacted=self.compacted)
         load_newest(self.home, self.directory, self.snapshots, min(start, end), newest, self.state, right)
-        # Those that cannot be right were removed.
+        # `load_newest` removed those that are impossible.
         self.snapshots = [at for at in self.snapshots if self.home.disk.exists(snapshot_path(self.directory, at))]
         replay_to(self.home, self.segments, self.state, end)
 
     def _rebuild(self, segment: Segment) -> None:
-        """Compute the indexes of one sealed segment anew."""
-        _logger.warning("%s: indexes of %s do not fit it and are rebuilt", self.tp, segment.path)
+        """Rebuild the indexes of one sealed segment."""
+        _logger.warning("%s: indexes of %s do not match it, rebuilding them", self.tp, segment.path)
         self._load_producers(segment.base_offset)
         rebuild_beside(self.home.disk, segment, self._go_through)
 
@@ -330,8 +330,8 @@ class _Opening:
 
     def _recover(self) -> None:
         bases = [segment.base_offset for segment in self.segments]
-        # A recovery point that stands at the beginning of a segment may have come there before the roll: then nobody
-        # has synced the indexes of the segment before it.
+        # A recovery point at the beginning of a segment may have been reached before the roll: then no sync has
+        # covered the indexes of the segment before it.
         slot = max([0, *(at for at, base in enumerate(bases) if base < self.found.recovery_point)])
         self._believe(slot)
         self._recover_from(slot)
@@ -341,17 +341,17 @@ class _Opening:
             self.recovery_point = self.end_offset  # the active segment's indexes need not be durable
 
     def _recover_all(self) -> None:
-        """What the recovery point vouches for is not there: it is another log's, or the disk broke its word."""
-        _logger.warning("%s ends at offset %d, before its recovery point %d: all of it is recovered",
+        """The log ends below its recovery point: that is of another log, or the disk lost synced records."""
+        _logger.warning("%s ends at offset %d, below its recovery point %d: recovering all of it",
                         self.tp, self.end_offset, self.recovery_point)  # fmt: skip
         self.recovery_point = 0
         self.state = ProducerState()
         self._recover_from(0)
 
     def _recover_from(self, slot: int) -> None:
-        """Read the segments from `slot` on, cut at the first damage, drop what lies behind it."""
+        """Read the segments from `slot` on, cut at the first damage, drop the segments after it."""
         self._load_producers(self.segments[slot].base_offset)
-        # The checkpoint may know of a cut that a power loss has undone: who wrote what is left, only that itself tells.
+        # The checkpoint may be newer than a cut that a power loss has undone: only the batches have their own epochs.
         self.epochs.truncate_from_end(self.segments[slot].base_offset)
         kept, torn, self.batches_end = slot, None, 0
         while kept < len(self.segments):
@@ -374,7 +374,7 @@ class _Opening:
         self._drop_snapshots()
 
     def _continues(self, slot: int) -> bool:
-        """Whether a segment begins where the one before it ends; in a compacted log it may begin later."""
+        """Whether a segment continues the one before it: it begins at its end, in a compacted log maybe later."""
         base = self.segments[slot].base_offset
         if base <= self.end_offset:
             return base == self.end_offset
@@ -385,13 +385,13 @@ class _Opening:
         if self._lost_before(base):
             if not self._has_records(slot):
                 return False
-            _logger.error("%s: from offset %d to %d records are not there", self.tp, self.end_offset, base)
+            _logger.error("%s: records from offset %d to %d are missing", self.tp, self.end_offset, base)
             self._misses(IncompleteLog.WITHIN)
         self.hole = min(self.hole, self.end_offset)
         return True
 
     def _has_records(self, slot: int) -> bool:
-        """Whether anything follows from that segment on: the first bytes that are there are a whole batch."""
+        """Whether the segments from `slot` on have records: their first bytes are a whole batch."""
         first = next((segment for segment in self.segments[slot:] if segment.size), None)
         if first is None:
             return False
@@ -399,15 +399,15 @@ class _Opening:
         return any(True for _ in valid_batches(first.file, first.size, first.base_offset, check_crc))
 
     def _lost_before(self, base: int) -> bool:
-        """Whether it was not compaction that took what is missing before a segment: compaction touches only what is
-        durable, and by the checkpoints."""
+        """Whether the records missing before a segment were lost: compaction removes only durable ones, below the
+        offsets in the checkpoints."""
         durable = max(self.found.recovery_point, self.found.cleaned_until)
         return base > durable and self.home.safeguards.holes_explained
 
     def _go_through(self, segment: Segment, durable: int = MAX_OFFSET) -> int:
         """Read a segment, compute its indexes, note producers and epochs; returns the bytes that are whole batches.
 
-        From offset `durable` on the log ends where leader epochs go back: behind it stands what had been cut off.
+        From offset `durable` on the log ends where leader epochs decrease: records that had been cut off follow.
         """
         segment.activate(self.config, keep_entries=False)
         segment.max_timestamp, segment.offset_of_max_timestamp = -1, segment.base_offset
@@ -433,8 +433,8 @@ class _Opening:
         return valid
 
     def _note_epoch(self, header: HeaderTuple) -> None:
-        """Whose an entry is. Messages of formats v0 and v1, and what the cleaner made of them, do not tell: there the
-        checkpoint is believed.
+        """Note the leader epoch of an entry. Messages of formats v0 and v1, and batches that the cleaner made of them,
+        do not have it: for these the checkpoint is trusted.
         """
         epoch, start = header[2], header[0]
         if epoch == NO_EPOCH:
@@ -446,14 +446,14 @@ class _Opening:
             self.epochs.assign(epoch, self._began(epoch, start))
 
     def _began(self, epoch: int, start: int) -> int:
-        """Where an epoch began of which the first batch that is left is at `start`: the checkpoint may know of others,
-        between that and the batch before it, that are compacted away."""
+        """Where an epoch began whose first remaining batch is at `start`: the checkpoint may have a lower offset, of
+        records that were compacted away, but above the batch before."""
         known = (entry.start_offset for entry in self.stored_epochs if entry.epoch == epoch)
         return next((offset for offset in known if self.end_offset <= offset <= start), start)
 
     def _is_of_another_life(self, header: HeaderTuple) -> bool:
-        """Whether a batch cannot follow the one before it: what had been cut off stands behind new batches, or before
-        them (the checkpoint knows that this epoch began further ahead)."""
+        """Whether a batch had been cut off: it follows newer batches, or precedes the new ones (according to the
+        checkpoint its epoch began at a lower offset)."""
         if header[2] <= self.epochs.latest:
             return NO_EPOCH < header[2] < self.epochs.latest
         return any(epoch == header[2] and start < self.batches_end for epoch, start in self.stored_epochs)
@@ -471,28 +471,28 @@ class _Opening:
 
     def _cut(self, segment: Segment, valid: int) -> None:
         """Cut the torn tail of a segment."""
-        _logger.warning("%s: %d bytes after offset %d of %s are no whole batches and are cut off",
+        _logger.warning("%s: cutting %d bytes, which are not whole batches, after offset %d from %s",
                         self.tp, segment.size - valid, self.end_offset, segment.path)  # fmt: skip
         segment.file.truncate(valid)
-        # Before anything follows it: a tail that comes back with the next power loss would stand before newer segments.
+        # Before a segment follows: a tail that the next power loss restores would be before newer records.
         self.home.disk.sync_now(segment.path)
         segment.size = valid
         segment.hot_from = min(segment.hot_from, valid)
 
     def _drop_behind(self, slot: int) -> None:
-        """Segments behind a cut do not continue the log any more.
+        """Drop the segments after a cut, which do not continue the log any more.
 
-        The newest first, each before the next, and all before the cut: where offsets may be missing, what is left after
+        The newest first, each before the next, and all before the cut: where offsets may be missing, a segment left by
         a stop in between would seem to continue the log.
         """
         for segment in reversed(self.segments[slot:]):
-            _logger.warning("%s: %s lies behind a cut and is dropped", self.tp, segment.path)
+            _logger.warning("%s: dropping %s, which follows a cut", self.tp, segment.path)
             retire(self.home, segment, 0)
             self.home.disk.sync_now(self.directory)
         del self.segments[slot:]
 
     def _drop_snapshots(self) -> None:
-        """Producer snapshots above the end are of records that did not survive; above a hole they may be."""
+        """Drop producer snapshots above the end, whose records are lost, and above a hole, where they may be."""
         end = min(self.end_offset, self.hole)
         for offset in self.snapshots:
             if offset > end:

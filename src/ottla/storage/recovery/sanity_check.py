@@ -1,8 +1,8 @@
-"""Whether files that are believed at a start can be right: a look at their ends, not at all of them.
+"""Checks whether files that a start trusts are possible, by their ends, not by all of their content.
 
-Zone: deterministic. Blocking, at start only; a few headers per segment. It tells files that changed places, were cut,
-or hold zeros; a flipped bit in the midst of a segment that nobody looks at is found by whoever reads it, for its
-checksum, and by `ottla log verify`.
+Zone: deterministic. Blocking, at start only; a few headers per segment. It detects files that changed places, were cut,
+or hold zeros. A flipped bit in the middle of a segment is detected by readers, by its checksum, and by
+`ottla log verify`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ottla.storage.segments.segment import Segment
 from ottla.types import NO_OFFSET
 
 _ENTRIES_LOOKED_AT: Final = 16
-"""Of leader epochs and of aborted transactions: the newest ones, of which most is asked."""
+"""Leader epochs and aborted transactions that are checked: the newest ones, which are needed most."""
 
 
 _HEADERS_LOOKED_AT: Final = 64
 _BYTES_LOOKED_AT: Final = 16 * 1024
-"""Before the offset of a producer snapshot, and as much of the segment before."""
+"""Bytes that are read before the offset of a producer snapshot, and from the segment before it."""
 
 
 def header_at(segment: Segment, position: int) -> HeaderTuple | None:
-    """The header of the entry at `position`; None where none begins that lies wholly in the file."""
+    """The header of the entry at `position`; None where no entry begins that is wholly in the file."""
     head = bytearray(HEADER_SIZE)
     got = segment.file.read_now(position, memoryview(head))
     header = entry_at(head, 0, got)
@@ -48,7 +48,7 @@ def header_reaching(segment: Segment, offset: int) -> HeaderTuple | None:
 
 
 def edges(segment: Segment, following: int, compacted: bool) -> str:
-    """What is wrong with the first and the last batches of a sealed segment, before one that begins at `following`."""
+    """The fault of the first or last batches of a sealed segment; empty: none. `following`: the next one's base."""
     if not segment.size:
         return "" if compacted or following == segment.base_offset else "it is empty"
     first = header_at(segment, 0)
@@ -58,7 +58,7 @@ def edges(segment: Segment, following: int, compacted: bool) -> str:
         return f"it begins with offset {first[0]}"
     end, end_offset = segment.walk_tail()
     if end != segment.size:
-        return f"{segment.size - end} bytes at its end are no whole batches"
+        return f"{segment.size - end} bytes at its end are not whole batches"
     if end_offset > following or (end_offset < following and not compacted):
         return f"it ends at offset {end_offset}, the next one begins at {following}"
     return ""
@@ -79,7 +79,7 @@ def begins_right(segment: Segment) -> bool:
 
 
 def aborted_right(segment: Segment, following: int, compacted: bool) -> bool:
-    """Whether a transaction index speaks of this segment, and its newest entries of markers that are there."""
+    """Whether the entries of a transaction index are in this segment, and the markers of the newest ones exist."""
     entries = segment.txn_index.entries
     for entry in entries:
         if entry.producer_id < 0 or entry.first_offset < 0 or not segment.base_offset <= entry.last_offset < following:
@@ -102,7 +102,7 @@ def aborted_right(segment: Segment, following: int, compacted: bool) -> bool:
 
 
 def _is_one(segment: Segment, entry: AbortedTransaction) -> bool:
-    """Whether no other transaction of the producer ends where this one begins, or soon after."""
+    """Whether no other transaction of the producer ends within this one, as far as its first batches show."""
     position = segment.index.lookup(entry.first_offset).position
     for _ in range(_HEADERS_LOOKED_AT):
         header = header_at(segment, position)
@@ -117,7 +117,8 @@ def _is_one(segment: Segment, entry: AbortedTransaction) -> bool:
 def epochs_right(
     entries: Sequence[EpochEntry], segments: Sequence[Segment], start: int, end: int, compacted: bool
 ) -> bool:
-    """Whether leader epochs begin where the log says so, and the newest is that of the last batch."""
+    """Whether leader epochs begin where those of the batches do, and the newest is that of the last batch."""
+    # 1. An empty log, or one with messages of old formats: batches without an epoch prove nothing.
     if not end > segments[0].base_offset:
         return True
     if any(header is not None and header[3] != MAGIC_V2 for header in (header_at(each, 0) for each in segments)):
@@ -125,10 +126,12 @@ def epochs_right(
     last = _batch_of(segments, end - 1)
     if last is None or last[2] < 0:
         return True
+    # 2. The newest epoch is the last batch's, and the oldest one begins where the log does.
     if not entries or entries[-1].epoch != last[2]:
         return False
     if not compacted and entries[0].start_offset > max(start, segments[0].base_offset):
         return False
+    # 3. The oldest and the newest epochs begin with a batch; compaction may have removed that batch.
     return compacted or all(
         _begins_there(entry, segments, first=at == 0)
         for at, entry in enumerate(entries)
@@ -137,8 +140,10 @@ def epochs_right(
 
 
 def begin_late(entries: Sequence[EpochEntry], segments: Sequence[Segment], start: int) -> bool:
-    """Whether the first batch of a compacted log lies below all of its leader epochs: the records before them were
-    deleted, and of the two files that say so only this one is new."""
+    """Whether the first batch of a compacted log is below all of its leader epochs.
+
+    The records below them were deleted, and this checkpoint is newer than that of the log starts.
+    """
     found = (header_reaching(segment, start) for segment in segments)
     first = next((header for header in found if header is not None), None)
     if not entries or first is None or first[3] != MAGIC_V2 or first[2] < 0:
@@ -177,10 +182,12 @@ def epochs_of(segments: Sequence[Segment]) -> list[EpochEntry]:
 
 def snapshot_right(entries: Sequence[SnapshotEntry], offset: int, segments: Sequence[Segment], compacted: bool) -> bool:
     """Whether a producer snapshot is of `offset`: nothing in it is later, and the batches just before it are in it."""
+    # 1. Nothing in it is from `offset` on, and the last batches of its producers are theirs.
     if any(entry.last_offset >= offset or entry.current_txn_first_offset >= offset for entry in entries):
         return False
     if not compacted and not all(_wrote(segments, entry) for entry in entries[-_ENTRIES_LOOKED_AT:]):
         return False
+    # 2. Read the batches just before `offset`: the last data batch, its epoch and the last marker of each producer.
     known = {entry.producer_id: entry for entry in entries}
     newest: dict[int, int] = {}
     epochs: dict[int, int] = {}
@@ -200,6 +207,7 @@ def snapshot_right(entries: Sequence[SnapshotEntry], offset: int, segments: Sequ
             ended[producer] = last
             if header[10] > epochs.get(producer, header[10]):  # transaction version 2: its marker begins an epoch
                 newest[producer] = NO_OFFSET
+    # 3. A transaction that ended there is not open in the snapshot, and the last offsets agree.
     for producer, last in ended.items():
         if producer not in known or 0 <= known[producer].current_txn_first_offset < last:
             return False
@@ -209,6 +217,6 @@ def snapshot_right(entries: Sequence[SnapshotEntry], offset: int, segments: Sequ
 
 
 def _wrote(segments: Sequence[Segment], entry: SnapshotEntry) -> bool:
-    """Whether the last batch of a producer is its own, where it is in the log at all."""
+    """Whether the last batch of a producer is its own, if the log still has it."""
     found = _batch_of(segments, entry.last_offset) if entry.last_offset >= 0 else None
     return found is None or found[3] != MAGIC_V2 or found[9] == entry.producer_id

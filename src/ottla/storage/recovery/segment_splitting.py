@@ -1,8 +1,8 @@
-"""A segment whose offsets span more than its indexes can express, made two at a start.
+"""Splits a segment whose offsets span more than its indexes can express, at a start.
 
 Zone: deterministic. Blocking, at start only. Indexes hold offsets relative to the segment's base, in 32 bits. The
 cleaner of Apache Kafka before 2.0 could join segments of a compacted topic beyond that (KAFKA-6264). All records stay:
-those that lie too far from the base move into a segment of their own.
+those too far from the base are moved to a segment of their own.
 
 The order makes every crash harmless: the new segment is written under a `.cleaned` name, synced, and renamed, its name
 is synced, and only then is the old segment cut. A start that finds both halves cuts the old one.
@@ -34,9 +34,9 @@ def split_sealed(home: LogDirContext, segments: list[Segment], config: TopicConf
 
 
 def split_at(home: LogDirContext, segments: list[Segment], slot: int, position: int, config: TopicConfig) -> bool:
-    """Whether an entry lies too far from the base of the segment in `slot`; then it begins a segment of its own now.
+    """Split the segment in `slot` at the first entry that is too far from its base; whether there was one.
 
-    Entries are looked at from `position` on; when that is not 0, only the one that begins there. Raises Failure.
+    Entries are checked from `position` on; if that is not 0, only the one that begins there. Raises Failure.
     """
     segment = segments[slot]
     found = _first_beyond(segment, position)
@@ -62,7 +62,7 @@ def _first_beyond(segment: Segment, position: int) -> tuple[int, int] | None:
 
 
 def _split(home: LogDirContext, segment: Segment, position: int, base: int, config: TopicConfig) -> Segment:
-    """Move what lies from `position` on, where the entry at offset `base` begins, to a new segment, without indexes."""
+    """Move the entries from `position` on, the first of which has offset `base`, to a new segment without indexes."""
     path = f"{segment.directory}/{file_name(base, LOG)}"
     if not home.disk.exists(path):
         _copy_tail(home, segment, position, path)
@@ -70,7 +70,7 @@ def _split(home: LogDirContext, segment: Segment, position: int, base: int, conf
     home.disk.sync_now(segment.path)
     segment.size = position
     segment.hot_from = min(segment.hot_from, position)
-    text = "%s spans more offsets than an index can hold: its records from offset %d on are in another segment now"
+    text = "%s spans more offsets than an index can hold: moved its records from offset %d on to a new segment"
     _logger.warning(text, segment.path, base)
     return Segment(home.disk, segment.directory, base, config)
 

@@ -1,4 +1,4 @@
-"""The entries at the beginning of a log file that are whole and undamaged, by their checksums.
+"""Reads the entries at the beginning of a log file that are whole and undamaged, by their checksums.
 
 Zone: deterministic. Blocking reads, for a start after an unclean stop.
 """
@@ -20,7 +20,7 @@ CHUNK: Final = 4 * 1024 * 1024
 def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) -> Iterator[tuple[int, HeaderTuple]]:
     """Position and header of the whole, undamaged entries at the beginning of a log file, offsets rising.
 
-    Ends at the first thing that is none. Reads in large pieces; memory is bounded whatever the lengths say.
+    Ends at the first bytes that are not. Reads in large pieces; memory is bounded whatever the length fields are.
     """
     view = memoryview(bytearray(max(HEADER_SIZE, min(CHUNK, size))))
     position, expected, bound = 0, base_offset, min(base_offset + MAX_RELATIVE_OFFSET, LAST_OFFSET)
@@ -31,9 +31,12 @@ def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) 
             header = entry_at(view, at, got)
             if header is None:
                 return
+            # The prefix ends at an entry that is cut short, whose offsets do not rise, or are out of the index's range.
             end, last = at + header[1] + LOG_OVERHEAD, header[0] + header[6]
             if position + end > size or header[0] < expected or last > bound:
                 return
+            # An entry that reaches beyond the buffer is read again from its start; one larger than the buffer is
+            # checked piece by piece.
             if end > got:
                 if at:
                     break  # read again, from this entry on
@@ -50,7 +53,7 @@ def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) 
 
 
 def large_crc_ok(file: Readable, position: int, header: HeaderTuple, view: memoryview) -> bool:
-    """The checksum of an entry that is larger than the buffer, piece by piece."""
+    """Whether the checksum of an entry that is larger than the buffer matches; reads it piece by piece."""
     at = position + covered_from(header)
     end = position + header[1] + LOG_OVERHEAD
     crc = 0

@@ -1,4 +1,4 @@
-"""Retention: which segments go, and when.
+"""Retention: which segments are removed, and when.
 
 Zone: deterministic.
 """

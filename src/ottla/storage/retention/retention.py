@@ -1,7 +1,7 @@
-"""How many segments, from the oldest on, need not be kept.
+"""Computes how many segments, from the oldest on, need not be kept.
 
-Zone: pure. Arithmetic of the three rules on plain numbers; the log takes the largest answer, within the bound of what
-may go at all.
+Zone: pure. Arithmetic of the three rules on plain numbers; the log takes the largest result, limited to the segments
+that may be removed at all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Dropping the oldest segments of a log: what retention does not keep, and what lies below the log start.
+"""Drops the oldest segments of a log: those that retention does not keep, and those below the log start.
 
-Zone: deterministic. The order of renames and checkpoints lives here; ages and sizes are counted in `retention`.
+Zone: deterministic. Orders renames and checkpoints; `retention` computes ages and sizes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RetentionEnforcer:
-    """The old end of one log."""
+    """Retention of one log."""
 
     __slots__ = ("_home", "_log", "dropping")
 
@@ -26,10 +26,10 @@ class RetentionEnforcer:
         self._home = home
         self._log: LogFiles | None = log
         self.dropping = 0
-        """Removals whose names are not yet surely gone."""
+        """Removals whose renames are not durable yet."""
 
     def let_go(self) -> None:
-        """The log is gone: hold nothing of it."""
+        """Drop the reference to a log that was closed."""
         self._log = None
 
     def delete_old_segments(self, now: Instant) -> int:
@@ -61,7 +61,7 @@ class RetentionEnforcer:
         return log.segments.first.largest_timestamp + log.config.retention_ms + 1
 
     def _count(self, log: LogFiles, now: Instant) -> int:
-        """How many of the oldest segments are to go."""
+        """How many of the oldest segments are removed now."""
         if len(log.segments) == 1 and not log.segments.first.size:
             return 0
         return min(self._unneeded(log, now), self._removable(log))
@@ -80,7 +80,9 @@ class RetentionEnforcer:
     def _removable(log: LogFiles) -> int:
         """How many segments may be dropped at all."""
         if log.cleaning.exchange is not None:
-            return 0  # the next time will do
+            return 0  # their files are being renamed: the next check removes them
+        # Replicas may still need records above the high watermark, and an open transaction its first record. A log
+        # start above that record was set by DeleteRecords, which may delete it.
         unstable = log.first_unstable_offset
         bound = log.high_watermark if unstable is None else min(max(unstable, log.start_offset), log.high_watermark)
         return log.segments.ending_by(bound, log.end_offset)
@@ -93,7 +95,7 @@ class RetentionEnforcer:
         gone = log.segments.drop_first(count)
         self.dropping += 1
         log.set_start_offset(log.segments.first.base_offset)
-        # The new start is durable before the first name goes: else a power cut could bring some segments back and not
+        # The new start is durable before the first rename: otherwise a power cut could restore some segments and not
         # others, and the log would have a hole.
         if self._home.safeguards.start_before_names:
             self._home.save_starts(lambda: self._retire(gone))

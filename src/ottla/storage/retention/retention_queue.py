@@ -1,8 +1,8 @@
-"""Which logs retention looks at: those that changed, and those whose oldest segment has become too old.
+"""Schedules the logs that retention checks because their oldest segment becomes too old.
 
-Zone: deterministic. A log at rest waits in a heap by the wall time at which its oldest segment is due; it has one place
-there, and is looked at once it is reached. What makes a log due earlier, or by size, is a change of it
-(`LogDirContext.wake`).
+Zone: deterministic. A log without changes waits in a heap by the wall time at which its oldest segment is due; it has
+one entry there, and is checked when that is reached. Only a change of the log can make it due earlier, or by size; then
+it is checked for that (`LogDirContext.wake`).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ _STALE_MIN: Final = 64
 
 
 class RetentionQueue:
-    """Partitions by the time at which their logs are to be looked at, ms of the wall clock."""
+    """Partitions by the time at which their logs are to be checked, ms of the wall clock."""
 
     __slots__ = ("_due", "_heap")
 
     def __init__(self) -> None:
         self._due: dict[TopicPartition, int] = {}
         self._heap: list[tuple[int, TopicPartition]] = []
-        """May have places that `_due` does not name any more."""
+        """May have entries that `_due` does not have any more."""
 
     def __len__(self) -> int:
         return len(self._due)
 
     def schedule_log(self, tp: TopicPartition, due_ms: int) -> None:
-        """Look at a log then, at the latest: an earlier time that was named before stays."""
+        """Schedule a log for that time at the latest: an earlier time that was set before stays."""
         if due_ms >= self._due.get(tp, due_ms + 1):
             return
         self._due[tp] = due_ms
@@ -39,11 +39,11 @@ class RetentionQueue:
             heapq.heapify(self._heap)
 
     def forget_log(self, tp: TopicPartition) -> None:
-        """Its log is gone."""
+        """Remove a log that was deleted."""
         self._due.pop(tp, None)
 
     def take_due(self, now_ms: int) -> list[TopicPartition]:
-        """The partitions whose time has come, the earliest first; they are in here no more."""
+        """Remove and return the partitions whose time has come, the earliest first."""
         due: list[TopicPartition] = []
         while self._heap and self._heap[0][0] <= now_ms:
             at, tp = heapq.heappop(self._heap)

@@ -1,4 +1,4 @@
-"""Where the newest batches of a log begin, remembered.
+"""Remembers where the newest batches of a log begin.
 
 Zone: pure. Two parallel arrays; a reader near the end of the log finds its place here and reads no header.
 """
@@ -22,17 +22,17 @@ class BatchPositionCache:
         self.positions = array("q")
 
     def trim(self) -> None:
-        """Forget the older half."""
+        """Drop the older half."""
         del self.offsets[:KEPT]
         del self.positions[:KEPT]
 
     def clear(self) -> None:
-        """Forget all: another segment, or a truncation."""
+        """Drop all entries: another segment, or a truncation."""
         del self.offsets[:]
         del self.positions[:]
 
     def position_of(self, offset: int) -> int:
-        """Position of the batch that holds `offset` (above the last one it is the last one); -1 when not known."""
+        """Position of the batch that holds `offset`, or of the last one for a higher offset; -1 when not known."""
         slot = bisect_right(self.offsets, offset) - 1
         return self.positions[slot] if slot >= 0 else -1
 

@@ -1,7 +1,7 @@
-"""Reading: from an offset to the bytes that answer a fetch.
+"""Finds the bytes that answer a fetch from an offset.
 
-Zone: deterministic. Works on positions: index, remembered tail, a few headers; the bytes themselves stay in the file
-and leave as a region of it. Who may see what (high watermark, last stable offset) is the caller's `limit`.
+Zone: deterministic. Works on positions: index, remembered tail, a few headers; the bytes stay in the file and are
+returned as a region of it. The caller's `limit` is what the reader may see (high watermark, last stable offset).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ottla.storage.segments.segment import Segment
 from ottla.storage.segments.segments import SegmentList
 
 RECORDS_MAX_BYTES: Final = 64 * 1024 * 1024
-"""No entry is unpacked to more than this for the sake of one offset."""
+"""The most bytes that an entry is unpacked to in order to find one offset."""
 HOT_BYTES: Final = 16 * 1024 * 1024
-"""So much of what was appended last surely is in the page cache; anything else is probed before it is sent."""
+"""The bytes that were appended last and are certainly in the page cache; others are probed before they are sent."""
 _new = tuple.__new__  # a third of the time of the class's own, and every fetch makes one
 PROBE_STEP: Final = 512 * 1024
-"""Distance of the probes. Pages come and go in runs, in the order in which a log is read: a few of them speak for all,
-and a probe is a system call."""
+"""Distance of the probes. Pages enter and leave the cache in runs, in the order in which a log is read: a few of them
+represent all, and a probe is a system call."""
 
 
 class LogReader:
@@ -44,19 +44,21 @@ class LogReader:
     ) -> Region | None:
         """Whole batches from the one holding `offset` on: below `limit`, at most `max_bytes`, of one segment.
 
-        The first batch may be larger when `at_least_one`. None when there is nothing such. Raises Cold, ApiError
+        The first batch may be larger when `at_least_one`. None when there is no such batch. Raises Cold, ApiError
         CORRUPT_MESSAGE.
         """
         segments, slots = self._segments, self._segments.slots
         slot = len(slots) - 1
         if offset < slots[slot].base_offset:
             slot = segments.floor(offset)
+        # In a compacted log the batches from `offset` to the end of its segment may be missing: try the next ones.
         start = self._position(slot, offset, patient)
         while start < 0:
             slot += 1
             if slot == len(slots):
                 return None
             start = self._position(slot, offset, patient)
+        # The end: of the segment, before the batch that holds `limit`, or where `max_bytes` are reached.
         segment = slots[slot]
         stop = segment.size
         if limit < log_end and limit < segments.end_of(slot, log_end):
@@ -85,9 +87,11 @@ class LogReader:
 
     def find_segment(self, segment: Segment, offset: int, patient: bool) -> ScannedBatch | None:
         """The first batch of a segment whose last offset is ≥ `offset`. Raises Cold, ApiError CORRUPT_MESSAGE."""
+        # 1. The batch of the index entry above `offset`. 2. The batch of the entry at or below it. 3. A search from
+        #    there on, or from the beginning of the segment when that entry does not match the log.
         entry, above = (segment.open_index or segment.index).place_of(offset)
         if above > entry.position and entry.offset < offset:
-            # Where every batch has an entry, the next entry's batch is the one, and one header shows it.
+            # If every batch has an entry, the batch of the next entry is the wanted one, and one header proves it.
             found = self._scan.batch_at(segment.file, above, segment.size, patient)
             if found is not None and 0 <= found.base_offset <= offset <= found.last_offset:
                 return found
@@ -98,14 +102,14 @@ class LogReader:
         return self._scan.first_reaching(segment.file, position, segment.size, offset, patient)
 
     def _entry_batch(self, segment: Segment, entry: OffsetPosition, patient: bool) -> ScannedBatch | None:
-        """The batch an index entry points to; None when the index does not fit the log: then the log is believed."""
+        """The batch that an index entry points to; None when the index does not match the log: the log is trusted."""
         found = self._scan.batch_at(segment.file, entry.position, segment.size, patient)
         return None if found is None or not found.base_offset <= entry.offset <= found.last_offset else found
 
     @staticmethod
     def first_offset(segment: Segment, found: ScannedBatch) -> int:
-        """The first offset of a batch that was found. A wrapper message is read and unpacked for it, blocking; the last
-        one when that cannot be done.
+        """The first offset of a batch that was found. A wrapper message is read and unpacked for it, blocking; if that
+        fails, its last offset.
         """
         if found.base_offset >= 0:
             return found.base_offset
@@ -120,6 +124,7 @@ class LogReader:
         """The largest size ≤ `max_bytes` (nearly: an index is sparse) that ends where a batch ends."""
         slots = self._segments.slots
         segment = slots[slot]
+        # From the cheapest source to the dearest: remembered positions, the index, headers in the file.
         end = -1
         if slot == len(slots) - 1 and self._tail.positions and start + max_bytes >= self._tail.positions[0]:
             end = self._tail.boundary(start, start + max_bytes)
@@ -135,7 +140,7 @@ class LogReader:
     def _check_warm(self, region: Region) -> None:
         """Raise Cold when the region does not seem to be in memory: sending it would stall the loop.
 
-        Its beginning is: a header was just read there.
+        Its beginning is in memory: a header was just read there.
         """
         file, start, size, _ = region
         last = start + size - 1

@@ -1,7 +1,7 @@
-"""What a leader sent, cut into batches that continue a follower's log.
+"""Splits a leader's response into batches that continue a follower's log.
 
-Zone: pure. Headers and checksums only; writing is the log's. Batches keep their offsets and epochs, and lie behind each
-other in the answer, so that many of them are one write.
+Zone: pure. Headers and checksums only; the log writes them. Batches keep their offsets and epochs, and are contiguous
+in the response, so that many of them are one write.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ ANY_EPOCH: Final = 2**31 - 1
 
 
 ReplicaBatch = tuple[int, int, HeaderTuple]
-"""One batch of an answer: begin and end in it, and its header."""
+"""One batch of a response: its begin and end there, and its header."""
 
 
 def replica_batches(
     view: memoryview, log_end: int, newest_epoch: int = ANY_EPOCH, check_crc: bool = True
 ) -> tuple[list[ReplicaBatch], ApiError | None]:
-    """The whole batches at the front of `view`, for a log that ends at `log_end`; and what is wrong with the next one.
+    """The whole batches at the beginning of `view`, for a log that ends at `log_end`; and the error of the next one.
 
-    The first one may begin below `log_end` when it ends at or above it: whether the log can take that is for the log to
-    say. A batch that the end of the answer cuts short is left out. So is, with all behind it, one of an epoch above
-    `newest_epoch`: the follower does not know that leader yet. The error is CORRUPT_MESSAGE.
+    The first one may begin below `log_end` when it ends at or above it: the log decides whether it can take that. A
+    batch that the end of the response cuts short is left out; so are a batch of an epoch above `newest_epoch`, whose
+    leader the follower does not know yet, and all after it. The error is CORRUPT_MESSAGE.
 
-    Messages of formats v0 and v1 do not tell their leader's epoch. They get that of the batch behind them, else
-    `newest_epoch`: up to there this log is the beginning of that leader's, which is what epochs are asked for. And a
-    wrapper message begins where the log ends before it.
+    Messages of formats v0 and v1 do not have a leader epoch. They get that of the batch after them, else
+    `newest_epoch`: up to there this log is a prefix of that leader's, which is what epochs are compared for. And a
+    wrapper message is taken to begin at the end of the log before it.
     """
     batches, error = _whole(view, log_end, newest_epoch, check_crc)
     if any(header[2] == NO_EPOCH for _, _, header in batches):
@@ -61,6 +61,9 @@ def _whole(
             if view[at + MAGIC_POS] == MAGIC_V2 and at + HEADER_SIZE > size:
                 break
             return batches, _corrupt(f"no batch and no message begins where offset {log_end} is due")
+        # 1. Offsets first: a batch that the log has already, or that no log can have, is an error even if it is cut.
+        # 2. A batch that is cut short, or of a leader that is not known yet, ends the response without an error.
+        # 3. Only the first batch may begin below the end of the log. 4. The checksum.
         end = at + header[1] + LOG_OVERHEAD
         last = header[0] + header[6]
         if last < log_end or last > LAST_OFFSET:

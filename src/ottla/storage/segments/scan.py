@@ -1,7 +1,7 @@
-"""Finding batches in a log file by their headers.
+"""Finds batches in a log file by their headers.
 
 Zone: deterministic. Walks over headers, with bytes that are in memory (`HeaderScan`) or by blocking reads
-(`HeaderWalk`, for start-up); nothing here looks at records, and nothing at checksums.
+(`walk_headers`, for start-up); reads no records, and verifies no checksums.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.storage.errors import Cold
 
 CHUNK: Final = 8192
 WARM_BYTES: Final = 1024 * 1024
-"""A cold place is warmed with what lies behind it: whoever searches there goes on reading there."""
+"""Bytes that are warmed from a cold place on: the search that needs it will read on from there."""
 _FRAME: Final = Struct(">qi4xbB5xi").unpack_from
 """base offset, batch length, magic, attributes of an old message, last offset delta of a batch"""
 
@@ -44,15 +44,15 @@ class Readable(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes in it."""
+        """Its size in bytes."""
         ...
 
     def read_now(self, pos: int, into: memoryview) -> int:
-        """Read; the bytes that there were."""
+        """Read into a buffer; returns the number of bytes, fewer only at the end of the file."""
         ...
 
     def close(self) -> None:
-        """Give it back."""
+        """Close the file."""
         ...
 
 
@@ -70,8 +70,8 @@ class HeaderScan:
     ) -> ScannedBatch | None:
         """The first batch from `position` on whose last offset is ≥ `offset`; None when there is none before `end`.
 
-        Raises Cold when headers are not in memory (or waits for them, when `patient`), ApiError CORRUPT_MESSAGE when
-        what is there is no batch.
+        Raises Cold when headers are not in memory (or blocks for them, when `patient`), ApiError CORRUPT_MESSAGE when
+        the bytes are not a batch.
         """
         view = self._view
         while position + ENTRY_MIN <= end:
@@ -151,7 +151,7 @@ def _is_old(magic: int, length: int) -> bool:
 
 
 def damaged(position: int) -> ApiError:
-    """What a client is told when a log file holds no batch where one should begin."""
+    """The error for a client when no batch begins in a log file where one should."""
     return ApiError(ErrorCode.CORRUPT_MESSAGE, f"the log is damaged at position {position}")
 
 

@@ -1,7 +1,7 @@
 """One segment of a log: the batches in a file, and the indexes into it.
 
-Zone: deterministic. Appending, indexing, finding positions in one segment; when to roll or delete it is the log's
-decision. The active segment is appended to; a sealed one only ever shrinks, by truncation, or goes.
+Zone: deterministic. Appending, indexing, finding positions in one segment; the log decides when to roll or delete it.
+The active segment is appended to; a sealed one is only truncated or removed.
 """
 
 from __future__ import annotations
@@ -73,21 +73,21 @@ class Segment:
         self.hot_from = self.size
         """Bytes from here on were written by this process: they are in the page cache."""
         self.open_index: OffsetIndex | None = None
-        """`index`, where it is open: a call less for every fetch of older records."""
+        """`index` if it is open: saves a call for every fetch of older records."""
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
         self.on_entries: Callable[[Segment], None] | None = None
-        """Told when the first entry waits in memory: `show_entries` is to be called soon."""
+        """Called when the first entry waits in memory: `show_entries` has to be called soon."""
         self.entries_wait = False
         self.index_state = ""
-        """Behind the names of the index files while they are built anew."""
+        """The suffix of the index files' names while they are rebuilt."""
         self._index_limit = config.segment_index_bytes
         self.index_interval = config.index_interval_bytes
         self.bytes_since_index = 0
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
         self.first_timestamp = NO_TIMESTAMP
-        """Largest timestamp of the first batch: the age of a segment counts from it."""
+        """Largest timestamp of the first batch: the age of the segment counts from it."""
         self.max_offset = min(base_offset + MAX_RELATIVE_OFFSET, LAST_OFFSET)
         self.roll_size = self.roll_timestamp = self.roll_wall_ms = NEVER
         self.jitter_ms = 0
@@ -124,25 +124,25 @@ class Segment:
         return self._disk, self.path_of(suffix) + self.index_state, self.base_offset, limit, self.active
 
     def activate(self, config: TopicConfig, keep_entries: bool = True) -> None:
-        """Make the segment appendable: its indexes are opened anew, for writing. Raises Failure."""
+        """Make the segment appendable: its indexes are reopened for writing. Raises Failure."""
         if keep_entries:
             self.write_out()
         self.close_indexes()
         if not keep_entries:
             for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
                 self._empty(self.path_of(suffix) + self.index_state)
-            # Else what was in it comes back with a power cut behind a clean stop, and hides what is not aborted.
+            # Otherwise a power cut after a clean stop could restore its entries, which hide committed records.
             self.txn_index.dirty = self.txn_index.emptied
         self.active = True
         self._index_limit = config.segment_index_bytes
         if self.full:
             self.roll_size = -1
         if self._disk.exists(self.path_of(TXN_INDEX) + self.index_state):
-            # Now, when it may fail: by the time an entry comes, the marker is in the log.
+            # Opened now, when a failure is allowed: once there is an entry, the marker is in the log already.
             assert self.txn_index is not None
 
     def _empty(self, path: str) -> None:
-        """Cut a file to nothing, unseen: a sparse index that a crash left is long."""
+        """Truncate a file to 0 without reading it: a sparse index that a crash left is long."""
         if self._disk.exists(path):
             file = self._disk.open(path, create=False)
             if file.size:
@@ -165,7 +165,7 @@ class Segment:
         self.roll_size = -1 if self.full else config.segment_bytes
 
     def relocate(self, directory: str) -> None:
-        """Its directory has another name now."""
+        """Note the new name of its directory."""
         self.directory = directory
         self.path = self.path_of(LOG)
         for index, kind in ((self.open_index, INDEX), (self._time_index, TIME_INDEX), (self._txn_index, TXN_INDEX)):
@@ -180,7 +180,7 @@ class Segment:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def has_room(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
-        """Whether a batch of `size` bytes with this last offset and largest timestamp goes in without a roll."""
+        """Whether a batch of `size` bytes with this last offset and largest timestamp fits without a roll."""
         return (
             self.size + size <= self.roll_size
             and timestamp <= self.roll_timestamp
@@ -189,7 +189,7 @@ class Segment:
         )
 
     def write(self, view: memoryview) -> int:
-        """Write several batches at once, each of which is `index_batch`d then. Returns the position of the first.
+        """Write several batches at once; the caller calls `index_batch` for each. Returns the position of the first.
 
         Raises Failure of the log file; then nothing has changed.
         """
@@ -198,7 +198,7 @@ class Segment:
         return position
 
     def index_batch(self, position: int, size: int, last_offset: int, timestamp: int) -> None:
-        """Index a batch that is in the file already. For recovery and for followers; `Log.append` has it in line."""
+        """Index a batch that is in the file already. For recovery and followers; `Log.append` has it inline."""
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
             self.offset_of_max_timestamp = last_offset
@@ -223,14 +223,17 @@ class Segment:
             self.on_entries(self)
 
     def show_entries(self) -> None:
-        """Bring entries to their files, where readers see them. A failure is found again by the next flush or roll: the
-        batch that was just written must not be refused for its index."""
+        """Write entries to their files, where tools see them.
+
+        A failure is suppressed, and met again by the next flush or roll: the batch that was just written must not be
+        refused because of its index.
+        """
         self.entries_wait = False
         with contextlib.suppress(Failure):
             self.write_out()
 
     def write_out(self) -> None:
-        """Bring index entries that are only in memory to their files. Raises Failure."""
+        """Write index entries that are only in memory to their files. Raises Failure."""
         for index in (self.open_index, self._time_index, self._txn_index):
             if index is not None:
                 index.write_out()
@@ -245,18 +248,18 @@ class Segment:
 
     @property
     def unsaved(self) -> bool:
-        """Whether an index has something that its file has not, or not durably."""
+        """Whether an index has entries that are not in its file, or not durable."""
         indexes = (self.open_index, self._time_index, self._txn_index)
         return any(index is not None and index.dirty for index in indexes)
 
     def close_time_index(self) -> None:
-        """The last entry of a time index is the segment's largest timestamp, so that it need not be searched."""
+        """Append the segment's largest timestamp to the time index, as its last entry: it need not be searched."""
         index = self.time_index
         if self.max_timestamp > index.last.timestamp and index.size < index.limit + index.ENTRY:
             index.append(self.max_timestamp, self.offset_of_max_timestamp, closing=True)
 
     def seal(self) -> None:
-        """No more appends: complete the time index, write out and trim the indexes. Raises Failure; may be repeated."""
+        """End appending: complete the time index, write out and trim the indexes. Raises Failure; may be repeated."""
         self.close_time_index()
         self.write_out()
         self.index.seal()
@@ -268,7 +271,7 @@ class Segment:
         """Cut everything from `position` on, where the first batch at or above `offset` begins. Raises Failure."""
         old = magic_at(self.file, position) < MAGIC_V2
         self.file.truncate(position)
-        if old:  # should a power loss undo the cut, nothing would show it: only batches tell their leader's epoch
+        if old:  # messages of old formats have no leader epoch by which recovery could detect that a cut was undone
             self._disk.sync_now(self.path)
         self.size = position
         self.hot_from = min(self.hot_from, position)
@@ -281,7 +284,7 @@ class Segment:
             self.first_timestamp = NO_TIMESTAMP
 
     def walk_tail(self) -> tuple[int, int]:
-        """Go through the batches behind the last index entry, by blocking reads, for the largest timestamp.
+        """Read the headers after the last index entry, blocking, for the largest timestamp.
 
         Returns the position and the offset where batches end.
         """
@@ -301,7 +304,7 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> int:
-        """What retention counts from, ms: the largest timestamp if there is one, else when the file last changed."""
+        """The time that retention counts from, ms: the largest timestamp; without one, when the file last changed."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         if not self.active:
@@ -313,7 +316,7 @@ class Segment:
     # -- end of life ---------------------------------------------------------------------------------------------------
 
     def rest(self) -> None:
-        """The log is open, and not used yet: what a start looked into need not be kept at hand."""
+        """Free resources after a start: the log is open, but not used yet."""
         for index in (self.open_index, self._time_index):
             if index is not None:
                 index.rest()
@@ -321,13 +324,13 @@ class Segment:
             self.file.rest()
 
     def close_indexes(self) -> None:
-        """Give the indexes' files back; they are opened again when they are needed."""
+        """Close the index files; they are opened again when they are needed."""
         for index in (self.open_index, self._time_index, self._txn_index):
             if index is not None:
                 index.close()
         self.open_index = self._time_index = self._txn_index = None
 
     def close(self) -> None:
-        """Give all files back."""
+        """Close all files."""
         self.close_indexes()
         self.file.close()

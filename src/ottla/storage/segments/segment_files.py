@@ -1,6 +1,6 @@
-"""The files of segments as things that come and go: creation, `.deleted`, removal.
+"""Creates and removes the files of segments.
 
-Zone: deterministic. Names and order of renames; what is in the files is the segment's.
+Zone: deterministic. Names and order of renames; the segment reads and writes the files.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ottla.storage.segments.segment import Segment
 def create_segment(
     home: LogDirContext, directory: str, base_offset: int, config: TopicConfig, is_first: bool = False
 ) -> Segment:
-    """An empty, appendable segment. Raises Failure, and leaves nothing behind then.
+    """An empty, appendable segment. Raises Failure; then no file is left.
 
-    `is_first`: nothing is in the directory, so no files of an earlier life are to be looked for.
+    `is_first`: the directory is empty, so that no old files have to be emptied.
     """
     segment = Segment(home.disk, directory, base_offset, config, create=True)
     try:
-        if segment.size:  # bytes of an earlier life, cut off from this log by a truncation or a damaged disk
+        if segment.size:  # an old file of the same name, left by a truncation or a damaged disk
             segment.file.truncate(0)
             segment.size = segment.hot_from = 0
         segment.activate(config, keep_entries=is_first)
@@ -39,7 +39,7 @@ def draw_jitter(home: LogDirContext, config: TopicConfig) -> int:
 
 
 def discard(home: LogDirContext, segment: Segment) -> None:
-    """Take back a segment that was just created."""
+    """Remove a segment that was just created."""
     segment.close()
     for suffix in SEGMENT_SUFFIXES:
         home.disk.unlink_now(segment.path_of(suffix))

@@ -1,6 +1,6 @@
 """The segments of a log, found by offset.
 
-Zone: deterministic. A sorted list and bisection; what concerns several segments at once.
+Zone: deterministic. A sorted list and bisection; operations on several segments at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SegmentList:
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
         self.slots: Sequence[Segment] = segments
-        """All of them, only to be read: without a call for each look, which every fetch saves."""
+        """All segments, for reading only: every fetch saves a call for each access."""
         self._bases = [segment.base_offset for segment in segments]
         assert self._bases == sorted(set(self._bases))
 
@@ -36,12 +36,12 @@ class SegmentList:
 
     @property
     def first(self) -> Segment:
-        """The oldest."""
+        """The oldest segment."""
         return self._segments[0]
 
     @property
     def active(self) -> Segment:
-        """The one that is appended to."""
+        """The segment that is appended to."""
         return self._segments[-1]
 
     def floor(self, offset: int) -> int:
@@ -53,7 +53,8 @@ class SegmentList:
         return self._bases[slot + 1] if slot + 1 < len(self._bases) else log_end
 
     def ending_by(self, offset: int, log_end: int) -> int:
-        """How many of the oldest segments end at or below `offset`; an empty active one would only come back."""
+        """How many of the oldest segments end at or below `offset`; an empty active one is not counted, as it would
+        only be created again."""
         count = 0
         while count < len(self._bases) and self.end_of(count, log_end) <= offset:
             count += 1
@@ -72,7 +73,7 @@ class SegmentList:
     def aborted_in(self, region: Region, start: int, limit: int, log_end: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in a region that was read from `start` on, below `limit`.
 
-        Where the region ends only the index is asked, so there may be some of just behind it.
+        The index decides where the region ends, so the result may have some transactions from just after it.
         """
         newest = self._segments[-1]
         if region.file is newest.file and not newest.txn_index.reaches(start):
@@ -86,28 +87,28 @@ class SegmentList:
         return self.aborted_transactions(start, min(end, limit))
 
     def add(self, segment: Segment) -> None:
-        """A new active segment."""
+        """Add a new active segment."""
         assert not self._bases or segment.base_offset > self._bases[-1]
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
 
     def replace(self, old: Sequence[Segment], fresh: Segment) -> None:
-        """Put one segment in the place of neighbours; it has the first one's base offset."""
+        """Replace neighbouring segments by one that has the base offset of the first."""
         slot = self._segments.index(old[0])
-        assert self._segments[slot : slot + len(old)] == list(old), "neighbours, in their order"
+        assert self._segments[slot : slot + len(old)] == list(old), "the replaced segments are not neighbours in order"
         assert fresh.base_offset == old[0].base_offset
         self._segments[slot : slot + len(old)] = [fresh]
         self._bases[slot : slot + len(old)] = [fresh.base_offset]
 
     def drop_first(self, count: int) -> list[Segment]:
-        """Take out the oldest `count`."""
+        """Remove and return the oldest `count` segments."""
         gone = self._segments[:count]
         del self._segments[:count]
         del self._bases[:count]
         return gone
 
     def drop_from(self, slot: int) -> list[Segment]:
-        """Take out the segments from a slot on."""
+        """Remove and return the segments from a slot on."""
         gone = self._segments[slot:]
         del self._segments[slot:]
         del self._bases[slot:]

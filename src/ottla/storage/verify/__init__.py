@@ -1,4 +1,4 @@
-"""A deep check of a data directory that no broker uses, and its repair: `ottla log verify`, `ottla log repair`.
+"""Checks and repairs a data directory that no broker uses: `ottla log verify`, `ottla log repair`.
 
-Zone: pure. The package's name only.
+Zone: pure. This file has no code.
 """

@@ -1,4 +1,4 @@
-"""Whether anything of a log file can still be read behind a damaged place.
+"""Finds whether a log file has readable batches after a damaged place.
 
 Zone: deterministic. A search for the next whole batch, in bounded memory.
 """
@@ -14,12 +14,12 @@ from ottla.storage.segments.scan import Readable
 
 _CHUNK: Final = 4 << 20
 _SEARCHED_MAX: Final = 256 << 20
-"""Bytes behind a damage in which a batch is looked for."""
+"""Bytes after a damage in which a batch is searched for."""
 
 
 def next_batch(file: Readable, position: int, offset: int) -> int | None:
-    """The base offset of the first whole batch of format v2 behind `position`, at or above `offset`; None: none is."""
-    # Its base offset has the upper half that is expected there, and byte 16 says magic 2; the checksum decides.
+    """The base offset of the first whole v2 batch after `position`, at or above `offset`; None when there is none."""
+    # Candidates: 8 bytes whose upper half is that of `offset`, and magic 2 in byte 16; the checksum decides.
     pattern = re.compile(b"(?=" + re.escape(offset.to_bytes(8, "big")[:4]) + b".{12}\\x02)", re.DOTALL)
     stop = min(file.size, position + _SEARCHED_MAX)
     view = memoryview(bytearray(_CHUNK))

@@ -1,4 +1,4 @@
-"""A whole log directory: its checkpoints, whose it is, and every partition in it.
+"""Checks a whole log directory: its checkpoints, its owner, and every partition in it.
 
 Zone: deterministic.
 """
@@ -38,12 +38,12 @@ _HARMLESS_MISSING = "the next start does without it, and takes longer"
 
 
 def is_partition(source: Source) -> bool:
-    """Whether the directory is that of one partition: there are segments in it."""
+    """Whether the directory is that of one partition: it has segments."""
     return any((file := parse_file_name(name)) is not None and file.kind == LOG for name in source.names(""))
 
 
 def verify(source: Source, counted: Counted, said: Callable[[str], None] = lambda _: None) -> Report:
-    """Check a log directory, or one partition's. `said` is told which partition comes next. Raises OSError."""
+    """Check a log directory, or one partition's. `said` gets the name of each partition in turn. Raises OSError."""
     report = Report()
     if is_partition(source):
         report.logs = 1
@@ -84,7 +84,7 @@ class _Directory:
                 ).run()
             elif name.rstrip("/") not in METADATA_LOGS:
                 moving = name.rstrip("/").endswith(_ON_THE_WAY)
-                text = "a partition on its way in or out" if moving else "not a partition's directory"
+                text = "a partition that is moved or removed" if moving else "not a partition's directory"
                 self._find(name, "unfinished" if moving else "stranger", text, harmless=True)
         for name in CHECKPOINTS:
             self._check_offsets(name, outcomes)
@@ -125,7 +125,7 @@ class _Directory:
             self._find(
                 META_PROPERTIES,
                 "metadata",
-                "it is not there: this is no broker's directory, or a new one",
+                "it is missing: this is not a broker's directory, or a new one",
                 harmless=True,
             )
             return
@@ -134,13 +134,13 @@ class _Directory:
             if content is not None:
                 parse_meta_properties(content)
         except CorruptCheckpoint as error:
-            text = "write it anew with the broker's node.id and its cluster's id: it says whose the records are"
+            text = "write it again with the broker's node.id and its cluster's id, which own the records"
             self._find(META_PROPERTIES, "metadata", f"{error}; {text}")
 
     def _checkpoint(self, name: str, *, clean: bool) -> dict[TopicPartition, int]:
         if name not in self.names:
             if clean and name in (RECOVERY_POINTS, HIGH_WATERMARKS):
-                self._find(name, "checkpoint", f"it is not there; {_HARMLESS_MISSING}", harmless=True)
+                self._find(name, "checkpoint", f"it is missing; {_HARMLESS_MISSING}", harmless=True)
             return {}
         content = self._content(name)
         try:
@@ -159,11 +159,11 @@ class _Directory:
         )
 
     def _check_offsets(self, name: str, outcomes: dict[TopicPartition, Outcome]) -> None:
-        """Entries above a log's end are of another log, or of records that are not there any more."""
+        """Find entries above a log's end: they are of another log, or of records that are lost."""
         entries = self.offsets[name]
         beyond = [tp for tp, outcome in sorted(outcomes.items()) if entries.get(tp, -1) > outcome.end]
         if not beyond:
             return
         kept = {tp: offset for tp, offset in entries.items() if tp not in beyond}
-        told = ", ".join(f"{tp} ends at {outcomes[tp].end}, it says {entries[tp]}" for tp in beyond)
+        told = ", ".join(f"{tp} ends at {outcomes[tp].end}, the entry is {entries[tp]}" for tp in beyond)
         self._find(name, "checkpoint", told, "these entries are removed", [Write(name, format_offsets(kept))])

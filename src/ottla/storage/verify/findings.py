@@ -1,4 +1,4 @@
-"""What a check finds, and what repair would do about it.
+"""The findings of a check, and the actions of a repair.
 
 Zone: pure. Values only.
 """
@@ -20,14 +20,14 @@ class Cut(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Put a small file in the place of the one that is there."""
+    """Replace a small file."""
 
     path: str
     content: bytes
 
 
 class Remove(NamedTuple):
-    """Remove a file: a broker does without it, or writes it anew."""
+    """Remove a file: a broker does not need it, or writes it again."""
 
     path: str
 
@@ -37,20 +37,20 @@ Action = Cut | Write | Remove
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be."""
+    """One fault, or one oddity."""
 
     path: str
-    """Of the file or directory, relative to the directory that was checked."""
+    """The file or directory, relative to the directory that was checked."""
     kind: str
-    """In a word or two: `torn tail`, `damaged batch`, `hole`, `index`, `checkpoint`, …"""
+    """Its kind in a word or two: `torn tail`, `damaged batch`, `hole`, `index`, `checkpoint`, …"""
     message: str
     repair: str = ""
-    """What repair does about it, in words; empty: nothing."""
+    """What a repair does about it, in words; empty: nothing."""
     actions: tuple[Action, ...] = ()
     lost: tuple[int, int] | None = None
-    """First offset, and the one after the last, of records that are gone, as far as anything tells."""
+    """First offset, and the one after the last, of lost records, as far as it is known."""
     harmless: bool = False
-    """A broker puts it right by itself, and nothing is missing."""
+    """Whether a broker corrects it by itself, and nothing is missing."""
 
     def json(self) -> dict[str, Json]:
         """For machines."""
@@ -63,7 +63,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """Counts, and what was found."""
+    """Counts and findings."""
 
     logs: int = 0
     segments: int = 0

@@ -1,7 +1,7 @@
-"""The two sparse indexes of a segment against its batches, while they pass by; and new ones in their place.
+"""Checks the two sparse indexes of a segment against its batches in one walk, and builds new ones to replace them.
 
-Zone: deterministic. Entries are taken from the bytes of the files; `ottla.storage.indexes.index`, which serves
-look-ups, is not used, so that the check does not believe what it checks.
+Zone: deterministic. Entries are read from the bytes of the files; `ottla.storage.indexes.index`, which serves
+look-ups, is not used, so that the check does not depend on the code that it checks.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ def entries_in(content: bytes, entry: Struct) -> Iterator[tuple[int, ...]]:
 
 
 class OffsetEntries:
-    """An offset index, entry by entry."""
+    """Checks an offset index, entry by entry."""
 
     def __init__(self, base: int, content: bytes) -> None:
         self._base = base
         self._entries = list(entries_in(content, OFFSET_ENTRY))
         self._at = 0
         self.wrong = f"{len(content) % OFFSET_ENTRY.size} bytes too many" if len(content) % OFFSET_ENTRY.size else ""
-        """What is wrong with it; empty: nothing so far."""
+        """The first fault of it; empty: none so far."""
 
     def batch(self, position: int, header: HeaderTuple) -> None:
-        """A batch passes by."""
+        """Compare the entries up to this batch with it; called for all batches in order."""
         while self._at < len(self._entries) and self._entries[self._at][1] <= position:
             relative, at = self._entries[self._at]
             last = header[0] + header[6]
             if at != position:
                 self._say(f"entry {self._at} points to byte {at}, where no batch begins")
             elif not header[0] <= self._base + relative <= last:
-                self._say(f"entry {self._at} says offset {self._base + relative}, the batch ends at {last}")
+                self._say(f"entry {self._at} has offset {self._base + relative}, the batch ends at {last}")
             elif self._at and self._entries[self._at - 1] >= (relative, at):
                 self._say(f"entry {self._at} is not above the one before it")
             self._at += 1
@@ -53,14 +53,14 @@ class OffsetEntries:
         self.wrong = self.wrong or what
 
     def end(self) -> str:
-        """All batches have passed: what is wrong."""
+        """Call after all batches; returns the first fault of the index, empty if there is none."""
         if self._at < len(self._entries):
-            self._say(f"entry {self._at} points to byte {self._entries[self._at][1]}, behind the last batch")
+            self._say(f"entry {self._at} points to byte {self._entries[self._at][1]}, after the last batch")
         return self.wrong
 
 
 class TimeEntries:
-    """A time index, entry by entry."""
+    """Checks a time index, entry by entry."""
 
     def __init__(self, base: int, content: bytes, *, sealed: bool) -> None:
         self._base = base
@@ -71,7 +71,7 @@ class TimeEntries:
         self.wrong = f"{len(content) % TIME_ENTRY.size} bytes too many" if len(content) % TIME_ENTRY.size else ""
 
     def batch(self, header: HeaderTuple) -> None:
-        """A batch passes by."""
+        """Compare the entries up to this batch with it; called for all batches in order."""
         self._largest = max(self._largest, header[8])
         last = header[0] + header[6]
         while self._at < len(self._entries) and self._base + self._entries[self._at][1] <= last:
@@ -79,7 +79,7 @@ class TimeEntries:
             if relative < 0:
                 self._say(f"entry {self._at} has an offset below the segment's first")
             elif timestamp != self._largest:
-                self._say(f"entry {self._at} says {timestamp}, the largest timestamp there is {self._largest}")
+                self._say(f"entry {self._at} has {timestamp}, the largest timestamp up to there is {self._largest}")
             elif self._at and self._entries[self._at - 1][0] >= timestamp:
                 self._say(f"entry {self._at} is not above the one before it")
             self._at += 1
@@ -88,17 +88,17 @@ class TimeEntries:
         self.wrong = self.wrong or what
 
     def end(self) -> str:
-        """All batches have passed: what is wrong."""
+        """Call after all batches; returns the first fault of the index, empty if there is none."""
         if self._at < len(self._entries):
-            self._say(f"entry {self._at} lies behind the last batch")
+            self._say(f"entry {self._at} points after the last batch")
         newest = self._entries[-1][0] if self._entries else NO_TIMESTAMP
         if self._sealed and newest != self._largest:
-            self._say(f"its last entry says {newest}, the largest timestamp of the segment is {self._largest}")
+            self._say(f"its last entry has {newest}, the largest timestamp of the segment is {self._largest}")
         return self.wrong
 
 
 class NewIndexes:
-    """Both indexes of a segment, made from its batches as a broker makes them."""
+    """Builds both indexes of a segment from its batches, as a broker does."""
 
     def __init__(self, base: int, interval: int = 4096) -> None:
         self._base = base
@@ -110,7 +110,7 @@ class NewIndexes:
         self.times = bytearray()
 
     def batch(self, position: int, size: int, header: HeaderTuple) -> None:
-        """A batch passes by."""
+        """Index a batch if an entry is due; called for all batches in order."""
         last = header[0] + header[6]
         if header[8] > self._largest:
             self._largest, self._offset_of_largest = header[8], last
@@ -126,5 +126,5 @@ class NewIndexes:
             self.times += TIME_ENTRY.pack(self._largest, self._offset_of_largest - self._base)
 
     def end(self) -> None:
-        """All batches have passed: the last entry of a time index is the largest timestamp."""
+        """Call after all batches: appends the largest timestamp, the last entry of a time index."""
         self._note_time()

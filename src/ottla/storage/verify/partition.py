@@ -1,6 +1,6 @@
-"""One partition's directory: every batch, and everything beside the log that says something about it.
+"""Checks one partition's directory: every batch, and the files beside the log that depend on the batches.
 
-Zone: deterministic. Goes once over the log, front to back, and has all else checked on the way.
+Zone: deterministic. Reads the log once, front to back, and checks everything else on the way.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ from ottla.storage.verify.transactions import aborted_in, entry_bytes, unlike
 
 KNOWN: Final = (LEADER_EPOCHS, PARTITION_METADATA, MOVING, TXN_SUMS, INCOMPLETE)
 Counted = Callable[[int, int], None]
-"""Told batches and bytes that were checked."""
+"""Called with the number of batches and bytes that were checked."""
 
 
 class Marks(NamedTuple):
-    """What the checkpoints of the log directory say of a log; -1: nothing."""
+    """A log's entries in the checkpoints of the log directory; -1: none."""
 
     start: int = -1
     recovery_point: int = -1
     high_watermark: int = -1
     compacted: bool = False
     clean: bool = False
-    """Whether the last stop was in order: then nothing may be missing at the end."""
+    """Whether the last stop was clean: then no records may be missing at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the check learnt about a log for the directory's sake."""
+    """The facts about a log that the check of its directory needs."""
 
     topic_id: bytes | None
     first: int
@@ -85,10 +85,10 @@ class PartitionCheck:
         self.epochs: list[EpochEntry] = []
         self.snapshots: dict[int, tuple[SnapshotEntry, ...]] = {}
         self.gaps = marks.compacted
-        """Whether offsets are missing between batches: then compaction was here, and segments may begin later."""
+        """Whether offsets are missing between batches: then the log was compacted, and segments may begin later."""
         self.intact = True
         self.sums: dict[str, IndexChecksum] = {}
-        """What transaction indexes were when they were finished."""
+        """Sizes and checksums of transaction indexes when they were finished."""
 
     # -- the whole -----------------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class PartitionCheck:
         try:
             return None if content is None else parse_partition_metadata(content)
         except CorruptCheckpoint as error:
-            text = "restore its 22 characters of topic_id from another replica: a broker does not serve the log without"
+            text = "restore its 22 characters of topic_id from another replica: without it the log is not served"
             self._find(PARTITION_METADATA, "metadata", f"{error}; {text}")
             return None
 
@@ -166,7 +166,7 @@ class PartitionCheck:
                     name, "unfinished", "left by a deletion or a cleaning; the next start ends it", harmless=True
                 )
             elif file.kind not in (LOG, SNAPSHOT) and file.base_offset not in bases:
-                self._find(name, "orphan", "its .log file is not there", "removed", [Remove(self._path(name))])
+                self._find(name, "orphan", "its .log file is missing", "removed", [Remove(self._path(name))])
 
     def _load_snapshots(self, live: dict[str, FileName]) -> None:
         for name, file in live.items():
@@ -223,8 +223,10 @@ class PartitionCheck:
         return end
 
     def _damaged(self, file: Readable, name: str, position: int, end: int, following: int | None) -> None:
-        """Something in a log file is no batch."""
+        """Report bytes in a log file that are not a batch: damage before other batches, or a torn tail."""
         self.intact = False
+        # 1. Batches follow, here or in the next segment: records are lost between, and a cut would lose the others.
+        # 2. The end of the log: a torn tail, which recovery would cut as well. Records up to `known` were durable.
         found = next_batch(file, position, end)
         behind = found if found is not None else following
         size = file.size - position
@@ -233,17 +235,17 @@ class PartitionCheck:
             self._find(name, "damaged batch", text, lost=(end, behind))
             return
         known = max(self.marks.recovery_point, self.marks.high_watermark, end)
-        text = f"byte {position}: {size} bytes behind offset {end} are no whole batches"
+        text = f"byte {position}: {size} bytes after offset {end} are not whole batches"
         stem = name.removesuffix(LOG)
         actions: list[Action] = [Cut(self._path(name), position)]
         actions += [Remove(self._path(stem + kind)) for kind in (INDEX, TIME_INDEX)]
-        repair = f"cut to {position} bytes; its indexes are removed, the next start makes them anew"
+        repair = f"cut to {position} bytes; its indexes are removed, the next start rebuilds them"
         self._find(name, "torn tail", text, repair, actions, (end, known) if known > end else None)
 
-    # -- what is known of producers and epochs -------------------------------------------------------------------------
+    # -- producers and epochs ------------------------------------------------------------------------------------------
 
     def check_batch(self, file: Readable, position: int, header: HeaderTuple) -> AbortedTransaction | None:
-        """A batch passes by; an aborted transaction that ends with it."""
+        """Note the epoch and producer of a batch; returns an aborted transaction that ends with it."""
         if header[3] == MAGIC_V2 and header[2] >= 0 and (not self.epochs or header[2] > self.epochs[-1].epoch):
             self.epochs.append(EpochEntry(header[2], header[0]))
         if header[9] < 0:
@@ -256,7 +258,7 @@ class PartitionCheck:
         return replay(self.state, header, marker, 0)
 
     def check_snapshot(self, offset: int) -> None:
-        """All batches below `offset` have passed: is the snapshot there right?"""
+        """Check the snapshot at `offset`, if there is one, once all batches below it were read."""
         stored = self.snapshots.pop(offset, None)
         if stored is None or not self.intact:
             return
@@ -264,7 +266,7 @@ class PartitionCheck:
         if wrong:
             name = file_name(offset, SNAPSHOT)
             write = Write(self._path(name), format_snapshot(self.state.snapshot()))
-            self._find(name, "producer snapshot", wrong, "written anew from the log", [write])
+            self._find(name, "producer snapshot", wrong, "rebuilt from the log", [write])
 
     def _check_snapshots_above(self, end: int) -> None:
         for offset in sorted(self.snapshots):
@@ -277,7 +279,7 @@ class PartitionCheck:
     def _check_epochs(self, names: list[str], first: int, end: int) -> None:
         if LEADER_EPOCHS not in names:
             if self.epochs and self.marks.clean and end > max(first, self.marks.start):
-                self._epochs_wrong("it is not there")
+                self._epochs_wrong("it is missing")
             return
         content = self._content(LEADER_EPOCHS)
         if content is None:
@@ -298,18 +300,18 @@ class PartitionCheck:
                 )
                 return
             if known is not None and known > max(entry.start_offset, start):
-                self._epochs_wrong(f"epoch {entry.epoch} began at {entry.start_offset}, it says {known}")
+                self._epochs_wrong(f"epoch {entry.epoch} began at {entry.start_offset}, the file has {known}")
                 return
         if stored and stored[-1].start_offset > end:
             self._epochs_wrong(f"epoch {stored[-1].epoch} begins at {stored[-1].start_offset}, the log ends at {end}")
 
     def _epochs_wrong(self, what: str) -> None:
         write = Write(self._path(LEADER_EPOCHS), format_epochs(self.epochs))
-        self._find(LEADER_EPOCHS, "leader epochs", what, "written anew from the log", [write])
+        self._find(LEADER_EPOCHS, "leader epochs", what, "rebuilt from the log", [write])
 
 
 class _Walk:
-    """One segment."""
+    """The check of one segment."""
 
     def __init__(
         self, check: PartitionCheck, file: Readable, base: int, following: int | None, live: dict[str, FileName]
@@ -331,7 +333,7 @@ class _Walk:
         return self.check._content(name) if name in self.live else None
 
     def run(self) -> int:
-        """Go over the batches; returns the offset where they end."""
+        """Read the batches; returns the offset where they end."""
         check, end = self.check, self.base
         check.check_snapshot(self.base)
         self.offset_entries = OffsetEntries(self.base, self.offsets or b"")
@@ -360,7 +362,7 @@ class _Walk:
         self.check.counted(1, size)
 
     def check_indexes(self) -> None:
-        """The whole segment has passed: what is wrong with its indexes?"""
+        """Check the indexes, once the whole segment was read."""
         self.new.end()
         self._check(INDEX, self.offsets, self.offset_entries.end(), bytes(self.new.offsets))
         self._check(TIME_INDEX, self.times, self.time_entries.end(), bytes(self.new.times))
@@ -372,9 +374,9 @@ class _Walk:
         harmless = not self.sealed and not self.check.marks.clean
         if content is None:
             if self.sealed or self.check.marks.clean:
-                self.check._find(name, "index", "it is not there", "built anew", [Write(path, fresh)], harmless=True)
+                self.check._find(name, "index", "it is missing", "rebuilt", [Write(path, fresh)], harmless=True)
         elif wrong:
-            self.check._find(name, "index", wrong, "built anew", [Write(path, fresh)], harmless=harmless)
+            self.check._find(name, "index", wrong, "rebuilt", [Write(path, fresh)], harmless=harmless)
 
     def _check_transactions(self) -> None:
         name = file_name(self.base, TXN_INDEX)
@@ -383,11 +385,11 @@ class _Walk:
             return
         wrong = aborted_in(content, self.aborted, self.base)
         if not wrong and self.check.sums.get(name) not in (None, IndexChecksum(len(content), crc32c(content))):
-            wrong = f"it is not what it was when it was finished ({TXN_SUMS})"
+            wrong = f"it does not have the checksum of when it was finished ({TXN_SUMS})"
         if wrong and (self.sealed or self.check.marks.clean):
             fresh = Write(self.check._path(name), b"".join(map(entry_bytes, self.aborted)))
-            self.check._find(name, "transaction index", wrong, "built anew", [fresh, *self._without_sums()])
+            self.check._find(name, "transaction index", wrong, "rebuilt", [fresh, *self._without_sums()])
 
     def _without_sums(self) -> list[Action]:
-        """The next start notes what indexes are; until then none of them is vouched for."""
+        """Remove the checksums of indexes, which a repair changes; the next start records them again."""
         return [Remove(self.check._path(TXN_SUMS))] if self.check.sums else []

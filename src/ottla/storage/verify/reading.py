@@ -1,4 +1,4 @@
-"""Where the files that are checked come from.
+"""The source of the files that are checked.
 
 Zone: pure. A protocol, and reading a whole small file through it.
 """

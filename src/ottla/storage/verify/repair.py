@@ -1,4 +1,4 @@
-"""Doing what a report proposes, on ordinary files.
+"""Carries out the actions of a report on ordinary files.
 
 Zone: real. The caller holds the directory's lock. Each file is durable before the next one is touched.
 """
@@ -15,8 +15,7 @@ from ottla.storage.verify.findings import Action, Cut, Finding, Remove, Write
 def repair(root: str, findings: Iterable[Finding]) -> list[Finding]:
     """Carry out the actions of all findings that have some; returns those. Raises OSError.
 
-    A file that is written wins over one that is removed. After a cut the mark of a clean stop goes: the next start
-    is to look at everything itself.
+    After a cut the mark of a clean stop is removed first, so that the next start recovers the logs.
     """
     done = [finding for finding in findings if finding.actions]
     if any(isinstance(action, Cut) for finding in done for action in finding.actions):

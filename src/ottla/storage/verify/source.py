@@ -23,7 +23,7 @@ class OrdinaryFile:
         return done
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the file."""
         os.close(self._descriptor)
 
 

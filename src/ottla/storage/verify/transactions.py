@@ -1,4 +1,4 @@
-"""The transaction index of a segment and the producer snapshots of a log, against what the batches say.
+"""Compares the transaction index of a segment and the producer snapshots of a log with the batches.
 
 Zone: pure. Values only.
 """
@@ -16,14 +16,15 @@ TXN_ENTRY: Final = Struct(">hqqqq")
 
 
 def entry_bytes(entry: AbortedTransaction) -> bytes:
-    """An entry as it lies in the file."""
+    """An entry in the format of the file."""
     return TXN_ENTRY.pack(0, *entry)
 
 
 def aborted_in(content: bytes, expected: Sequence[AbortedTransaction], base: int) -> str:
-    """What is wrong with a transaction index; empty: nothing.
+    """The fault of a transaction index; empty: none.
 
-    An entry more than expected is none: where it began may lie before all that there is, or compaction took the rest.
+    An entry more than expected is not a fault: its transaction may begin before the log does, or compaction may have
+    removed its records.
     """
     if len(content) % TXN_ENTRY.size:
         return f"{len(content) % TXN_ENTRY.size} bytes too many"
@@ -31,7 +32,7 @@ def aborted_in(content: bytes, expected: Sequence[AbortedTransaction], base: int
     before = -1
     for at, (version, producer, first, last, _) in enumerate(TXN_ENTRY.iter_unpack(content)):
         if version or not before < last or first > last or last < base:
-            return f"entry {at} cannot be: version {version}, producer {producer}, offsets {first} to {last}"
+            return f"entry {at} is impossible: version {version}, producer {producer}, offsets {first} to {last}"
         there[producer, last] = first
         before = last
     for entry in expected:
@@ -39,17 +40,17 @@ def aborted_in(content: bytes, expected: Sequence[AbortedTransaction], base: int
         if first < 0 or first > entry.first_offset:
             return (
                 f"producer {entry.producer_id} aborted the records from {entry.first_offset} to {entry.last_offset}, "
-                "and it does not say so: they would be read as committed"
+                "and it has no entry for them: they would be read as committed"
             )
     return ""
 
 
 def unlike(stored: Sequence[SnapshotEntry], expected: Sequence[SnapshotEntry], offset: int) -> str:
-    """What is wrong with a producer snapshot at an offset; empty: nothing. Who is not in it may have expired."""
+    """The fault of a producer snapshot at an offset; empty: none. A producer that it lacks may have expired."""
     known = {entry.producer_id: entry for entry in expected}
     for entry in stored:
         if entry.last_offset >= offset or entry.current_txn_first_offset >= offset:
-            return f"producer {entry.producer_id} wrote offset {entry.last_offset} by then, it is of {offset}"
+            return f"producer {entry.producer_id} has offset {entry.last_offset}, but the snapshot is of {offset}"
         other = known.get(entry.producer_id)
         if other is None or other.last_offset < 0 or other.producer_epoch != entry.producer_epoch:
             continue

@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29), CreateAcls (key 30), DeleteAcls (key 31): who may do what.
+"""DescribeAcls (key 29), CreateAcls (key 30), DeleteAcls (key 31): access control lists.
 
 Zone: pure. Declarations only: what bytes there are in which version.
 """
@@ -83,7 +83,7 @@ class DeleteAclsRequest(Message, api_key=31, versions="0-3", flexible="2+"):
 
 
 class DeleteAclsResponse(Message, api_key=31, versions="0-3", flexible="2+"):
-    """What every filter removed."""
+    """The ACLs that every filter removed."""
 
     class DeleteAclsMatchingAcl(Struct):
         error_code: int = int16("0+")

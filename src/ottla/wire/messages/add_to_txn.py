@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (key 24) and AddOffsetsToTxn (key 25): a transaction widens.
+"""AddPartitionsToTxn (key 24) and AddOffsetsToTxn (key 25): adds partitions or a group to a transaction.
 
 Zone: pure. Declarations only: what bytes there are in which version.
 """
@@ -63,7 +63,7 @@ class AddOffsetsToTxnRequest(Message, api_key=25, versions="0-4", flexible="3+")
 
 
 class AddOffsetsToTxnResponse(Message, api_key=25, versions="0-4", flexible="3+"):
-    """Whether they did."""
+    """Whether the group was added."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

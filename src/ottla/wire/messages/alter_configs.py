@@ -9,7 +9,7 @@ from ottla.wire.schema import Message, Struct, array, boolean, int8, int16, int3
 
 
 class AlterConfigsRequest(Message, api_key=33, versions="0-2", flexible="2+"):
-    """The whole new configuration of resources (KIP-133): what is not named falls back to its default."""
+    """The whole new configuration of resources (KIP-133): keys that are not named get their default."""
 
     class AlterableConfig(Struct):
         name: str = string("0+")

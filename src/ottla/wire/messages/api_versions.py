@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): what the other side speaks.
+"""ApiVersions (key 18): the APIs and versions that a broker supports.
 
 Zone: pure. Declarations only: what bytes there are in which version.
 """
@@ -20,8 +20,8 @@ class ApiVersionsRequest(Message, api_key=18, versions="0-5", flexible="3+"):
 class ApiVersionsResponse(Message, api_key=18, versions="0-5", flexible="3+"):
     """The versions of every API, and from v3 the features.
 
-    Its response header is v0 in every version, and an unknown version is answered in v0 with UNSUPPORTED_VERSION,
-    because the asker cannot know better yet (KIP-511).
+    Its response header is v0 in every version, and the response to an unknown version is v0 with UNSUPPORTED_VERSION,
+    because the client does not know the supported versions yet (KIP-511).
     """
 
     class ApiVersion(Struct):

@@ -22,7 +22,7 @@ from ottla.wire.schema import (
 
 
 class DescribeClusterRequest(Message, api_key=60, versions="0-2", flexible="0+"):
-    """Asks for brokers (KIP-700). v1: or controllers (KIP-919). v2: fenced brokers too (KIP-1073)."""
+    """Asks for brokers (KIP-700). v1: or controllers (KIP-919). v2: also fenced brokers (KIP-1073)."""
 
     include_cluster_authorized_operations: bool = boolean("0+")
     endpoint_type: int = int8("1+", 1)
@@ -56,7 +56,7 @@ class UnregisterBrokerRequest(Message, api_key=64, versions="0", flexible="0+"):
 
 
 class UnregisterBrokerResponse(Message, api_key=64, versions="0", flexible="0+"):
-    """Whether it was."""
+    """Whether the broker was unregistered."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")
@@ -64,7 +64,7 @@ class UnregisterBrokerResponse(Message, api_key=64, versions="0", flexible="0+")
 
 
 class DescribeQuorumRequest(Message, api_key=55, versions="0-2", flexible="0+"):
-    """Partitions of a Raft quorum (KIP-595); a broker without one answers with an error."""
+    """Partitions of a Raft quorum (KIP-595); a broker without one responds with an error."""
 
     class PartitionData(Struct):
         partition_index: int = int32("0+")

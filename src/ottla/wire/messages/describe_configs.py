@@ -25,7 +25,7 @@ class DescribeConfigsRequest(Message, api_key=32, versions="0-4", flexible="4+")
 
 
 class DescribeConfigsResponse(Message, api_key=32, versions="0-4", flexible="4+"):
-    """Values with their source. v0 says only whether a value is the default."""
+    """Values with their source. v0 has only a flag for default values."""
 
     class DescribeConfigsSynonym(Struct):
         name: str = string("1+")
@@ -61,7 +61,7 @@ class ListConfigResourcesRequest(Message, api_key=74, versions="0-1", flexible="
 
 
 class ListConfigResourcesResponse(Message, api_key=74, versions="0-1", flexible="0+"):
-    """The names there are of each type."""
+    """The names of the resources of each type."""
 
     class ConfigResource(Struct):
         resource_name: str = string("0+")

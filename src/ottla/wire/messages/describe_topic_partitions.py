@@ -9,7 +9,7 @@ from ottla.wire.schema import Message, Struct, array, boolean, int16, int32, nul
 
 
 class DescribeTopicPartitionsRequest(Message, api_key=75, versions="0", flexible="0+"):
-    """Topics, a limit on partitions, and where to go on (KIP-966)."""
+    """Topics, a limit on partitions, and where to continue (KIP-966)."""
 
     class TopicRequest(Struct):
         name: str = string("0+")

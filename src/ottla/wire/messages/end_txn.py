@@ -1,4 +1,4 @@
-"""EndTxn (key 26) and WriteTxnMarkers (key 27): a transaction ends, and its partitions learn of it.
+"""EndTxn (key 26) and WriteTxnMarkers (key 27): ends a transaction, and writes markers to its partitions.
 
 Zone: pure. Declarations only: what bytes there are in which version.
 """
@@ -18,7 +18,7 @@ class EndTxnRequest(Message, api_key=26, versions="0-5", flexible="3+"):
 
 
 class EndTxnResponse(Message, api_key=26, versions="0-5", flexible="3+"):
-    """Whether the end was accepted. v5: the producer id and epoch to go on with."""
+    """Whether the end was accepted. v5: the producer id and epoch to continue with."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

@@ -25,7 +25,7 @@ from ottla.wire.schema import (
 class FetchRequest(Message, api_key=1, versions="0-18", flexible="12+"):
     """Positions to read from, in order of preference.
 
-    v3: a limit for the whole answer (KIP-74). v4: isolation level (KIP-98). v5: the follower's log start. v7:
+    v3: a limit for the whole response (KIP-74). v4: isolation level (KIP-98). v5: the follower's log start. v7:
     incremental sessions (KIP-227). v9: leader epochs (KIP-320). v11: rack (KIP-392). v12: flexible, divergence by
     epoch (KIP-595). v13: topic ids (KIP-516). v15: replica state with broker epoch (KIP-903). v17: directory id
     (KIP-853). v18: the follower's high watermark (KIP-1166).
@@ -70,7 +70,7 @@ class FetchRequest(Message, api_key=1, versions="0-18", flexible="12+"):
 
 
 class FetchResponse(Message, api_key=1, versions="0-18", flexible="12+"):
-    """Batches as they lie in the log, and how far each log reaches.
+    """Batches as they are in the log, and the offsets of each log.
 
     v1: throttle time. v4: aborted transactions and last stable offset. v7: sessions. v11: preferred replica. v12:
     diverging epoch and current leader. v13: topic ids. v16: addresses of new leaders (KIP-951).

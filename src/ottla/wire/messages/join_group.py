@@ -31,7 +31,7 @@ class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
 class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
     """Generation, chosen assignor, and for the leader the members and their subscriptions.
 
-    v9: whether the leader shall leave the assignment as it is (KIP-814).
+    v9: whether the leader has to keep the assignment (KIP-814).
     """
 
     class JoinGroupResponseMember(Struct):

@@ -1,4 +1,4 @@
-"""LeaderAndIsr (key 4): the controller tells brokers what they lead and follow.
+"""LeaderAndIsr (key 4): the controller sends brokers the partitions that they lead and follow.
 
 Zone: pure. Declarations only: what bytes there are in which version.
 """

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (key 34) and DescribeLogDirs (key 35): replicas and the disks they live on.
+"""AlterReplicaLogDirs (key 34) and DescribeLogDirs (key 35): the log directories of replicas.
 
 Zone: pure. Declarations only: what bytes there are in which version.
 """

@@ -27,7 +27,7 @@ class MetadataRequest(Message, api_key=3, versions="0-13", flexible="9+"):
 class MetadataResponse(Message, api_key=3, versions="0-13", flexible="9+"):
     """Brokers, controller, and of every topic its partitions with leader, replicas and ISR.
 
-    v5: offline replicas (KIP-112). v7: leader epoch (KIP-320). v10: topic ids. v13: an error for the whole answer.
+    v5: offline replicas (KIP-112). v7: leader epoch (KIP-320). v10: topic ids. v13: an error for the whole response.
     """
 
     class MetadataResponseBroker(Struct):

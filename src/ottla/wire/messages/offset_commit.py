@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8) and OffsetDelete (key 47): a group writes and drops its positions.
+"""OffsetCommit (key 8) and OffsetDelete (key 47): a group commits and deletes its offsets.
 
 Zone: pure. Declarations only: what bytes there are in which version.
 """

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where an epoch ended, to find where two logs part.
+"""OffsetForLeaderEpoch (key 23): where an epoch ended, to find where two logs diverge.
 
 Zone: pure. Declarations only: what bytes there are in which version.
 """
@@ -11,7 +11,7 @@ from ottla.wire.schema import OWN_TAG, Message, Struct, array, int16, int32, int
 class OffsetForLeaderEpochRequest(Message, api_key=23, versions="0-4", flexible="4+"):
     """Leader epochs whose end is wanted (KIP-101, KIP-279).
 
-    v2: the asker's epoch, for fencing (KIP-320). v3: replica id.
+    v2: current leader epoch, for fencing (KIP-320). v3: replica id.
     """
 
     class OffsetForLeaderPartition(Struct):
@@ -29,7 +29,7 @@ class OffsetForLeaderEpochRequest(Message, api_key=23, versions="0-4", flexible=
 
 
 class OffsetForLeaderEpochResponse(Message, api_key=23, versions="0-4", flexible="4+"):
-    """The largest epoch not above the one asked for, and the offset where it ended."""
+    """The largest epoch not above the requested one, and the offset where it ended."""
 
     class EpochEndOffset(Struct):
         error_code: int = int16("0+")

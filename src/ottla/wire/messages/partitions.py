@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37) and DeleteRecords (key 21): a topic grows, a log loses its head.
+"""CreatePartitions (key 37) and DeleteRecords (key 21).
 
 Zone: pure. Declarations only: what bytes there are in which version.
 """

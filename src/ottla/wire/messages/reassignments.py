@@ -9,7 +9,7 @@ from ottla.wire.schema import Message, Struct, array, boolean, int8, int16, int3
 
 
 class ElectLeadersRequest(Message, api_key=43, versions="0-2", flexible="2+"):
-    """Partitions whose leader is to be elected anew; null means all (KIP-183). v1: unclean elections too (KIP-460)."""
+    """Partitions whose leaders are to be elected; null means all (KIP-183). v1: also unclean elections (KIP-460)."""
 
     class TopicPartitions(Struct):
         topic: str = string("0+")
@@ -75,7 +75,7 @@ class AlterPartitionReassignmentsResponse(Message, api_key=45, versions="0-1", f
 
 
 class ListPartitionReassignmentsRequest(Message, api_key=46, versions="0", flexible="0+"):
-    """Partitions to look at; null means all (KIP-455)."""
+    """Partitions to list; null means all (KIP-455)."""
 
     class ListPartitionReassignmentsTopics(Struct):
         name: str = string("0+")

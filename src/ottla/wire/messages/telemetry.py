@@ -39,7 +39,7 @@ class PushTelemetryRequest(Message, api_key=72, versions="0", flexible="0+"):
 
 
 class PushTelemetryResponse(Message, api_key=72, versions="0", flexible="0+"):
-    """Whether they were taken."""
+    """Whether the metrics were accepted."""
 
     throttle_time_ms: int = int32("0+")
     error_code: int = int16("0+")

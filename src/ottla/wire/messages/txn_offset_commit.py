@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (key 28): group positions that become real when the transaction commits.
+"""TxnOffsetCommit (key 28): offsets of a group that become valid when the transaction commits.
 
 Zone: pure. Declarations only: what bytes there are in which version.
 """

@@ -1,4 +1,4 @@
-"""UpdateMetadata (key 6): the controller tells brokers what the cluster looks like.
+"""UpdateMetadata (key 6): the controller sends brokers the state of the cluster.
 
 Zone: pure. Declarations only: what bytes there are in which version.
 """
@@ -54,6 +54,6 @@ class UpdateMetadataRequest(Message, api_key=6, versions="0-8", flexible="6+", b
 
 
 class UpdateMetadataResponse(Message, api_key=6, versions="0-8", flexible="6+", between_brokers=True):
-    """Whether the image was taken."""
+    """Whether the update was applied."""
 
     error_code: int = int16("0+")

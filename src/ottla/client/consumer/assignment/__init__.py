@@ -1,4 +1,4 @@
-"""Assignors of consumer groups: who reads which partition.
+"""Assignors of consumer groups: they decide which member reads which partition.
 
 Zone: pure.
 """

@@ -1,7 +1,7 @@
-"""Who gets which partitions: the assignors range and round-robin, and what all assignors have in common.
+"""The assignors range and round-robin, and the code that all assignors share.
 
-Zone: pure. Run by the member that leads a group; the sticky ones are in `sticky`. Their results are Java's, partition
-by partition and in the same order (KIP-881 for racks), whichever client leads.
+Zone: pure. The leader of a group runs them; the sticky ones are in `sticky`. Results equal Java's, partition by
+partition and in the same order (KIP-881 for racks), so that any client may lead the group.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ottla.client.consumer.protocol import Subscription
 from ottla.types import TopicPartition
 
 Topics = Mapping[str, Sequence[frozenset[str]]]
-"""Per topic and partition number the racks of the replicas."""
+"""The racks of the replicas, by topic and partition number."""
 Subscriptions = Mapping[str, Subscription]
 """By member id, in the order of the coordinator."""
 Assignment = dict[str, list[TopicPartition]]
-"""By member id; every member is in it."""
+"""By member id; contains every member."""
 
 
 class Assignor(Protocol):
@@ -26,17 +26,17 @@ class Assignor(Protocol):
 
     @property
     def name(self) -> str:
-        """As members agree on it, in `partition.assignment.strategy`."""
+        """The name in `partition.assignment.strategy` and in JoinGroup requests."""
 
     @property
     def cooperative(self) -> bool:
-        """Whether members keep what they own while a rebalance is under way (KIP-429)."""
+        """Whether members keep their partitions during a rebalance (KIP-429)."""
 
     def user_data(self, owned: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
-        """What a member tells the assignor: its last assignment (None: it had none) and the generation of that."""
+        """User data of a member's subscription. owned: its last assignment (None: it had none), of `generation`."""
 
     def assign(self, topics: Topics, members: Subscriptions) -> Assignment:
-        """Topics that are not in `topics` do not exist (yet)."""
+        """The assignment. Topics that are missing in `topics` do not exist (yet)."""
 
 
 def member_order(members: Subscriptions) -> list[str]:
@@ -50,7 +50,7 @@ def member_order(members: Subscriptions) -> list[str]:
 
 
 def use_racks(consumer_racks: Iterable[str], racks: Iterable[frozenset[str]]) -> bool:
-    """Whether racks make a difference: some are shared, and not every partition is in all of them (KIP-881)."""
+    """Whether racks matter: consumers and replicas share some, and some partition is not in all of them (KIP-881)."""
     partitions = list(racks)
     everywhere = frozenset().union(*partitions)
     return not everywhere.isdisjoint(consumer_racks) and any(each != everywhere for each in partitions)
@@ -62,7 +62,7 @@ def racks_of(members: Subscriptions) -> dict[str, str]:
 
 
 class Range:
-    """A run of neighbouring partitions of every topic for every member: co-partitioned topics stay together."""
+    """Every member gets neighbouring partitions of every topic, so that co-partitioned topics stay together."""
 
     name = "range"
     cooperative = False
@@ -93,7 +93,7 @@ class Range:
 
 
 class _TopicState:
-    """What is left to be given away of one topic."""
+    """The partitions of one topic that are not assigned yet."""
 
     def __init__(
         self, name: str, racks: Sequence[frozenset[str]], consumers: Sequence[str], consumer_racks: Mapping[str, str]
@@ -108,23 +108,23 @@ class _TopicState:
         self.rack_aware = use_racks(self._rack.values(), racks)
 
     def matches(self, consumer: str, number: int) -> bool:
-        """Whether the consumer has a replica in its rack; one without rack likes all."""
+        """Whether the partition has a replica in the consumer's rack; a consumer without rack matches all."""
         rack = self._rack.get(consumer)
         return rack is None or rack in self.racks[number]
 
     def room(self, consumer: str) -> int:
-        """How many more it may get."""
+        """How many more partitions the consumer may get."""
         return max(0, self._each + (self._extra > 0) - self._given[consumer])
 
     def assign_ranges(self, may: Callable[[str, int], bool], result: Assignment) -> None:
-        """Give each consumer, in order, its share of what is left and allowed."""
+        """Assign each consumer, in order, its share of the partitions that are left and allowed by `may`."""
         for consumer in self.consumers:
             chosen = [number for number in self._left if may(consumer, number)][: self.room(consumer)]
             if chosen:
                 self.give(consumer, chosen, result)
 
     def give(self, consumer: str, numbers: Sequence[int], result: Assignment) -> None:
-        """Assign partitions."""
+        """Assign the partitions to the consumer."""
         result[consumer] += [TopicPartition(self.name, number) for number in numbers]
         self._given[consumer] += len(numbers)
         if self._given[consumer] > self._each:
@@ -134,10 +134,10 @@ class _TopicState:
 
 
 def _match_racks(states: Sequence[_TopicState], result: Assignment) -> None:
-    """Partitions with a replica in a consumer's rack first; topics alike stay together even then."""
+    """Assign partitions with a replica in a consumer's rack first; co-partitioned topics stay together even then."""
     alike: dict[tuple[frozenset[str], int], list[_TopicState]] = {}
     for state in states:
-        # In Java racks decide only where some consumer has one.
+        # As in Java, the number of partitions matters only if some consumer has a rack.
         alike.setdefault((frozenset(state.consumers), len(state.racks) if state._rack else 0), []).append(state)
     for (_, count), group in alike.items():
         if len(group) > 1:
@@ -163,7 +163,7 @@ def _fits_all(group: Sequence[_TopicState], consumer: str, number: int) -> bool:
 
 
 class RoundRobin:
-    """All partitions of all topics dealt out in turn."""
+    """Deals out all partitions of all topics in turn."""
 
     name = "roundrobin"
     cooperative = False
@@ -180,6 +180,7 @@ class RoundRobin:
         at = 0
         for topic in sorted({name for names in wanted.values() for name in names}, key=string_key):
             for number in range(len(topics.get(topic, ()))):
+                # Ends, because every topic here is wanted by at least one member.
                 while topic not in wanted[order[at % len(order)]]:
                     at += 1
                 result[order[at % len(order)]].append(TopicPartition(topic, number))

@@ -1,7 +1,7 @@
-"""The order in which Java's hash maps hand out their keys.
+"""The iteration order of Java's hash maps.
 
-Zone: pure. Kafka's assignors walk over hash maps, and where two outcomes are as good as one another the first one found
-wins. Members of other languages may lead the same group next time, so the order is part of what assignors agree on.
+Zone: pure. Kafka's assignors iterate over hash maps, and among equally good assignments they take the first one found.
+A Java client may lead the same group next time, so its iteration order is part of the protocol of assignors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SMALLEST_TABLE: Final = 16
 
 
 def string_key(text: str) -> bytes:
-    """Sorts as `String.compareTo` does: by UTF-16 units, which differ from code points above U+FFFF."""
+    """A sort key with the order of `String.compareTo`: UTF-16 units, whose order differs above U+FFFF."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -38,7 +38,7 @@ def partition_hash(tp: TopicPartition) -> int:
 
 
 def table_size(count: int) -> int:
-    """Buckets of a `HashMap` into which `count` keys were put, one by one: it doubles above three quarters."""
+    """Buckets of a `HashMap` with `count` keys, put one by one: it doubles when it is more than 3/4 full."""
     size = _SMALLEST_TABLE
     while count * 4 > size * 3:
         size *= 2
@@ -48,7 +48,7 @@ def table_size(count: int) -> int:
 def hash_order(keys: Iterable[str]) -> list[str]:
     """Distinct strings in the order of a `HashMap` into which they were put in this order.
 
-    Within a bucket the order is that of insertion, which growing keeps.
+    Within a bucket the order is that of insertion; growing the table keeps it.
     """
     inserted = list(dict.fromkeys(keys))
     mask = table_size(len(inserted)) - 1
@@ -60,7 +60,7 @@ def _spread(value: int) -> int:
 
 
 class PartitionSet:
-    """A `HashSet<TopicPartition>` of which only the first element is ever asked."""
+    """A `HashSet<TopicPartition>` that supports only reading the first element."""
 
     __slots__ = ("_members", "_most")
 
@@ -72,15 +72,15 @@ class PartitionSet:
         return bool(self._members)
 
     def add(self, tp: TopicPartition) -> None:
-        """Add it, behind those of its bucket."""
+        """Add a partition, after those in the same bucket."""
         self._members.setdefault(tp, _spread(partition_hash(tp)))
         self._most = max(self._most, len(self._members))
 
     def discard(self, tp: TopicPartition) -> None:
-        """Remove it, if it is there; the table does not shrink."""
+        """Remove a partition, if it is there; the table does not shrink."""
         self._members.pop(tp, None)
 
     def first(self) -> TopicPartition:
-        """What its iterator gives first."""
+        """The first element of its iterator."""
         mask = table_size(self._most) - 1
         return min(self._members, key=lambda tp: self._members[tp] & mask)

@@ -1,8 +1,8 @@
 """The assignors sticky and cooperative-sticky: balance first, then as few moves as possible.
 
-Zone: pure. What members claim to own, and the case in which all want the same topics, are here; different wishes are
-`sticky_general`'s. Results are those of Java's AbstractStickyAssignor, ties included (KIP-54, KIP-429, KIP-792,
-KIP-881).
+Zone: pure. This module evaluates the partitions that members claim, and handles groups in which all members subscribe
+to the same topics; `sticky_general` handles the rest. Results equal those of Java's AbstractStickyAssignor, also for
+ties (KIP-54, KIP-429, KIP-792, KIP-881).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ottla.types import TopicPartition
 
 
 class Sticky:
-    """Sticky assignment over eager rebalances: members tell in their user data what they had."""
+    """Sticky assignment with eager rebalances: the user data of members lists the partitions they had."""
 
     name = "sticky"
     cooperative = False
 
     def user_data(self, owned: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
-        """What the member had, and in which generation."""
+        """The partitions that the member had, and their generation."""
         return None if owned is None else encode_sticky(owned, generation)
 
     def assign(self, topics: Topics, members: Subscriptions) -> Assignment:
@@ -41,17 +41,17 @@ class Sticky:
 
 
 class CooperativeSticky:
-    """Sticky assignment over cooperative rebalances: nobody gets a partition before its owner has given it up."""
+    """Sticky assignment with cooperative rebalances: a partition is assigned only after its owner gave it up."""
 
     name = "cooperative-sticky"
     cooperative = True
 
     def user_data(self, owned: Sequence[TopicPartition] | None, generation: int) -> bytes | None:  # noqa: ARG002
-        """The generation, for members that read no subscription of version 2."""
+        """The generation, for leaders that cannot read version 2 of the subscription."""
         return encode_generation(generation)
 
     def assign(self, topics: Topics, members: Subscriptions) -> Assignment:
-        """See Assignor. Partitions that move are with nobody: their owner gives them up, and joins again."""
+        """See Assignor. Partitions that move stay unassigned: their owner gives them up, and joins again."""
         found = assign_sticky(topics, members, {member: _claim(each) for member, each in members.items()})
         moving = found.moving
         if moving is None:
@@ -62,19 +62,21 @@ class CooperativeSticky:
 
 
 class StickyResult(NamedTuple):
-    """Who gets what."""
+    """An assignment."""
 
     partitions: Assignment
     moving: dict[TopicPartition, str] | None
-    """Partitions that somebody else owns still, with their new owners; None when that was not kept account of."""
+    """New owners of partitions that another member still owns; None if this was not recorded."""
 
 
 def assign_sticky(topics: Topics, members: Subscriptions, claims: Mapping[str, Claim]) -> StickyResult:
-    """Assign; what members say they own counts as far as nobody of a later generation says so, too."""
+    """Assign partitions. A claim of a member counts unless a member of a later generation claims the same partition."""
     order = hash_order(members)
     existing = {name: each for name, each in topics.items() if each and _is_wanted(name, members)}
     owned, doubtful = _owned(existing, order, members, claims)
     racks = _racks(existing, members)
+    # 1. Equal subscriptions: partitions are interchangeable, one pass is enough. 2. Different subscriptions: the
+    # general algorithm, which moves partitions one by one.
     if len({frozenset(each.topics) for each in members.values()}) == 1:
         return _Constrained(existing, racks, owned, doubtful).build()
     return StickyResult(GeneralAssignment(existing, racks, owned, members, claims).build(), None)
@@ -92,7 +94,7 @@ def _claim(each: Subscription) -> Claim:
 def _owned(
     topics: Topics, order: Sequence[str], members: Subscriptions, claims: Mapping[str, Claim]
 ) -> tuple[Assignment, dict[TopicPartition, None]]:
-    """(what each member owns, partitions that two members of one generation claim)."""
+    """(partitions of each member, partitions that two members of the same generation claim)."""
     owned: Assignment = {}
     doubtful: dict[TopicPartition, None] = {}
     owner: dict[TopicPartition, str] = {}
@@ -103,8 +105,10 @@ def _owned(
             if not 0 <= tp.partition < len(topics.get(tp.topic, ())):
                 continue
             other = owner.get(tp)
-            # As in Java, a rival counts with what the fields of its subscription say, not with its user data.
+            # As in Java, the other claim has the generation in the fields of its subscription, not in its user data.
             theirs = NO_GENERATION if other is None else members[other].generation
+            # 1. No other claim, or an older one: this member owns the partition. 2. Claims of the same generation:
+            # neither owns it, it counts as unassigned. 3. A newer claim: ignore this one.
             if other is None or generation >= theirs:
                 owner[tp] = member
                 if other is not None and tp in owned[other]:
@@ -125,20 +129,21 @@ def _racks(topics: Topics, members: Subscriptions) -> Racks:
         return Racks({}, {}, {})
     of_rack = list(consumers.values())
     crowd = {tp: sum(of_rack.count(rack) for rack in racks) for tp, racks in partitions.items()}
+    # Without racks that matter, `crowd` still orders the partitions, as in Java.
     if use_racks(of_rack, partitions.values()):
         return Racks(consumers, partitions, crowd)
     return Racks({}, {}, crowd)
 
 
 def _moving(members: Subscriptions, result: Assignment) -> dict[TopicPartition, str]:
-    """Partitions that are with somebody else than before."""
+    """Partitions that move from one member to another, with their new owners."""
     added = {tp: member for member, got in result.items() for tp in set(got) - set(members[member].owned)}
     revoked = {tp for member, got in result.items() for tp in set(members[member].owned) - set(got)}
     return {tp: member for tp, member in added.items() if tp in revoked}
 
 
 class _Constrained:
-    """All members want the same topics: everybody gets `least` partitions, and `extra` members one more."""
+    """Assigns if all members want the same topics: each gets `least` partitions, and `extra` members one more."""
 
     def __init__(
         self, topics: Topics, racks: Racks, owned: Assignment, doubtful: Mapping[TopicPartition, None]
@@ -153,13 +158,15 @@ class _Constrained:
         self._result: Assignment = {member: [] for member in owned}
         self._given_up: dict[TopicPartition, str] = {}
         self._under: list[str] = []
-        """Members that must get more."""
+        """Members with fewer than `least` partitions."""
         self._at_least: list[str] = []
-        """Members that may get one more."""
+        """Members with `least` partitions, which may get one more."""
         self._moving: dict[TopicPartition, str] = {}
 
     def build(self) -> StickyResult:
         """The assignment."""
+        # In this order, as in Java: 1. members keep what they may; 2. the rest is ordered by name, and partitions
+        # that few consumers share a rack with come first; 3. it is dealt out within racks; 4. then to any member.
         self._keep_owned()
         left = self._unassigned()
         self._under.sort(key=string_key)
@@ -182,6 +189,8 @@ class _Constrained:
             self._keep(member, owned)
 
     def _keep(self, member: str, owned: list[TopicPartition]) -> None:
+        # 1. Fewer than `least`: keep all, and get more later. 2. Enough for an extra one, and some are left: keep
+        # `most`. 3. Else keep `least`; the member may get an extra one later, while some are left.
         more_allowed = self._with_extra < self._extra
         if len(owned) < self._least:
             self._result[member] += owned
@@ -211,7 +220,7 @@ class _Constrained:
         ]
 
     def _deal_within_racks(self, left: list[TopicPartition]) -> list[TopicPartition]:
-        """Deal to members of the same rack; returns what nobody there may have."""
+        """Deal to members in the racks of the partitions; returns the partitions that none of these may have."""
         rest = []
         turn = 0
         for tp in left:
@@ -223,6 +232,7 @@ class _Constrained:
         return rest
 
     def _next_in_rack(self, tp: TopicPartition, turn: int) -> tuple[str | None, int]:
+        # Members with fewer than `least` first, in turn; then members that may have one more, from the first.
         at = self._racks.next_consumer(tp, self._under, turn)
         if at >= 0:
             member = self._under[at]
@@ -260,5 +270,6 @@ class _Constrained:
 
     def _give_partition(self, tp: TopicPartition, member: str) -> None:
         self._result[member].append(tp)
+        # Its former owner may still read it: under the cooperative protocol it is assigned one rebalance later.
         if self._given_up.get(tp, member) != member or tp in self._doubtful:
             self._moving[tp] = member

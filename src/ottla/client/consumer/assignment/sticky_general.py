@@ -1,6 +1,6 @@
-"""Sticky assignment where members want different topics: partitions move one by one until nothing can be balanced more.
+"""Sticky assignment for members with different topics: partitions move one by one until no move improves the balance.
 
-Zone: pure. The general case of Java's AbstractStickyAssignor, with its order of trying things; see `sticky`.
+Zone: pure. The general case of Java's AbstractStickyAssignor, with the same order of attempts; see `sticky`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from ottla.types import TopicPartition
 
 
 class Claim(NamedTuple):
-    """What a member says that it owns."""
+    """The partitions that a member claims to own."""
 
     partitions: Sequence[TopicPartition]
     generation: int | None
-    """Since when; None when it does not say."""
+    """The generation of the claim; None if the member does not report one."""
 
     @property
     def generation_or_none(self) -> int:
-        """NO_GENERATION when it does not say."""
+        """The generation, or NO_GENERATION if the member does not report one."""
         return NO_GENERATION if self.generation is None else self.generation
 
 
 class Racks(NamedTuple):
-    """Where consumers and replicas are; empty where that makes no difference."""
+    """Racks of consumers and replicas; empty if they do not matter."""
 
     consumers: Mapping[str, str]
     partitions: Mapping[TopicPartition, frozenset[str]]
     crowd: Mapping[TopicPartition, int]
-    """How many consumers share a rack with the partition."""
+    """Number of consumers that share a rack with the partition."""
 
     def mismatch(self, consumer: str, tp: TopicPartition) -> bool:
         """Whether no replica is in the consumer's rack."""
@@ -42,7 +42,7 @@ class Racks(NamedTuple):
         return rack is not None and rack not in self.partitions.get(tp, ())
 
     def next_consumer(self, tp: TopicPartition, consumers: Sequence[str], first: int) -> int:
-        """Index of the next consumer, in turn from `first`, with a replica in its rack; -1 when there is none."""
+        """Index of the next consumer from `first` on, in turn, with a replica in its rack; -1: there is none."""
         racks = self.partitions.get(tp, ())
         for step in range(len(consumers)):
             at = (first + step) % len(consumers)
@@ -52,14 +52,14 @@ class Racks(NamedTuple):
 
 
 class _Movements:
-    """Which partitions have moved from whom to whom, so that none moves there while another one moves back."""
+    """The moves so far: prevents that one partition of a topic moves to a member while another one moves back."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[tuple[str, str], PartitionSet]] = {}
         self._pairs: dict[TopicPartition, tuple[str, str]] = {}
 
     def record_move(self, tp: TopicPartition, old: str, new: str) -> None:
-        """A partition moves; what comes back has not moved."""
+        """Record a move; a partition that returns to its first owner counts as not moved."""
         before = self._pairs.get(tp)
         if before is None:
             self._add_partition(tp, (old, new))
@@ -69,7 +69,7 @@ class _Movements:
             self._add_partition(tp, (before[0], new))
 
     def instead_of(self, tp: TopicPartition, old: str, new: str) -> TopicPartition:
-        """The partition to move: one of the same topic that went the other way before, if there is one."""
+        """The partition to move: one of the same topic that moved the opposite way before, if there is one."""
         pairs = self._by_topic.get(tp.topic)
         if pairs is None:
             return tp
@@ -104,25 +104,25 @@ class _ByLoad:
         return iter([member for _, _, member in self._sorted])
 
     def add(self, member: str) -> None:
-        """With its present load."""
+        """Add a member with its present load."""
         key = (len(self._assignment[member]), string_key(member), member)
         self._keys[member] = key
         insort(self._sorted, key)
 
     def discard(self, member: str) -> None:
-        """Before its load changes."""
+        """Remove a member. Call this before its load changes."""
         key = self._keys.pop(member, None)
         if key is not None:
             del self._sorted[bisect_left(self._sorted, key)]
 
     @property
     def least(self) -> str:
-        """Who has the fewest."""
+        """The member with the fewest partitions."""
         return self._sorted[0][2]
 
     @property
     def most(self) -> str:
-        """Who has the most."""
+        """The member with the most partitions."""
         return self._sorted[-1][2]
 
     def __bool__(self) -> bool:
@@ -130,7 +130,7 @@ class _ByLoad:
 
 
 class GeneralAssignment:
-    """One run."""
+    """One run of the algorithm."""
 
     def __init__(
         self, topics: Topics, racks: Racks, owned: Assignment, members: Subscriptions, claims: Mapping[str, Claim]
@@ -161,7 +161,7 @@ class GeneralAssignment:
         return self._current
 
     def _keep_owned(self) -> set[TopicPartition]:
-        """Drop what members may have no more; returns what stays."""
+        """Drop partitions that their owners may not keep; returns the kept ones."""
         kept: set[TopicPartition] = set()
         for member, partitions in self._current.items():
             stays = [
@@ -173,6 +173,9 @@ class GeneralAssignment:
         return kept
 
     def _balance(self, unassigned: Sequence[TopicPartition]) -> None:
+        # Java's steps: 1. Assign what is unassigned, within racks first. 2. Take aside members whose partitions cannot
+        # move. 3. Improve the balance, first with new partitions only, so that owned ones move as little as possible.
+        # 4. Keep the assignment before step 3 if the result is not better. 5. Put the members of step 2 back.
         initializing = not self._current[self._by_load.most]
         rest = self._assign_partitions(unassigned, match=True) if self._racks.consumers else unassigned
         self._assign_partitions(rest, match=False)
@@ -190,7 +193,7 @@ class GeneralAssignment:
         self._current.update(fixed)
 
     def _assign_partitions(self, partitions: Iterable[TopicPartition], *, match: bool) -> list[TopicPartition]:
-        """Give each to the member with the fewest that wants it; returns those that nobody got."""
+        """Assign each to the member with the fewest partitions that wants it; returns those that no member wants."""
         return [tp for tp in partitions if not self._assign_one(tp, match)]
 
     def _assign_one(self, tp: TopicPartition, match: bool) -> bool:
@@ -211,7 +214,7 @@ class GeneralAssignment:
         return sum(len(self._topics[topic]) for topic in self._wanted[member])
 
     def _reassign(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Move partitions while that balances; whether one moved."""
+        """Move partitions while that improves the balance; returns whether one moved."""
         moved_any = False
         while True:
             moved = False
@@ -224,6 +227,8 @@ class GeneralAssignment:
             moved_any = True
 
     def _improve(self, tp: TopicPartition) -> bool:
+        # 1. Back to its owner of an earlier generation, if that has at least two fewer. 2. To the member with the
+        # fewest, if any other consumer of the topic has at least two fewer.
         consumer = self._owner[tp]
         load = len(self._current[consumer])
         previous = self._previous.get(tp)
@@ -231,7 +236,7 @@ class GeneralAssignment:
         if previous is not None and back and load > len(self._current[previous]) + 1:
             self._move_partition(tp, previous)
             return True
-        # That a rack has somebody with less only shows that there is somebody with less.
+        # A check for consumers in the partition's racks would only find that some consumer has fewer: so does this one.
         if any(load > len(self._current[other]) + 1 for other in self._consumers[tp.topic]):
             self._move_partition(tp, next(each for each in self._by_load if tp.topic in self._wanted[each]))
             return True
@@ -250,7 +255,7 @@ class GeneralAssignment:
         self._by_load.add(old)
 
     def _balanced(self) -> bool:
-        """Whether no member has two more than another one that could have one of them."""
+        """Whether no member has two partitions more than another one that could take one of them."""
         if not self._by_load:
             return True
         least, most = len(self._current[self._by_load.least]), len(self._current[self._by_load.most])
@@ -269,7 +274,7 @@ class GeneralAssignment:
 
 
 def _previous(order: Sequence[str], claims: Mapping[str, Claim]) -> dict[TopicPartition, str]:
-    """Who owned a partition in an earlier generation: it may get it back."""
+    """Owners of partitions in earlier generations: they may get them back."""
     newest = max(each.generation_or_none for each in claims.values())
     found: dict[TopicPartition, tuple[int, str]] = {}
     for member in order:
@@ -282,6 +287,6 @@ def _previous(order: Sequence[str], claims: Mapping[str, Claim]) -> dict[TopicPa
 
 
 def _imbalance(assignment: Assignment) -> int:
-    """The sum of all differences of loads."""
+    """The sum of the differences between all pairs of loads."""
     loads = sorted(len(partitions) for partitions in assignment.values())
     return sum(load * (2 * at - len(loads) + 1) for at, load in enumerate(loads))

@@ -1,4 +1,4 @@
-"""The producer's network side: its thread, requests, connections that never block.
+"""The network side of the producer: its thread, its requests, and its non-blocking connections.
 
 Zone: real.
 """

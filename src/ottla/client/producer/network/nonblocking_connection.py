@@ -1,7 +1,7 @@
-"""A connection that never blocks: requests out, answers back, in order.
+"""A connection that never blocks: sends requests and returns their answers in order.
 
-Zone: real. Sockets of the producer's thread. Connecting and agreeing on versions is `Connection`'s, in a thread of its
-own, for resolving names and connecting take their time; then the socket comes here.
+Zone: real. Sockets of the producer's thread. `Connection` connects and negotiates versions in its own thread, because
+resolving names and connecting block; then the socket is moved here.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from ottla.wire.single_batch_produce import LoneAnswer, LoneProduce
 
 _CHUNK = 65_536
 _PARTS = 64
-"""Pieces of memory per system call."""
+"""The most pieces of memory per system call."""
 _COPIED = 16_384
-"""Bytes of records up to which a request is put together: copying them costs less than handing over three pieces."""
-_new = tuple.__new__  # a third of the time of the classes' own
+"""Up to this size of records a request is joined to one piece: copying is cheaper than passing three pieces."""
+_new = tuple.__new__  # three times as fast as the constructors
 
 
 class PendingResponse(NamedTuple):
-    """A request whose answer is awaited."""
+    """A request without an answer yet."""
 
     correlation_id: int
     api_key: int
@@ -51,11 +51,11 @@ class PendingResponse(NamedTuple):
     sent_at: float
     until: float
     lone: LoneProduce | None
-    """How the usual answer is read, where that is known."""
+    """The fast decoder of a successful answer, for requests with one batch."""
 
 
 class Received(NamedTuple):
-    """An answer, or the word that a request without one has left."""
+    """An answer; or, with message None, the event that a request without an answer was written."""
 
     tag: Any
     message: Message | LoneAnswer | None
@@ -63,7 +63,7 @@ class Received(NamedTuple):
 
 
 class Channel:
-    """One open connection to a broker. After any error it is closed, and stays so."""
+    """One open connection to a broker. Any error closes it for good."""
 
     def __init__(self, node: int, connection: Connection) -> None:
         """Takes over the connection's socket. node: a broker's id, or a negative number for a bootstrap address."""
@@ -79,9 +79,9 @@ class Channel:
         self._in = bytearray()
         self.awaited: deque[PendingResponse] = deque()
         self.lones: dict[Any, LoneProduce] = {}
-        """Requests of one batch as they are laid out on this connection, by what its sender tells them apart by."""
+        """Prepared requests for one batch on this connection, by the key that the sender chooses."""
         self.write_awaited = False
-        """Whether the selector tells when there is room to send: its owner keeps it."""
+        """Whether its selector also waits for writability; the owner of the selector sets it."""
 
     @property
     def wants_write(self) -> bool:
@@ -90,13 +90,13 @@ class Channel:
 
     @property
     def until(self) -> float:
-        """When the oldest request is late; infinite when nothing is awaited."""
+        """When the oldest request times out; infinite if none is unanswered."""
         return self.awaited[0].until if self.awaited else float("inf")
 
     def send(self, api_key: int, message: Message, version: int, tag: Any, *, answered: bool = True) -> None:
-        """Queue a request. answered=False: no answer comes; `flush` reports when it has left.
+        """Queue a request. answered=False: there is no answer; `flush` reports when it was written.
 
-        Raises UsageError for a value that does not fit the protocol; nothing is queued then.
+        Raises UsageError for a value that does not fit the protocol, without queueing anything.
         """
         self._next_id = (self._next_id + 1) & 0x7FFF_FFFF
         parts = self._frame(api_key, message, version)
@@ -109,7 +109,7 @@ class Channel:
             self.awaited.append(PendingResponse(self._next_id, api_key, version, tag, now, until, None))
 
     def send_lone(self, lone: LoneProduce, records: bytearray | memoryview, tag: Any, *, answered: bool = True) -> None:
-        """Queue a Produce of one batch that is laid out already; as `send`."""
+        """Queue a prepared Produce request of one batch; as `send`."""
         self._next_id = (self._next_id + 1) & 0x7FFF_FFFF
         size = len(records)
         head = lone.frame(self._next_id, size)
@@ -130,7 +130,7 @@ class Channel:
         parts: list[memoryview] = []
         try:
             for part in encode(message, version):
-                assert isinstance(part, bytes | bytearray | memoryview)  # a client sends memory, no regions of files
+                assert isinstance(part, bytes | bytearray | memoryview)  # clients send memory, never file regions
                 parts.append(memoryview(part))
         except (struct.error, UnicodeEncodeError) as error:
             name = API_TABLE[api_key].name
@@ -139,7 +139,7 @@ class Channel:
         return [memoryview(size.to_bytes(4, "big") + header), *parts]
 
     def flush(self) -> list[Received]:
-        """Send what the kernel takes now. Returns the requests without an answer that have left. Raises ClientError."""
+        """Write what the socket takes. Returns requests without an answer that were written. Raises ClientError."""
         left: list[Received] = []
         try:
             while self._out:
@@ -161,7 +161,7 @@ class Channel:
         return left
 
     def receive(self) -> tuple[list[Received], ClientError | None]:
-        """The answers that have come, and what was wrong after them: then this link is to be closed."""
+        """The answers that have arrived, and the error after them, or None. After an error the caller closes this."""
         try:
             chunk = self.sock.recv(_CHUNK)
         except (BlockingIOError, InterruptedError):
@@ -169,14 +169,12 @@ class Channel:
         except OSError as error:
             return [], why_lost(self.address, self._config, error)
         if not chunk:
-            return [], ConnectionLostError(f"the connection to {self.address} broke: the other end closed it")
+            return [], ConnectionLostError(f"the connection to {self.address} broke: the broker closed it")
         answers: list[Received] = []
         try:
             size = len(chunk) - 4
             if not self._in and 4 <= size <= self._most and int.from_bytes(chunk[:4], "big", signed=True) == size:
-                return [
-                    self._deliver_response(memoryview(chunk)[4:])
-                ], None  # one answer and nothing else, as nearly always
+                return [self._deliver_response(memoryview(chunk)[4:])], None  # exactly one answer, the usual case
             self._in += chunk
             while (frame := self._frame_in()) is not None:
                 answers.append(self._deliver_response(frame))
@@ -185,12 +183,12 @@ class Channel:
         return answers, None
 
     def _frame_in(self) -> memoryview | None:
-        """The next whole frame. Raises MalformedReplyError for a size that cannot be."""
+        """The next whole frame. Raises MalformedReplyError for an impossible size."""
         if len(self._in) < 4:
             return None
         size = int.from_bytes(self._in[:4], "big", signed=True)
         if not 4 <= size <= self._most:
-            raise MalformedReplyError(f"{self.address} announced an answer of {size} bytes")
+            raise MalformedReplyError(f"{self.address} announced a response of {size} bytes")
         if len(self._in) < 4 + size:
             return None
         frame = bytes(self._in[4 : 4 + size])
@@ -200,7 +198,7 @@ class Channel:
     def _deliver_response(self, frame: memoryview) -> Received:
         got = int.from_bytes(frame[:4], "big", signed=True)
         if not self.awaited or self.awaited[0].correlation_id != got:
-            raise MalformedReplyError(f"{self.address} answered request {got}, which was not due")
+            raise MalformedReplyError(f"{self.address} answered request {got}, which is not the next one")
         asked = self.awaited[0]
         usual = asked.lone.read(frame) if asked.lone is not None else None
         if usual is not None:
@@ -212,7 +210,7 @@ class Channel:
             message, _ = decode(api.response, asked.version, frame, at)
         except MalformedMessage as error:
             raise MalformedReplyError(
-                f"{self.address} sent a broken {api.name} v{asked.version} answer: {error}"
+                f"{self.address} sent a malformed {api.name} v{asked.version} response: {error}"
             ) from error
         self.awaited.popleft()
         return Received(asked.tag, message, time.monotonic() - asked.sent_at)
@@ -225,7 +223,7 @@ class Channel:
         )
 
     def close(self) -> list[tuple[Any, bool]]:
-        """Close; returns (tag, whether bytes of it may have left) of the requests without an outcome."""
+        """Close; returns (tag, whether the broker may have it) of requests without an outcome."""
         with contextlib.suppress(OSError):
             self.sock.close()
         lost = [(asked.tag, True) for asked in self.awaited]
@@ -238,7 +236,7 @@ class Channel:
 def open_in_background(
     address: Address, config: ClientConfig, then: Callable[[Connection | ClientError], None]
 ) -> threading.Thread:
-    """Connect in a thread of its own; `then` is called there with the open connection, or with why there is none."""
+    """Connect in a new thread, which calls `then` with the open connection, or with the error."""
 
     def connect() -> None:
         connection = Connection(address, config)
@@ -247,7 +245,7 @@ def open_in_background(
         except ClientError as error:
             connection.close()
             then(error)
-        except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for the outcome
+        except Exception as error:  # noqa: BLE001  the producer waits for an outcome
             connection.close()
             then(MalformedReplyError(f"connecting to {address} failed: {error!r}"))
         else:

@@ -1,6 +1,6 @@
-"""The producer's requests, and what their answers say.
+"""The producer's requests, and the values in their answers.
 
-Zone: pure. Values to messages and back; the connection that carries them is `nonblocking_connection`.
+Zone: pure. Converts values to messages and back; `nonblocking_connection` sends them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ottla.wire.messages import (
 
 FIRST_VERSION_WITH_V2_BATCHES = 3
 FIRST_VERSION_WITH_SELF_ADDING = 12
-"""A transactional batch adds its partition to the transaction (KIP-890)."""
+"""From this version on a transactional batch adds its partition to the transaction (KIP-890)."""
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
 def topic_id(view: ClusterView, name: str) -> bytes:
-    """The topic's id, ZERO_UUID when it is not known."""
+    """The topic's id, ZERO_UUID if it is not known."""
     found = view.topics.get(name)
     return found.topic_id if isinstance(found, TopicView) else ZERO_UUID
 
@@ -42,7 +42,7 @@ def highest_produce(call: ProduceCall, view: ClusterView, *, self_adding: bool) 
 
 
 def produce_request(call: ProduceCall, view: ClusterView, config: ProducerConfig) -> ProduceRequest:
-    """The batches of a call, their headers written."""
+    """The request for the batches of a call; writes their headers."""
     transactional = bool(config.transactional_id)
     by_topic: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
     for batch in call.batches:
@@ -61,9 +61,9 @@ def produce_request(call: ProduceCall, view: ClusterView, config: ProducerConfig
 
 
 def produce_answers(call: ProduceCall, names: dict[bytes, str], answer: ProduceResponse) -> list[BatchResponse]:
-    """One per batch, in the order of `call`. names: topics by the ids that the request used.
+    """The answer for each batch, in the order of `call`. names: topics by the ids in the request.
 
-    Raises MalformedReplyError when the answer is about other partitions than the request.
+    Raises MalformedReplyError if the answer has other partitions than the request.
     """
     found: dict[tuple[str, int], BatchResponse] = {}
     for topic in answer.responses:
@@ -77,24 +77,24 @@ def produce_answers(call: ProduceCall, names: dict[bytes, str], answer: ProduceR
             found[name, part.index] = BatchResponse(code, part.base_offset, part.log_append_time_ms, text)
     wanted = [(batch.tp.topic, batch.tp.partition) for batch in call.batches]
     if set(wanted) != set(found):
-        raise MalformedReplyError(f"a broker answered for {sorted(found)} where {sorted(wanted)} was asked")
+        raise MalformedReplyError(f"a broker answered for {sorted(found)}, but the request was for {sorted(wanted)}")
     return [found[one] for one in wanted]
 
 
 def metadata_request(topics: Sequence[str], version: int, create: bool) -> MetadataRequest:
-    """The question for some topics; create: let the broker make those that are missing."""
+    """The metadata request for some topics; create: let the broker create missing ones."""
     named = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
     return MetadataRequest(topics=named, allow_auto_topic_creation=create or version < 4)
 
 
 def producer_id_request() -> InitProducerIdRequest:
-    """The question for an id without transactions."""
+    """The request for a producer id without transactions."""
     return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
 
 
 def producer_id_of(answer: InitProducerIdResponse) -> ProducerId | ClientError:
-    """The id in an answer, or why there is none."""
+    """The producer id in an answer, or the error."""
     error = refusal(answer.error_code, "producer id")
     if error is None and (answer.producer_id < 0 or answer.producer_epoch < 0):
-        return MalformedReplyError(f"a broker gave out producer id {answer.producer_id}")
+        return MalformedReplyError(f"a broker returned the invalid producer id {answer.producer_id}")
     return error or ProducerId(answer.producer_id, answer.producer_epoch)

@@ -1,7 +1,7 @@
-"""The producer's thread: it asks the core what to do, moves the bytes, and tells who waits.
+"""The producer's thread: gets work from the core, sends and receives bytes, and calls back.
 
-Zone: real. One thread per producer; all of its sockets, none of its decisions. The core is touched under the shared
-lock only; users' callbacks run without it.
+Zone: real. One thread per producer, with all of its sockets; the core decides. The core is used only under the shared
+lock; users' callbacks run without it.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _LONGEST_SLEEP_S = 3_600.0
 
 
 class Sender:
-    """Runs until it is closed and everything is decided."""
+    """Runs until the producer is closed and all batches are done."""
 
     def __init__(
         self, core: ProducerCore, shared: ProducerLock, on_failed: Callable[[ProducerBatch], None] | None = None
     ) -> None:
-        """on_failed: told of every batch that failed for good, with its records still in it."""
+        """on_failed: called for every failed batch, which still has its records."""
         self._core = core
         self._shared = shared
         self._config = core.config.client
@@ -61,31 +61,31 @@ class Sender:
         self._links: dict[int, Channel] = {}
         self._opening: set[int] = set()
         self._failures: dict[int, tuple[int, float]] = {}
-        """Consecutive failures per node, and when to try it again."""
+        """(consecutive failures, time of the next attempt) per node."""
         self._unreached: set[int] = set()
-        """Nodes without a connection that batches wait for."""
+        """Nodes with due batches and without a connection."""
         self._inbox: list[tuple[int, Connection | ClientError]] = []
         self._events: list[Callable[[float], None]] = []
-        """What happened outside the lock, for the core."""
+        """Calls to the core that are made at the next opportunity under the lock."""
         self._topics: list[str] | None = None
         self._id_wanted = False
         self._late_at = NEVER
-        """When the first request is late, of those that are awaited."""
+        """When the first unanswered request times out."""
         self._ends_at = NEVER
-        """When the first session of a login ends (KIP-368)."""
+        """When the first SASL session expires (KIP-368)."""
         self._selector = selectors.DefaultSelector()
         self._wake_out, self._wake_in = socket.socketpair()
         self._wake_out.setblocking(False)
         self._wake_in.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         self.asleep = False
-        """Whether `wake` is needed for it to notice news."""
+        """Whether the thread waits, or is about to, and needs `wake` to see news."""
         self.closing_at: float | None = None
-        """When to give up what is not delivered then; None while the producer is open."""
+        """When to fail undelivered batches; None while the producer is open, 0.0 after the thread has ended."""
         self.failed_at_end = 0
-        """Batches that were not decided when the thread ended, and failed."""
+        """Number of batches that were not done when the thread ended, and failed."""
         self.telling: list[ProducerBatch] = []
-        """Batches that are decided, and whose callbacks are being called."""
+        """Finished batches whose callbacks are being called."""
         self.self_adding = True
         """Whether transactional batches add their partitions themselves (transaction version 2)."""
         self.latency_sum = 0.0
@@ -96,33 +96,33 @@ class Sender:
     # -- from other threads ----------------------------------------------------------------------------------------
 
     def finish(self, until: float) -> None:
-        """Deliver what was accepted, until a time of the monotonic clock, and end. Takes no lock."""
+        """Deliver all accepted records until a time of the monotonic clock, then end. Takes no lock."""
         self.closing_at = until if self.closing_at is None else min(self.closing_at, until)
         self._core.accumulator.hurried = True
         self.nudge()
 
     @property
     def patience_s(self) -> float:
-        """How long the end of the program waits for deliveries, in seconds."""
+        """How many seconds the program waits for deliveries when it ends."""
         return self._config.request_timeout_ms / 1000
 
     def nudge(self) -> None:
-        """Make it look for work, whatever it is doing now."""
+        """Make the thread look for work in its next round, also if it is not asleep."""
         self._core.accumulator.news = True
         self.wake()
 
     def wake(self) -> None:
-        """End its sleep. It looks for news before it falls asleep, so what wakes it must be visible before."""
+        """Wake the thread. Set the news before this call."""
         if self.asleep:
             self.asleep = False
             try:
                 self._wake_out.send(b"x")
             except OSError:
-                return  # its buffer is full of wake-ups, or the thread has ended
+                return  # the socket is full of wake-ups, or the thread has ended
 
     @property
     def connections(self) -> int:
-        """Open connections."""
+        """Number of open connections."""
         return len(self._links)
 
     # -- the thread ------------------------------------------------------------------------------------------------
@@ -133,13 +133,13 @@ class Sender:
         try:
             while (pause := self.turn()) is not None:
                 self.hear(pause)
-        except Exception as failure:  # noqa: BLE001  a defect of ours: nobody may wait for ever because of it
+        except Exception as failure:  # noqa: BLE001  a defect of ours: fail all batches, so that no caller waits for ever
             error = defect(failure)
         finally:
             self.end(error)
 
     def end(self, error: ClientError) -> None:
-        """Close everything; what is not decided fails with `error`."""
+        """Close all connections, and fail unfinished batches with `error`."""
         for link in list(self._links.values()):
             self._selector.unregister(link.sock)
             link.close()
@@ -161,9 +161,9 @@ class Sender:
         self._wake_out.close()
 
     def turn(self) -> float | None:
-        """One round, without waiting: how many seconds to `hear` before the next one; None when it was the last."""
+        """One round, without waiting. Returns how many seconds to `hear` before the next one; None: it was the last."""
         if self._events:
-            self.digest()  # first: whoever waits for an answer need not wait for what is to be done next
+            self.digest()  # first, so that callers get their answers before new requests are prepared
         now = time.monotonic()
         with self._shared.lock:
             self._core.accumulator.news = False
@@ -181,7 +181,7 @@ class Sender:
         return self._pause(now, work.wake_at)
 
     def digest(self) -> bool:
-        """Give the core what has happened, and tell those who are concerned; False when nothing has."""
+        """Pass events to the core, and call the callbacks of finished batches; False if there was no event."""
         if not self._events:
             return False
         now = time.monotonic()
@@ -207,7 +207,7 @@ class Sender:
             self._ask_any(now)
 
     def _pause(self, now: float, wake_at: float) -> float:
-        """Seconds to wait at most; from here on, `wake` ends the waiting."""
+        """Seconds to wait at most. From here on `wake` ends the wait."""
         if self._topics is not None or self._id_wanted or self._unreached:
             wake_at = min([wake_at, *(until for _, until in self._failures.values() if until > now)])
         self._late_at = NEVER
@@ -216,12 +216,13 @@ class Sender:
                 self._late_at = min(self._late_at, link.awaited[0].until)
         closing = self.closing_at if self.closing_at is not None else wake_at
         pause = min(wake_at, self._late_at, closing) - time.monotonic()
+        # First announce the sleep, then look for news; others set news first, then look at `asleep`. None is missed.
         self.asleep = True
         ready = self._core.accumulator.news or self._events or self._inbox
         return 0.0 if ready else min(max(0.0, pause), _LONGEST_SLEEP_S)
 
     def hear(self, timeout: float) -> None:
-        """Wait for sockets, for another thread, or for `timeout` seconds, and take in what came."""
+        """Wait for sockets, `wake` or `timeout` seconds; then read, write, and close connections that timed out."""
         events = self._selector.select(timeout)
         self.asleep = False
         for key, mask in events:
@@ -242,24 +243,24 @@ class Sender:
         try:
             self._wake_in.recv(4_096)
         except BlockingIOError:
-            return  # heard already
+            return  # an earlier call has read it
 
     def _drop_late(self, now: float) -> None:
         for link in [link for link in self._links.values() if link.until <= now]:
             self._close_channel(link, link.late())
 
     def _lasting(self, now: float) -> Collection[int]:
-        """The nodes with a link that may be used: the session of a login may have an end (KIP-368)."""
+        """The nodes whose connection may take requests: its SASL session has not expired (KIP-368)."""
         return [node for node, link in self._links.items() if link.connection.session_ends > now]
 
     def _drop_ended(self, now: float) -> None:
-        """Links whose session is over are closed when nothing is on its way on them any more."""
+        """Close connections whose session is over, when all their requests are answered."""
         ended = [link for link in self._links.values() if link.connection.session_ends <= now]
         for link in [link for link in ended if not link.awaited and not link.wants_write]:
             self._selector.unregister(link.sock)
             del self._links[link.node]
             link.close()
-            self._events.append(lambda _now: None)  # what waited for it is looked at again
+            self._events.append(lambda _now: None)  # causes a round, which connects again if batches wait
         self._ends_at = min((link.connection.session_ends for link in self._links.values()), default=NEVER)
 
     # -- connections -----------------------------------------------------------------------------------------------
@@ -271,7 +272,7 @@ class Sender:
         return found.address if found is not None else None
 
     def _open(self, node: int, now: float) -> bool:
-        """Begin to connect, unless it is being done or failed a moment ago."""
+        """Start to connect, unless that is in progress or in backoff."""
         address = self._address_of(node)
         if address is None or node in self._links or node in self._opening or self._failures.get(node, (0, 0))[1] > now:
             return False
@@ -295,7 +296,7 @@ class Sender:
         if isinstance(outcome, ClientError):
             self._core.last_error = outcome
             self._note_failure(node)
-            # A node that is gone is led past only by newer metadata.
+            # If the node is gone, only newer metadata has the new leaders.
             self._events.append(lambda _now: self._core.book.stale())
             if isinstance(outcome, AuthenticationError | ConfigError) and not self._links:
                 self._events.append(partial(_denied, self._core, outcome))
@@ -304,7 +305,7 @@ class Sender:
         link = self._links[node] = Channel(node, outcome)
         self._ends_at = min(self._ends_at, outcome.session_ends)
         self._selector.register(link.sock, selectors.EVENT_READ, link)
-        self._events.append(lambda _now: None)  # another look at what can be sent
+        self._events.append(lambda _now: None)  # causes a round, which sends what waits for this node
 
     def _note_failure(self, node: int) -> None:
         count = self._failures.get(node, (0, 0.0))[0]
@@ -312,7 +313,7 @@ class Sender:
         self._failures[node] = (count + 1, time.monotonic() + backoff_ms(first, most, count, random.random()) / 1000)
 
     def _close_channel(self, link: Channel, error: ClientError) -> None:
-        """A link is of no use any more: its requests have no answer."""
+        """Close a connection after an error: its unanswered requests are lost."""
         self._core.last_error = error
         self._selector.unregister(link.sock)
         del self._links[link.node]
@@ -338,7 +339,7 @@ class Sender:
             answers, failure = link.receive() if mask & selectors.EVENT_READ else ([], None)
         except ClientError as error:
             answers, failure = [], error
-        for answer in answers:  # all of them, whatever is wrong with one: nobody else tells of them
+        for answer in answers:  # all of them, also after a faulty one: the connection has given them up
             try:
                 self._on_response(link, answer)
             except ClientError as error:
@@ -358,7 +359,7 @@ class Sender:
 
     def _send_produce(self, call: ProduceCall) -> None:
         link = self._links.get(call.node)
-        if link is None:  # closed since the core was told
+        if link is None:  # closed after the core had chosen the node
             lost = ConnectionLostError(f"the connection to broker {call.node} was closed")
             self._events.append(lambda now: self._core.on_lost(now, call, lost, sent=False))
             return
@@ -374,7 +375,7 @@ class Sender:
             self._close_channel(link, error)
 
     def _ask_any(self, now: float) -> None:
-        """Ask whichever broker there is; connect to one if there is none."""
+        """Send metadata and producer id requests to any broker; connect to one if no connection is open."""
         lasting = [self._links[node] for node in self._lasting(now)]
         known = [link for link in lasting if link.node >= 0] or lasting
         if not known:
@@ -403,7 +404,7 @@ class Sender:
             self._lost(tag, error, sent=False)
 
     def _open_any(self, now: float) -> None:
-        """Connect to one more broker: those of the cluster first, then the bootstrap addresses (KIP-899)."""
+        """Connect to one more broker: known brokers first, then the bootstrap addresses (KIP-899)."""
         if self._opening:
             return
         nodes = sorted(self._core.book.view.nodes, key=lambda _: random.random())
@@ -412,7 +413,7 @@ class Sender:
                 return
 
     def _on_response(self, link: Channel, answer: Received) -> None:
-        """An answer came. Raises MalformedReplyError."""
+        """Convert an answer to an event for the core. Raises MalformedReplyError."""
         if isinstance(answer.message, LoneAnswer | ProduceResponse):
             self._take_produced(answer, answer.message)
         elif isinstance(answer.message, MetadataResponse):
@@ -426,7 +427,7 @@ class Sender:
 
     def _take_metadata(self, link: Channel, message: MetadataResponse) -> None:
         try:
-            view = cluster_view(message, f"the metadata answer of {link.address}")
+            view = cluster_view(message, f"the metadata response of {link.address}")
         except ClientError:
             self._events.append(self._core.book.on_metadata_failure)
             raise
@@ -454,10 +455,10 @@ class Sender:
             raise
         self._events.append(lambda now: self._core.on_produced(now, call, found, message.throttle_time_ms))
 
-    # -- telling ---------------------------------------------------------------------------------------------------
+    # -- callbacks ---------------------------------------------------------------------------------------------------
 
     def _run_callbacks(self, done: list[ProducerBatch]) -> None:
-        """Call whoever wants to know, in order, and let go of the records."""
+        """Call the callbacks of finished batches, in order, then free their records."""
         for batch in done:
             if batch.error is not None and self._on_failed is not None:
                 _shielded(self._on_failed, batch)
@@ -473,14 +474,14 @@ class Sender:
 
 
 def closed_early() -> ClientError:
-    """Why records fail that were not delivered when the producer was closed."""
-    return UsageError("the producer was closed before this record was delivered", "close waits longer")
+    """The error of records that were not delivered when the producer was closed."""
+    return UsageError("the producer was closed before this record was delivered", "Give close more time")
 
 
 def defect(failure: Exception) -> ClientError:
-    """Why everything fails when the sender has failed, which is logged here."""
-    _log.error("the producer's sender failed", exc_info=failure)
-    return UsageError(f"the producer's sender failed: {failure!r}", "Please report it; make a new producer")
+    """The error of all records after a defect of the sender; logs the defect."""
+    _log.error("producer: the sender failed, and all its records with it; please report it", exc_info=failure)
+    return UsageError(f"the sender of this producer failed: {failure!r}", "Please report it, and make a new producer")
 
 
 def _denied(core: ProducerCore, error: ClientError, _now: float) -> None:
@@ -492,8 +493,8 @@ def _left(core: ProducerCore, call: ProduceCall, _now: float) -> None:
 
 
 def _shielded(call: Callable[..., object], *arguments: object) -> None:
-    """A user's callback: what it raises is the user's to see, and does not stop the producer."""
+    """Call a user's callback: an error of it is logged, and does not stop the producer."""
     try:
         call(*arguments)
     except Exception:  # noqa: BLE001  users' code
-        _log.exception("a callback of the producer raised")
+        _log.exception("producer: a callback of the application raised; ignoring that")

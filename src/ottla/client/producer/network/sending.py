@@ -1,6 +1,6 @@
-"""How the batches of a call go out on a link.
+"""Queues the batches of a call on a connection.
 
-Zone: real. One batch alone, as nearly all requests have that are to be quick, is packed by hand; several are a message.
+Zone: real. Requests with one batch, the usual case for low latency, use a prepared layout; others are encoded messages.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ottla.wire.single_batch_produce import LoneProduce
 
 
 def send_produce(link: Channel, call: ProduceCall, core: ProducerCore, *, self_adding: bool) -> None:
-    """Queue the request of a call; its tag is (call, names of topics by the ids that it used).
+    """Queue the request of a call; its tag is (call, names of topics by the ids in the request).
 
-    Raises ClientError; nothing is queued then.
+    Raises ClientError, without queueing anything.
     """
     view, config = core.book.view, core.config
     if len(call.batches) == 1:
@@ -49,6 +49,7 @@ def _send_lone(
     tp, config = batch.tp, core.config
     identity = topic_id(core.book.view, tp.topic)
     key = (tp, identity, self_adding)
+    # The layout depends on topic, id and protocol only, so it is prepared once per connection.
     lone = link.lones.get(key)
     if lone is None:
         version = _version(link, call, core.book.view, self_adding=self_adding)
