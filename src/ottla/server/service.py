@@ -194,8 +194,8 @@ class Service:
         if (self._broker.failed or shell.failed) is not None:
             self._loop.stop()
             return
-        # 3. Accept connections before the broker is ready: followers have to fetch from it, and the other way round,
-        #    before any of them leads what it is to lead.
+        # 3. Accept connections before the broker is ready: brokers that start together have to reach each other, or
+        #    none of them would ever be ready.
         if self._broker.listening and not self._accepting:
             self._accepting = True
             shell.accept()

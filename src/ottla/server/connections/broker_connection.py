@@ -174,6 +174,7 @@ class BrokerConnection:
             call = self._unsent.popleft()
             parts += (_size_of(len(call.frame)), call.frame)
             self._sent.append(call)
+        # If bytes wait for the socket already, the watch calls `_flush` when there is room.
         waited = bool(self._out)
         self._out = memoryview(b"".join(parts))
         if not waited:

@@ -361,11 +361,14 @@ class Connection(ResponseQueue):
     def hold(self, slot: RequestSlot, frame: memoryview) -> memoryview:
         """Let the broker keep a frame: it gets the own buffer if the frame fills at least half of it, else a copy."""
         lent = self._lent
+        # 1. A closed connection has given its memory back: nothing is charged.
         if self._blocked & CLOSED:
             return memoryview(bytearray(frame))
+        # 2. The frame is in the own buffer and fills much of it: pass on the buffer with its charge.
         if lent is not None and 2 * len(frame) >= len(lent):
             self._lent = None
             slot.held, self.charged = self.charged, 0
+        # 3. It is in the shared buffer, or a small part of the own one: copy it.
         else:
             frame = memoryview(bytearray(frame))
             slot.held = len(frame)

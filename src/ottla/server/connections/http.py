@@ -101,6 +101,7 @@ class HttpServer:
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.clients += 1
+        # Above MAX_CLIENTS a client gets status 503; above twice as many it gets no answer, which would cost memory.
         if self.clients > 2 * MAX_CLIENTS:
             self.clients -= 1
             writer.transport.abort()

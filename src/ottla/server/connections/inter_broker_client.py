@@ -165,6 +165,7 @@ class Loopback:
         self._watch_deadline(slot.call.deadline_ns)
         self._turns.clock.instant = None
         gate = self._inputs.on_frame(slot, memoryview(bytearray(slot.call.frame)))
+        # The slot may have been answered or released within this turn: then nothing would open the gate later.
         if gate is Gate.WAIT and not slot.released and slot in self._answers:
             self._gate = slot
 

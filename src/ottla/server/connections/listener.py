@@ -223,6 +223,7 @@ def bound_socket(endpoint: Endpoint, limits: ConnectionLimits) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # An IPv6 socket of every interface also serves IPv4; one of a given address must not.
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
         if limits.receive_buffer >= 0:

@@ -104,8 +104,10 @@ class ResponseMemory:
         self._waiting.pop(debtor, None)
 
     def _spent(self, debtor: Debtor) -> None:
+        # 1. Above the limit: this connection waits until it owes nothing or the budget has room.
         self.hold_back(debtor)
         self._look_later(LOOK_S)
+        # 2. The reserve is also used up: all connections wait, and non-readers are closed soon.
         if not self._exhausted and self.used > self.limit + self._reserve:
             self._exhausted = True
             for other in self._all:

@@ -37,6 +37,7 @@ class DirectoryLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            # The holder has written its process id into the file.
             owner = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
             os.close(self._fd)
             raise _in_use(directory, owner) from None

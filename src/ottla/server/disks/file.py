@@ -216,6 +216,7 @@ class RealFile:
             os.ftruncate(self.fileno(), size)
         except OSError as error:
             raise failure_of(error, self.path) from None
+        # A sync that runs may report more than is left; readers that pinned a region compare its generation.
         self._view = None
         self._sealed = False
         self.size = size
@@ -342,6 +343,7 @@ class RealFile:
         self._disk.admit(self._start_sync)
 
     def _start_sync(self) -> None:
+        # Requests that come from here on may be for bytes that this sync does not cover: they share the next one.
         batch = self._waiting
         self._waiting = []
         try:

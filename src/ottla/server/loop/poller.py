@@ -308,6 +308,7 @@ class Poller(selectors.BaseSelector):
         self, precedence: Precedence, events: list[ReadyEvent], theirs: list[tuple[selectors.SelectorKey, int]]
     ) -> None:
         """Call quick connections and one slow one; append the ready descriptors of asyncio to `theirs`."""
+        # asyncio's descriptors have no callback to time here, and asyncio calls them when this poll returns.
         theirs += [(self._keys[fd], _events(event)) for fd, event in events if fd in self._keys]
         ours = [event for event in events if event[0] not in self._keys]
         now = self._clock()
@@ -315,6 +316,7 @@ class Poller(selectors.BaseSelector):
             if self._stood_still is not None:
                 self._look_at_clock()
             self._call_seldom(fd, event)
+            # After a long call the sockets are polled again: quick connections may have become ready meanwhile.
             before, now = now, self._clock()
             if not precedence.record_call(fd, now - before, now):
                 break

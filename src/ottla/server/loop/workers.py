@@ -113,6 +113,7 @@ class Crew:
         request = pickle.dumps((name, arguments), pickle.HIGHEST_PROTOCOL)
 
         def finished(outcome: tuple[object] | Failure) -> None:
+            # An owner with more jobs is queued after all other owners.
             left = self._busy.pop(owner, None)
             if left:
                 self._waiting[owner] = left

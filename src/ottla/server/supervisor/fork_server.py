@@ -81,6 +81,7 @@ class ForkServer:
         signal.set_wakeup_fd(self._woken)
         while True:
             ready, _, _ = select.select([self._channel.fileno(), self._wake], [], [])
+            # Reap first: orders then refer to processes that are still alive or unreaped.
             if self._wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake, 4096)

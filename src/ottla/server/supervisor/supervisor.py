@@ -326,6 +326,7 @@ class Supervisor:
 
     async def _roll(self) -> None:
         try:
+            # A request that came during a roll is served by another one, which may run a newer version.
             while self._rolls["done"] + self._rolls["failed"] < self._rolls["asked"]:
                 asked = self._rolls["asked"] - self._rolls["failed"]
                 why = await self._roll_all()

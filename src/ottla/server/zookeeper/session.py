@@ -227,6 +227,7 @@ class ZooKeeperSession:
 
     def _results(self, ops: Sequence[Op], results: Sequence[Any]) -> list[tuple[str, int]] | Failure | Lost:
         """The results of a multi, or the failure of one of its operations: kazoo returns a list in both cases."""
+        # One operation is the cause; the others get an error that only means that they were rolled back.
         failed = [(op, result) for op, result in zip(ops, results, strict=False) if isinstance(result, Exception)]
         causes = [(op, error) for op, error in failed if not isinstance(error, _FOLLOWS)] or failed
         if causes:

@@ -356,7 +356,7 @@ class ZooKeeperStore:
             log.warning("cannot open a session with %s, trying again: %s", self._settings.where, why)
             self._loop.call_later(PAUSE_S, self._new_link)
             return
-        # 2. A session is lost: all its requests fail before the broker hears of it, then a new one begins.
+        # 2. A session is lost: all its requests fail before the broker is informed, then a new one begins.
         log.error("session %#x with %s expired, opening a new one: %s", self._session_id, self._settings.where, why)
         self._state, self._away_since_ns, self._just_expired = Session.EXPIRED, steady_ns(), True
         self._watches.clear()

@@ -276,6 +276,7 @@ class ZnodeClient:
         try:
             answer = READS[op](self._store.tree, record)
         except RequestError as wrong:
+            # As in ZooKeeper, the error does not prevent this one watch.
             if op == OpCode.EXISTS and wrong.error is ZkError.NO_NODE and record.watch:
                 self._watch(self._watches.data, record.path)
             raise

@@ -110,6 +110,7 @@ class ZnodeServer:
 
     def end_turn(self) -> None:
         """Finish a turn: run its effects, send the answers, set the alarm for the next session to expire."""
+        # Effects first: they include the answers and notices whose state is on the disk by now.
         self.effects.drain()
         while self._flushing:
             self._flushing.popitem()[0].flush()
