@@ -77,6 +77,8 @@ class Declaration(NamedTuple):
     """Further permissions, for other resources that a request may name; the handler's docstring states for which."""
     parts: Parts | None = None
     """How a large request is divided into parts; None: it is not divided."""
+    undivided: str | None = None
+    """Why a request of clients with arrays needs no `parts`: what bounds the work of its turn."""
     walked: tuple[str, ...] | None = None
     """The path of an array that the handler only iterates over: a large request is decoded during the iteration, which
     may return an element several times, each time with some of its elements along the path."""
@@ -241,11 +243,23 @@ def handles(
     early: bool = False,
     also: tuple[Need, ...] = (),
     parts: Parts | None = None,
+    undivided: str | None = None,
     walked: tuple[str, ...] | None = None,
 ) -> Callable[[F], F]:
     """Declare a method as the handler of an API."""
     declaration = Declaration(
-        api_key, min_version, max_version, resource, operation, inter_broker, brokers_from, early, also, parts, walked
+        api_key,
+        min_version,
+        max_version,
+        resource,
+        operation,
+        inter_broker,
+        brokers_from,
+        early,
+        also,
+        parts,
+        undivided,
+        walked,
     )
 
     def mark(method: F) -> F:

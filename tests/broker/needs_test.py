@@ -16,9 +16,9 @@ OPERATIONS = {
     "IdempotentWrite",
 }  # fmt: skip
 OPEN = {"ApiVersions"}
-"""Open to everybody: who asks is not known yet."""
+"""Needs no permission: it is sent before authentication."""
 NEEDS = {
-    # The first is what the request is about, the others what else it may name.
+    # First the resource of the request itself, then others that it may name.
     "Produce": "Write Topic, Write TransactionalId",
     "Fetch": "Read Topic, ClusterAction Cluster",
     "ListOffsets": "Describe Topic",
@@ -66,7 +66,19 @@ NEEDS = {
     "AllocateProducerIds": "ClusterAction Cluster",
     "ListConfigResources": "DescribeConfigs Cluster",
     "DescribeTopicPartitions": "Describe Topic",
+    # Not served yet (docs/skipped.md): with the row here, a handler needs no change of this file.
+    "DescribeAcls": "Describe Cluster",
+    "CreateAcls": "Alter Cluster",
+    "DeleteAcls": "Alter Cluster",
+    "DescribeClientQuotas": "DescribeConfigs Cluster",
+    "AlterClientQuotas": "AlterConfigs Cluster",
+    "DescribeUserScramCredentials": "Describe Cluster",
+    "AlterUserScramCredentials": "Alter Cluster",
+    "DescribeQuorum": "Describe Cluster",
+    "UpdateFeatures": "Alter Cluster",
+    "UnregisterBroker": "Alter Cluster",
 }
+"""The permissions in Apache Kafka's documentation, "Operations and Resources on Protocols"."""
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +88,7 @@ def needs() -> dict[str, tuple[tuple[str, str], ...]]:
 
 
 def test_every_request_declares_its_permissions(needs) -> None:
-    """A new API has to declare its permissions."""
+    """A new handler has to declare its permissions."""
     silent = {name for name, wanted in needs.items() if not wanted}
     assert silent == OPEN
     assert {resource for wanted in needs.values() for resource, _ in wanted} <= RESOURCES
@@ -84,10 +96,11 @@ def test_every_request_declares_its_permissions(needs) -> None:
 
 
 def test_permissions_are_those_of_apache_kafka(needs) -> None:
-    told = {
+    declared = {
         name: ", ".join(f"{operation} {resource}" for resource, operation in found) for name, found in needs.items()
     }
-    assert told == NEEDS
+    assert declared == {name: NEEDS.get(name, "add its row to NEEDS") for name in needs}
+    assert set(NEEDS) <= {api.name for api in API_TABLE.values()}
 
 
 def test_requests_between_brokers_need_cluster_action(needs) -> None:

@@ -29,6 +29,7 @@ VERIFICATION = "replication/verification_test.py"
 MARKERS = "replication/marker_requests_test.py"
 REPLICATED = "groups/replicated_test.py"
 BY_CLIENTS = f"{MARKERS}::test_clients_may_only_abort_open_transactions"
+OF_COORDINATOR = f"{VERIFICATION}::test_the_coordinators_code_is_mapped_for_the_produce_version"
 
 COORDINATOR = {
     # A broker that is not the coordinator, is loading, or cannot append to its log.
@@ -94,9 +95,9 @@ PROVOKED: dict[str, dict[str, str]] = {
         "INVALID_PRODUCER_EPOCH": f"{PRODUCE}::test_a_gap_an_old_epoch_and_a_long_gone_batch_have_their_errors",
         "INVALID_RECORD": f"{PRODUCE}::test_batches_that_cannot_be_appended_get_an_error_and_a_text",
         "INVALID_TOPIC_EXCEPTION": f"{PRODUCE}::test_clients_may_not_write_to_an_internal_topic",
-        "TRANSACTION_ABORTABLE": f"{VERIFICATION}::test_the_coordinators_code_is_mapped_for_the_produce_version",
-        "INVALID_TXN_STATE": f"{VERIFICATION}::test_the_coordinators_code_is_mapped_for_the_produce_version",
-        "INVALID_PRODUCER_ID_MAPPING": f"{VERIFICATION}::test_the_coordinators_code_is_mapped_for_the_produce_version",
+        "TRANSACTION_ABORTABLE": OF_COORDINATOR,
+        "INVALID_TXN_STATE": OF_COORDINATOR,
+        "INVALID_PRODUCER_ID_MAPPING": OF_COORDINATOR,
         "CONCURRENT_TRANSACTIONS": f"{VERIFICATION}::test_a_transaction_that_is_about_to_be_complete_is_given_a_moment",
     },
     "WriteTxnMarkers": {

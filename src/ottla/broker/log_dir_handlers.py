@@ -78,6 +78,7 @@ class LogDirHandlers:
         4,
         resource="Cluster",
         operation="Describe",
+        undivided="a filter of the existing logs, decoded while the handler iterates over it",
         walked=("topics", "partitions"),
     )
     def describe_log_dirs(self, _context: Context, request: DescribeLogDirsRequest) -> _Answer:

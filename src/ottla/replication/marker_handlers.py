@@ -151,6 +151,7 @@ class MarkerHandlers:
         resource="Cluster",
         operation="ClusterAction",
         early=True,
+        undivided="the handler has slices of its own, decoded while it iterates over them",
         walked=("markers", "topics", "partition_indexes"),
     )
     def write_txn_markers(self, context: Context, request: WriteTxnMarkersRequest) -> None:

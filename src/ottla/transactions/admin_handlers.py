@@ -63,7 +63,14 @@ class TransactionAdminHandlers:
             self._transactions.submit(DescribeTransaction(name, _row_for(name, gather.slot())))
         gather.close()
 
-    @handles(ApiKey.LIST_TRANSACTIONS, 0, 2, resource="TransactionalId", operation="Describe")
+    @handles(
+        ApiKey.LIST_TRANSACTIONS,
+        0,
+        2,
+        resource="TransactionalId",
+        operation="Describe",
+        undivided="its arrays are filters; the ids are listed in slices",
+    )
     def list_transactions(self, context: Context, request: ListTransactionsRequest) -> None:
         """List the transactions that this broker coordinates.
 

@@ -98,6 +98,7 @@ class ProducerHandlers:
         operation="Write",
         brokers_from=BATCHED_FROM,
         also=(("Topic", "Write"), ("Cluster", "ClusterAction")),
+        undivided="one wrong partition refuses all, so the handler checks them in slices of its own",
     )
     def add_partitions(self, context: Context, request: AddPartitionsToTxnRequest) -> Steps | None:
         """Add partitions to transactions. One wrong partition prevents all others of its transaction from joining."""

@@ -135,7 +135,14 @@ class ConfigHandlers:
             )
         return True
 
-    @handles(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, resource="Cluster", operation="DescribeConfigs")
+    @handles(
+        ApiKey.LIST_CONFIG_RESOURCES,
+        0,
+        1,
+        resource="Cluster",
+        operation="DescribeConfigs",
+        undivided="its array is a filter of a few types",
+    )
     def list_config_resources(
         self, context: Context, request: ListConfigResourcesRequest
     ) -> ListConfigResourcesResponse | InPieces:

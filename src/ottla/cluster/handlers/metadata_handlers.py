@@ -290,7 +290,14 @@ class MetadataHandlers:
 
     # -- DescribeTopicPartitions -------------------------------------------------------------------------------
 
-    @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, resource="Topic", operation="Describe")
+    @handles(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        0,
+        resource="Topic",
+        operation="Describe",
+        undivided="the response is a page of at most max.request.partition.size.limit partitions",
+    )
     def describe_topic_partitions(
         self, _context: Context, request: DescribeTopicPartitionsRequest
     ) -> DescribeTopicPartitionsResponse | InPieces:

@@ -44,7 +44,15 @@ class GroupAdminHandlers:
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
 
-    @handles(ApiKey.LIST_GROUPS, 0, 5, resource="Group", operation="Describe", also=(("Cluster", "Describe"),))
+    @handles(
+        ApiKey.LIST_GROUPS,
+        0,
+        5,
+        resource="Group",
+        operation="Describe",
+        also=(("Cluster", "Describe"),),
+        undivided="its arrays are filters of at most `MAX_FILTERS` names",
+    )
     def list_groups(self, _: Context, request: ListGroupsRequest) -> ListGroupsResponse | InPieces:
         """List the groups of this broker. While a shard is loading, the list has COORDINATOR_LOAD_IN_PROGRESS."""
         states = _known(request.states_filter, _STATES)

@@ -42,7 +42,14 @@ class MemberHandlers:
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
 
-    @handles(ApiKey.JOIN_GROUP, 0, 9, resource="Group", operation="Read")
+    @handles(
+        ApiKey.JOIN_GROUP,
+        0,
+        9,
+        resource="Group",
+        operation="Read",
+        undivided="it has at most `MAX_PROTOCOLS` protocols, of one member",
+    )
     def join_group(self, context: Context, request: JoinGroupRequest) -> None:
         """Join a group. The response waits until the rebalance is complete."""
         version = context.api_version
@@ -71,7 +78,14 @@ class MemberHandlers:
             )
         )
 
-    @handles(ApiKey.SYNC_GROUP, 0, 5, resource="Group", operation="Read")
+    @handles(
+        ApiKey.SYNC_GROUP,
+        0,
+        5,
+        resource="Group",
+        operation="Read",
+        undivided="it has at most `MAX_ASSIGNMENTS` assignments, which take effect together",
+    )
     def sync_group(self, context: Context, request: SyncGroupRequest) -> None:
         """Fetch the assignment. The response waits until the leader has sent it, and it is committed."""
         if len(request.assignments) > MAX_ASSIGNMENTS:
