@@ -174,7 +174,7 @@ def test_the_connection_waits_and_its_answer_comes(node, coordinator) -> None:
         (ErrorCode.CONCURRENT_TRANSACTIONS, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
-def test_the_coordinators_code_is_mapped_for_the_version_of_produce(node, coordinator, said, version, expected) -> None:
+def test_the_coordinators_code_is_mapped_for_the_produce_version(node, coordinator, said, version, expected) -> None:
     coordinator.code = said
     row = node.ask(asking(node), version).responses[0].partition_responses[0]
     assert (ErrorCode(row.error_code), row.base_offset) == (expected, -1)

@@ -1,4 +1,4 @@
-"""The exchange between brokers over a real connection, and the file that their secret comes from.
+"""The exchange between brokers over a real connection, and the file with their secret.
 
 Zone: real.
 """

@@ -1,6 +1,6 @@
-"""Ready connections of which some take long: quick ones do not wait for all of them.
+"""Ready connections of which some take long: a quick one does not wait for all slow ones.
 
-Zone: real (socket pairs); the time is the test's.
+Zone: real (socket pairs); the test controls the time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MS = 1_000_000
 
 
 class Crowd:
-    """Connections that take as long as the test says; each stays ready until it is called."""
+    """Connections whose calls take as long as the test sets; each stays ready until it is called."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -41,7 +41,7 @@ class Crowd:
             self.pairs[name][1].send(b"x")
 
     def select(self) -> list[str]:
-        """Who is called by one look at the kernel."""
+        """The connections that one poll of the kernel calls."""
         self.called = []
         self.poller.select(0)
         return self.called
@@ -167,7 +167,7 @@ def test_a_connection_that_is_closed_meanwhile_is_not_called(crowd):
 
 
 def arranged(precedence: Precedence, *fds: int) -> list[int]:
-    """In which order these are called; all that are ready."""
+    """The order of the calls, when these are all ready connections."""
     return [fd for fd, _ in precedence.arrange([(fd, 1) for fd in fds], are_all=True)]
 
 
@@ -180,7 +180,7 @@ def test_the_quickest_on_average_come_first():
 
 
 def test_a_descriptor_that_is_used_again_is_not_known():
-    """Its number is that of a quick connection which is closed."""
+    """The descriptor had belonged to a quick connection that was closed."""
     precedence = Precedence(0, quick=(5, 6))
     assert arranged(precedence, 9, 5, 6) == [5, 6, 9]
     precedence.forget_connection(5)

@@ -1,4 +1,4 @@
-"""A listener on a real socket with a broker of the test's making behind it, stepped by the test.
+"""A listener on a real socket for a broker that the test defines, stepped by the test.
 
 Zone: real.
 """
@@ -29,7 +29,7 @@ HOUR_NS = 3_600_000_000_000
 
 
 class Echo:
-    """Answers every request with the bytes of `answer`, or leaves it to the test when there are none."""
+    """Answers every request with the bytes of `answer`; without them the test has to answer."""
 
     def __init__(self) -> None:
         self.network: RealNetwork
@@ -102,14 +102,14 @@ class Server:
             self.step()
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Ten seconds are the time of a broken world, not a measurement."""
+        """Step until it holds. Ten seconds only bound a test that is broken."""
         end = time.monotonic() + 180
         while not holds():
-            assert time.monotonic() < end, "the world stands still"
+            assert time.monotonic() < end, "timed out"
             self.step()
 
     def send(self, sock: socket.socket, data: bytes) -> None:
-        """All of it, while the server runs."""
+        """Send all of it, while the server runs."""
         view = memoryview(data)
         end = time.monotonic() + 180
         while view:
@@ -119,7 +119,7 @@ class Server:
             assert time.monotonic() < end, "the server does not read"
 
     def receive(self, sock: socket.socket, size: int) -> bytes:
-        """Exactly that many bytes."""
+        """Receive exactly that many bytes."""
         data = bytearray()
 
         def enough() -> bool:
@@ -156,7 +156,7 @@ def frame(size: int, fill: bytes = b"f") -> bytes:
 
 @pytest.fixture
 def make_server() -> Iterator[Callable[..., Server]]:
-    """Starts servers with limits of the test's choice, and stops them."""
+    """Starts servers with the limits that the test chooses, and stops them."""
     servers: list[Server] = []
 
     def make(limits: TrafficLimits | None = None, connection_limits: ConnectionLimits | None = None) -> Server:
@@ -170,7 +170,7 @@ def make_server() -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture
 def server(make_server) -> Server:
-    """One with Kafka's limits."""
+    """A server with Kafka's limits."""
     return make_server()
 
 

@@ -1,6 +1,6 @@
-"""Frames over real sockets: everything that a peer can do wrong, slowly, or in bulk.
+"""Frames over real sockets: a peer sends wrong bytes, is slow, or sends and asks too much.
 
-Zone: real. What every network must do stands in tests/contract.
+Zone: real. tests/contract has what every network must do.
 """
 
 from __future__ import annotations
@@ -143,13 +143,13 @@ def test_half_open_length_prefixes_cost_next_to_nothing(server):
     finally:
         tracemalloc.stop()
     assert server.traffic.request_memory.used <= 16 * 4 * count
-    # Python's own objects per connection (ours and, in this process, the client's) included.
+    # Includes Python's objects per connection, of the server and, in this process, of the client.
     assert peak <= 8_192 * count
     assert server.broker.frames == 0
 
 
 def test_a_thousand_requests_from_a_peer_that_does_not_read(server, framed):
-    """Back-pressure: the broker stops working for it long before the end, and goes on when it reads."""
+    """Back-pressure: the broker stops serving it long before the last request, and continues when the peer reads."""
     answer = b"x" * 60_000
     server.broker.answer = [answer]
     sock = server.connect()
@@ -175,7 +175,7 @@ def test_requests_that_are_not_answered_are_not_read_without_end(server, framed)
 
 
 def _flood(server, sock, data):
-    """Send until nothing moves any more."""
+    """Send until the socket takes no more for a while."""
     stuck = 0
     while stuck < 50:
         try:
@@ -254,7 +254,7 @@ def test_a_peer_that_leaves_while_its_request_waits_behind_a_gate(server, framed
 
 
 def test_a_zero_window_reader_of_a_large_region(server, framed, tmp_path):
-    """The bytes wait in the file, not in memory, and no other peer waits with them."""
+    """The bytes stay in the file, not in memory, and no other peer waits for them."""
     disk = RealDisk(str(tmp_path), server.turns)
     file = disk.open("a.log", True)
     size = 30_000_000
@@ -306,7 +306,7 @@ def test_a_large_region_whose_bytes_were_cut_off_ends_the_connection(server, fra
 
 
 def put_on_a_broken_device(file):
-    """Each read of its first byte fails with EIO from now on: nothing is mapped there."""
+    """Make each read of its first byte fail with EIO: nothing is mapped there."""
     broken = os.open("/proc/self/mem", os.O_RDONLY)
     os.dup2(broken, file.fileno())
     os.close(broken)
@@ -389,7 +389,7 @@ def test_a_parked_request_is_no_silence(server, framed):
 
 
 def test_python_calls_of_the_shell_per_request(server, framed):
-    """The hot path stays short: a call more here is a call more for every record of every client."""
+    """The hot path stays short: one more call here is one more for every request of every client."""
     count = 50
     server.broker.asks_time = False
     sock = server.connect()
@@ -450,8 +450,8 @@ def test_bytes_that_come_between_the_answer_and_the_parked_request_do_not_end_th
     server.send(sock, framed(20, b"1") + framed(20, b"2"))
     server.until(lambda: bool(waiting))
     sock.send(framed(20, b"3"))
-    server.broker.network.reply(waiting[0], [b"11111111"])  # a turn of the clock: the second may start, soon
+    server.broker.network.reply(waiting[0], [b"11111111"])  # the gate is open: the second request may start soon
     (connection,) = server.traffic.connections
-    connection.on_readable()  # the poller was quicker
+    connection.on_readable()  # the poller called it before the test did
     server.traffic.send_answers()
     assert server.receive(sock, 36) == b"".join(b"\0\0\0\x08" + digit * 8 for digit in (b"1", b"2", b"3"))

@@ -1,6 +1,6 @@
-"""The real disk: what goes wrong on a real file system.
+"""The real disk: errors of a real file system.
 
-Zone: real. What every disk must do stands in tests/contract.
+Zone: real. tests/contract has what every disk must do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class World:
     def until(self, holds) -> None:
         end = time.monotonic() + 180
         while not holds():
-            assert time.monotonic() < end, "the world stands still"
+            assert time.monotonic() < end, "timed out"
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
 
@@ -60,9 +60,9 @@ def content(file):
 
 @contextlib.contextmanager
 def small_files():
-    """Writes beyond 10,000 bytes of a file break off, as on a full disk.
+    """Writes beyond 10,000 bytes of a file are cut short, as on a full disk.
 
-    A limit of the whole process: pytest must not report within it, its own output may be a file.
+    The limit applies to the whole process: pytest must not report meanwhile, because its output may be a file.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
@@ -195,7 +195,7 @@ def test_idle_descriptors_are_closed_and_come_back(world, tmp_path):
 
 
 def test_files_beside_logs_give_way_to_logs(world, tmp_path):
-    """Of n partitions one descriptor each, as long as they fit, although each has three files that are used."""
+    """n partitions have one open descriptor each, while those fit, although each partition uses three files."""
     descriptors = Descriptors(80)
     disk = RealDisk(str(tmp_path), world.turns, descriptors)
     logs = []
@@ -255,7 +255,7 @@ def test_a_file_that_somebody_removed_is_the_devices_failure(world, tmp_path):
 
 
 def test_a_reopened_file_does_not_serve_the_regions_of_its_closed_handle(disk):
-    """The generation outlives the handle as long as a reply has a region of it."""
+    """The generation of a closed handle is kept while a reply has a region of it."""
     file = disk.open("a.log", True)
     file.append([b"x" * 100])
     region = Region(file, 0, 100, file.generation)
@@ -293,7 +293,7 @@ def test_operations_on_missing_names_are_not_done(disk):
 
 
 def test_a_directory_that_hangs_holds_up_no_other(world, tmp_path):
-    """All threads of one are busy with syncs that do not end; the other's sync does."""
+    """All threads of one directory are busy with syncs that do not end; a sync of the other one ends."""
     disks = []
     for name in ("hangs", "works"):
         (tmp_path / name).mkdir()
@@ -312,7 +312,7 @@ def test_a_directory_that_hangs_holds_up_no_other(world, tmp_path):
 
 
 def test_a_descriptor_that_cannot_be_closed_costs_its_own_file_the_next_sync_and_no_other(world, tmp_path, monkeypatch):
-    """As on a file system of the network, which only tells on close that it could not write."""
+    """As on a network file system, which reports only on close that it could not write."""
     disk = RealDisk(str(tmp_path), world.turns, Descriptors(1))
     file = disk.open("a.log", True)
     file.append([b"123"])
@@ -346,7 +346,7 @@ def test_a_checkpoint_over_a_file_that_somebody_removed_is_refused_where_its_cal
 
 
 def test_a_directory_is_renamed_and_removed_without_a_look_at_all_others(disk, world):
-    """A broker with thousands of logs deletes one: only the directories under its name are looked at."""
+    """A broker with thousands of logs deletes one: only the directories under its name are examined."""
 
     def steps_beside(others):
         for number in range(others):

@@ -1,4 +1,4 @@
-"""A broker inside this process.
+"""A broker that runs inside this process.
 
 Zone: real.
 """
@@ -62,7 +62,7 @@ def test_a_start_that_fails_raises(tmp_path):
 
 
 def test_a_guest_keeps_few_files_open():
-    """Else `select` somewhere in the host program meets a descriptor above 1,023."""
+    """Otherwise `select` in the host program may get a descriptor above 1,023."""
 
     def count() -> int:
         return len(os.listdir("/proc/self/fd"))

@@ -1,4 +1,4 @@
-"""Garbage collections: what they walk is small whatever the heap, and what lives long leaves none in cycles.
+"""Garbage collections walk few objects, however large the heap is, and long-lived objects leave no cycles.
 
 Zone: real.
 """
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(script: str, *words: str) -> None:
-    """A process of its own: it is about all its objects."""
+    """Run in a process of its own, because all objects of the process count."""
     done = subprocess.run(
         [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=180, check=False, cwd=ROOT
     )
@@ -174,5 +174,5 @@ def test_topics_groups_transactions_and_connections_that_go_leave_no_cycles(tmp_
 
 
 def test_nothing_that_survives_a_collection_dies_in_a_cycle_whatever_is_asked() -> None:
-    """Extreme requests of all kinds, with what they hold and refuse at any moment a collection may come."""
+    """Extreme requests of all kinds; a collection may come at any moment while they are held or refused."""
     run(STREAMS)

@@ -1,4 +1,4 @@
-"""Produce requests that wait for a transaction coordinator hold up their connection, and only theirs; over sockets."""
+"""Produce requests that wait for a transaction coordinator delay only their own connection; over sockets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSION = 9
 
 
 def transactional(number: int, transactional_id: str | None) -> bytes:
-    """A first batch under a transactional id that nobody coordinates; without one an ordinary batch."""
+    """A first batch under a transactional id without a coordinator; without an id, an ordinary batch."""
     identity = {"producer_id": number, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
     records = [Record(0, 1_700_000_000_000, None, b"x", ())]
     batch = encode_batch(records, **(identity if transactional_id else {}))

@@ -1,4 +1,4 @@
-"""Peers that hold memory of requests: what they are charged for, and when they have to let go.
+"""Peers that hold request memory: the bytes charged to them, and when their connections are closed.
 
 Zone: real. The decisions are tested on values in request_memory_test.
 """
@@ -25,7 +25,7 @@ def complaints(caplog):
 
 
 def half_open(server, count, size, came):
-    """Peers with a frame of `size` bytes of which `came` have come."""
+    """Peers that have sent `came` bytes of a frame of `size` bytes."""
     for _ in range(count):
         server.send(server.connect(), struct.pack(">i", size) + bytes(came))
 
@@ -38,7 +38,7 @@ def test_memory_is_charged_for_what_came_not_for_what_was_announced(server, came
 
 
 def test_a_very_large_frame_is_neither_copied_nor_filled_as_a_whole(server):
-    """Each takes tens of milliseconds for 100 MB, in one turn."""
+    """Copying or filling 100 MB takes tens of milliseconds, in one turn."""
     sock = server.connect()
     size = 20_000_000
     data = struct.pack(">i", size) + bytes(range(200)) * (size // 200)
@@ -118,7 +118,7 @@ def test_a_peer_that_we_keep_waiting_ourselves_is_no_hostage(make_server, framed
 
 
 def looks_until_stale(connection) -> int:
-    """How many looks at an unfinished frame it takes until its connection is closed."""
+    """The number of checks of an incomplete frame after which its connection is closed."""
     return next(count for count in range(1, 1_000) if connection.grow_stale())
 
 
@@ -128,7 +128,7 @@ def only_connection(server):
 
 
 def test_a_peer_that_is_muted_with_requests_in_its_buffer_is_no_hostage(server, framed):
-    """Its requests wait because the broker wants so."""
+    """Its requests wait because the broker delays them."""
     server.traffic.on_frame = lambda slot, _view: server.broker.network.mute(slot.peer, 2**62)
     server.connect().send(framed(1_000) * 100)
     server.until(lambda: server.traffic.request_memory.used > 0)
@@ -145,9 +145,9 @@ def test_what_has_come_of_a_frame_earns_its_peer_time(server, came):
 
 
 def blocked(make_server):
-    """A server without memory, and a connection whose frame waits for some."""
+    """A server without request memory, and a connection whose frame waits for it."""
     server = make_server(TrafficLimits(queued_max_bytes=100_000))
-    half_open(server, 1, 1_500_000, 130_000)  # the one that may take more than there is
+    half_open(server, 1, 1_500_000, 130_000)  # the senior: it may exceed the bound
     half_open(server, 1, 1_500_000, 1_000)
     server.steps()
     (connection,) = (each for each in server.traffic.connections if each._blocked & MEMORY)
@@ -168,7 +168,7 @@ def test_a_frame_that_gets_memory_has_time_to_go_on_but_not_all_of_it_again(make
 
 
 class Timers:
-    """A loop whose looks at hostages are called by hand; everything else is the real one's."""
+    """A loop whose checks for hostages the test calls; everything else is the real loop."""
 
     def __init__(self, loop) -> None:
         self.loop = loop
@@ -197,5 +197,5 @@ def test_while_a_connection_waits_for_memory_there_is_a_look_every_second(make_s
         assert delay_s == LOOK_S
         looks += 1
         look()
-    assert looks == PATIENCE + 1, "until the one that holds memory is closed, and the other goes on"
+    assert looks == PATIENCE + 1, "until the one that holds memory is closed, and the other continues"
     assert "queued.max.request.bytes" in complaints(caplog)[0]

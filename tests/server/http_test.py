@@ -1,4 +1,4 @@
-"""The pages for monitoring, asked for over HTTP by the standard library's client."""
+"""The pages for monitoring, requested over HTTP by the standard library's client."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_metrics_for_prometheus(port: int) -> None:
 
 
 def test_others_have_their_turns_between_two_metrics() -> None:
-    """Thousands of partitions have a row in each; all of them at once would hold up every request."""
+    """With thousands of partitions all rows at once would delay every request."""
     registry, seen = Registry(), []
     for name in ("a", "b", "c"):
         registry.gauge(name, "Read.", lambda: seen.append("read") or 1.0)
@@ -96,7 +96,7 @@ def test_what_is_no_http_gets_an_error(port: int, said: bytes) -> None:
 def test_a_head_without_end_is_cut_off(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=180) as client:
         client.sendall(b"GET /metrics HTTP/1.1\r\n" + b"x" * HEAD_BYTES * 4)
-        with contextlib.suppress(ConnectionResetError):  # closed with our bytes unread
+        with contextlib.suppress(ConnectionResetError):  # closed before it read these bytes
             assert client.recv(100) == b""
 
 
@@ -107,7 +107,7 @@ def test_many_at_once_are_bounded_and_forgotten(port: int) -> None:
     for client in idle:
         client.close()
     while ask(port, "/health")[0] != 200:
-        pass  # the ends of the others are still on their way
+        pass  # the server has not seen the ends of the others yet
     assert ask(port, "/health")[0] == 200
 
 
@@ -126,7 +126,7 @@ def test_clients_that_ask_at_the_same_time_share_a_page() -> None:
         await shared()
 
     asyncio.run(ask_twice())
-    assert len(made) == 2, "one for the two that asked together, one for the last"
+    assert len(made) == 2, "one page for the two concurrent requests, one for the last"
 
 
 def test_a_page_that_fails_costs_its_request() -> None:
@@ -157,7 +157,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_counts_until_then() -> None:
         with contextlib.suppress(ConnectionResetError):
             while part := await reader.read(1 << 20):
                 taken += len(part)
-        assert taken < 50_000_000, "what it had not taken by then it does not get"
+        assert taken < 50_000_000, "it does not get the rest that it had not read by then"
         writer.transport.abort()
 
     loop.run_until_complete(asyncio.wait_for(sulk(), 60))

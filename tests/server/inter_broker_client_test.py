@@ -1,4 +1,4 @@
-"""Calls to another broker over a real connection, with a peer of the test's making.
+"""Calls to another broker over a real connection, whose other end is the test.
 
 Zone: real. Calls of a broker to itself are in tests/contract.
 """
@@ -23,7 +23,7 @@ NEVER = 1 << 62
 
 
 class World:
-    """A caller on its loop, and a listening socket that plays broker 2."""
+    """A caller on its loop, and a listening socket in place of broker 2."""
 
     def __init__(self) -> None:
         self.loop, watch = new_loop()
@@ -47,7 +47,7 @@ class World:
     def until(self, holds) -> None:
         end = time.monotonic() + 180
         while not holds():
-            assert time.monotonic() < end, "the world stands still"
+            assert time.monotonic() < end, "timed out"
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
 
@@ -113,7 +113,7 @@ def test_calls_arrive_and_are_answered_in_order(world):
 
 
 def write(world: World, peer: socket.socket, data: bytes, step: int = 1 << 30) -> None:
-    """Send all of it, in steps that are received one by one where they are small."""
+    """Send all of it; small steps are received one by one."""
     left = memoryview(data)
 
     def all_gone():
@@ -209,7 +209,7 @@ def test_a_late_answer_is_a_timeout_and_those_behind_it_are_unknown(world):
     peer = world.accept()
     peer.send(framed(b"up"))
     world.until(lambda: len(world.done) == 1)
-    # The connection stands, so both are sent at once, however late the deadline is looked at.
+    # The connection is open, so both are sent at once, however late the deadline is checked.
     world.call(b"slow", time.monotonic_ns() + 5_000_000)
     world.call(b"next")
     world.until(lambda: len(world.done) == 3)

@@ -1,4 +1,4 @@
-"""The embedded store over ZooKeeper's protocol, with kazoo: a client that nobody here wrote.
+"""The embedded store over ZooKeeper's protocol, with kazoo: an independent client.
 
 Zone: real.
 """

@@ -1,4 +1,4 @@
-"""Which brokers a data directory has, what each is told, and what their store says about them.
+"""The brokers of a data directory, their configurations, and their state in the store.
 
 Zone: pure.
 """
@@ -100,12 +100,12 @@ def test_every_broker_has_pages_of_its_own():
 
     assert [pages("[::1]:9200", broker) for broker in (1, 2)] == ["[::1]:9201", "[::1]:9202"]
     assert pages(":0", 2) == ":0"
-    with pytest.raises(InvalidClusterSpec, match="no port 65535"):
+    with pytest.raises(InvalidClusterSpec, match="port 65535"):
         pages(":65535", 1)
 
 
 class Nodes(Tree):
-    """A tree that is written to without a store."""
+    """A tree that the test writes to without a store."""
 
     def put(self, path: str, data: bytes = b"", owner: int = 0) -> None:
         parent = ""

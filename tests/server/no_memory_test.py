@@ -1,4 +1,4 @@
-"""Where the system gives no memory for what a connection sends or is sent, that connection is closed, and only that.
+"""If the system has no memory for the bytes of a connection, that connection is closed, and no other.
 
 Zone: real.
 """
@@ -19,7 +19,7 @@ HEAD = struct.pack(">i", 3_000_000)
 
 
 class Poor(BufferPool):
-    """A pool in a process without memory for more than `most` bytes at once."""
+    """A buffer pool in a process that cannot allocate more than `most` bytes at once."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ def test_no_memory_for_answers_costs_their_connection(server, framed, caplog) ->
 
 def test_no_memory_for_a_large_answer_costs_its_connection(server, framed, caplog) -> None:
     class Full:
-        """A buffer that cannot be cut."""
+        """A buffer whose slices need memory that is not there."""
 
         def __getitem__(self, _part: slice) -> memoryview:
             raise MemoryError

@@ -1,4 +1,4 @@
-"""What /metrics tells of groups and transactions of a real broker: the names that dashboards look for, with values."""
+"""/metrics of a real broker with groups and transactions: the names that dashboards use, with values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXPECTED = {
     f"{TRANSACTIONS}numempty": 0,
     f"{TRANSACTIONS}partitionsloading": 0,
     f"{MARKERS}pendingtransactions": 0,
-    # Groups: one with a member that has committed 1, and one that only stores 5.
+    # Groups: one with a member that has committed offset 1, and one without members that has stored 5.
     f"{GROUPS}numgroups": 2,
     f"{GROUPS}numgroupsstable": 1,
     f"{GROUPS}numgroupsempty": 1,
@@ -58,7 +58,7 @@ EXPECTED = {
     'kafka_consumergroup_lag{consumergroup="g",topic="t",partition="0"}': 4,
     'kafka_consumergroup_lag{consumergroup="idle",topic="t",partition="0"}': 0,
     'kafka_consumergroup_lag_sum{consumergroup="g",topic="t"}': 4,
-    # What a lag exporter tells of topics and brokers.
+    # The rows of a lag exporter about topics and brokers.
     f"kafka_topic_partition_current_offset{T0}": 5,
     f"kafka_topic_partition_oldest_offset{T0}": 0,
     f"kafka_topic_partition_leader{T0}": 1,
@@ -72,7 +72,7 @@ EXPECTED = {
 
 
 class Wire:
-    """Requests and answers, one after the other."""
+    """A client that sends one request at a time."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=180)
@@ -91,7 +91,7 @@ class Wire:
         return content
 
     def settled(self, request: object, version: int, code: Any) -> Any:
-        """The first answer without a passing error."""
+        """The first answer without a temporary error."""
         for _ in range(1000):
             answer = self.ask(request, version)
             if code(answer) not in (14, 15, 16):

@@ -1,4 +1,4 @@
-"""Text that is not UTF-8 in every field of every request: it is answered, and the broker lives.
+"""Text that is not UTF-8 in every field of every request: the broker answers and keeps running.
 
 Zone: real.
 """
@@ -37,7 +37,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
 
 
 def filled(cls: StructType, version: int, *, top: bool = True) -> Any:
-    """A message whose text is odd, and whose arrays have one element."""
+    """A message whose texts are not UTF-8, and whose arrays have one element."""
     made = cls()
     for field in cls.FIELDS:
         if not field.exists(version):
@@ -59,7 +59,7 @@ def _plain(kind: str) -> Any:
 
 
 def ask(node: OttlaNode, key: int, version: int, body: bytes, wait_s: float = 0.5) -> bytes | None:
-    """The answer; None: the connection was closed, or there is none in time."""
+    """The answer; None if the connection was closed, or no answer came in time."""
     host, port = node.bootstrap.split(":")
     frame = encode_request_header(key, version, 1, ODD) + body
     with socket.create_connection((host, int(port)), 10) as sock:
@@ -80,13 +80,13 @@ def test_odd_text_in_every_request_is_answered_and_costs_nobody_anything(node: O
 
 
 def ottla(node: OttlaNode, *words: str) -> str:
-    """What the command line prints."""
+    """The output of the command line."""
     command = [sys.executable, "-m", "ottla", "-b", node.bootstrap, *words]
     return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout.decode()
 
 
 def assert_shown(node: OttlaNode, group: str) -> None:
-    """Readable, as JSON that others read, and to be asked for by its bytes."""
+    """The text is readable, valid in JSON, and usable as an argument with its bytes."""
     assert group.replace("\udce9", "\ufffd") in ottla(node, "group", "list")
     (described,) = json.loads(ottla(node, "group", "describe", group, "-o", "json"))
     assert described["partitions"][0]["current_offset"] >= 1

@@ -1,4 +1,4 @@
-"""A broker whose metadata store is outside: what its shell makes of `zookeeper.connect`.
+"""A broker whose metadata store is in another process: its shell and `zookeeper.connect`.
 
 Zone: real.
 """
@@ -26,7 +26,7 @@ from ottla.server.zookeeper.znode_server import ZnodeServer
 
 
 class Staged:
-    """A broker that is ready once it has written to its store."""
+    """A broker that becomes ready when it has written to its store."""
 
     def __init__(self, _config, world) -> None:
         self.world = world
@@ -51,13 +51,13 @@ class Staged:
         self.ready = self.listening = True
 
     def on_frame(self, _slot, _frame):
-        raise AssertionError("nobody asks this broker")
+        raise AssertionError("this broker gets no requests")
 
     def on_gone(self, _peer):
-        raise AssertionError("nobody was here")
+        raise AssertionError("this broker has no connections")
 
     def end_turn(self):
-        """Nothing is left to do."""
+        """Do nothing."""
 
     def background(self, _budget_ns):
         return False
@@ -128,13 +128,13 @@ def test_a_standstill_is_told_although_the_watchdog_has_seen_the_end_of_the_sess
             told.append("stood still")
 
         def end_turn(self):
-            """Nothing is left to do."""
+            """Do nothing."""
 
     def stand_still():
-        """All threads, past the session, inside a connection's turn: timers come next, before a look at the clock."""
+        """Stop all threads for longer than the session, in a connection's turn: timers run before the clock check."""
         watch.unread(other.fileno())
         ctypes.PyDLL(None).usleep(4_300_000)
-        loop.call_later(0, time.sleep, 0.5)  # behind the watchdog: the next session has a server already
+        loop.call_later(0, time.sleep, 0.5)  # after the watchdog: the next session is already connected
         loop.call_later(0.1, loop.stop)
 
     watch.read(other.fileno(), stand_still)

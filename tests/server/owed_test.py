@@ -1,4 +1,4 @@
-"""What is owed to a peer that does not read is bounded, for each shape of answer and for all peers together.
+"""Answers that a peer does not read are bounded, for each shape of answer and for all peers together.
 
 Zone: real.
 """
@@ -51,7 +51,7 @@ def shapes(file):
 
 
 def flood(server, framed, count=REQUESTS):
-    """A peer that sends requests and reads nothing; returns when nothing moves any more."""
+    """A peer that sends requests and reads nothing; returns when no bytes are sent for a while."""
     sock = server.connect()
     data = memoryview(framed(14) * count)
     still = 0
@@ -65,7 +65,7 @@ def flood(server, framed, count=REQUESTS):
 
 
 def kept(server):
-    """Bytes that are kept for peers: owed, or ready to leave."""
+    """Bytes that are kept for peers: owed, or ready to be sent."""
     memory = server.traffic.reply_memory.used
     return memory + sum(each._ready for each in server.traffic.connections)
 
@@ -107,7 +107,7 @@ def test_answers_that_wait_for_an_earlier_one_count(server, framed, file, shape)
 
 
 def test_a_turn_keeps_little_until_its_end(server, framed):
-    """However many answers a turn has: they leave when there are too many, not when it is over."""
+    """Many answers of one turn are sent when there are too many, not only when the turn ends."""
     most = []
 
     def on_frame(slot, _):
@@ -176,7 +176,7 @@ def test_a_peer_that_waited_for_the_budget_goes_on_when_another_has_read(make_se
         server.until(lambda number=number: server.broker.frames == 2 * number)
     socks[1].send(framed(14, b"q"))
     server.steps(20)
-    assert server.broker.frames == 4, "the second peer owes, and the budget is spent"
+    assert server.broker.frames == 4, "the second peer owes, and the budget is used up"
     server.broker.network.reply(parked[0], [b"ok"])
     assert server.receive(socks[0], 6 + 60_004)[:6] == OK
     server.until(lambda: server.broker.frames == 5)
@@ -186,7 +186,7 @@ def test_a_peer_that_waited_for_the_budget_goes_on_when_another_has_read(make_se
 
 
 def test_only_one_method_counts_what_is_owed():
-    """A second place that changes the figure is a second place that may forget to look at the bound."""
+    """A second place that changes the figure could forget to check the bound."""
     writers = set()
     for module in (response_queue, connection):
         for function in ast.walk(ast.parse(inspect.getsource(module))):

@@ -1,4 +1,4 @@
-"""The selector under the loop: asyncio's own descriptors and connections side by side.
+"""The selector under the loop: asyncio's own descriptors together with connections.
 
 Zone: real.
 """
@@ -18,7 +18,7 @@ LONG_NS = 20_000_000
 
 @pytest.fixture(params=["own", "asyncio"])
 def world(request):
-    """A loop, its watch and a pair of sockets; both ways to watch."""
+    """A loop, its watch and a pair of sockets; for both kinds of watch."""
     loop, watch = new_loop() if request.param == "own" else _plain()
     here, there = socket.socketpair()
     for sock in (here, there):
@@ -102,10 +102,10 @@ def test_in_a_crowd_what_comes_meanwhile_is_served_at_once_but_not_for_ever():
             watch.read(here.fileno(), reader(at))
         pairs[0][1].send(b"x")
         watch.select(0)
-        assert served == list(range(FEW)), "each has set off the next one; the rest of the loop gets its turn"
+        assert served == list(range(FEW)), "each call triggers the next; then the rest of the loop gets its turn"
         watch.unread(pairs[-1][0].fileno())
         watch.select(0)
-        assert served == list(range(FEW + 1)), "no crowd"
+        assert served == list(range(FEW + 1)), "too few connections"
     finally:
         for here, there in pairs:
             watch.unread(here.fileno())

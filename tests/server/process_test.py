@@ -1,4 +1,4 @@
-"""What surrounds a broker process: lock, log lines, worker, listener limits.
+"""The parts of a broker process: lock, log lines, worker, listener limits.
 
 Zone: real.
 """
@@ -171,7 +171,7 @@ RESERVE = ConnectionLimits().loopback_reserve
 
 
 def far(**limits) -> ConnectionLimits:
-    """Limits to which peers of this machine are strangers, too."""
+    """Limits that treat peers of this machine as remote ones."""
     return ConnectionLimits(loopback_reserve=0, **limits)
 
 
@@ -198,7 +198,7 @@ def test_a_higher_max_connections_counts_from_then_on(make_server, framed):
 
 @pytest.mark.parametrize("limits", [ConnectionLimits(total=0), ConnectionLimits(per_address=0)])
 def test_ten_connections_of_this_machine_are_admitted_beyond_every_limit(make_server, framed, limits):
-    """Else a limit that was set too low could never be changed again."""
+    """Otherwise a limit that was set too low could never be changed again."""
     server = make_server(connection_limits=limits)
     operators = [server.connect() for _ in range(RESERVE)]
     eleventh = server.connect()
@@ -299,7 +299,7 @@ def test_sockets_have_the_buffers_that_the_settings_say(make_server, given, send
     server.connect()
     server.until(lambda: bool(server.traffic.connections))
     sock = next(iter(server.traffic.connections))._sock
-    # Linux doubles what it is given, for its own bookkeeping.
+    # Linux doubles the given size, for its own bookkeeping.
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (send, 2 * send)
     received = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
     assert received in (receive, 2 * receive) or (receive < 0 and received not in (102_400, 204_800))
@@ -343,7 +343,7 @@ def test_the_descriptor_limit_is_raised_as_far_as_allowed():
 
 @pytest.fixture
 def crews():
-    """`crews(limits…)`: workers, and a function that waits until so many jobs have ended."""
+    """`crews(limits…)`: workers, and a function that waits until a number of jobs have ended."""
     loop = asyncio.new_event_loop()
     turns = CompletionQueue(loop)
     made = []

@@ -13,7 +13,7 @@ LIMIT = 64 * ORDINARY
 
 
 class Frame:
-    """A connection with a frame that is not whole."""
+    """A connection with an incomplete frame."""
 
     def __init__(self, memory: RequestMemory, size: int) -> None:
         self.memory = memory
@@ -63,7 +63,7 @@ def memory(waits):
 
 def test_large_frames_leave_room_for_ordinary_ones_and_those_for_small_ones(memory):
     large = [Frame(memory, 100 * ORDINARY) for _ in range(64)]
-    assert sum(frame.take(ORDINARY) for frame in large) == 32 + 1, "half of the limit, and one that is finished beyond"
+    assert sum(frame.take(ORDINARY) for frame in large) == 32 + 1, "half of the limit, and one senior above it"
     ordinary = [Frame(memory, ORDINARY) for _ in range(64)]
     assert sum(frame.take(ORDINARY) for frame in ordinary) == 31
     small = [Frame(memory, SMALL) for _ in range(1000)]
@@ -124,7 +124,7 @@ def test_a_closed_connection_is_forgotten(memory):
     senior, waiting = Frame(memory, ORDINARY), Frame(memory, ORDINARY)
     assert senior.take(1)
     assert not waiting.take(1)
-    memory.forget(waiting)
+    memory.forget_connection(waiting)
     senior.drop("gone")
     assert not waiting.granted
     assert memory.waiting == 0

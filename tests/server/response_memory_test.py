@@ -13,7 +13,7 @@ LIMIT = 1_000_000
 
 
 class World:
-    """Connections, and time that passes when the test says so."""
+    """Connections, and a time that the test advances."""
 
     def __init__(self) -> None:
         self.time = 0.0

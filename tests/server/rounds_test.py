@@ -1,4 +1,4 @@
-"""Connections that are ready together: their answers leave when all of them are served.
+"""Connections that are ready together: their answers are sent when all of them are served.
 
 Zone: real.
 """
@@ -17,7 +17,7 @@ CONTENT = bytes(range(250)) * 400
 
 @pytest.fixture
 def file(server, tmp_path):
-    """A file that nobody keeps open in the end."""
+    """A file that is not kept open at the end."""
     file = made(server, tmp_path)
     yield file
     assert not file.busy
@@ -31,8 +31,8 @@ def made(server, tmp_path):
 
 
 def served_together(server, framed, answer, meanwhile, requests=1):
-    """Two connections ready in one round: the first one's requests get `answer`, at the second one's turn comes
-    `meanwhile`, with the first one's connection and socket. Returns both sockets, the first one first."""
+    """Serve two connections in one round: requests of the first one get `answer`; the turn of the second one calls
+    `meanwhile` with the connection and the socket of the first. Returns both sockets, the first one first."""
     by_peer = {}
     for _ in range(2):
         sock = server.connect()
@@ -73,7 +73,7 @@ def test_no_answer_leaves_before_all_are_served(server, framed):
 
 
 def test_much_to_send_leaves_at_once(server, framed):
-    """Else many connections would keep much in memory until the last of them is served."""
+    """Otherwise many connections would keep much memory until the last of them is served."""
     early = []
     served_together(server, framed, [bytes(LARGE // 2)], lambda _, sock: early.append(has_come(sock)), requests=3)
     assert early == [3 * (4 + LARGE // 2)]

@@ -1,4 +1,4 @@
-"""The embedded store with its server on a thread, and a client made of a socket.
+"""The embedded store with its server on a thread, and a client on a plain socket.
 
 Zone: real.
 """
@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
 
 
 class Served:
-    """A store with its server on a thread; what touches the server runs there."""
+    """A store with its server on a thread; calls to the server run on that thread."""
 
     def __init__(self, directory: str, limits: ZnodeLimits) -> None:
         self.loop = asyncio.new_event_loop()
@@ -37,7 +37,7 @@ class Served:
         self.sockets: list[Raw] = []
 
     def ask(self, question: Callable):
-        """What the server's own thread says."""
+        """Run a function on the server's thread; returns its result."""
 
         async def send_response():
             return question(self.server)
@@ -76,7 +76,7 @@ class Served:
 
 
 class Raw:
-    """A client made of a socket."""
+    """A client on a plain socket."""
 
     def __init__(self, port: int) -> None:
         self.sock = socket.create_connection((HOST, port), 10)
@@ -126,7 +126,7 @@ class Raw:
                 return error, answer[16:]
 
     def notice(self) -> tuple[int, str]:
-        """Kind and path of the next message, a watch's."""
+        """Kind and path of the next message, which is the notice of a watch."""
         message = self.receive()
         xid, _, _, kind, _, size = struct.unpack_from(">iqiiii", message)
         assert xid == -1

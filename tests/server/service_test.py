@@ -23,7 +23,7 @@ from ottla.server.service import Service
 
 
 class Staged:
-    """A broker that notes what its shell does with it."""
+    """A broker that records the calls of its shell."""
 
     def __init__(self, config, world) -> None:
         self.world = world
@@ -150,7 +150,7 @@ def live():
 def wait(holds):
     end = time.monotonic() + 180
     while not holds():
-        assert time.monotonic() < end, "the world stands still"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.001)
 
 
@@ -277,7 +277,7 @@ def test_a_request_that_waits_is_answered_while_stopping(live, tmp_path):
     network, slot = life.broker.world.network, life.broker.slots[0]
     life.service.loop.call_soon_threadsafe(network.reply, slot, [b"late"])
     assert sock.recv(100) == b"\0\0\0\4late"
-    # The request that nobody read any more makes it a reset.
+    # The last request was not read, so the kernel resets the connection.
     with pytest.raises(ConnectionResetError):
         sock.recv(100)
     life.thread.join(180)
@@ -480,4 +480,4 @@ def test_a_second_signal_ends_the_process_at_once(up, tmp_path):
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=300)
-    assert process.returncode in (0, 130, 143), "signals that wait together have no order"
+    assert process.returncode in (0, 130, 143), "pending signals have no order"

@@ -1,4 +1,4 @@
-"""Signals at the worst moments: while a broker starts, and a second one right when the first has been heard."""
+"""Signals at the worst moments: while a broker starts, and a second one right after the first was handled."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ print(main.run_broker(config, lambda _service: print("ready")))
         "start",  # before there is a session with the metadata store
         "_on_found",  # before the logs are loaded
         "_tell_strays",  # ready, but no client is answered yet
-        "_claim_blank_dirs",  # clients are answered, and nobody has said so
+        "_claim_blank_dirs",  # clients are answered, but readiness is not reported yet
     ],
 )
 def test_a_signal_while_a_broker_starts_is_an_orderly_stop(moment: str, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_second_signal_during_a_long_turn_ends_the_process_at_once(tmp_path: P
 
 @pytest.mark.parametrize(("ignored", "expected"), [(False, "True\n"), (True, "ready\nTrue\n")])
 def test_sighup_is_an_orderly_stop_unless_it_was_ignored_at_the_start(tmp_path: Path, ignored: bool, expected) -> None:
-    """As Kafka's; under nohup a broker stays when its terminal goes."""
+    """As in Kafka; under nohup a broker keeps running when its terminal closes."""
     hung_up = STARTING.replace("iter([signal.SIGTERM])", "iter([signal.SIGHUP])").replace(
         'print("ready")', '(print("ready"), os.kill(os.getpid(), signal.SIGTERM))'
     )

@@ -1,4 +1,4 @@
-"""What somebody else left in a data directory: no broker stops, waits or deletes for it.
+"""Foreign entries in a data directory: no broker stops, waits, or deletes them.
 
 Zone: real.
 """
@@ -74,7 +74,7 @@ def test_a_list_names_files_and_directories_only(tmp_path: Path, caplog) -> None
         "00000000000000000007.log/", "00000000000000000009.snapshot/", "09223372036854775808.log",
         "99999999999999999999.timeindex", "file",
     ]  # fmt: skip
-    assert "'pipe' is no file of a broker and is left alone" in "\n".join(caplog.messages)
+    assert "'pipe' is not a broker's file: ignoring it" in "\n".join(caplog.messages)
     assert "'\\udcff\\udcfe.log'" in "\n".join(caplog.messages)
 
 

@@ -50,7 +50,7 @@ class Up:
             self._news.notify_all()
 
     def event(self, name: str, since: int = 0, **fields) -> dict:
-        """The first event of that name and fields behind a position, waited for."""
+        """Wait for the first event of that name and fields after a position."""
 
         def found() -> dict | None:
             for event in self.events[since:]:
@@ -78,7 +78,7 @@ class Up:
 
     @property
     def nursery(self) -> int:
-        """The one process that it has for children of its own."""
+        """The one child process: the fork server."""
         (child,) = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return int(child)
 
@@ -89,7 +89,7 @@ class Up:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        """Its exit status, waited for."""
+        """Wait for its exit status."""
         status = self.process.wait(WAIT_S)
         self._reader.join()
         return status
@@ -231,7 +231,7 @@ def test_the_second_signal_ends_everything_at_once(up):
     one = up()
     pids = one.pids()
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)  # so that nothing can stop in order
+        os.kill(pid, signal.SIGSTOP)  # so that no broker can stop in order
     one.signal(signal.SIGINT)
     wait_until(lambda: "a second signal kills them" in one.said, "the first signal is not heard")
     one.signal(signal.SIGINT)
@@ -258,7 +258,7 @@ def test_rolling_starts_every_broker_anew_one_by_one(up):
     assert (rolled.returncode, rolled.stdout.splitlines()[-1]) == (0, "rolled"), rolled.stderr
     one.event("roll_finished")
     assert not set(one.pids()) & set(pids)
-    assert one.nursery != nursery, "brokers run what was loaded long ago"
+    assert one.nursery != nursery, "brokers run the code that was loaded at the start"
     ready = [event["broker"] for event in one.events if event["event"] == "broker_ready"][3:]
     assert sorted(ready) == [1, 2, 3]
     since = len(one.events)

@@ -1,4 +1,4 @@
-"""A turn of a connection is bounded, and between two turns of those with a backlog all others are served.
+"""A turn of a connection is bounded; between two turns of connections with a backlog all others are served.
 
 Zone: real. Requests are counted, not time: the share in time is an hour here, or nothing.
 """
@@ -19,7 +19,7 @@ OK = b"\0\0\0\2ok"
 
 
 class Order:
-    """A broker that notes whose requests it handles, and answers."""
+    """A broker that answers, and records the connection of each request."""
 
     def __init__(self, server) -> None:
         self.server = server
@@ -79,7 +79,7 @@ def test_when_the_time_is_over_each_request_is_a_turn(server, framed, order, ask
 
 
 def test_a_first_request_that_did_not_ask_for_the_time_is_a_turn_of_its_own(server, framed):
-    """What it took is not known; the clock is not read for every request."""
+    """Its duration is not known, because the clock is not read for every request."""
     server.broker.asks_time = False
     sock = server.connect()
     server.send(sock, framed(20))
@@ -127,7 +127,7 @@ def test_backlogs_take_turns(server, framed, order):
 
 
 def test_what_waits_is_not_copied_for_every_turn(server, framed):
-    """A backlog of 100 KB in turns of one request: the bytes that are moved stay in proportion."""
+    """A backlog of 100 KB in turns of one request: the number of copied bytes stays in proportion."""
     taken = []
     take_buffer = server.traffic.pool.take_buffer
     server.traffic.shares.share_ns = 0
@@ -149,7 +149,7 @@ def test_what_waits_is_not_copied_for_every_turn(server, framed):
 
 
 def test_frames_of_all_sizes_in_turns_of_one_request(server):
-    """Whatever lies behind the request that ended the turn: whole frames, a part of one, a part of a length."""
+    """After the request that ended the turn come complete frames, a part of a frame, or a part of a length."""
     server.traffic.shares.share_ns = 0
     sizes = [8, 20, 70_000, 9, 131_068, 10, 11, 65_536, 300_000, 12, 8, 8, 3_000_000, 8, 40_000, 40_000, 40_000, 8]
     seen = []
@@ -203,7 +203,7 @@ def test_held_frames_in_turns_of_one_request(server):
 
 
 class Loop:
-    """Calls by hand."""
+    """A loop whose calls the test runs."""
 
     def __init__(self) -> None:
         self.planned: list = []
@@ -218,7 +218,7 @@ class Loop:
 
 
 class Backlog:
-    """A connection that notes when it goes on."""
+    """A connection that records when it is resumed."""
 
     def __init__(self, name: str, passes: list[str]) -> None:
         self.name = name
@@ -229,7 +229,7 @@ class Backlog:
 
 
 def passes_of(share_ns: int, soon: str, late: str) -> list[str]:
-    """Who goes on in each pass, by their letters."""
+    """The connections that are resumed in each pass, by their letters."""
     loop, passes, went = Loop(), [], []
     shares = TurnShares(loop, lambda: (passes.append("".join(went)), went.clear()))
     shares.share_ns = share_ns
@@ -250,5 +250,5 @@ def test_in_a_pass_all_that_had_to_wait_go_on_and_one_that_has_used_up_its_share
 
 
 def test_a_pass_ends_when_its_share_of_time_is_used_up():
-    """The sockets are polled, then the next one goes on."""
+    """The sockets are polled before the next one is resumed."""
     assert passes_of(0, soon="abc", late="xy") == ["ax", "by", "c"]

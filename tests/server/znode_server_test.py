@@ -1,4 +1,4 @@
-"""The embedded store over ZooKeeper's protocol: messages by hand, words, and bytes that no client sends.
+"""The embedded store over ZooKeeper's protocol: messages by hand, four-letter commands, and bytes that no client sends.
 
 Zone: real.
 """
@@ -38,7 +38,7 @@ from ottla.server.zookeeper.records import (
 )
 from ottla.server.zookeeper.znode_server import ZnodeServer
 
-# -- by hand -----------------------------------------------------------------------------------------------------------
+# -- messages by hand --------------------------------------------------------------------------------------------------
 
 
 def test_a_session_is_taken_up_again_with_its_password(served):
@@ -264,7 +264,7 @@ def test_connections_have_a_bound(make_served):
     assert served.raw().ended
 
 
-# -- a store that asks for credentials ---------------------------------------------------------------------------------
+# -- a store that requires credentials ---------------------------------------------------------------------------------
 
 DIGEST = b"ottla:secret"
 

@@ -1,4 +1,4 @@
-"""ZooKeeper's wire format: what is written is read again, other clients' bytes are understood, nonsense is refused.
+"""ZooKeeper's wire format: messages are encoded and decoded, other clients' bytes are understood, noise is refused.
 
 Zone: pure.
 """

@@ -1,4 +1,4 @@
-"""When a connection to ZooKeeper counts as heard: by the time of the question, not of the answer.
+"""The age of the last answer of ZooKeeper: it counts from the request, not from the answer.
 
 Zone: real.
 """
@@ -26,14 +26,14 @@ CONNECTED = message(0, 1600, 0, 1, size=37)
 
 
 class Server:
-    """The other end."""
+    """The other end of the connection."""
 
     def __init__(self, wire: ZooKeeperConnection, sock: socket.socket) -> None:
         self.wire = wire
         self.sock = sock
 
     def answer(self, data: bytes, pieces: int = 0) -> None:
-        """Send, and have the wire receive it as kazoo does: the length, then the rest, in pieces if so wished."""
+        """Send, and receive it by the wire as kazoo does: the length, then the rest, optionally in pieces."""
         self.sock.sendall(data)
         left = len(data)
         while left:
@@ -42,7 +42,7 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A wire, and who answers."""
+    """A wire, and the server that answers it."""
     ours, theirs = socket.socketpair()
     yield Server(ZooKeeperConnection(ours), theirs)
     ours.close()
@@ -101,7 +101,7 @@ def test_a_message_that_goes_in_parts_is_one_question(server):
     server.answer(message(1, 0, 5, 0))
     first = wire.heard_ns
     server.answer(message(-2, 0, 5, 0))
-    assert wire.heard_ns == first, "there was no second question"
+    assert wire.heard_ns == first, "there was no second request"
 
 
 def test_a_cut_is_noticed_by_whoever_reads(server):

@@ -33,7 +33,6 @@ def are_many(outcomes: Iterable[FetchOutcome]) -> bool:
 
 def topics_of(found: Iterable[FoundOffset]) -> TopicOffsets:
     """The offsets that were found, by topic."""
-    topics: dict
     topics: dict[str, list[FoundOffset]] = {}
     for each in found:
         topics.setdefault(each.topic, []).append(each)

@@ -22,10 +22,10 @@ _ALONE: Final = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
-"""The broker would make do with one replica anyhow, but would say so in the log of whoever embeds it."""
+"""The broker would use one replica anyhow, but would log a warning in the program that embeds it."""
 DESCRIPTORS: Final = 96
-"""Files that are open at once; others are opened again on use. A guest keeps few: `select` in the host program knows no
-descriptors from 1,024 on. PySpark's does not: its callback server dies of one, and foreachBatch waits for ever."""
+"""Files that are open at once; others are opened again on use. An embedded broker keeps few: `select` in the host
+program fails for descriptors from 1,024 on, which would end PySpark's callback server and block foreachBatch."""
 
 
 class EmbeddedBroker:
@@ -35,8 +35,8 @@ class EmbeddedBroker:
             producer = Producer({"bootstrap.servers": broker.bootstrap})
 
     `data_dir`: kept; without it a temporary directory is used and removed. `config`: Kafka's broker keys as text.
-    It listens on 127.0.0.1 and a free port unless `config` names `listeners`; topics of groups and transactions have
-    one replica unless it says otherwise. `descriptors`: files of logs that are open at once.
+    The broker listens on 127.0.0.1 and a free port unless `config` sets `listeners`; the topics of groups and
+    transactions have one replica unless `config` sets another number. `descriptors`: log files that are open at once.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Shut down cleanly; fine if it was never started or has stopped."""
+        """Shut down cleanly; does nothing if it was never started or has stopped."""
         if self._thread.ident is not None:
             self._service.ask_to_stop()
             self._thread.join()

@@ -1,6 +1,6 @@
-"""Randomness of the operating system.
+"""Random numbers and bytes from the operating system.
 
-Zone: real. Implements `ottla.seams.Entropy`; the streams matter to the simulator only.
+Zone: real. Implements `ottla.seams.Entropy`; only the simulator distinguishes the streams.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class RealEntropy:
 
     def below(self, stream: str, n: int) -> int:  # noqa: ARG002 - named for the simulator
         """A uniform integer in [0, n)."""
-        assert n > 0, "there is no integer below 0"
+        assert n > 0, "below: n is not positive"
         # 64 bits more than needed keep the bias of the remainder under 2**-64.
         return int.from_bytes(os.urandom((n.bit_length() + 7) // 8 + 8), "big") % n
 

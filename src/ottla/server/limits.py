@@ -12,11 +12,11 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 ENOUGH: Final = 1_048_576
-"""Descriptors beyond this are of no use to one broker; some systems get slow when the limit is higher."""
+"""One broker does not use more descriptors than this; some systems become slow when the limit is higher."""
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the number of open files (`ulimit -n`) as far as it goes; returns the number in force."""
+    """Raise the limit of open files (`ulimit -n`) as far as the system allows; returns the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -24,6 +24,6 @@ def raise_descriptor_limit() -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError) as error:
-        log.warning("ulimit -n stays at %d: %s", soft, error)
+        log.warning("cannot raise `ulimit -n`, it stays at %d: %s", soft, error)
         return soft
     return wanted

@@ -1,6 +1,6 @@
-"""Where log lines go and what they look like.
+"""Destination and format of log lines.
 
-Zone: real. Lines look like Kafka's, because people and their tools know how to read those; or one JSON object each.
+Zone: real. A line has Kafka's form, which people and their tools can read already, or is one JSON object.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _TO_KAFKA: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
 class KafkaFormatter(logging.Formatter):
-    """`[2026-11-20 10:00:00,123] INFO text (logger)`, in local time; `INFO [who] text` where there are several."""
+    """`[2026-11-20 10:00:00,123] INFO text (logger)`, in local time; `INFO [who] text` where processes share a
+    stream."""
 
     def __init__(self, who: str = "") -> None:
         super().__init__()
@@ -36,7 +37,7 @@ class KafkaFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time (UTC), level, logger, message; who, and exception, where there is one."""
+    """One JSON object per line: time (UTC), level, logger, message; `who` and `exception` if there is one."""
 
     def __init__(self, who: str = "") -> None:
         super().__init__()
@@ -58,9 +59,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(level: str = "INFO", style: str = "text", stream: TextIO | None = None, who: str = "") -> None:
-    """Send the lines of all of Ottla to `stream` (standard error). style: "text" or "json".
+    """Send all log lines of Ottla to `stream` (default: standard error). style: "text" or "json".
 
-    `who`: which process says it, where several share a stream.
+    `who`: the name of this process, where several share a stream.
     """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter(who) if style == "json" else KafkaFormatter(who))

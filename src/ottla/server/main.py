@@ -1,6 +1,6 @@
 """A broker as a process: signals, the ready file, exit status.
 
-Zone: real. What the command line asks for is decided in `ottla.cli`; the broker's life is `ottla.server.service`'s.
+Zone: real. `ottla.cli` reads the command line; `ottla.server.service` starts and stops the broker.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ log = logging.getLogger(__name__)
 
 EXIT_FAILED: Final = 1
 STOP_TOGETHER: Final = signal.SIGUSR1
-"""To a broker: stop, and hand no leadership over, because all the others stop as well."""
+"""Signal to a broker: stop without handing leaderships over, because all other brokers stop as well."""
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, STOP_TOGETHER)
-"""SIGHUP, too, is an orderly stop, as Kafka's: the terminal is closed. Under nohup it is ignored, and stays so."""
+"""SIGHUP (the terminal was closed) is an orderly stop, as in Kafka. Under nohup it is ignored, and stays ignored."""
 
 
 def serve(config: BrokerConfig, ready_file: str | None = None) -> int:
     """Run a broker until SIGTERM, SIGINT or SIGHUP; a second signal ends the process at once. Returns the exit status.
 
-    When it answers and leads what it is to lead, `host:port` goes into `ready_file` and `ready bootstrap=host:port` to
-    standard output.
+    When the broker answers requests and leads the partitions assigned to it, it writes `host:port` to `ready_file` and
+    `ready bootstrap=host:port` to standard output.
     """
     ready = ReadyFile(ready_file)
 
@@ -58,12 +58,12 @@ def run_broker(
     listening: Mapping[str, socket.socket] | None = None,
     broker_secret: bytes | None = None,
 ) -> bool:
-    """Run a broker until a signal; returns whether the end was an orderly one. Raises Failure when it cannot start.
+    """Run a broker until a signal; returns whether it stopped in order. Raises Failure when it cannot start.
 
     `listening`: sockets that are bound already, by listener name. `broker_secret`: see `Service`.
     """
     descriptors = raise_descriptor_limit()
-    # Half for files; connections and mappings need the rest.
+    # Half of the descriptors are for files; connections and mappings need the rest.
     service = Service(
         config,
         descriptors=max(64, descriptors // 2),
@@ -76,18 +76,21 @@ def run_broker(
 
 
 def _handle_signals(service: Service) -> None:
-    """From here on the first signal is an orderly stop, whatever the broker is about; the second one is the end."""
+    """Make the first signal an orderly stop, whatever the broker is doing, and the second one end the process."""
 
     ending = [number for number in _ENDING if number is not signal.SIGHUP or not _is_ignored(number)]
 
     def first(number: int, _frame: FrameType | None = None) -> None:
         take_over(service.loop, ending, _at_once)
-        service.loop.call_soon_threadsafe(_on_signal, number)  # this may be in the midst of the writing of another line
+        # Logged from the loop: this handler may have interrupted the writing of another log line.
+        service.loop.call_soon_threadsafe(_on_signal, number)
         service.ask_to_stop(hand_over=number != STOP_TOGETHER)
 
     for number in ending:
-        service.loop.add_signal_handler(number, first, number)  # wakes a loop that waits
-        signal.signal(number, first)  # heard within a turn, too: recovery is one, and may be long
+        # Both handlers are needed. The loop's one wakes a loop that waits for sockets. The plain one runs inside a
+        # turn: the recovery of logs is one turn, and it may take minutes.
+        service.loop.add_signal_handler(number, first, number)
+        signal.signal(number, first)
 
 
 def _is_ignored(number: signal.Signals) -> bool:
@@ -95,7 +98,7 @@ def _is_ignored(number: signal.Signals) -> bool:
 
 
 def _on_signal(number: int) -> None:
-    log.info("%s: stopping; a second signal ends the process at once", signal.Signals(number).name)
+    log.info("received %s: stopping; a second signal ends the process at once", signal.Signals(number).name)
 
 
 def _at_once(number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What an OSError means for the broker.
+"""Translation of an OSError to a Failure of the broker.
 
 Zone: real. One table from errno to the kinds of `ottla.seams.Failure`.
 """
@@ -27,7 +27,8 @@ _NOT_DONE = frozenset(
 
 
 def failure_of(error: OSError, path: str | None = None) -> Failure:
-    """The Failure of a system call; whatever is neither a full disk nor a matter of names is the device's (IO)."""
+    """The Failure of a system call. FULL: no space; NOT_DONE: names or resources; every other errno is IO (the
+    device)."""
     name = error.filename if path is None else path
     reason = os.strerror(error.errno) if error.errno else str(error)
     text = f"{reason}: {name}" if name else reason

@@ -1,4 +1,4 @@
-"""The file by which others learn that requests are answered, and where.
+"""The file that reports to other programs that requests are answered, and at which address.
 
 Zone: real.
 """
@@ -12,13 +12,13 @@ from ottla.seams import Failure, Kind
 
 
 class ReadyFile:
-    """The file that says where requests are answered, while they are; without a path, nothing."""
+    """Contains the address while requests are answered. Without a path every method does nothing."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
 
     def prepare(self) -> None:
-        """Remove what an earlier life left, and see whether the file can be written. Raises Failure."""
+        """Remove the file of an earlier process, and check that a new one can be written. Raises Failure."""
         if self._path is None:
             return
         try:
@@ -30,14 +30,14 @@ class ReadyFile:
             raise Failure(Kind.NOT_DONE, f"cannot write the ready file {self._path}: {error.strerror}") from None
 
     def write(self, bootstrap: str) -> None:
-        """All at once: who waits for the file never sees half of it."""
+        """Write the address atomically: a program that waits for the file never reads half of it."""
         if self._path is not None:
             with open(self._temporary, "w", encoding="ascii") as file:
                 file.write(f"{bootstrap}\n")
             os.replace(self._temporary, self._path)
 
     def remove(self) -> None:
-        """Requests are not answered any more."""
+        """Remove the file: requests are not answered any more."""
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)

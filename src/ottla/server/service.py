@@ -1,11 +1,18 @@
 """The life of a broker process (or thread): lock, load, serve, drain, stop.
 
-Zone: real. The order of things is decided here; signals, files and output are `ottla.server.main`'s.
+Zone: real. This module decides the order of these steps; `ottla.server.main` handles signals, files and output.
 
-Starting: the doors open when the broker listens to other brokers; clients are served when it is ready.
-Stopping, in this order: leaderships go to other brokers, while everybody is still served; no more connections; no more
-requests are started; those that wait for an answer get up to DRAIN_S for it; the broker flushes, checkpoints and leaves
-its marker; connections, workers and threads end; the lock is released.
+Start:
+ 1. the data directories are locked, the listeners bound, the broker loads its logs;
+ 2. connections are accepted as soon as the broker needs other brokers to write to it (`Served.listening`);
+ 3. clients are served when the broker is ready (`Served.ready`).
+
+Stop:
+ 1. leaderships move to other brokers, while all clients are still served;
+ 2. no more connections are accepted, no more requests are started;
+ 3. requests that wait for an answer get up to DRAIN_S for it;
+ 4. the broker flushes, writes checkpoints and its clean-shutdown marker;
+ 5. connections, workers and threads end; the locks are released.
 """
 
 from __future__ import annotations
@@ -41,9 +48,9 @@ from ottla.types import Endpoint
 log = logging.getLogger(__name__)
 
 DRAIN_S: Final = 0.5
-"""Time for requests that wait at the stop: a consumer's long poll is as long, by default."""
+"""Time for requests that wait at the stop: by default a consumer's long poll takes as long."""
 LOOK_AGAIN_S: Final = 0.005
-"""While starting and stopping only; a running broker has no timer of this kind."""
+"""Between two checks of a condition during start and stop; a running broker has no such timer."""
 
 
 class Service:
@@ -59,11 +66,11 @@ class Service:
         listening: Mapping[str, socket.socket] | None = None,
         broker_secret: bytes | None = None,
     ) -> None:
-        """own_process: nobody else's objects live here, so garbage collection is ours to time.
+        """own_process: the process runs nothing but this broker, so the broker may schedule garbage collection.
 
         listening: sockets that are bound already, by listener name; they are closed at the end.
-        broker_secret: what brokers of this cluster prove to each other to know; None: what
-        `ottla.inter.broker.secret.file` holds.
+        broker_secret: the secret by which brokers of this cluster recognize each other; None: the content of
+        `ottla.inter.broker.secret.file`.
         """
         self._config = config
         self._make_broker = make_broker
@@ -80,7 +87,7 @@ class Service:
         self._crashed = False
         self._gave_up = False
         self.endpoints: list[Endpoint] = []
-        """What clients are told; known once the listeners are bound."""
+        """The addresses that clients receive; known once the listeners are bound."""
 
     @property
     def bootstrap(self) -> str:
@@ -94,9 +101,9 @@ class Service:
         return self._loop
 
     def run(self, on_ready: Callable[[], None]) -> bool:
-        """Serve until `ask_to_stop`. Returns whether the end was an orderly one. Raises Failure when it cannot start.
+        """Serve until `ask_to_stop`. Returns whether the broker stopped in order. Raises Failure when it cannot start.
 
-        `on_ready` is called once, when requests are answered.
+        `on_ready` is called once, when clients are served.
         """
         with contextlib.ExitStack() as undo:
             undo.callback(self._loop.close)
@@ -116,7 +123,7 @@ class Service:
         return not (self._crashed or self._gave_up)
 
     def _new_shell(self) -> Shell:
-        """Raises Failure when the file with the brokers' secret cannot be used."""
+        """Build the shell. Raises Failure when the file with the brokers' secret cannot be used."""
         secret, path = self._broker_secret, self._config.ottla_inter_broker_secret_file
         if secret is None and path is not None:
             secret = read_secret(path)
@@ -124,16 +131,19 @@ class Service:
         return Shell(self._loop, self._watch, self._config, self._descriptors, self._garbage, listening, secret)
 
     def ask_to_stop(self, hand_over: bool = True) -> None:
-        """Stop in order; from any thread, and at any time. Without handing leaderships over where nobody stays to take
-        them. Before the broker is ready it is as far as it is: recovery of logs is left to the next start.
+        """Stop in order; may be called from any thread and at any time.
+
+        `hand_over`: whether to move leaderships first; False when no other broker stays to take them. A broker that is
+        not ready yet stops where it is: the next start recovers the rest of its logs.
         """
         self._hand_over = hand_over
         self._is_wanted = False
-        with contextlib.suppress(RuntimeError):  # it has ended already
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the broker has stopped already
             self._loop.call_soon_threadsafe(self._leave)
 
     def _unheard(self) -> None:
-        """The broker does harm by staying (KIP-858): what ends here is not as it should be."""
+        """Stop, because the controller cannot be informed of a failed directory (KIP-858); the exit status reports a
+        failure."""
         self._gave_up = True
         self._leave()
 
@@ -156,7 +166,7 @@ class Service:
         broker.start(self.endpoints)
 
     def _open_pages(self, shell: Shell) -> HttpServer:
-        """The pages for monitoring, where they are asked for."""
+        """Serve the pages for monitoring, if `ottla.http.listener` is set."""
         broker = self._broker
         assert broker is not None
         add_process_metrics(broker.metrics)
@@ -167,7 +177,7 @@ class Service:
         self.pages = HttpServer(self._loop, pages)
         if self._config.ottla_http_listener is not None:
             self.pages.start(*parse_address(self._config.ottla_http_listener))
-            log.info("metrics and health at port %d", self.pages.port)
+            log.info("serving /metrics and /health at port %d", self.pages.port)
         return self.pages
 
     async def _health(self) -> Page:
@@ -177,39 +187,47 @@ class Service:
 
     def _when_ready(self, shell: Shell, on_ready: Callable[[], None]) -> None:
         assert self._broker is not None
+        # 1. A stop was requested: the loop ends without this timer.
         if not self._is_wanted:
             return
+        # 2. The broker can never become ready: `run` raises the reason.
         if (self._broker.failed or shell.failed) is not None:
             self._loop.stop()
             return
+        # 3. Accept connections before the broker is ready: followers have to fetch from it, and the other way round,
+        #    before any of them leads what it is to lead.
         if self._broker.listening and not self._accepting:
             self._accepting = True
             shell.accept()
+        # 4. Not ready yet: check again.
         if not self._broker.ready:
             self._loop.call_later(LOOK_AGAIN_S, self._when_ready, shell, on_ready)
             return
-        log.info("broker %d answers at %s", self._config.node_id, self.bootstrap)
+        log.info("broker %d is ready at %s", self._config.node_id, self.bootstrap)
         on_ready()
 
     # -- stop ------------------------------------------------------------------------------------------------------
 
     def _stop(self, shell: Shell) -> None:
         if self._crashed:
-            log.critical("stopped without a clean shutdown; the logs are recovered at the next start")
+            log.critical("broker stopped without a clean shutdown; the next start recovers the logs")
             return
         assert self._broker is not None
+        # 1. Other brokers take over, while this one still serves.
         left: list[bool] = []
         self._broker.leave(lambda: left.append(True), self._hand_over)
         self._run_until(lambda: bool(left))
+        # 2. Nothing new begins; requests under way get a little time for their answers.
         shell.close_doors()
         deadline = self._loop.time() + DRAIN_S
         self._run_until(lambda: shell.traffic.quiet or self._loop.time() >= deadline)
+        # 3. Background work ends first: it would meet logs that the shutdown has just closed.
         shell.traffic.no_more_idle_time()
         stopped: list[Failure | None] = []
         self._broker.stop(stopped.append)
         self._run_until(lambda: bool(stopped))
         if stopped and stopped[0] is not None:
-            log.error("the shutdown is not a clean one: %s", stopped[0])
+            log.error("the shutdown was not clean, the next start recovers the logs: %s", stopped[0])
         else:
             log.info("broker %d stopped", self._config.node_id)
 
@@ -226,12 +244,12 @@ class Service:
     # -- errors ----------------------------------------------------------------------------------------------------
 
     def _on_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What escapes a turn is a programmer error: state may be half changed, so the broker stops at once."""
+        """Stop at once: an exception that escapes a turn is a defect, and state may be half changed."""
         error = context.get("exception")
         if not isinstance(error, BaseException):
             log.warning("event loop: %s", context.get("message"))
             return
-        log.critical("a defect stops the broker: %r", error, exc_info=error)
+        log.critical("broker stops because of a defect: %r", error, exc_info=error)
         self._crashed = True
         self._loop.stop()
 

@@ -1,6 +1,6 @@
-"""The real shell around one broker: everything that its seams stand on, put together.
+"""The real shell around one broker: it builds the implementations of the seams and connects them.
 
-Zone: real. Wiring only; the life from start to stop is `ottla.server.service`'s.
+Zone: real. Wiring only; `ottla.server.service` decides the order of start and stop.
 """
 
 from __future__ import annotations
@@ -27,15 +27,12 @@ from ottla.server.loop.workers import RealWorkers
 from ottla.server.zookeeper.settings import outside_store
 from ottla.types import Endpoint
 
-# Connections as the broker sees them: the real `ottla.seams.Network`. Passes on to the peer that a slot belongs to;
-# calls to other brokers are `ottla.server.connections.inter_broker_client`'.
-
 
 class RealNetwork:
-    """Answers to peers, calls to brokers.
+    """The real `ottla.seams.Network`: answers go to the peer of a slot, calls go to `InterBrokerClient`.
 
-    Slots and peers are handed out by the shell alone, so their own methods are used without a check: a check would
-    cost a call per request.
+    Only the shell creates slots and peers, so their methods are called without a type check: a check would cost a
+    call per request.
     """
 
     __slots__ = ("_calls",)
@@ -44,7 +41,7 @@ class RealNetwork:
         self._calls = calls
 
     def reply(self, slot: Slot, parts: Sequence[Part]) -> None:
-        """Answer; leaves in request order."""
+        """Answer a request; the answers of a peer are sent in the order of its requests."""
         slot.peer.answer(slot, parts)  # type: ignore[attr-defined]  # see the class
 
     def release(self, slot: Slot) -> None:
@@ -52,7 +49,7 @@ class RealNetwork:
         slot.peer.release(slot)  # type: ignore[attr-defined]  # see the class
 
     def hold(self, slot: Slot, frame: memoryview) -> memoryview:
-        """Keep a frame beyond its turn."""
+        """Keep a frame after its turn."""
         held: memoryview = slot.peer.hold(slot, frame)  # type: ignore[attr-defined]  # see the class
         return held
 
@@ -61,7 +58,7 @@ class RealNetwork:
         peer.mute(until_ns)  # type: ignore[attr-defined]  # see the class
 
     def close(self, peer: Peer, why: str) -> None:
-        """Drop the connection."""
+        """Close the connection, with one log line."""
         peer.drop(why)  # type: ignore[attr-defined]  # see the class
 
     def call(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
@@ -69,36 +66,37 @@ class RealNetwork:
         self._calls.call(node, frame, deadline_ns, done, lane)
 
     def locate(self, node: int, host: str, port: int) -> None:
-        """Where a broker is reached."""
+        """Set the address of a broker."""
         self._calls.locate(node, host, port)
 
 
 BACKLOG: Final = 1024
-"""Where socket.listen.backlog.size is not set: with Kafka's 50 a burst of clients meets dropped SYNs, a second each."""
+"""Default of socket.listen.backlog.size: with Kafka's 50 the kernel drops SYNs of a burst of clients, and each of them
+waits a second."""
 
 
 class Served(Inputs, Protocol):
-    """A broker as its shell needs it (`ottla.broker.broker.Broker`)."""
+    """A broker as its shell uses it (`ottla.broker.broker.Broker`)."""
 
     metrics: Registry
     listening: bool
-    """Whether the doors have to be open: other brokers write to it before it is ready for clients."""
+    """Whether connections have to be accepted: other brokers write to it before it is ready for clients."""
     ready: bool
     on_config: Callable[[BrokerConfig], None]
     """Called with the settings in force whenever dynamic ones have changed."""
     failed: Failure | None
-    """Why it will never be ready."""
+    """Why the broker will never be ready."""
     is_wanted: Callable[[], bool]
-    """Whether it is to start at all: asked while it recovers logs, which may take long."""
+    """Polled during the recovery of logs, which may take long; False aborts the start."""
     on_unheard: Callable[[], None]
-    """Called when it does harm by staying: it is to be stopped."""
+    """Called when the controller cannot be informed of a failed directory (KIP-858): the broker has to be stopped."""
 
     def start(self, endpoints: Sequence[Endpoint]) -> None:
-        """Load what is on disk; `endpoints` is what clients are told."""
+        """Load the logs; `endpoints` are the addresses that clients receive."""
         ...
 
     def leave(self, done: Callable[[], None], hand_over: bool = True) -> None:
-        """Hand over to other brokers what it leads, while it still serves everybody."""
+        """Move leaderships to other brokers, while this one still serves all clients."""
         ...
 
     def stop(self, done: Done[None]) -> None:
@@ -119,7 +117,7 @@ class Shell:
         listening: Mapping[str, socket.socket] | None = None,
         broker_secret: bytes | None = None,
     ) -> None:
-        """`descriptors`: how many files may be open at once; connections come on top.
+        """`descriptors`: how many files may be open at once, without connections.
 
         `listening`: sockets that are bound already, by listener name. `broker_secret`: see `World`.
         """
@@ -150,7 +148,7 @@ class Shell:
         self._inputs: Inputs | None = None
 
     def connect(self, inputs: Inputs) -> None:
-        """Name the broker: from now on there are turns."""
+        """Set the broker; from now on turns may run."""
         self._inputs = inputs
         self._turns.connect(self._end_turn)
         self._turns.clock.connect(self._on_alarm)
@@ -162,50 +160,52 @@ class Shell:
 
     @property
     def failed(self) -> Failure | None:
-        """Why there will never be a metadata store; None as long as there may be."""
+        """Why the metadata store can never be used; None while it can be or may become so."""
         return None if self._store is None else self._store.failed
 
     def _end_turn(self) -> None:
-        assert self._inputs is not None, "a turn before a broker was connected"
+        assert self._inputs is not None, "end of a turn before connect"
         self._inputs.end_turn()
         if self.traffic.resting:
             self.traffic.stir()
 
     def _on_alarm(self) -> None:
-        assert self._inputs is not None, "an alarm before a broker was connected"
+        assert self._inputs is not None, "alarm before connect"
         self._inputs.on_alarm()
         if self.traffic.resting:
             self.traffic.stir()
 
     def bind(self) -> list[Endpoint]:
-        """Bind the listeners; returns what clients are told. Raises Failure naming the address that is taken."""
+        """Bind the listeners; returns the addresses that clients receive. Raises Failure with an address that is
+        taken."""
         for endpoint in self._endpoints:
             bound_already = self._listening.get(endpoint.listener)
             self._listeners.append(Listener(self.traffic, self._quotas, endpoint, bound_already))
         bound = {listener.endpoint.listener: listener.endpoint for listener in self._listeners}
         if self._advertised is None:
             return [endpoint._replace(host=reachable(endpoint.host)) for endpoint in bound.values()]
+        # An advertised address without a port has the bound one.
         return [told if told.port >= 0 else told._replace(port=bound[told.listener].port) for told in self._advertised]
 
     def configure(self, config: BrokerConfig) -> None:
-        """Dynamic settings of the broker have changed: those that are the shell's."""
+        """Apply those of the broker's dynamic settings that belong to the shell."""
         self._quotas.change(_connection_limits(config))
 
     def accept(self) -> None:
-        """Let clients in."""
+        """Accept connections from now on."""
         for listener in self._listeners:
             listener.start()
         self.traffic.stir()
 
     def close_doors(self) -> None:
-        """No more connections, no more requests; those that are here are finished."""
+        """Accept no more connections and start no more requests; requests that have started are finished."""
         for listener in self._listeners:
             listener.stop()
         self._listeners.clear()
         self.traffic.drain()
 
     def stop(self) -> None:
-        """Close everything. Blocking work that runs is waited for."""
+        """Close everything, after blocking work that runs has ended."""
         for listener in self._listeners:
             listener.stop()
         if self._store is not None:
@@ -222,7 +222,7 @@ def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
         config.max_connections_per_ip,
         config.connections_by_address,
         config.socket_send_buffer_bytes,
-        # The kernel's own tuning takes a third less CPU than a window of 100 KiB, as long as nobody asks for one.
+        # The kernel's own tuning takes a third less CPU than Kafka's default of 100 KiB: only a given size is set.
         config.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in config.given else -1,
         config.socket_listen_backlog_size if "socket.listen.backlog.size" in config.given else BACKLOG,
         config.inter_broker_listener if len(config.endpoints) > 1 else "",

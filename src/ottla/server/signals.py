@@ -1,4 +1,4 @@
-"""What a second signal does.
+"""Replacing the handler for a second signal.
 
 Zone: real.
 """
@@ -16,9 +16,9 @@ def take_over(
     numbers: Sequence[signal.Signals],
     handler: Callable[[int, FrameType | None], None],
 ) -> None:
-    """Have these signals handled at once from now on, no longer by the loop, and lose none in between.
+    """Replace the loop's handlers of these signals by `handler`, which runs at once; no signal is lost in between.
 
-    Say that a signal has been heard only behind this: whoever reads it may send the next one at once.
+    Report the first signal only after this call: a reader of the report may send the second one at once.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:

@@ -1,8 +1,8 @@
-"""The connection to one other broker: requests out, answers in the order of the requests.
+"""The connection to one other broker: sends requests, receives answers in the order of the requests.
 
-Zone: real. Opened on use, opened again after it broke. Kafka answers a connection in its order, so the oldest
-outstanding call is the one that an answer belongs to. When the deadline of one passes the connection is given up: its
-late answer would be taken for the next one's.
+Zone: real. Opened on use, and opened again after it broke. A Kafka broker answers the requests of a connection in their
+order, so an answer belongs to the oldest outstanding call. When the deadline of a call passes, the connection is
+closed: the late answer would be taken for the answer to the next call.
 
 A large answer (a replica's fetch) is received straight into a buffer of its own, which goes back to the pool when
 `done` has returned; small ones are cut from the buffer that all connections share.
@@ -28,9 +28,9 @@ from ottla.server.loop.poller import Watch
 log = logging.getLogger(__name__)
 
 SETUP_S: Final = 2.0
-"""Time for a connection to stand; a lost SYN is sent again, by trying again, before the kernel would."""
+"""Time to connect and log in. Shorter than the kernel's retries: after a lost SYN a new attempt is faster."""
 AT_ONCE: Final = 16 * 1024 * 1024
-"""An answer gets memory for so many bytes when it begins; a larger one for `GROWTH` times what has come of it."""
+"""An answer up to this size gets its whole buffer when it begins; a larger one `GROWTH` times the bytes received."""
 GROWTH: Final = 4
 
 _size_of = struct.Struct(">i").pack
@@ -42,7 +42,7 @@ Info = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int] | t
 
 
 class BrokerCall(NamedTuple):
-    """A request on its way."""
+    """A request that waits to be sent or answered."""
 
     frame: bytes
     deadline_ns: int
@@ -50,20 +50,20 @@ class BrokerCall(NamedTuple):
 
 
 class ConnectionContext(NamedTuple):
-    """What all lines of a broker share."""
+    """The objects that all connections to other brokers share."""
 
     loop: asyncio.AbstractEventLoop
     watch: Watch
     turns: CompletionQueue
     pool: BufferPool
     scratch: memoryview
-    """Where answers arrive; whoever reads is through with it before anybody else reads."""
+    """The buffer that answers are received into; a connection is done with it when its callback returns."""
     secret: bytes | None = None
-    """What brokers prove to know before anything else is sent; None: they do not log in."""
+    """The secret by which brokers recognize each other; None: they do not log in."""
 
 
 class BrokerConnection:
-    """One lane to one broker."""
+    """One ordered connection to one broker."""
 
     __slots__ = (
         "_address",
@@ -95,7 +95,7 @@ class BrokerConnection:
         self._forget_buffer()
 
     def submit(self, call: BrokerCall) -> None:
-        """Queue a call behind the earlier ones."""
+        """Queue a call after the earlier ones."""
         self._unsent.append(call)
         self._watch_deadline(call.deadline_ns)
         if self._sock is not None:
@@ -110,7 +110,7 @@ class BrokerConnection:
             async with asyncio.timeout(SETUP_S):
                 sock = await self._connected()
         except NotABroker as error:
-            log.error("broker %d at %s:%d is not used: %s", self._node, *self._address, error)
+            log.error("cannot log in to broker %d at %s:%d, its calls fail: %s", self._node, *self._address, error)
             self._opening = None
             self._fail(f"broker {self._node} did not log in: {error}")
             return
@@ -124,7 +124,7 @@ class BrokerConnection:
         self._send()
 
     async def _connected(self) -> socket.socket:
-        """A connection on which requests may be sent. Raises OSError, NotABroker."""
+        """Open a connection and log in, if there is a secret. Raises OSError, NotABroker."""
         loop, secret = self._wiring.loop, self._wiring.secret
         sock = await _connected(loop, *self._address)
         if secret is not None:
@@ -136,7 +136,7 @@ class BrokerConnection:
         return sock
 
     def fail_calls(self, why: str) -> None:
-        """Close; what was sent may have happened."""
+        """Close, and fail all calls; the outcome of those that were sent is unknown."""
         if self._opening is not None:
             self._opening.cancel()
             self._opening = None
@@ -167,7 +167,8 @@ class BrokerConnection:
     # -- out ---------------------------------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        """Send all that waits, with one call where it is small; a rest goes when there is room."""
+        """Send all queued calls with one system call; bytes that the socket does not take are sent when it has
+        room."""
         parts: list[bytes | memoryview] = [self._out] if self._out else []
         while self._unsent:
             call = self._unsent.popleft()
@@ -179,7 +180,7 @@ class BrokerConnection:
             self._flush()
 
     def _flush(self) -> None:
-        assert self._sock is not None, "nobody listens"
+        assert self._sock is not None, "send on a closed connection"
         try:
             count = self._sock.send(self._out)
         except (BlockingIOError, InterruptedError):
@@ -196,7 +197,7 @@ class BrokerConnection:
     # -- in ----------------------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
-        assert self._sock is not None, "a connection that was closed is read"
+        assert self._sock is not None, "read from a closed connection"
         into = self._wiring.scratch if self._buffer is None else self._view[self._filled :]
         try:
             count = self._sock.recv_into(into)
@@ -215,7 +216,7 @@ class BrokerConnection:
                 self._full()
 
     def _cut(self, end: int) -> None:
-        """Answers that are whole in the shared buffer; the beginning of the next one moves to its own."""
+        """Deliver the complete answers in the shared buffer; the beginning of the next one moves to its own."""
         view = self._wiring.scratch
         pos = 0
         while end - pos >= 4:
@@ -226,8 +227,9 @@ class BrokerConnection:
             if stop > end:
                 self._begin_response(size, view[pos + 4 : end])
                 return
+            # A copy, because the receiver may keep the answer and the buffer is shared.
             self._deliver_response(memoryview(bytes(view[pos + 4 : stop])))
-            if self._sock is None:
+            if self._sock is None:  # the receiver's turn may have closed this connection
                 return
             pos = stop
         if pos < end:
@@ -236,19 +238,19 @@ class BrokerConnection:
     def _expected(self, size: int) -> bool:
         if size >= 0 and self._sent:
             return True
-        self.fail_calls("an answer nobody asked for" if size >= 0 else f"an answer of {size} bytes")
+        self.fail_calls("it sent an answer without a request" if size >= 0 else f"it sent an answer of {size} bytes")
         return False
 
     def _deliver_response(self, answer: memoryview) -> None:
         self._wiring.turns.run(self._sent.popleft().done, answer)
 
     def _begin_header(self, have: memoryview) -> None:
-        """Less than the length of an answer has come."""
+        """Keep the first bytes of an answer's length prefix."""
         self._size = -1
         self._keep(bytearray(4), 4, have)
 
     def _begin_response(self, size: int, have: memoryview) -> None:
-        """Part of an answer has come; the rest is received behind it."""
+        """Keep the part of an answer that has come; the rest is received after it."""
         self._size = size
         room = min(size, max(AT_ONCE, GROWTH * len(have)))
         self._keep(self._wiring.pool.take_buffer(room), room, have)
@@ -260,9 +262,10 @@ class BrokerConnection:
         self._view[: self._filled] = have
 
     def _full(self) -> None:
-        """What was to be filled is full: the length of an answer, a whole one, or as much as it got memory for."""
+        """Continue when the own buffer is full."""
         buffer, view, size = self._buffer, self._view, self._size
         assert buffer is not None
+        # 1. It held a length prefix: receive the answer next.
         if size < 0:
             size = int(_size_at(buffer, 0)[0])
             self._forget_buffer()
@@ -272,9 +275,11 @@ class BrokerConnection:
                 self._begin_response(size, memoryview(b""))
             else:
                 self._deliver_response(memoryview(b""))
+        # 2. It holds the part of a large answer that it had room for: continue in a larger buffer.
         elif self._filled < size:
             self._begin_response(size, view)
             self._wiring.pool.give(buffer)
+        # 3. It holds a whole answer. The buffer is forgotten first, because the receiver's turn may send and close.
         else:
             self._forget_buffer()
             self._deliver_response(view)
@@ -289,7 +294,7 @@ class BrokerConnection:
     # -- time --------------------------------------------------------------------------------------------------------
 
     def _watch_deadline(self, deadline_ns: int) -> None:
-        """One timer, for the earliest deadline; one that fires too early looks for the next."""
+        """Keep one timer, for the earliest deadline; a timer that fires too early is set to the next deadline."""
         when = deadline_ns / 1e9
         if self._timer is not None:
             if self._timer.when() <= when:
@@ -300,6 +305,7 @@ class BrokerConnection:
     def _expire(self) -> None:
         self._timer = None
         now = time.monotonic_ns()
+        # Sent calls may have been carried out; unsent ones certainly were not.
         late = [call for call in self._sent if call.deadline_ns <= now]
         never = [call for call in self._unsent if call.deadline_ns <= now]
         turns = self._wiring.turns
@@ -309,6 +315,7 @@ class BrokerConnection:
             turns.soon(call.done, Failure(Kind.NOT_DONE, f"broker {self._node} was not reached in time"))
         self._sent = deque(call for call in self._sent if call.deadline_ns > now)
         self._unsent = deque(call for call in self._unsent if call.deadline_ns > now)
+        # A late answer cannot be distinguished from the answer to the next call: the connection has to be closed.
         if late:
             self.fail_calls("an earlier call was not answered in time")
         elif self._sent or self._unsent:
@@ -316,7 +323,7 @@ class BrokerConnection:
 
 
 async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """A connection to the first address of the host that answers. Raises OSError."""
+    """Connect to the first address of the host that answers. Raises OSError."""
     last: OSError | None = None
     for family, kind, protocol, _, address in await _addresses(loop, host, port):
         sock = socket.socket(family, kind, protocol)
@@ -336,7 +343,7 @@ async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> s
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Info]:
-    """What socket.getaddrinfo says; a number needs no thread to look it up."""
+    """The addresses of a host by socket.getaddrinfo; a numeric one is not looked up, which would take a thread."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.inet_pton(family, host)

@@ -1,6 +1,6 @@
-"""The connecting side of the exchange by which brokers recognize each other, and where their secret comes from.
+"""The connecting side of the exchange by which brokers recognize each other, and the source of their secret.
 
-Zone: real. The exchange is described in `ottla.security.broker_proof`.
+Zone: real. `ottla.security.broker_proof` describes the exchange.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ from ottla.wire.schema import Message
 log = logging.getLogger(__name__)
 
 ANSWER_MAX: Final = 1024
-"""Bytes of an answer of the exchange."""
+"""Most bytes of an answer of the exchange."""
 SECRET_MAX: Final = 4096
-"""Bytes of a file with a secret."""
+"""Most bytes of a file with a secret."""
 _HANDSHAKE_VERSION, _AUTHENTICATE_VERSION = 1, 2
 
 
 class NotABroker(Exception):
-    """The other end did not prove that it knows the secret, or did not accept our proof; says what happened."""
+    """The other end did not prove that it knows the secret, or did not accept this broker's proof; the text names
+    the reason."""
 
 
 def new_secret() -> bytes:
-    """A secret for the brokers of one supervisor."""
+    """Make a secret for the brokers of one supervisor."""
     return secrets.token_bytes(32)
 
 
 def read_secret(path: str) -> bytes:
-    """The secret in a file, without the white space around it.
+    """Read the secret in a file, without the white space around it.
 
     Raises Failure when the file cannot be read or holds less than SECRET_MIN or more than SECRET_MAX bytes.
     """
@@ -62,7 +63,7 @@ def read_secret(path: str) -> bytes:
     except OSError as error:
         raise failure_of(error, path) from None
     if mode & 0o077:
-        log.warning("%s: other users may read the secret of the brokers: chmod 600 %s", path, path)
+        log.warning("%s: other users can read the secret of the brokers; run chmod 600 %s", path, path)
     secret = content.strip()
     if len(content) > SECRET_MAX or len(secret) < SECRET_MIN:
         raise Failure(
@@ -73,16 +74,19 @@ def read_secret(path: str) -> bytes:
 
 
 async def prove_to_broker(loop: asyncio.AbstractEventLoop, sock: socket.socket, secret: bytes) -> None:
-    """Authenticate a new connection to a broker, before anything else is sent on it. Raises NotABroker, OSError."""
+    """Authenticate a new connection to a broker, before any other request. Raises NotABroker, OSError."""
+    # 1. The other broker has to offer the mechanism.
     answer = await _exchange(loop, sock, SaslHandshakeRequest(mechanism=MECHANISM), _HANDSHAKE_VERSION)
     if answer.error_code != ErrorCode.NONE:
         raise NotABroker(f"it does not offer the mechanism {MECHANISM}")
+    # 2. This broker sends a nonce; the other one answers with its own nonce and the proof that it knows the secret.
     own = secrets.token_bytes(NONCE)
     answer = await _exchange(loop, sock, SaslAuthenticateRequest(auth_bytes=own), _AUTHENTICATE_VERSION)
     content = bytes(answer.auth_bytes)
     theirs, proof = content[:NONCE], content[NONCE:]
     if len(proof) != PROOF or not matches(proof, proof_of_accepting(secret, own, theirs)):
         raise NotABroker("it does not know this cluster's secret")
+    # 3. Only now this broker proves the same, so that no other program receives a proof to work with.
     proof = proof_of_connecting(secret, own, theirs)
     answer = await _exchange(loop, sock, SaslAuthenticateRequest(auth_bytes=proof), _AUTHENTICATE_VERSION)
     if answer.error_code != ErrorCode.NONE:
@@ -90,7 +94,7 @@ async def prove_to_broker(loop: asyncio.AbstractEventLoop, sock: socket.socket, 
 
 
 async def _exchange(loop: asyncio.AbstractEventLoop, sock: socket.socket, request: Message, version: int) -> Any:
-    """One request and its answer."""
+    """Send one request and return its answer. Raises NotABroker, OSError."""
     key = request.API_KEY
     frame = encode_request_header(key, version, 0, "broker login") + encode_bytes(request, version)
     await loop.sock_sendall(sock, len(frame).to_bytes(4, "big") + frame)

@@ -1,6 +1,6 @@
-"""Memory for frames: a small pool of big buffers, and rooms for very large frames.
+"""Memory for frames: a small pool of big buffers, and anonymous mappings for very large frames.
 
-Zone: real. How much a connection may take is decided by `ottla.server.connections.request_memory`.
+Zone: real. `ottla.server.connections.request_memory` decides how much memory a connection may take.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import mmap
 from typing import Final
 
 STEP: Final = 64 * 1024
-"""Big buffers come in multiples of this; smaller ones are not worth keeping."""
+"""The size of a pooled buffer is a multiple of this; a smaller buffer is not kept."""
 
 
 class BufferPool:
-    """Keeps a few big buffers, because a fresh one of a megabyte costs more in page faults than in copying."""
+    """Keeps a few big buffers: the page faults of a new one of a megabyte cost more than copying into it."""
 
     __slots__ = ("_free", "_kept", "_limit")
 
@@ -37,15 +37,15 @@ class BufferPool:
         return found
 
     def give(self, buffer: bytearray | mmap.mmap) -> None:
-        """Take a buffer back, which must not be used any more; a room is not kept."""
+        """Return a buffer, which the caller must not use any more; a mapping is not kept."""
         if isinstance(buffer, bytearray) and len(buffer) >= STEP and self._kept + len(buffer) <= self._limit:
             self._free.append(buffer)
             self._kept += len(buffer)
 
 
 def reserve_room(size: int) -> mmap.mmap:
-    """A room of `size` bytes that costs memory only as far as it is written to. Raises OSError when there is none.
+    """Map `size` bytes, which use memory only as far as they are written to. Raises OSError when there is no memory.
 
-    A bytearray of 100 MB is filled with zeros first, which takes tens of milliseconds, and growing one copies it.
+    A bytearray of 100 MB would be filled with zeros first, which takes tens of milliseconds, and growing it copies it.
     """
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -1,14 +1,15 @@
-"""One connection of a client: frames in, ordered answers out.
+"""One connection of a client: receives frames, sends ordered answers.
 
 Zone: real. The hot path of the shell: per request one pass of the loop in `_run`, the broker's turn, `answer`, `flush`.
-Nothing here knows what a request means; listening and limits per address are `ottla.server.connections.listener`'s.
+This module does not look into requests; `ottla.server.connections.listener` listens and limits connections per address.
 
-A connection reads into the buffer that all share, and keeps one of its own only for a frame that has not come whole.
-While any bit of `_blocked` is set it starts no more requests; what came already waits in that own buffer.
+A connection reads into the buffer that all connections share. It has an own buffer only for an incomplete frame, or for
+requests that may not start yet. While any bit of `_blocked` is set it starts no more requests: those that have come
+wait in the own buffer.
 
-A turn of a connection is bounded in requests and in time (`SHARE`, `TurnShares.share_ns`): what came beyond that waits
-in the own buffer, too, until the other connections have had their turn (`ottla.server.connections.connection_manager`).
-The clock is read only between two requests that came together.
+A turn of a connection is bounded in requests and in time (`SHARE`, `TurnShares.share_ns`): requests beyond that wait in
+the own buffer until the other connections have had their turn (`ottla.server.connections.connection_manager`). The
+clock is read only between two requests that came together.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ from ottla.server.connections.send_buffer import LARGE
 log = logging.getLogger(__name__)
 
 MIN_FRAME: Final = 8
-"""api key, version, correlation id: less is no request."""
+"""Bytes of api key, version and correlation id: a request is not shorter."""
 BIG: Final = 64 * 1024
-"""A connection whose last frame was larger reads the next one straight into a buffer of its own."""
+"""A connection whose last frame was larger reads the next one directly into an own buffer."""
 GROWTH: Final = 16
-"""A frame gets memory for at most this many times the bytes that have come of it, up to `BIG`; beyond, for twice."""
+"""A frame gets a buffer of at most GROWTH times the bytes received of it, up to `BIG`; above `BIG`, twice the bytes."""
 ROOMY: Final = 1024 * 1024
-"""From so many bytes that have come on a frame larger than `ORDINARY` gets its whole room: what is not written to yet
-costs nothing."""
+"""A frame larger than `ORDINARY` of which this many bytes have come gets a mapping for all of it: pages that are not
+written to yet cost nothing."""
 SHARE: Final = 256
-"""Requests that came together and are run before the other connections get their turn."""
+"""Most requests of one turn, before the other connections get theirs."""
 
 LATE: Final = -1
-"""In place of the end of a share: it is used up."""
+"""Passed instead of the end of a share: the share is used up."""
 
 _now = time.monotonic_ns
 _size_at = struct.Struct(">i").unpack_from
@@ -92,14 +93,14 @@ class Connection(ResponseQueue):
         self._filled = self._needed = self._big = 0
         self._age = self._stale = 0
         self.charged = 0
-        """Bytes of request memory that the own buffer counts for."""
+        """Bytes of request memory that are charged for the own buffer."""
         traffic.on_opened(self)
         traffic.watch.read(self._fd, self.on_readable)
 
-    # -- in ------------------------------------------------------------------------------------------------------
+    # -- receiving -----------------------------------------------------------------------------------------------
 
     def on_readable(self) -> None:
-        """Take what came, and run each whole request as a turn."""
+        """Receive, and run each complete request as a turn."""
         if self._blocked or self._own is not None or self._big:
             self._on_readable_seldom()
             return
@@ -116,17 +117,20 @@ class Connection(ResponseQueue):
             self._on_ended()
 
     def _on_readable_seldom(self) -> None:
+        # 1. Requests wait in the own buffer and run first. The buffer may be full, and a read of 0 bytes would look
+        #    like the end of the connection.
         if self._blocked or self._resuming:
-            # What waits runs first; its buffer may be full, and a read of no bytes would look like the end.
             self._pause()
             return
         own = self._own
         if own is None:
+            # 2. The last frame was big, but memory is short: read into the shared buffer like a small one.
             if not self._traffic.request_memory.is_roomy(self._big):
                 self._big = 0
                 self.on_readable()
                 return
-            # Big frames come in rows of one size: the next one is read where it can stay.
+            # 3. The last frame was big. Big frames often come in a row with the same size: read the next one into
+            #    an own buffer of that size, where it need not be copied.
             try:
                 own = self._own = self._take_received(self._big)
             except MemoryError:
@@ -135,6 +139,7 @@ class Connection(ResponseQueue):
             limit = self._big
             self._stale = 0
         else:
+            # 4. A frame has begun: read its rest, but nothing of the next frame.
             limit = len(own) if self._needed <= 4 else min(len(own), self._needed)
         try:
             count = self._recv(own[self._filled : limit])
@@ -149,9 +154,9 @@ class Connection(ResponseQueue):
             self._on_ended()
 
     def _go_on(self, until: int) -> None:
-        """Run the own buffer when its first frame is whole, else see that there is room for the rest."""
+        """Run the own buffer if its first frame is complete; else make room for the rest of the frame."""
         own = self._own
-        assert own is not None, "nothing was kept"
+        assert own is not None, "no own buffer"
         filled = self._filled
         if filled >= 4:
             size = _size_at(own, 0)[0]
@@ -175,7 +180,7 @@ class Connection(ResponseQueue):
             self._give(lent, charged)
 
     def _run(self, buffer: bytearray | memoryview, view: memoryview, end: int, until: int = 0) -> None:
-        """One turn of the broker per whole frame in view[:end], as far as the share of this connection goes.
+        """Run one turn of the broker per complete frame in view[:end], until the share of this connection is used up.
 
         The rest is kept. until: the end of the share (monotonic, ns); 0: not known yet.
         """
@@ -202,7 +207,8 @@ class Connection(ResponseQueue):
             queue.append(slot)
             clock.instant = None
             if on_frame(slot, view[pos + 4 : stop]) is _WAIT and slot.state < RELEASED:
-                if not self._blocked & CLOSED:  # else nothing would clear it, and it holds this connection
+                # A closed connection has no gate: nothing would clear it, and slot and connection refer to each other.
+                if not self._blocked & CLOSED:
                     self._gate = slot
                 self._blocked |= GATE
             last = size
@@ -217,6 +223,7 @@ class Connection(ResponseQueue):
             self._blocked |= DEPTH
         if last:
             self._big = last + 4 if last > BIG else 0
+        # Large answers leave now; small ones leave together at the end of the round (`ConnectionManager.unsent`).
         if self._outbox is not None or self._ready > LARGE:
             self.flush()
         elif self._out or self._straight is not None:
@@ -227,9 +234,10 @@ class Connection(ResponseQueue):
             traffic.stir()
 
     def _share_end(self, until: int, left: int) -> int:
-        """When the share of this turn ends (monotonic, ns); LATE: it is used up; 0: it cannot be known.
+        """The end of the share of this turn (monotonic, ns); LATE: it is used up; 0: it cannot be known.
 
-        A first request that did not ask for the time may have taken any time, so it is a turn of its own.
+        The share begins at the instant of the first request. If that request did not read the time, its duration is not
+        known, and it is a turn of its own.
         """
         if until or not left:
             return LATE
@@ -242,15 +250,15 @@ class Connection(ResponseQueue):
     # -- memory --------------------------------------------------------------------------------------------------
 
     def _keep(self, view: memoryview, pos: int, end: int, late: bool) -> None:
-        """Keep an unfinished frame, or requests that may not start yet, in an own buffer.
+        """Keep an incomplete frame, or requests that may not start yet, in an own buffer.
 
-        late: the share of this turn was used up.
+        late: whether the share of this turn is used up.
         """
         have = end - pos
         needed = _size_at(view, pos)[0] + 4 if have >= 4 else GROWTH
         waits = have >= needed
         if type(self._lent) is bytearray and (waits or self._blocked) and 4 * have >= len(view):
-            # The buffer is ours, and a good part of it is still of use.
+            # The bytes are in this connection's own buffer, at least a quarter of it: keep the buffer, copy nothing.
             self._buffer, self._lent = self._lent, None
             self._own = view[pos:]
         else:
@@ -268,6 +276,8 @@ class Connection(ResponseQueue):
     def _copy_rest(self, rest: memoryview, needed: int) -> None:
         have = size = len(rest)
         memory = self._traffic.request_memory
+        # A blocked connection, or one with complete requests, gets a buffer for the bytes that have come. Only an
+        # incomplete frame gets more, if the budget allows; else the connection waits for memory.
         if not self._blocked and have < needed:
             ahead = self._big if memory.is_roomy(self._big) else 0
             size = max(_room_for(needed, have), min(needed, ahead))
@@ -311,7 +321,7 @@ class Connection(ResponseQueue):
         return memoryview(buffer)
 
     def _take_room(self, size: int) -> memoryview:
-        """A buffer for the whole frame; the caller may write its first `size` bytes."""
+        """Map a buffer for the whole frame; returns its first `size` bytes, which alone are charged."""
         self._buffer = buffer = reserve_room(self._needed)
         self.charged = size
         self._traffic.request_memory.charge(size)
@@ -332,24 +342,24 @@ class Connection(ResponseQueue):
 
     @property
     def collects(self) -> bool:
-        """Whether part of a frame, or requests that may not start yet, are kept."""
+        """Whether it keeps part of a frame, or requests that may not start yet."""
         return self._own is not None
 
     def memory_granted(self) -> None:
-        """Go on with a frame that had to wait for memory."""
-        self._stale = min(self._stale, PATIENCE - 2)  # time to go on, but not all of it again
+        """Continue with a frame that had to wait for memory."""
+        self._stale = min(self._stale, PATIENCE - 2)  # at least two more checks, but not the full patience again
         self._unblock(MEMORY)
 
     def grow_stale(self) -> bool:
-        """Others wait for memory, and the same frame is still unfinished; returns whether that was once too often."""
-        if self._blocked & MUTED:  # we ourselves keep it waiting
+        """Count a check that found the same frame incomplete while others wait for memory; True: one too many."""
+        if self._blocked & MUTED:  # the broker throttles it: the delay is not the peer's fault
             return False
         self._stale += 1
         patience = PATIENCE_WAITING if self._blocked & MEMORY else PATIENCE
         return self._stale > patience + self._filled // PER_LOOK
 
     def hold(self, slot: RequestSlot, frame: memoryview) -> memoryview:
-        """Let the broker keep a frame: it gets the buffer when the frame fills it, else a copy."""
+        """Let the broker keep a frame: it gets the own buffer if the frame fills at least half of it, else a copy."""
         lent = self._lent
         if self._blocked & CLOSED:
             return memoryview(bytearray(frame))
@@ -364,10 +374,10 @@ class Connection(ResponseQueue):
         self._owe(0, slot.held)
         return frame
 
-    # -- holding back --------------------------------------------------------------------------------------------
+    # -- pausing -------------------------------------------------------------------------------------------------
 
     def mute(self, until_ns: int) -> None:
-        """Read nothing before that time."""
+        """Start no request before that time."""
         if not self._blocked & (MUTED | CLOSED):
             self._blocked |= MUTED
             self._traffic.loop.call_at(until_ns / 1e9, self._unblock, MUTED)
@@ -378,13 +388,13 @@ class Connection(ResponseQueue):
             self._resume_soon(False)
 
     def _resume_soon(self, late: bool) -> None:
-        """Not now: a turn of the broker may run, and a long backlog must not become a deep stack."""
+        """Resume from the loop, not now: a turn of the broker may run, and a backlog must not deepen the stack."""
         if not self._resuming:
             self._resuming = True
             self._traffic.shares.resume_later(self, late)
 
     def resume(self, until: int) -> None:
-        """Go on with what is kept, and read again. until: the end of the share, as in `_run`."""
+        """Continue with the own buffer, and read again. until: the end of the share, as in `_run`."""
         self._resuming = False
         if self._blocked:
             return
@@ -395,7 +405,7 @@ class Connection(ResponseQueue):
             self._go_on(until)
 
     def _pause(self) -> None:
-        """There is something to read, but nothing may be: stop listening, unless it is the end."""
+        """Stop reading, because no request may start; close if the peer has closed."""
         try:
             if not self._sock.recv(1, socket.MSG_PEEK):
                 self._on_ended()
@@ -407,36 +417,36 @@ class Connection(ResponseQueue):
         self._traffic.watch.unread(self._fd)
 
     def drain(self) -> None:
-        """Start no more requests: the broker is about to stop."""
+        """Start no more requests: the broker stops."""
         self._blocked |= DRAINING
 
     def grow_older(self) -> None:
-        """A quarter of connections.max.idle.ms has passed; the fifth without a sign of life is the last."""
+        """Count a quarter of connections.max.idle.ms without activity; close at the fourth."""
         if self._active or (self._queue and not self._writing):
             self._active = False
             self._age = 0
             return
         self._age += 1
         if self._age >= 4:
-            log.info("%s: closed after connections.max.idle.ms without a request", self.host)
+            log.info("%s: connection closed after connections.max.idle.ms without a request", self.host)
             self.close()
 
-    # -- the end -------------------------------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------------------------------
 
     def _refuse(self, head: memoryview, size: int) -> None:
         largest = self._traffic.limits.request_max_bytes
         self.drop(diagnosis(bytes(head[:16]), size, largest, self.listener))
 
     def _end_for_memory(self, size: int) -> None:
-        """The system gives no memory, whatever the budget says: that costs this connection."""
-        self.drop(f"the broker has no memory for its request of {size} bytes; it may be sent again")
+        """Close: the system has no memory, although the budget allowed this request."""
+        self.drop(f"the broker has no memory for its request of {size} bytes; the client may send it again")
 
     def _on_ended(self) -> None:
         log.debug("%s: closed by the peer", self.host)
         self.close()
 
     def close(self) -> None:
-        """Let everything go; the broker is told in a turn of its own."""
+        """Close the socket and release everything; the broker is informed in a turn of its own."""
         if self._blocked & CLOSED:
             return
         self._blocked |= CLOSED
@@ -455,5 +465,5 @@ class Connection(ResponseQueue):
 
 
 def _room_for(needed: int, have: int) -> int:
-    """Bytes that a frame of `needed` bytes gets when `have` of them have come."""
+    """The size of the buffer for a frame of `needed` bytes of which `have` have come."""
     return min(needed, max(2 * have, min(GROWTH * have, BIG)))

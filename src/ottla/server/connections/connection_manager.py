@@ -1,7 +1,7 @@
-"""What all connections of one loop share: buffers, limits, the broker they feed, and its idle time.
+"""The state that all connections of one loop share: buffers, limits, the broker they serve, and its idle time.
 
-Zone: real. Per-connection state is `ottla.server.connections.connection`'s; the sockets that listen are
-`ottla.server.connections.listener`'s.
+Zone: real. `ottla.server.connections.connection` keeps the state of one connection; `ottla.server.connections.listener`
+accepts them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ottla.server.loop.clock import RealClock
 from ottla.server.loop.garbage_collection import GarbageCollection
 from ottla.server.loop.poller import Watch
 
-# Connections that have more requests than one turn takes: in which order they go on. How much one turn takes is
-# `ottla.server.connections.connection`'s. Between two passes the loop polls its sockets, so a request that comes
-# meanwhile waits for one pass at most, however many connections have a backlog.
+# `TurnShares` orders the connections that have more requests than one turn runs; `ottla.server.connections.connection`
+# decides how many one turn runs. Between two passes the loop polls its sockets, so a request that comes meanwhile waits
+# for one pass at most, however many connections have a backlog.
 
 SHARE_NS: Final = 2_000_000
 """Time of one connection before the others get their turn."""
@@ -33,15 +33,15 @@ _now = time.monotonic_ns
 
 
 class Resumable(Protocol):
-    """A connection that keeps requests which have not started."""
+    """A connection that keeps requests that have not started."""
 
     def resume(self, until: int) -> None:
-        """Start them, at least one, and no more after `until` (monotonic, ns)."""
+        """Start at least one of them, and none after `until` (monotonic, ns)."""
         ...
 
 
 class TurnShares:
-    """Two queues: of connections that had to wait, and of those that have used up a share."""
+    """Two queues: connections that had to wait, and connections that have used up a share."""
 
     __slots__ = ("_finish", "_late", "_loop", "_planned", "_soon", "share_ns")
 
@@ -55,7 +55,7 @@ class TurnShares:
         self._planned = False
 
     def resume_later(self, connection: Resumable, late: bool) -> None:
-        """Let a connection go on after the sockets were polled. late: it has used up a share."""
+        """Resume a connection after the next poll of the sockets. late: whether it has used up a share."""
         (self._late if late else self._soon).append(connection)
         self._plan()
 
@@ -65,8 +65,9 @@ class TurnShares:
             self._loop.call_soon(self._run_pass)
 
     def _run_pass(self) -> None:
-        """One share for all that had to wait, and one for the first of those that have used up theirs."""
+        """Resume connections: one share of time for all that had to wait, and one for the first late one."""
         self._planned = False
+        # The late one is chosen first: a connection that becomes late in this pass has to wait for the next one.
         late = self._late.popleft() if self._late else None
         until = _now() + self.share_ns
         for _ in range(len(self._soon)):
@@ -87,17 +88,17 @@ log = logging.getLogger(__name__)
 
 RECEIVE_BUFFER: Final = 128 * 1024
 IDLE_AFTER_S: Final = 0.02
-"""Pause of the requests after which the broker gets idle time; under load it gets a share at this interval."""
+"""Time without requests after which the broker gets idle time; under load it gets a slice at this interval."""
 IDLE_BUDGET_NS: Final = 1_000_000
 COLLECT_AFTER_S: Final = 2.0
-"""Pause after which cyclic garbage is collected; the request path makes none."""
+"""Idle time after which cyclic garbage is collected; the request path makes none."""
 COLLECT_EVERY_S: Final = 60.0
-"""Without such a pause, garbage is collected between two requests after this time."""
+"""Without idle time, garbage is collected between two requests after this time."""
 LOG_LINES_PER_S: Final = 10
 
 
 class TrafficLimits(NamedTuple):
-    """Bounds of the configuration that connections keep."""
+    """Limits of the configuration that apply to connections."""
 
     request_max_bytes: int = 104_857_600
     """socket.request.max.bytes"""
@@ -110,14 +111,14 @@ class TrafficLimits(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes that requests may hold before reading stops."""
+        """Bytes that requests may hold in memory before reading stops."""
         if self.queued_max_bytes > 0:
             return self.queued_max_bytes
         return max(2 * self.request_max_bytes, 256 * 1024 * 1024)
 
 
 class ConnectionManager:
-    """The middle of the shell: connections on one side, the broker on the other."""
+    """The connections of one broker, and the objects that they share."""
 
     __slots__ = (
         "_collected_at",
@@ -165,8 +166,8 @@ class ConnectionManager:
         self.view = memoryview(self.buffer)
         self.scratch = ScratchBuffer()
         self.unsent: deque[Connection] = deque()
-        """Those served in this round whose answers are ready. They leave together when all are served: a peer that
-        sleeps is woken by the first answer, and is still busy with it when the others come."""
+        """Connections of this round whose answers are ready. The answers are sent when all connections were called: the
+        first answer wakes a peer that sleeps, and it is still busy when the others come."""
         watch.on_served(self.unsent, self.send_answers)
         self.pool = BufferPool()
         self.shares = TurnShares(loop, self.send_answers)
@@ -176,7 +177,7 @@ class ConnectionManager:
         self.on_frame: Callable[[Slot, memoryview], Gate] = _not_ready
         self.on_closed: Callable[[Connection], None] = _do_nothing
         self.resting = True
-        """No idle work is planned: the first request that comes plans it."""
+        """Whether no idle time is planned: the next request plans it (`stir`)."""
         self._idle_time = True
         self._inputs: Inputs | None = None
         self._looking = False
@@ -186,14 +187,14 @@ class ConnectionManager:
         self._lines_at = 0.0
 
     def connect(self, inputs: Inputs) -> None:
-        """Name the broker."""
+        """Set the broker, which receives the requests."""
         self._inputs = inputs
         self.on_frame = inputs.on_frame
 
     # -- connections ---------------------------------------------------------------------------------------------
 
     def on_opened(self, connection: Connection) -> None:
-        """A connection was accepted."""
+        """Register a connection that was accepted."""
         self.connections[connection] = None
         if self.reply_memory.exhausted:
             self.reply_memory.hold_back(connection)
@@ -201,7 +202,7 @@ class ConnectionManager:
             self._plan_sweep()
 
     def closed(self, connection: Connection) -> None:
-        """A connection is over: the broker hears of it in a turn of its own."""
+        """Remove a connection that is closed; the broker is informed in a turn of its own."""
         self.connections.pop(connection, None)
         self.loop.call_soon(self._tell_gone, connection)
         self.on_closed(connection)
@@ -217,7 +218,7 @@ class ConnectionManager:
         self._sweep_handle = self.loop.call_later(max(self.limits.idle_ms, 4) / 4000, self._sweep)
 
     def _sweep(self) -> None:
-        """Four times per connections.max.idle.ms: who was silent all the time is closed."""
+        """Age all connections, four times per connections.max.idle.ms; silent ones close themselves."""
         self._sweep_handle = None
         for connection in list(self.connections):
             connection.grow_older()
@@ -225,7 +226,7 @@ class ConnectionManager:
             self._plan_sweep()
 
     def send_answers(self) -> None:
-        """The end of a round."""
+        """Send the answers of this round."""
         unsent = self.unsent
         while unsent:
             unsent.popleft().flush()
@@ -233,7 +234,7 @@ class ConnectionManager:
     # -- memory --------------------------------------------------------------------------------------------------
 
     def _plan_look(self) -> None:
-        """A connection waits for request memory: look for those that hold it without using it."""
+        """Plan a check for connections that hold request memory without using it, because another one waits for it."""
         if not self._looking:
             self._looking = True
             self.loop.call_later(LOOK_S, self._look_for_hostages)
@@ -246,33 +247,37 @@ class ConnectionManager:
 
     @property
     def quiet(self) -> bool:
-        """No request waits for its answer, no answer for its peer."""
+        """Whether no request waits for its answer, and no answer for its peer."""
         return not any(connection.busy for connection in self.connections)
 
     def drain(self) -> None:
-        """Start no more requests; those that are here go on."""
+        """Start no more requests; those that have started are finished."""
         for connection in self.connections:
             connection.drain()
 
     # -- idle time -----------------------------------------------------------------------------------------------
 
     def stir(self) -> None:
-        """Something happened: plan the broker's idle time."""
+        """Plan the broker's idle time, after an input."""
         self.resting = False
         if self._idle_handle is not None:
             self._idle_handle.cancel()
         self._idle_handle = self.loop.call_later(IDLE_AFTER_S, self._idle)
 
     def no_more_idle_time(self) -> None:
-        """The broker is stopping: background work would meet what it has just closed."""
+        """End idle time: the broker stops, and background work would use logs that it has just closed."""
         self._idle_time = False
 
     def _idle(self) -> None:
-        """Give the broker a slice; requests that come meanwhile push the next one back (`stir`)."""
+        """Give the broker a slice of idle time; requests that come meanwhile delay the next one (`stir`)."""
         self.clock.instant = None
         self.resting = True
+        # 1. The broker stops, or does not run yet.
         if not self._idle_time or self._inputs is None:
             return
+        # 2. The broker has more background work: another slice after the next poll.
+        # 3. It has none: collect garbage after a longer pause, which every request restarts …
+        # 4. … but no later than COLLECT_EVERY_S after the last collection.
         if self._inputs.background(IDLE_BUDGET_NS):
             self._idle_handle = self.loop.call_later(0, self._idle)
         elif self._garbage is not None and self.loop.time() < self._collected_at + COLLECT_EVERY_S:
@@ -287,7 +292,7 @@ class ConnectionManager:
             self._garbage.collect()
 
     def stop(self) -> None:
-        """Close all connections; no more timers."""
+        """Close all connections and cancel the timers."""
         for connection in list(self.connections):
             connection.close()
         for handle in (self._idle_handle, self._sweep_handle):
@@ -298,11 +303,11 @@ class ConnectionManager:
     # -- the log -------------------------------------------------------------------------------------------------
 
     def complain(self, text: str, *arguments: object) -> None:
-        """One line about a bad peer; a flood of bad peers is not a flood of lines."""
+        """Log one line about a bad peer; at most LOG_LINES_PER_S, so that a flood of peers does not flood the log."""
         now = time.monotonic()
         if now - self._lines_at >= 1:
             if self._lines > LOG_LINES_PER_S:
-                log.warning("%d more connections were closed for bad requests", self._lines - LOG_LINES_PER_S)
+                log.warning("%d more connections were closed or refused in a second", self._lines - LOG_LINES_PER_S)
             self._lines_at = now
             self._lines = 0
         self._lines += 1
@@ -311,8 +316,8 @@ class ConnectionManager:
 
 
 def _do_nothing(connection: Connection) -> None:
-    """Stands for the quotas until there are some."""
+    """The receiver of closed connections until the quotas are set."""
 
 
 def _not_ready(slot: Slot, frame: memoryview) -> Gate:
-    raise AssertionError(f"a request of {len(frame)} bytes from {slot.peer.host} before a broker was connected")
+    raise AssertionError(f"a request of {len(frame)} bytes from {slot.peer.host} before connect")

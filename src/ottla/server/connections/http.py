@@ -1,13 +1,13 @@
-"""A page or two for monitoring, over HTTP: `/metrics` and `/health`.
+"""Two pages for monitoring, over HTTP: `/metrics` and `/health`.
 
-Zone: real. GET and HEAD of a fixed set of pages, one request per connection; nothing here changes the broker. Where
-`ottla.http.listener` is not set nothing listens.
+Zone: real. GET and HEAD of a fixed set of pages, one request per connection; a request never changes the broker. The
+server listens only if `ottla.http.listener` is set.
 
-What is read of the broker is read in a turn of the loop, so that it is never half changed; between two metrics others
-have their turns, for with thousands of partitions all of them together take long. Clients are not trusted: a head is at
-most HEAD_BYTES long and has to come within WAIT_S, the answer has to be taken within ANSWER_S more, and more than
-MAX_CLIENTS at once are refused; a connection counts until it is closed. Who asks for metrics while they are gathered
-gets the same page.
+The broker's state is read in turns of the loop, so that it is never half changed. Between two metrics other turns may
+run, because with thousands of partitions all metrics together take long. Clients are not trusted: a head is at most
+HEAD_BYTES long and has to come within WAIT_S, the answer has to be read within ANSWER_S more, and more than MAX_CLIENTS
+at once are refused; a connection counts until it is closed. Clients that request metrics while they are gathered get
+the same page.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 HEAD_BYTES: Final = 8192
 WAIT_S: Final = 5.0
 ANSWER_S: Final = 10.0
-"""For making and taking a page: Prometheus gives up by then, by default."""
+"""Time to make a page and for the client to read it: Prometheus' default time-out."""
 LINGER_S: Final = 0.5
 PART_BYTES: Final = 64 * 1024
-"""What one reader has of a page in memory of its own."""
+"""Most bytes of a page that are copied for one client at a time."""
 MAX_CLIENTS: Final = 32
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS: Final = {
@@ -53,11 +53,11 @@ HEALTH_ROWS: Final = (
     "kafka_controller_kafkacontroller_offlinepartitionscount",
     "kafka_log_logmanager_offlinelogdirectorycount",
 )
-"""Metrics that are 0 where all is well."""
+"""Metrics that are 0 in a healthy cluster."""
 
 
 class Page(NamedTuple):
-    """What is answered."""
+    """An answer."""
 
     status: int
     content_type: str
@@ -74,7 +74,7 @@ class HttpServer:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, pages: Pages, wait_s: float = WAIT_S, answer_s: float = ANSWER_S
     ) -> None:
-        """wait_s, answer_s: how long it waits for the head of a request, and for a client to take the answer."""
+        """wait_s, answer_s: time for the head of a request to come, and for a client to read the answer."""
         self._loop = loop
         self._wait_s = wait_s
         self._answer_s = answer_s
@@ -86,7 +86,7 @@ class HttpServer:
         """The port that is bound."""
 
     def start(self, host: str, port: int) -> None:
-        """Listen; port 0 takes a free one. Raises Failure naming the address when it is taken."""
+        """Listen; port 0: a free one. Raises Failure with the address when it is taken."""
         starting = asyncio.start_server(self._client, host or None, port, limit=HEAD_BYTES, backlog=MAX_CLIENTS)
         try:
             self._server = self._loop.run_until_complete(starting)
@@ -95,7 +95,7 @@ class HttpServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def stop(self) -> None:
-        """Listen no more; answers under way are dropped."""
+        """Stop listening; answers under way are dropped."""
         if self._server is not None:
             self._server.close()
 
@@ -105,14 +105,14 @@ class HttpServer:
             self.clients -= 1
             writer.transport.abort()
             return
-        writer.transport.set_write_buffer_limits(0)  # so that `drain` ends when all has been taken
+        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until the kernel has taken all bytes
         try:
             await asyncio.wait_for(self._serve(reader, writer), self._wait_s + self._answer_s)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # gone, too slow, or no request at all: nothing is owed
+            pass  # the client has gone, is too slow, or sent no request: it gets no answer
         finally:
             self.clients -= 1
-            writer.transport.abort()  # all was taken, or the reader is too slow: nothing stays behind
+            writer.transport.abort()  # all bytes were sent, or the client is too slow: release the memory now
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         page, only_head = await self._read_request(reader) if self.clients <= MAX_CLIENTS else (_full(), False)
@@ -120,7 +120,8 @@ class HttpServer:
             writer.write(part)
             await writer.drain()
         writer.write_eof()
-        with contextlib.suppress(TimeoutError):  # what was asked for more is read, so that the answer is not reset
+        # Read what the client still sends: closing a socket with unread bytes would reset it and lose the answer.
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(reader.read(HEAD_BYTES), LINGER_S)
 
     async def _read_request(self, reader: asyncio.StreamReader) -> tuple[Page, bool]:
@@ -137,7 +138,7 @@ class HttpServer:
 
 
 def _response_parts(page: Page, only_head: bool) -> Iterator[bytes | memoryview]:
-    """The head and the body in parts; the body itself is shared by all that get the page."""
+    """The head and the body in parts; all clients that get the page share the body."""
     body = b"" if only_head else page.body
     head = (
         f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\nContent-Type: {page.content_type}\r\n"
@@ -157,14 +158,14 @@ def _full() -> Page:
 
 
 class SharedPage:
-    """A page that is made once for all that ask while it is made."""
+    """A page that is made once for all clients that request it meanwhile."""
 
     def __init__(self, make: Callable[[], Awaitable[Page]]) -> None:
         self._make = make
         self._making: asyncio.Task[Page] | None = None
 
     async def __call__(self) -> Page:
-        """The page. A client that goes meanwhile does not end the making for the others."""
+        """The page. A client that leaves does not cancel it for the others."""
         if self._making is None or self._making.done():
             self._making = asyncio.ensure_future(self._made())
         return await asyncio.shield(self._making)
@@ -173,12 +174,12 @@ class SharedPage:
         try:
             return await self._make()
         except Exception:
-            log.exception("a page for monitoring cannot be made")
-            return _text(500, "the page cannot be made; the log of the broker says why")
+            log.exception("cannot make a page for monitoring: answering with status 500")
+            return _text(500, "the page cannot be made; see the log of the broker for the reason")
 
 
 async def metrics_page(registry: Registry) -> Page:
-    """All metrics for Prometheus, a few milliseconds of work at a time."""
+    """All metrics for Prometheus, gathered a few milliseconds at a time."""
     parts = []
     for part in registry.parts():
         parts.append(part)
@@ -195,7 +196,7 @@ def health_page(node_id: int, ready: bool, registry: Registry) -> Page:
 
 
 def add_process_metrics(registry: Registry) -> None:
-    """What every Prometheus client library tells of its process, under the same names."""
+    """Declare the metrics of the process that every client library of Prometheus has, under the same names."""
     page = os.sysconf("SC_PAGE_SIZE")
     started = time.time()
     add = registry.gauge
@@ -229,7 +230,7 @@ def _open_descriptors() -> float:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port`; an empty host is every interface. Raises Failure."""
+    """Parse `host:port` or `[v6]:port`; an empty host is every interface. Raises Failure."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65_535:
         raise Failure(Kind.NOT_DONE, f"ottla.http.listener {text!r} is not host:port")

@@ -1,7 +1,7 @@
-"""Requests to brokers: one ordered line per node and lane, and a short cut to this one.
+"""Requests to brokers: one ordered connection per node and lane, and a loopback for calls to this broker.
 
-Zone: real. Which line a call takes, and calls of a broker to itself; the connection to another one is
-`ottla.server.connections.broker_connection`'s, and what is asked is the broker's business.
+Zone: real. Chooses the connection of a call, and runs calls of a broker to itself;
+`ottla.server.connections.broker_connection` is one connection. The content of the requests is the broker's.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ottla.server.loop.poller import LoopWatch
 
 LANE_BUFFER: Final = 128 * 1024
 IN_ONE_GO: Final = 100
-"""Calls of a broker to itself before others get their turn."""
+"""Calls of a broker to itself in one round, before other connections get their turn."""
 
 
 class InterBrokerClient:
-    """Finds the line to a node."""
+    """Sends a call over the connection of its node and lane."""
 
     __slots__ = ("_addresses", "_here", "_lines", "_node", "_turns", "_wiring")
 
@@ -36,7 +36,7 @@ class InterBrokerClient:
         node: int,
         shared: ConnectionContext | None = None,
     ) -> None:
-        """`shared`: the watch and the buffers of this broker's connections, where it has any."""
+        """`shared`: the watch and the buffers of this broker's connections; None: its own."""
         self._turns = turns
         if shared is None:
             shared = ConnectionContext(loop, LoopWatch(loop), turns, BufferPool(), memoryview(bytearray(LANE_BUFFER)))
@@ -47,14 +47,14 @@ class InterBrokerClient:
         self._lines: dict[int, dict[str, BrokerConnection]] = {}
 
     def locate(self, node: int, host: str, port: int) -> None:
-        """Where a broker is reached; a line to where it was is given up."""
+        """Set the address of a broker; connections to an earlier address are closed."""
         if self._addresses.get(node) != (host, port):
             self._addresses[node] = (host, port)
             for line in self._lines.pop(node, {}).values():
                 line.fail_calls(f"broker {node} has moved to {host}:{port}")
 
     def connect(self, inputs: Inputs) -> None:
-        """Name the broker of this node."""
+        """Set the broker of this node, which receives the calls to itself."""
         self._here.connect(inputs)
 
     def call(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
@@ -68,13 +68,13 @@ class InterBrokerClient:
         if line is None:
             address = self._addresses.get(node)
             if address is None:
-                self._turns.soon(done, Failure(Kind.NOT_DONE, f"broker {node} is not known"))
+                self._turns.soon(done, Failure(Kind.NOT_DONE, f"the address of broker {node} is not known"))
                 return
             line = lines[lane] = BrokerConnection(self._wiring, node, address)
         line.submit(call)
 
     def stop(self) -> None:
-        """Give up what is on its way."""
+        """Close all connections; calls that wait for an answer fail."""
         for node in sorted(self._lines):
             for line in self._lines[node].values():
                 line.fail_calls("the broker stops")
@@ -92,7 +92,7 @@ class LoopbackSlot:
 
 
 class Loopback:
-    """This broker as its own peer: the same turns as over a socket, without one."""
+    """This broker as its own peer: the same turns as over a socket, without a socket."""
 
     __slots__ = (
         "_answers",
@@ -126,10 +126,10 @@ class Loopback:
         self._timer_ns = 0
         self._running = False
         self._settled: deque[tuple[Done[memoryview], memoryview | Failure]] = deque()
-        """Answers to calls of the present go, which are given behind the turn that they were made in."""
+        """Answers of the current round, which are delivered after the turn in which they were made."""
 
     def connect(self, inputs: Inputs) -> None:
-        """Name the broker."""
+        """Set the broker."""
         self._inputs = inputs
 
     def submit(self, call: BrokerCall) -> None:
@@ -143,7 +143,10 @@ class Loopback:
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        """Calls and their answers, each a turn of its own; else a round of all clients would pass between any two."""
+        """Run queued calls and deliver their answers, each in a turn of its own.
+
+        With one call per round of the loop, a round of all clients would pass between any two of them.
+        """
         self._planned = False
         self._running = True
         for _ in range(IN_ONE_GO):
@@ -156,7 +159,7 @@ class Loopback:
         self._plan()
 
     def _run_one(self) -> None:
-        assert self._inputs is not None, "a call before a broker was connected"
+        assert self._inputs is not None, "a call before connect"
         slot = self._queue.popleft()
         self._answers[slot] = None
         self._watch_deadline(slot.call.deadline_ns)
@@ -166,7 +169,7 @@ class Loopback:
             self._gate = slot
 
     def _watch_deadline(self, deadline_ns: int) -> None:
-        """Look again by that time. One timer for all: nearly every call is answered long before its own."""
+        """Set the one timer to that time if it is earlier: nearly every call is answered long before its deadline."""
         if self._timer is None or deadline_ns < self._timer_ns:
             if self._timer is not None:
                 self._timer.cancel()
@@ -174,7 +177,7 @@ class Loopback:
             self._timer = self._loop.call_at(deadline_ns / 1e9, self._expire)
 
     def _expire(self) -> None:
-        """Give up what is due, and look again when the next one is."""
+        """Fail the calls whose deadline has passed, and set the timer to the next deadline."""
         due_ns, self._timer = self._timer_ns, None
         missing = [slot for slot, answer in self._answers.items() if answer is None]
         for slot in missing:
@@ -184,7 +187,7 @@ class Loopback:
                 self._watch_deadline(slot.call.deadline_ns)
 
     def answer(self, slot: LoopbackSlot, parts: Sequence[Part]) -> None:
-        """Give the answer to the caller, after those to its earlier calls."""
+        """Deliver the answer to the caller, after the answers to earlier calls."""
         if slot in self._answers:
             try:
                 self._settle(slot, memoryview(b"".join(map(_octets, parts))))
@@ -194,12 +197,14 @@ class Loopback:
     def _settle(self, slot: LoopbackSlot, outcome: memoryview | Failure) -> None:
         self._answers[slot] = outcome
         self.release(slot)
+        # Answers keep the order of the calls: this one may have to wait for earlier ones, or later ones for it.
         while self._answers:
             first = next(iter(self._answers))
             ready = self._answers[first]
             if ready is None:
                 return
             del self._answers[first]
+            # A turn runs: the answer is delivered after it, in this round. Otherwise a turn is queued on the loop.
             if self._running:
                 self._settled.append((first.call.done, ready))
             else:
@@ -213,14 +218,14 @@ class Loopback:
             self._plan()
 
     def hold(self, slot: LoopbackSlot, frame: memoryview) -> memoryview:  # noqa: ARG002 - same face as a connection
-        """The frame is a copy of its own already."""
+        """Return the frame itself: it is a copy already."""
         return frame
 
     def mute(self, until_ns: int) -> None:
-        """A broker does not throttle itself."""
+        """Do nothing: a broker does not throttle itself."""
 
     def drop(self, why: str) -> None:
-        """Fail what is outstanding: to the caller it looks like a lost connection."""
+        """Fail the outstanding calls, as if their connection were lost."""
         for slot in list(self._answers):
             if slot in self._answers and self._answers[slot] is None:
                 self._settle(slot, Failure(Kind.UNKNOWN, why))

@@ -1,7 +1,7 @@
-"""Sockets that listen: accepting within the limits of the configuration.
+"""Listening sockets: accept connections within the limits of the configuration.
 
-Zone: real. Limits per broker and per address and the trouble of accepting live here; an accepted socket is
-`ottla.server.connections.connection`'s.
+Zone: real. Handles the limits per broker and per address, and the errors of accepting; an accepted socket is passed to
+`ottla.server.connections.connection`.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ottla.types import Endpoint
 log = logging.getLogger(__name__)
 
 BATCH: Final = 64
-"""Connections accepted before those that are there get their turn."""
+"""Connections accepted in a row, before the existing ones get their turn."""
 PAUSE_S: Final = 0.1
-"""Pause when the system cannot give us another socket."""
+"""Pause when the system cannot create another socket."""
 SPARE: Final = 48
-"""Descriptors that connections leave: checkpoints, snapshots and files that were closed while idle need some."""
+"""Descriptors that connections may not use: checkpoints, snapshots and parked files need some."""
 TELL_S: Final = 60
-"""Between two lines about them."""
+"""Between two log lines about missing descriptors."""
 UNLIMITED: Final = 2**31 - 1
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class ConnectionLimits(NamedTuple):
-    """How many connections, and the socket options they get."""
+    """The number of connections, and their socket options."""
 
     total: int = UNLIMITED
     """max.connections"""
@@ -45,20 +45,20 @@ class ConnectionLimits(NamedTuple):
     exceptions: Mapping[str, int] = MappingProxyType({})
     """max.connections.per.ip.overrides: address → number"""
     send_buffer: int = -1
-    """socket.send.buffer.bytes; -1 leaves the kernel's own tuning alone"""
+    """socket.send.buffer.bytes; -1: the kernel tunes it"""
     receive_buffer: int = -1
     """socket.receive.buffer.bytes"""
     backlog: int = 50
     """socket.listen.backlog.size"""
     protected: str = ""
-    """The listener that max.connections does not hold: the one between brokers, where clients have another."""
+    """The listener to which max.connections does not apply: the one between brokers, if clients have another one."""
     loopback_reserve: int = 10
-    """Connections of this machine beyond max.connections and max.connections.per.ip: a limit that was set too low, or
-    strangers who use it up, never shut out the operator who has to change it."""
+    """Connections from this machine that are accepted beyond max.connections and max.connections.per.ip: the operator
+    has to be able to connect and change a limit that is too low or used up."""
 
 
 class Quotas:
-    """Counts connections over all listeners."""
+    """Counts the connections of all listeners."""
 
     __slots__ = ("_beyond", "_by_address", "_total", "limits")
 
@@ -68,10 +68,10 @@ class Quotas:
         self._total = 0
         self._by_address: dict[str, int] = {}
         self._beyond = 0
-        """Connections of this machine that are here beyond the limits."""
+        """Open connections from this machine that were accepted beyond the limits."""
 
     def admit(self, listener: str, address: str) -> str | None:
-        """Count a connection. Returns the limit that refuses it, None when it is admitted."""
+        """Count a connection; returns None, or the limit for which it has to be refused."""
         reached = self._reached(listener, address)
         if reached is not None:
             if self._beyond >= self.limits.loopback_reserve or not is_loopback(address):
@@ -91,7 +91,7 @@ class Quotas:
         return None
 
     def give_back(self, address: str) -> None:
-        """A connection is over."""
+        """Count a connection less: it is closed."""
         self._total -= 1
         count = self._by_address[address] - 1
         if count:
@@ -102,12 +102,12 @@ class Quotas:
             self._beyond -= 1
 
     def change(self, limits: ConnectionLimits) -> None:
-        """Other limits count from now on; connections that are open stay."""
+        """Apply other limits from now on; open connections stay."""
         self.limits = limits
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a peer is on this machine."""
+    """Whether an address is this machine's loopback, also as an IPv4 address mapped to IPv6."""
     found = ipaddress.ip_address(address.partition("%")[0])
     mapped = getattr(found, "ipv4_mapped", None)
     return (mapped or found).is_loopback
@@ -121,8 +121,8 @@ class Listener:
     def __init__(
         self, traffic: ConnectionManager, quotas: Quotas, endpoint: Endpoint, bound: socket.socket | None = None
     ) -> None:
-        """Bind, unless `bound` is given: a socket that may be shared with other processes, and whose port stays open
-        when this one has gone. Raises Failure NOT_DONE naming the address when it cannot be bound.
+        """Bind, unless `bound` is given: a socket that other processes may share, whose port stays open when this
+        process ends. Raises Failure NOT_DONE with the address when it cannot be bound.
         """
         self._traffic = traffic
         self._quotas = quotas
@@ -134,17 +134,17 @@ class Listener:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it listens; the port is the bound one."""
+        """The address with the port that is bound."""
         return self._endpoint._replace(port=self._sock.getsockname()[1])
 
     def start(self) -> None:
-        """Accept from now on. Clients that connected since the bind have waited in the backlog."""
+        """Accept connections from now on."""
         self._sock.listen(self._quotas.limits.backlog)
         self._started = True
         self.resume()
 
     def stop(self) -> None:
-        """Accept no more; connections stay."""
+        """Stop accepting; open connections stay."""
         self._started = False
         self._hold()
         self._sock.close()
@@ -169,18 +169,19 @@ class Listener:
             except OSError as error:
                 self._trouble(error)
                 return
-            if sock.fileno() >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE:  # numbers are given from below
+            # The kernel gives the lowest free descriptor, so a high number means that few are left.
+            if sock.fileno() >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE:
                 sock.close()
                 self._rest("too many open files")
                 return
             self._welcome(sock, str(address[0]))
 
     def _trouble(self, error: OSError) -> None:
-        """Out of descriptors or memory: the backlog waits a little. Anything else was the peer's."""
+        """Handle an error of accept: pause if descriptors or memory are used up; else the peer has gone."""
         if error.errno in _EXHAUSTED:
             self._rest(error.strerror or str(error))
         else:
-            log.debug("a connection was gone before it was accepted: %s", error)
+            log.debug("a connection was closed before it was accepted: %s", error)
 
     def _rest(self, why: str) -> None:
         now = self._traffic.loop.time()
@@ -198,7 +199,7 @@ class Listener:
             return
         try:
             _prepare_socket(sock, self._quotas.limits)
-        except OSError:  # reset between accept and here
+        except OSError:  # the peer has reset the connection since it was accepted
             sock.close()
             self._quotas.give_back(address)
             return
@@ -214,7 +215,7 @@ def _prepare_socket(sock: socket.socket, limits: ConnectionLimits) -> None:
 
 
 def bound_socket(endpoint: Endpoint, limits: ConnectionLimits) -> socket.socket:
-    """A socket at that address. Raises Failure NOT_DONE naming the address when it cannot be bound."""
+    """A socket bound to an address. Raises Failure NOT_DONE with the address when it cannot be bound."""
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     host = endpoint.host
     if not host and socket.has_dualstack_ipv6():
@@ -225,7 +226,7 @@ def bound_socket(endpoint: Endpoint, limits: ConnectionLimits) -> socket.socket:
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
         if limits.receive_buffer >= 0:
-            # Inherited by accepted sockets; set later it would not reach the window that was already offered.
+            # Accepted sockets inherit it; set on them later it would not change the window that was already offered.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
         sock.bind((host, endpoint.port))
     except OSError as error:
@@ -236,7 +237,7 @@ def bound_socket(endpoint: Endpoint, limits: ConnectionLimits) -> socket.socket:
 
 
 def reachable(host: str) -> str:
-    """The name under which a listener is told to clients when none was configured."""
+    """The host that clients receive when no advertised listener is configured: this machine's name, if it resolves."""
     if host not in ("", "0.0.0.0", "::"):  # noqa: S104 - recognized, not bound
         return host
     name = socket.gethostname()

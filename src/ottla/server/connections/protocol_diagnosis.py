@@ -1,6 +1,6 @@
-"""What a peer that does not speak the protocol probably is.
+"""Guesses why a peer does not speak the protocol.
 
-Zone: pure. One sentence per kind of stranger, with the next step.
+Zone: pure. One sentence per kind of peer, with the next step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"PRI ")
 
 
 def diagnosis(head: bytes, size: int, largest: int, listener: str) -> str:
-    """Why a frame with this length prefix is refused. `head`: its first bytes, the prefix included."""
+    """The reason for which a frame with this length prefix is refused. `head`: its first bytes, with the prefix."""
     if head[:2] == b"\x16\x03":
         return (
             f"the peer began a TLS handshake, but listener {listener} speaks plain text: "

@@ -1,11 +1,11 @@
 """Memory of answers that peers have not read: one budget for all connections of a broker.
 
-Zone: deterministic. What one connection owes is counted by `ResponseQueue._owe` alone, which calls `count` here. Time
-and timers are given by the caller.
+Zone: deterministic. A connection "owes" the bytes of the answers that its peer has not read. `ResponseQueue._owe` alone
+counts them for one connection, and calls `count` here. The caller provides time and timers.
 
-Beyond `limit` a connection that owes something starts no more requests until it owes nothing or the budget has room;
-one that owes nothing is served as before. Beyond `limit` plus a reserve no connection starts requests. Connections
-that owe much and have not read for long are closed, the longest first.
+Above `limit`, a connection that owes something starts no more requests until it owes nothing or the budget has room;
+connections that owe nothing are served as before. Above `limit` plus a reserve no connection starts requests.
+Connections that owe much and have not read for long are closed, the longest first.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 RESERVE: Final = 4
-"""One part in so many of the limit, on top of it: for connections that owe nothing yet."""
+"""1/RESERVE of the limit is added for connections that owe nothing yet."""
 UNREAD_S: Final = 10.0
-"""Seconds without reading after which a connection is closed while the budget is spent."""
+"""Seconds without reading after which a connection is closed while the budget is used up."""
 UNREAD_EXHAUSTED_S: Final = 1.0
-"""The same while the reserve is spent, too."""
+"""The same while the reserve is also used up."""
 LOOK_S: Final = 1.0
-"""Seconds between two looks at the connections while the budget is spent."""
+"""Seconds between two checks of the connections while the budget is used up."""
 
 
 class Debtor(Protocol):
@@ -37,7 +37,7 @@ class Debtor(Protocol):
         ...
 
     def readers_took(self) -> None:
-        """The budget has room again."""
+        """Continue: the budget has room again."""
         ...
 
     def drop(self, why: str) -> None:
@@ -57,7 +57,7 @@ class ResponseMemory:
         now: Callable[[], float],
         plan: Callable[[float, Callable[[], None]], object],
     ) -> None:
-        """limit: bytes. everyone: all connections, at any time. now: seconds. plan: (delay in seconds, call)."""
+        """limit: bytes. everyone: all open connections (a live view). now: seconds. plan: (delay in seconds, call)."""
         self.limit = limit
         self.used = 0
         self._all = everyone
@@ -65,7 +65,7 @@ class ResponseMemory:
         self._plan = plan
         self._reserve = limit // RESERVE
         self._debtors: OrderedDict[Debtor, float] = OrderedDict()
-        """Those that owe something → since when they have not read, the earliest first."""
+        """Connections that owe something → the time since which they have not read, the earliest first."""
         self._waiting: dict[Debtor, None] = {}
         self._exhausted = self._looking = False
 
@@ -75,8 +75,9 @@ class ResponseMemory:
         return self._exhausted
 
     def count(self, debtor: Debtor, size: int, owed: int) -> None:
-        """A connection owes `size` bytes more (less, when negative), `owed` in all."""
+        """Count `size` bytes that a connection owes more (negative: less); `owed`: all that it owes now."""
         self.used += size
+        # Its time without reading begins when it begins to owe something.
         if owed == size:
             self._debtors[debtor] = self._now()
         elif not owed:
@@ -88,18 +89,18 @@ class ResponseMemory:
             self._wake(None if owed else debtor)
 
     def note_reading(self, debtor: Debtor) -> None:
-        """The peer has read a good part of what it is owed."""
+        """Restart a connection's time without reading: its peer has read a large part."""
         if debtor in self._debtors:
             self._debtors[debtor] = self._now()
             self._debtors.move_to_end(debtor)
 
     def hold_back(self, debtor: Debtor) -> None:
-        """Let a connection wait until there is room."""
+        """Make a connection wait until the budget has room."""
         self._waiting[debtor] = None
         debtor.wait_for_readers()
 
     def forget_connection(self, debtor: Debtor) -> None:
-        """A connection is closed and owes nothing."""
+        """Remove a connection that is closed and owes nothing."""
         self._waiting.pop(debtor, None)
 
     def _spent(self, debtor: Debtor) -> None:
@@ -109,15 +110,19 @@ class ResponseMemory:
             self._exhausted = True
             for other in self._all:
                 self.hold_back(other)
-            self._plan(0, self._close_unread)  # not now: a turn of the broker may run
+            self._plan(0, self._close_unread)  # not now: the turn that runs may use the connection to close
 
     def _wake(self, paid: Debtor | None) -> None:
+        # 1. The budget has room: all continue.
         if self.used <= self.limit:
             self._exhausted = False
             woken, self._waiting = self._waiting, {}
+        # 2. Half of the reserve is free: connections that owe nothing continue. Half, so that they do not pause and
+        #    resume at every answer.
         elif self._exhausted and self.used <= self.limit + self._reserve // 2:
             self._exhausted = False
             woken = {other: None for other in self._waiting if other not in self._debtors}
+        # 3. Above the limit: only the connection continues that has just paid all it owed.
         else:
             woken = {paid: None} if paid in self._waiting and not self._exhausted else {}
         for other in woken:
@@ -136,12 +141,14 @@ class ResponseMemory:
             self._look_later(LOOK_S)
 
     def _close_unread(self) -> None:
-        """Close those that have not read for too long, unless what they owe is little beside the others."""
+        """Close connections that have not read for too long, unless they owe little compared with the others."""
         now = self._now()
         for debtor, since in list(self._debtors.items()):
+            # The earliest come first: none after this one has waited longer.
             waited = now - since
             if self.used <= self.limit or waited < (UNREAD_EXHAUSTED_S if self._exhausted else UNREAD_S):
                 return
+            # At least half of the average: closing one that owes less would free hardly any memory.
             if 2 * debtor.owed * len(self._debtors) >= self.used:
                 debtor.drop(
                     f"it has not read {debtor.owed} bytes of answers for {waited:.0f} s, and the unread answers of all "

@@ -1,7 +1,7 @@
-"""The answers of one connection: in the order of the requests, coalesced, held back when the peer reads slowly.
+"""The answers of one connection: sent in the order of the requests, coalesced, delayed when the peer reads slowly.
 
-Zone: real. The outgoing half of `ottla.server.connections.connection`: what is owed to a peer, and the reasons not to
-start another of its requests. Nothing here reads.
+Zone: real. The outgoing half of `ottla.server.connections.connection`: the answers that the peer has not taken, and the
+reasons not to start another of its requests. This half does not read from the socket.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ from ottla.server.disks.file import RealFile
 log = logging.getLogger(__name__)
 
 MAX_OWED: Final = 4 * 1024 * 1024
-"""Bytes of answers and held requests of one connection beyond which it starts no more requests."""
-NO_MEMORY: Final = "the broker has no memory for its answer; the request may be sent again"
+"""Bytes of answers and held requests of one connection above which it starts no more requests."""
+NO_MEMORY: Final = "the broker has no memory for its answer; the client may send the request again"
 MAX_READY: Final = GATHERED
-"""Bytes of small answers that wait for the end of a turn; with more than that they are sent at once."""
+"""Bytes of small answers that may wait for the end of a turn; more are sent at once."""
 SMALL: Final = 1024
-"""Bytes of a region up to which it is better read at once than remembered, and read when the peer takes it."""
+"""Regions of at most this size on average are read at once: reading is cheaper than pinning the file until later."""
 MAX_SLOTS: Final = 1000
-"""Requests of one connection that wait for their answer before no more is read from it."""
+"""Unanswered requests of one connection at which it starts no more."""
 
-# Reasons not to start another request.
-GATE: Final = 1
-OUTPUT: Final = 2
-MUTED: Final = 4
-MEMORY: Final = 8
-DEPTH: Final = 16
+# Bits of `_blocked`: reasons not to start another request.
+GATE: Final = 1  # the broker returned Gate.WAIT for the last request
+OUTPUT: Final = 2  # the peer reads slowly, or more than MAX_OWED waits for it
+MUTED: Final = 4  # the broker throttles the peer
+MEMORY: Final = 8  # the request memory of the broker is used up
+DEPTH: Final = 16  # MAX_SLOTS requests are unanswered
 CLOSED: Final = 32
-DRAINING: Final = 64
-SPENT: Final = 128
+DRAINING: Final = 64  # the broker stops
+SPENT: Final = 128  # the budget for unread answers of all connections is used up
 
-# What happened to a slot.
+# Bits of `RequestSlot.state`; ASKED: none of them.
 ASKED: Final = 0
-HELD: Final = 1
-RELEASED: Final = 2
+HELD: Final = 1  # the broker keeps the frame
+RELEASED: Final = 2  # the gate is open
 ANSWERED: Final = 4
 
 _size_of = struct.Struct(">i").pack
 
 
 class RequestSlot:
-    """The place of one answer. Made without `__init__`: a call less per request."""
+    """The place of one answer in the order of answers. Made without `__init__`: one call less per request."""
 
     __slots__ = ("held", "parts", "peer", "state")
 
@@ -71,7 +71,7 @@ class RequestSlot:
     held: int
     """Bytes charged for the held frame; only with HELD."""
     parts: Sequence[Part]
-    """The answer that waits for its turn; only with ANSWERED, and only while earlier ones are missing."""
+    """The answer, while it waits for earlier ones; only with ANSWERED."""
 
 
 class ResponseQueue:
@@ -112,29 +112,29 @@ class ResponseQueue:
         self._out: list[bytes] = []
         self._outbox: SendBuffer | None = None
         self._straight: tuple[bytes, Region, RealFile, int] | None = None
-        """An answer that leaves by sendfile, with nothing before it and `_out` behind it; its file is pinned,
-        and the last is its descriptor."""
+        """An answer to send by sendfile, before `_out`: its bytes before the region, the region, the pinned file,
+        its descriptor."""
         self._ready = 0
-        """Bytes in `_out`: they leave at the end of the turn or of the round."""
+        """Bytes in `_out`; they are sent at the end of the turn or of the round."""
         self._owed = self._held = 0
-        """Bytes of answers that stay here longer than that, and of held requests: `_owe` counts them."""
+        """Bytes of answers that were not sent by then, and of held requests; only `_owe` changes them."""
         self._blocked = 0
         self._running = self._writing = False
         self._active = True
 
     def close(self) -> None:
-        """Let everything go."""
-        raise AssertionError("a connection says how it closes")
+        """Close the socket and release everything."""
+        raise AssertionError("Connection implements close")
 
     def _memory_freed(self, size: int) -> None:
-        raise AssertionError(f"a connection says who waits for {size} bytes")
+        raise AssertionError(f"Connection implements this: {size} bytes are free")
 
     def _unblock(self, reasons: int) -> None:
-        raise AssertionError(f"a connection says how it goes on when {reasons} is over")
+        raise AssertionError(f"Connection implements this: {reasons} do not hold any more")
 
     @property
     def busy(self) -> bool:
-        """A request waits for its answer, or an answer for the peer."""
+        """Whether a request waits for its answer, or an answer for the peer to read it."""
         return bool(self._queue or self._outbox)
 
     @property
@@ -143,8 +143,8 @@ class ResponseQueue:
         return self._owed
 
     def _owe(self, answers: int, held: int = 0) -> None:
-        """Count bytes of answers and of held requests that stay here from now on (negative: no longer), and look at
-        the bounds. Nothing else changes these figures.
+        """Add to the bytes of unsent answers and of held requests (negative: subtract), and apply the bounds. All
+        changes of these figures pass here.
         """
         self._owed += answers
         self._held += held
@@ -154,29 +154,33 @@ class ResponseQueue:
             self._blocked |= OUTPUT
 
     def wait_for_readers(self) -> None:
-        """The broker's budget for unread answers is spent: start no more requests."""
+        """Start no more requests: the broker's budget for unread answers is used up."""
         self._blocked |= SPENT
 
     def readers_took(self) -> None:
-        """There is room again."""
+        """Continue: the budget for unread answers has room again."""
         self._unblock(SPENT)
 
     def answer(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
-        """The answer of one request; it leaves when all earlier ones have."""
+        """Answer one request; the answer is sent after all earlier ones."""
         queue = self._queue
+        # 1. Earlier answers are missing, or the frame is held: not the hot path.
         if slot.state or not queue or queue[0] is not slot:
             self._answer_seldom(slot, parts)
             return
         slot.state = ANSWERED
         queue.popleft()
         only = parts[0] if len(parts) == 1 else None
+        # 2. One small part: it leaves with the others of this turn in one system call.
         if type(only) is bytes and len(only) < LARGE and self._outbox is None:
             self._out.append(_size_of(len(only)) + only)
             self._ready += len(only) + 4
             if self._ready > MAX_READY:
                 self.flush()
+        # 3. All other answers. An empty one (acks=0) only gives up its place.
         elif parts:
             self._put_parts(parts, False)
+        # 4. Later requests that were answered before this one.
         if queue and queue[0].state & ANSWERED:
             self._follow()
         if self._blocked:
@@ -201,7 +205,7 @@ class ResponseQueue:
             self._ease(slot)
 
     def _follow(self) -> None:
-        """Answers that were ready before their turn."""
+        """Queue the answers that waited for the one that was just queued."""
         queue = self._queue
         while queue and queue[0].state & ANSWERED:
             slot = queue.popleft()
@@ -210,7 +214,7 @@ class ResponseQueue:
                 self._put_parts(slot.parts, True)
 
     def _put_parts(self, parts: Sequence[Part], pinned: bool) -> None:
-        """Queue one answer behind its length prefix; `answer` itself does that for one small part in good time."""
+        """Queue one answer with its length prefix; `answer` itself does so for one small part."""
         size, regions = 0, 0
         for part in parts:
             if type(part) is Region:
@@ -218,10 +222,13 @@ class ResponseQueue:
                 regions += 1
             else:
                 size += len(part)
+        # 1. Bytes only, and few: join them.
         if not regions:
             if size < LARGE and self._outbox is None:
                 self._get_ready(b"".join((_size_of(size), *parts)))  # type: ignore[arg-type]  # no Region in it
                 return
+        # 2. Regions, with nothing unsent before them: read small ones now, send one large one by sendfile. Neither
+        #    keeps the file open for longer than this turn, if the peer takes the answer.
         elif not pinned:
             if self._outbox is None:
                 if size < LARGE or size < SMALL * regions:
@@ -233,10 +240,11 @@ class ResponseQueue:
                     return
             if not self._pin(parts):
                 return
+        # 3. Everything else waits in the outbox; its files are kept open.
         self._put_pinned((_size_of(size), *parts))
 
     def _put_pinned(self, parts: Sequence[Part]) -> None:
-        """Send these later, as the peer takes them."""
+        """Queue parts whose files are pinned; they are sent as fast as the peer reads."""
         if self._straight is not None:
             self._send_straight()
             if self._blocked & CLOSED:
@@ -251,16 +259,17 @@ class ResponseQueue:
             self.flush()
 
     def _get_ready(self, answer: bytes) -> None:
-        """Queue a small answer, or a part of one; all that is ready leaves with one call."""
+        """Queue a small answer, or a part of one, to be sent with the others in one system call."""
         self._out.append(answer)
         self._ready += len(answer)
         if self._ready > MAX_READY:
             self.flush()
 
     def _put_small(self, size: int, parts: Sequence[Part]) -> None:
-        """Read the small regions of an answer while they surely are there, so that no file need be kept open.
+        """Read the small regions of an answer in this turn, in which their files cannot change or be closed.
 
-        A piece leaves before the next is read; what is long, or not taken by the peer, waits for its turn.
+        A piece is sent before the next one is read. A large part, or a part that the peer does not take now, is
+        pinned and waits in the outbox.
         """
         head, at = _size_of(size), 0
         try:
@@ -277,7 +286,8 @@ class ResponseQueue:
             self._put_pinned((head, *rest))
 
     def _go_straight(self, size: int, parts: Sequence[Part]) -> bool:
-        """Keep an answer with one large region ready for `flush`. False: it is none such, or something is before it."""
+        """Prepare an answer with one large region for sendfile in `flush`. False: the region is small, or unsent bytes
+        precede it."""
         at = 0
         while type(region := parts[at]) is not Region:
             at += 1
@@ -302,8 +312,8 @@ class ResponseQueue:
         return True
 
     def _send_straight(self) -> None:
-        """Send what goes by sendfile; what the socket does not take waits as ever."""
-        assert self._straight is not None, "nothing goes straight"
+        """Send the answer prepared by `_go_straight`; the rest that the socket does not take waits in the outbox."""
+        assert self._straight is not None, "no answer is prepared"
         head, region, file, fd = self._straight
         self._straight = None
         try:
@@ -321,7 +331,7 @@ class ResponseQueue:
                 self._keep_rest(head, region, sent)
 
     def _keep_rest(self, head: bytes, region: Region, sent: int) -> None:
-        """The socket is full."""
+        """Keep the unsent rest of an answer in the outbox: the socket is full."""
         done = max(0, sent - len(head))
         self._outbox = outbox = SendBuffer(self._traffic.scratch)
         outbox.add(head[sent:], Region(region.file, region.pos + done, region.size - done, region.generation))
@@ -349,14 +359,14 @@ class ResponseQueue:
         return outbox
 
     def _move_ready(self) -> None:
-        """Small answers that were ready to leave with one call come behind what is in the outbox."""
-        assert self._outbox is not None, "there is no outbox"
+        """Move the small answers that were ready to the end of the outbox."""
+        assert self._outbox is not None, "no outbox"
         self._outbox.add(*self._out)
         self._out.clear()
         self._ready = 0
 
     def flush(self) -> None:
-        """Send what is ready, with one call where it is small."""
+        """Send the answers that are ready; small ones with one system call."""
         if self._straight is not None:
             self._send_straight()
         if self._outbox is not None:
@@ -388,9 +398,9 @@ class ResponseQueue:
             self._ease(None)
 
     def on_writable(self) -> None:
-        """Go on sending what is more than one small answer."""
+        """Continue sending the outbox."""
         outbox = self._outbox
-        assert outbox is not None, "nothing is left to send"
+        assert outbox is not None, "no outbox"
         self._active = True
         try:
             finished = outbox.send(self._sock)
@@ -419,7 +429,7 @@ class ResponseQueue:
             self._ease(None)
 
     def _wait_writable(self) -> None:
-        """The peer reads slowly: no more of its requests before it has taken these answers."""
+        """Wait until the peer has read, and start no more of its requests before that."""
         if not self._writing:
             self._writing = True
             self._blocked |= OUTPUT
@@ -432,11 +442,12 @@ class ResponseQueue:
             self._ease(slot)
 
     def _ease(self, slot: RequestSlot | None) -> None:
-        """Something was answered or sent: take away the reasons that do not hold any more."""
+        """Clear the reasons in `_blocked` that do not hold any more, after an answer or a send."""
         reasons = 0
         if slot is not None and self._gate is slot:
             self._gate = None
             reasons = GATE
+        # Half of the bound: a connection at the bound must not pause and resume at every answer.
         if len(self._queue) <= MAX_SLOTS // 2:
             reasons |= DEPTH
         if not self._writing and self._owed + self._held <= MAX_OWED and self._outbox is None:
@@ -457,21 +468,21 @@ class ResponseQueue:
     def _broken(self, error: OSError) -> None:
         if isinstance(error, (BlockingIOError, InterruptedError)):
             return
-        if error.errno == errno.EIO:  # no peer does that: the device under a region does
-            self.drop(f"the file cannot be read: {error.strerror}")
+        if error.errno == errno.EIO:  # the device of a region failed: a socket does not report EIO
+            self.drop(f"the file of its answer cannot be read: {error.strerror}")
             return
         log.debug("%s: %s", self.host, error)
         self.close()
 
     def _drop_answers(self) -> None:
-        """The connection is over: files, held requests and answers go."""
+        """Release files, held requests and answers: the connection is closed."""
         for slot in self._queue:
             if slot.state & ANSWERED:
                 self._unpin_parts(slot.parts)
             elif slot.state & HELD:
                 self._let_frame_go(slot)
         self._queue.clear()
-        self._gate = None  # it holds this connection
+        self._gate = None  # slot and connection refer to each other: break the cycle
         self._out.clear()
         self._ready = 0
         if self._straight is not None:

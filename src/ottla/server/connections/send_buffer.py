@@ -1,8 +1,8 @@
-"""What a connection has still to send, when it is more than one small answer.
+"""The unsent answers of a connection, when they are more than one small answer.
 
-Zone: real. Large regions leave by sendfile, so their bytes are never read; small parts are gathered in a reused buffer
-and leave with one call. A region whose file has changed meanwhile, or cannot be read, is never sent: `StaleRegion` ends
-the connection.
+Zone: real. Large regions are sent by sendfile, without reading their bytes; small parts are gathered in a reused buffer
+and sent with one system call. A region whose file has changed meanwhile, or cannot be read, is never sent:
+`StaleRegion` closes the connection.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from ottla.seams import Failure, Part, Region
 from ottla.server.disks.file import RealFile
 
 LARGE: Final = 32 * 1024
-"""From this size on a region is sent by sendfile, and bytes are sent without being copied together."""
+"""Regions of at least this size are sent by sendfile, and bytes of at least this size without copying them together."""
 GATHERED: Final = 4 * LARGE
-"""Small parts sent with one call."""
+"""Bytes of small parts sent with one system call."""
 ROUND: Final = 4 * 1024 * 1024
-"""Bytes for one connection before the others get their turn."""
+"""Bytes sent to one connection before the others get their turn."""
 MANY: Final = 8 * 1024
-"""Parts for one connection before the others get their turn: reading a small region costs as much as sending 1 KiB."""
+"""Parts sent to one connection before the others get their turn: reading a small region costs as much as sending 1
+KiB."""
 PART: Final = 128
-"""Bytes that Python needs for a part besides its content; a pinned region has no content in memory."""
+"""Bytes that Python needs for a part besides its content; the content of a pinned region is not in memory."""
 
 _MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class StaleRegion(Exception):
-    """The bytes of a region cannot be had (truncated, removed, or the device fails): the answer cannot be finished."""
+    """The bytes of a region cannot be read (truncated, removed, or the device fails): the answer cannot be sent."""
 
 
 class ScratchBuffer:
-    """The buffer in which small parts meet; one for all connections of a loop."""
+    """The buffer in which small parts are gathered; one for all connections of a loop."""
 
     __slots__ = ("view",)
 
@@ -52,9 +53,10 @@ class SendBuffer:
         self._scratch = scratch
         self._parts: deque[Part] = deque()
         self.begun = False
-        """The head is what sendfile left of a large region: it goes the same way, however small it is."""
+        """Whether the first part is the rest of a region that sendfile began: it continues by sendfile, however small
+        the rest is."""
         self.memory = 0
-        """Bytes in memory: of regions only what Python needs to remember them."""
+        """Bytes in memory; a region counts PART."""
         self._counted = 0
         self._read = 0
 
@@ -62,7 +64,7 @@ class SendBuffer:
         return bool(self._parts)
 
     def add(self, *parts: Part) -> None:
-        """Queue parts. Regions were pinned by who queued the answer."""
+        """Queue parts. The caller has pinned the regions."""
         for part in parts:
             if type(part) is Region:
                 if part.size:
@@ -75,19 +77,19 @@ class SendBuffer:
                 self.memory += PART + len(part)
 
     def change(self) -> int:
-        """By how many bytes `memory` has changed since the last call."""
+        """The change of `memory` since the last call, in bytes."""
         before, self._counted = self._counted, self.memory
         return self._counted - before
 
     def take_progress(self) -> bool:
-        """Whether the peer has read a large part since the last time that this was true."""
+        """Whether the peer has read LARGE bytes since the last call that returned True."""
         if self._read < LARGE:
             return False
         self._read = 0
         return True
 
     def send(self, sock: socket.socket) -> bool:
-        """Send; True when nothing is left. Raises BlockingIOError when the socket is full, OSError, Stale."""
+        """Send; True when nothing is left. Raises BlockingIOError when the socket is full, OSError, StaleRegion."""
         parts = self._parts
         sent, most = 0, len(self._parts) - MANY
         while parts:
@@ -104,7 +106,7 @@ class SendBuffer:
         return True
 
     def drop(self) -> None:
-        """The connection is over: let the files go."""
+        """Unpin the files: the connection is closed."""
         for part in self._parts:
             if isinstance(part, Region):
                 _unpin_region(part)
@@ -133,12 +135,13 @@ class SendBuffer:
             self.memory -= PART
         else:
             rest = memoryview(part)[sent:]
-            # A view keeps all that it was cut from.
+            # A view keeps the whole part in memory: copy the rest once it is small compared with the part.
             self._parts[0] = rest if len(rest) * 4 > len(part) else bytes(rest)
         return sent
 
     def _send_gathered(self, sock: socket.socket) -> int:
-        """Copy the small parts at the head together. What the socket does not take stays, as one part."""
+        """Copy the small parts at the head together and send them; the rest that the socket does not take becomes one
+        part."""
         filled = self._gather()
         view = self._scratch.view
         try:
@@ -177,9 +180,9 @@ class SendBuffer:
 
 
 def send_at_once(sock: socket.socket, head: bytes, region: Region, fd: int) -> int:
-    """Send bytes and the large region behind them, as far as the socket takes them; how many went.
+    """Send bytes and then a large region, as far as the socket takes them; returns the number of bytes sent.
 
-    `fd` is what pinning the region's file gave. Raises OSError, Stale.
+    `fd`: the descriptor of the region's pinned file. Raises OSError, StaleRegion.
     """
     if region.file.generation != region.generation:
         raise StaleRegion("the file was truncated")
@@ -196,10 +199,10 @@ def send_at_once(sock: socket.socket, head: bytes, region: Region, fd: int) -> i
 
 
 def read_small(parts: Sequence[Part], begin: int) -> tuple[bytes, int]:
-    """The parts from `begin` on in one piece of at most `GATHERED` bytes, their regions read; and where it ends: in
-    front of a part that is large, or does not fit. Raises Stale.
+    """Join the parts from `begin` on to at most `GATHERED` bytes, reading their regions; stops before a part that is
+    large or does not fit. Returns the bytes and the index of the part after them. Raises StaleRegion.
 
-    Within one turn the files need not be pinned. Hot: one round of a loop per part.
+    Within one turn the files need not be pinned. Hot path: one pass of the loop per part.
     """
     pieces: list[bytes] = []
     left, at = GATHERED, begin
@@ -222,7 +225,7 @@ def read_small(parts: Sequence[Part], begin: int) -> tuple[bytes, int]:
                 pieces.append(part)  # type: ignore[arg-type]  # any buffer can be joined
             left -= size
             at += 1
-    except OSError as error:  # the partition's own reads find it too, and take the directory offline
+    except OSError as error:  # the partition's own reads will fail as well, and take the directory offline
         raise StaleRegion(f"the file cannot be read: {error.strerror}") from None
     except Failure as failure:
         raise StaleRegion(failure.message) from None
@@ -235,7 +238,8 @@ def memory_of(parts: Sequence[Part]) -> int:
 
 
 def pin(parts: Sequence[Part]) -> None:
-    """Keep the files of regions open until these are sent. Raises Stale when one was closed; then none is pinned."""
+    """Keep the files of regions open until they are sent. Raises StaleRegion when a file was closed; then none is
+    pinned."""
     pinned: list[RealFile] = []
     try:
         for part in parts:
@@ -270,14 +274,14 @@ def _current(region: Region) -> int:
 
 
 def _copy_pinned(region: Region, into: memoryview) -> None:
-    """Read a pinned region, which is not pinned any more. Raises Stale."""
+    """Read a pinned region and unpin it. Raises StaleRegion, and then leaves it pinned."""
     file = region.file
     assert isinstance(file, RealFile), "a region of another shell"
     if file.generation != region.generation:
         raise StaleRegion("the file was truncated")
     try:
         count = file.read_pinned(region.pos, into)
-    except OSError as error:  # the partition's own reads find it too, and take the directory offline
+    except OSError as error:  # the partition's own reads will fail as well, and take the directory offline
         raise StaleRegion(f"the file cannot be read: {error.strerror}") from None
     if count != region.size:
         raise StaleRegion("the file ended before the region")

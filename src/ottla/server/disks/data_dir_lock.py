@@ -1,6 +1,6 @@
-"""One broker per data directory.
+"""The lock that allows one broker per data directory.
 
-Zone: real. The file is `.lock`, as Kafka's; it holds the number of the process that has it.
+Zone: real. The file is `.lock`, as in Kafka; it contains the id of the process that holds it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class DirectoryLock:
     __slots__ = ("_fd", "_path")
 
     def __init__(self, directory: str) -> None:
-        """Lock a directory. Raises Failure CONFLICT when another broker has it, else what the system says."""
+        """Lock a directory. Raises Failure: CONFLICT when another broker holds it, else the error of the system."""
         self._path = f"{directory}/{NAME}"
         try:
             self._fd = _open_directory(directory, self._path)
         except OSError as error:
             raise failure_of(error, self._path) from None
         try:
-            # Both kinds: record locks are what Kafka takes, and flock also keeps out a second broker of this process.
+            # Both kinds: Kafka takes record locks (lockf); flock also excludes a second broker in this process.
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -44,7 +44,7 @@ class DirectoryLock:
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let the directory go. The file stays: removing it would let two brokers lock two different files."""
+        """Unlock the directory. The file stays: after a removal two brokers could lock two different files."""
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
 
@@ -55,18 +55,18 @@ def _in_use(directory: str, owner: str = "") -> Failure:
 
 
 def _open_directory(directory: str, path: str) -> int:
-    """The lock file. What has its name and is no file of this directory (a link, a pipe) makes room for one, and is
-    neither written to nor waited for. Raises OSError, and Failure CONFLICT when a broker holds what a link leads to.
+    """Open the lock file. A link, a pipe or a similar entry of its name is renamed, never followed, written to or
+    waited for. Raises OSError, and Failure CONFLICT when a broker holds the file that a link points to.
     """
     if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
         _check_free(directory, path)
         os.rename(path, f"{path}.{os.getpid()}.aside")
-        log.warning("%s is no regular file: it is set aside as %s.%d.aside", path, path, os.getpid())
+        log.warning("%s is not a regular file: renamed it to %s.%d.aside", path, path, os.getpid())
     return os.open(path, _FLAGS, 0o644)
 
 
 def _check_free(directory: str, path: str) -> None:
-    """An earlier version followed links: its lock is where the link leads."""
+    """Check that no broker of an earlier version runs, which followed links and locked the file behind one."""
     with contextlib.suppress(FileNotFoundError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:

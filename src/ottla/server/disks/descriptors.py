@@ -1,7 +1,7 @@
-"""How many files are open at once.
+"""The limit of open files.
 
-Zone: real. A broker has more segments than a process may have descriptors: handles stay, descriptors of idle files are
-closed and opened again on use. Choosing the idle one lives here; opening and closing is the file's.
+Zone: real. A broker has more segments than a process may have descriptors: the handles stay, but descriptors of idle
+files are closed ("parked") and opened again on use. This module chooses the file to park; the file opens and closes.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from ottla.metrics import Registry
 
 DEFAULT_LIMIT = 1_000
 _SELDOM_SHARE: Final = 8
-"""So many times the descriptors of files that are seldom used are allowed altogether, before these give way first."""
+"""Files that are seldom used are parked first while they have more than 1/_SELDOM_SHARE of the descriptors."""
 
 
 class Owner(Protocol):
-    """A handle whose descriptor may be taken away."""
+    """A handle whose descriptor may be parked."""
 
     touched: bool
-    """Used since it was last looked at."""
+    """Whether it was used since it was last considered for parking."""
     seldom: bool
-    """Used less often than others: it is parked before they are."""
+    """Whether it is used less often than others: it is parked before them."""
 
     @property
     def busy(self) -> bool:
-        """The descriptor is in use by a thread or a reply, or cannot be opened again."""
+        """Whether a thread or a reply uses the descriptor, or it cannot be opened again."""
         ...
 
     def park(self) -> None:
@@ -36,10 +36,11 @@ class Owner(Protocol):
 
 
 class Descriptors:
-    """Keeps at most `limit` descriptors open by the second-chance rule.
+    """Keeps at most `limit` descriptors open by the second-chance algorithm.
 
-    Using a file only sets its flag: an ordered list would cost a call per append. Files that are seldom used, indexes,
-    give way first, until they have no more than an eighth: so nearly one partition has its place for each descriptor.
+    Using a file only sets its flag: keeping the files in order of use would cost a call per append. Files that are
+    seldom used (indexes) are parked first while they have more than an eighth of the descriptors, so that nearly every
+    descriptor serves the log of another partition.
     """
 
     __slots__ = ("_limit", "_often", "_seldom", "reopened")
@@ -50,7 +51,7 @@ class Descriptors:
         self._often: OrderedDict[Owner, None] = OrderedDict()
         self._seldom: OrderedDict[Owner, None] = OrderedDict()
         self.reopened = 0
-        """How often a descriptor was missing when its file was used."""
+        """How often a parked file had to be opened again."""
 
     def __len__(self) -> int:
         return len(self._often) + len(self._seldom)
@@ -59,7 +60,7 @@ class Descriptors:
         return iter([*self._often, *self._seldom])
 
     def declare_metrics(self, registry: Registry) -> None:
-        """How many are open, how many may be, and what it costs that there are no more."""
+        """Declare the metrics: open descriptors, their limit, and how often a parked file was opened again."""
         registry.gauge("ottla_log_descriptors", "Descriptors open for files of logs.", lambda: float(len(self)))
         registry.gauge("ottla_log_descriptors_limit", "Most of them.", lambda: float(self._limit))
         name, text = "ottla_log_descriptors_reopened_total", "Uses of a file that had to be opened for them again."
@@ -76,7 +77,7 @@ class Descriptors:
         (self._seldom if owner.seldom else self._often).pop(owner, None)
 
     def make_room(self) -> bool:
-        """The system has no descriptor left: park one that is idle. Whether there was one."""
+        """Park an idle file, because the process has no descriptor left; returns whether there was one."""
         return self._park_one(None)
 
     def _park_one(self, spared: Owner | None) -> bool:
@@ -87,7 +88,7 @@ class Descriptors:
 
 
 def _park_from(owners: OrderedDict[Owner, None], spared: Owner | None) -> bool:
-    # Two rounds: the first may only take flags away. When all are busy the limit is exceeded, as it must be.
+    # Two rounds: the first may do no more than clear flags. When all files are busy the limit has to be exceeded.
     for _ in range(2 * len(owners)):
         owner, _none = owners.popitem(last=False)
         if owner.touched or owner.busy or owner is spared:

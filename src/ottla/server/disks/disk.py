@@ -1,8 +1,8 @@
 """One log directory of the machine: the real `ottla.seams.Disk`.
 
-Zone: real. Names, directories, checkpoints and the table of open handles live here; what happens inside a file is
-`ottla.server.disks.file`'s. A handle follows its file: renames move it in the table, an unlink makes it hold its
-descriptor.
+Zone: real. Handles names, directories, checkpoints and the table of open handles; `ottla.server.disks.file` handles
+the content of one file. A handle follows its file: a rename moves it in the table; after an unlink it keeps its
+descriptor open.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ottla.server.os_errors import failure_of
 _logger = logging.getLogger(__name__)
 
 SYNCS: Final = 2 * THREADS
-"""Files that are synced at a time: no more are than there are threads, and the next ones are at hand."""
+"""Files that are synced at a time: one per thread, and as many that are ready to follow."""
 STRANGERS_NAMED: Final = 10
-"""Lines about one directory."""
+"""Most log lines about foreign entries of one directory."""
 WARM_STEP: Final = 256 * 1024
 """Bytes read at a time to bring them into the page cache."""
 
@@ -45,9 +45,9 @@ class Folder:
 
 
 class Folders:
-    """The directories with open handles, by path, and for each first name of a path the directories under it.
+    """The directories with open handles, by path and by the first component of their path.
 
-    A broker has a directory per log: what renames or removes one of them finds those inside without looking at all.
+    A broker has a directory per log: a rename or a removal finds the affected directories without a scan of all.
     """
 
     __slots__ = ("_by_path", "_by_top")
@@ -61,12 +61,12 @@ class Folders:
         return self._by_path.get(path)
 
     def add(self, folder: Folder) -> None:
-        """Have a directory found by its path."""
+        """Register a directory under its path."""
         self._by_path[folder.path] = folder
         self._by_top.setdefault(_top(folder.path), {})[folder.path] = folder
 
     def remove(self, folder: Folder) -> None:
-        """Forget a directory, if it is the one of that path."""
+        """Remove a directory, unless another one is registered under its path."""
         if self._by_path.get(folder.path) is folder:
             del self._by_path[folder.path]
             group = self._by_top[_top(folder.path)]
@@ -126,11 +126,11 @@ class RealDisk:
         return file
 
     def reopen(self, file: RealFile) -> int:
-        """A new descriptor for a parked handle. Raises Failure IO when the file is gone: somebody else removed it."""
+        """A new descriptor for a parked handle. Raises Failure IO when another program has removed the file."""
         try:
             fd, _ = self._descriptor(file.path, 0)
         except FileNotFoundError:
-            raise Failure(Kind.IO, f"the file has vanished: {file.path}") from None
+            raise Failure(Kind.IO, f"another program has removed the file: {file.path}") from None
         except OSError as error:
             raise failure_of(error, file.path) from None
         self.descriptors.reopened += 1
@@ -138,7 +138,7 @@ class RealDisk:
         return fd
 
     def _descriptor(self, path: str, flags: int) -> tuple[int, int]:
-        """Open a file, and its size; connections may have left no descriptor for it, then an idle file gives one.
+        """Open a file; returns descriptor and size. Parks an idle file when the process has no descriptor left.
 
         Raises OSError.
         """
@@ -150,7 +150,7 @@ class RealDisk:
                     raise
 
     def admit(self, sync: Callable[[], None]) -> None:
-        """Begin a sync, now or when another one has ended (`dismiss`)."""
+        """Call `sync` now, or when another sync has ended (`dismiss`)."""
         if self._admitted < SYNCS:
             self._admitted += 1
             sync()
@@ -164,7 +164,7 @@ class RealDisk:
             self.admit(self._queue.popleft())
 
     def forget_handle(self, folder: Folder, name: str, file: RealFile) -> None:
-        """A handle was closed, or its name is gone."""
+        """Remove a handle that was closed, or whose name was removed."""
         if folder.files.get(name) is not file:
             return
         del folder.files[name]
@@ -172,7 +172,7 @@ class RealDisk:
             self._folders.remove(folder)
 
     def _detach(self, path: str) -> None:
-        """The name goes away or will mean another file: open handles keep what they have."""
+        """Prepare an open handle for the removal or replacement of its name: it keeps its descriptor open."""
         parent, _, name = path.rpartition("/")
         folder = self._folders.get(parent)
         file = folder.files.get(name) if folder is not None else None
@@ -181,7 +181,7 @@ class RealDisk:
             self.forget_handle(folder, name, file)
 
     def read_small(self, path: str) -> bytes:
-        """Read a whole file, without a handle: a broker has thousands of small ones at its start."""
+        """Read a whole file without a handle: a broker reads thousands of small files at its start."""
         try:
             fd, size = self._descriptor(path, 0)
             try:
@@ -196,7 +196,7 @@ class RealDisk:
     # -- names ---------------------------------------------------------------------------------------------------
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory of that name is there."""
+        """Whether a file or directory of that name exists."""
         return self._stat(path) is not None
 
     def _stat(self, path: str) -> os.stat_result | None:
@@ -208,8 +208,8 @@ class RealDisk:
             raise failure_of(error, path) from None
 
     def list(self, path: str) -> Sequence[str]:
-        """Names in a directory, sorted; directories end in `/`. What no broker makes is left out, and named in the log:
-        pipes, sockets, devices, links to nowhere, names that are not UTF-8.
+        """Names in a directory, sorted; directories end in `/`. Entries that a broker never creates are left out and
+        logged: pipes, sockets, devices, dangling links, names that are not UTF-8.
         """
         try:
             with os.scandir(self._full_path(path)) as entries:
@@ -218,11 +218,11 @@ class RealDisk:
             raise failure_of(error, path) from None
         strangers = [name for name, suffix in found if suffix is None]
         for name in strangers[:STRANGERS_NAMED]:
-            _logger.warning("%s: %a is no file of a broker and is left alone", self._full_path(path), name)
+            _logger.warning("%s: %a is not a broker's file: ignoring it", self._full_path(path), name)
         return sorted(name + suffix for name, suffix in found if suffix is not None)
 
     def make_dir(self, path: str) -> bool:
-        """Create a directory; fine if it is there."""
+        """Create a directory; returns False if it exists already."""
         try:
             os.mkdir(self._full_path(path), 0o755)
         except FileExistsError:
@@ -232,7 +232,7 @@ class RealDisk:
         return True
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file (over another one, if there is one) or a directory."""
+        """Rename a file (replacing a file of the new name) or a directory."""
         self._detach(target)
         try:
             os.rename(self._full_path(source), self._full_path(target))
@@ -258,7 +258,7 @@ class RealDisk:
         file.on_moved(folder, name)
 
     def modified_ms(self, path: str) -> int:
-        """Wall time of the last change in ms. Raises Failure NOT_DONE when the file is missing."""
+        """Wall-clock time of the last change in ms. Raises Failure NOT_DONE when the file is missing."""
         found = self._stat(path)
         if found is None:
             raise Failure(Kind.NOT_DONE, f"no such file: {path}")
@@ -305,7 +305,8 @@ class RealDisk:
             raise failure_of(error, self.name) from None
 
     def replace(self, path: str, data: bytes, done: Done[None]) -> None:
-        """Write a checkpoint in a thread: beside it, synced, renamed over it, directory synced."""
+        """Write a checkpoint in a thread: write a temporary file, sync it, rename it over the old one, sync the
+        directory."""
         try:
             self._detach(path)
         except Failure as failure:
@@ -321,7 +322,7 @@ class RealDisk:
         lane.submit(lambda: _replace(self._full_path(path), data), finished)
 
     def replace_now(self, path: str, data: bytes) -> None:
-        """The same, waiting for it and for those that were asked for before."""
+        """Write a checkpoint, waiting for it and for earlier ones of the same name."""
         lane = self._lanes.get(path)
         if lane is not None:
             lane.wait()
@@ -334,10 +335,10 @@ class RealDisk:
     # -- removing ------------------------------------------------------------------------------------------------
 
     def unlink(self, path: str, done: Done[None]) -> None:
-        """Remove a file, or a directory with all that is in it.
+        """Remove a file, or a directory with its content.
 
-        The name of a file goes at once, so that a new file of that name is safe; giving its blocks back, which can
-        take long, happens when a thread closes the last descriptor.
+        The name of a file is removed at once, so that a new file may take it. Its blocks are freed when a thread closes
+        the last descriptor, because that can take long.
         """
         try:
             release = self._remove_name(path)
@@ -366,7 +367,7 @@ class RealDisk:
         return lambda: os.close(fd)
 
     def unlink_now(self, path: str) -> None:
-        """Remove a small file, waiting for it; fine if it is missing."""
+        """Remove a small file, waiting for it; does nothing if it is missing."""
         self._detach(path)
         try:
             os.unlink(self._full_path(path))
@@ -378,7 +379,7 @@ class RealDisk:
     # -- the page cache ------------------------------------------------------------------------------------------
 
     def warm(self, regions: Sequence[Region], done: Done[None]) -> None:
-        """Read the regions in a thread, so that the kernel has them in memory when they are sent."""
+        """Read the regions in a thread, so that they are in the page cache when they are sent."""
         pinned: list[RealFile] = []
         spans: list[tuple[int, int, int]] = []
 
@@ -400,8 +401,8 @@ class RealDisk:
 
 
 def _open_regular(path: str, flags: int) -> tuple[int, int]:
-    """Open a file without waiting for the other end of a pipe; its size, too. Raises OSError for what is no regular
-    file."""
+    """Open a file; returns descriptor and size. Does not wait for the other end of a pipe. Raises OSError, also for
+    an entry that is not a regular file."""
     fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
     try:
         found = os.fstat(fd)
@@ -414,7 +415,7 @@ def _open_regular(path: str, flags: int) -> tuple[int, int]:
 
 
 def _suffix(entry: os.DirEntry[str]) -> str | None:
-    """What its name gets in a list: `/` for a directory, None for what no broker makes."""
+    """The suffix of its name in a list: `/` for a directory; None for an entry that a broker never creates."""
     try:
         entry.name.encode()
         return "/" if entry.is_dir() else "" if entry.is_file() else None
@@ -431,7 +432,7 @@ def _fsync_path(path: str) -> None:
 
 
 def _sync_file_system(path: str) -> bool:
-    """Whether the system could: `syncfs` is Linux's. Raises OSError."""
+    """Sync a file system; returns False where the system cannot (`syncfs` is Linux's). Raises OSError."""
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None
     if syncfs is None:
         return False
@@ -467,7 +468,7 @@ def _replace(path: str, data: bytes) -> None:
 
 
 def _open_temporary(path: str) -> int:
-    """An empty file of that name; a link or a pipe of that name is replaced, never followed or waited for."""
+    """Create or empty a file; a link or a pipe of that name is replaced, never followed or waited for."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     try:
         return _open_regular(path, flags)[0]

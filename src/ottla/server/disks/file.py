@@ -1,9 +1,9 @@
 """One file of the log directory: the real `ottla.seams.File`.
 
-Zone: real. Positions, undo of short writes, syncs in order, residency and the mapping of sealed files live here; names
-and directories are `ottla.server.disks.disk`'s.
+Zone: real. Handles positions, undo of short writes, syncs in order, residency and the mapping of sealed files;
+`ottla.server.disks.disk` handles names and directories.
 
-Positions are explicit (`pwritev`), never O_APPEND: a refused append leaves nothing behind that the next one follows.
+Positions are explicit (`pwritev`), never O_APPEND: bytes of a refused append cannot move the next one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from ottla.server.disks.disk import Folder, RealDisk
 
 IOV_MAX: Final = 1024
-"""Parts of one writev; more are joined first."""
+"""Most parts of one writev; more parts are joined first."""
 SMALL_VIEW: Final = 16 * 1024
 """A sealed file up to this size is copied into memory: a mapping would cost a descriptor and a page anyway."""
 HOT_TAIL: Final = 32 * 1024 * 1024
-"""Where the system cannot say what is resident, this much of what we wrote ourselves counts as such."""
+"""Where the system does not report which pages are resident, the last HOT_TAIL bytes that this process wrote count as
+resident."""
 
 _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
@@ -33,7 +34,7 @@ _CANNOT_TELL = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
 class RealFile:
-    """A counted handle on a file; its descriptor may be parked while idle and comes back on use."""
+    """A counted handle on a file; its descriptor may be parked while idle and is opened again on use."""
 
     __slots__ = (
         "_closed",
@@ -80,7 +81,7 @@ class RealFile:
         self.generation = 0
         self.touched = True
         self.seldom = ".log" not in name
-        """Files beside a log are used less often than the log."""
+        """Indexes and other files beside a log are used less often than the log."""
 
     # -- descriptors ---------------------------------------------------------------------------------------------
 
@@ -91,11 +92,13 @@ class RealFile:
 
     @property
     def busy(self) -> bool:
-        """A thread or a reply uses the descriptor, or the name is gone and it could not be opened again."""
+        """Whether a thread or a reply uses the descriptor, or it could not be opened again because the name was
+        removed."""
         return self._pins > 0 or self._detached
 
     def fileno(self) -> int:
-        """The descriptor, opened again if it was parked. Raises Failure IO when the file has vanished."""
+        """The descriptor, opened again if it was parked. Raises Failure IO when another program has removed the
+        file."""
         self.touched = True
         if self._fd < 0:
             if self._closed and not self._queued:
@@ -109,17 +112,19 @@ class RealFile:
         self._fd = -1
         try:
             os.close(fd)
-        except OSError as error:  # it is closed all the same; what had been written may not have reached the device
+        except OSError as error:
+            # The descriptor is closed nevertheless, but bytes written earlier may not have reached the device: later
+            # syncs have to fail.
             self._lost = failure_of(error, self.path)
 
     def rest(self) -> None:
-        """Close the descriptor if nothing uses it: a broker has thousands of logs, and most of them are at rest."""
+        """Close the descriptor if nothing uses it: a broker has thousands of logs, and most of them are idle."""
         if self._fd >= 0 and not self.busy and not self._syncing:
             self._disk.descriptors.on_closed(self)
             self.park()
 
     def pin(self) -> int:
-        """Keep the descriptor open for a thread or a reply, even beyond `close`, until `unpin`."""
+        """Keep the descriptor open for a thread or a reply until `unpin`, even after `close`."""
         fd = self._fd
         if fd < 0:
             fd = self.fileno()
@@ -128,28 +133,28 @@ class RealFile:
         return fd
 
     def unpin(self) -> None:
-        """Give back what `pin` took."""
+        """Undo one `pin`."""
         self._pins -= 1
         if self._pins == 0 and self._closed and not self._queued:
             self._let_go()
 
     def open_again(self) -> None:
-        """One more user of this handle.
+        """Count one more user of this handle.
 
-        A closed one that a reply still pins comes back to life: a second handle beside it would have a generation of
-        its own, and the reply could send bytes that this one has replaced.
+        A closed handle that a reply still pins is opened again: a second handle would have a generation of its own, and
+        the reply would not notice that the file was truncated and written again through it.
         """
         self._count += 1
         if self._closed:
             self._closed = self._sealed = False
 
     def on_moved(self, folder: Folder, name: str) -> None:
-        """The file got another name."""
+        """Follow a rename of the file."""
         self._folder = folder
         self._name = name
 
     def detach(self) -> None:
-        """The name is going away: hold the descriptor from now on."""
+        """Keep the descriptor open from now on: the name is about to be removed."""
         self.fileno()
         self._detached = True
 
@@ -162,7 +167,8 @@ class RealFile:
     # -- writing -------------------------------------------------------------------------------------------------
 
     def append(self, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-        """Write all parts at the end with one system call, or nothing. Raises Failure FULL or IO."""
+        """Write all parts at the end with one system call, or nothing. Returns their position. Raises Failure FULL or
+        IO."""
         assert not self._sealed, "append to a sealed file"
         at = self.size
         self.touched = True
@@ -172,7 +178,7 @@ class RealFile:
         if len(parts) > IOV_MAX:
             parts = (b"".join(parts),)
         try:
-            if len(parts) == 1:  # a produced batch: a fifth cheaper than the vector call
+            if len(parts) == 1:  # a produced batch: `pwrite` is a fifth cheaper than the vector call
                 wanted = len(parts[0])
                 written = os.pwrite(fd, parts[0], at)
             else:
@@ -186,7 +192,7 @@ class RealFile:
         return at
 
     def _write_rest(self, fd: int, rest: memoryview, at: int) -> None:
-        """Go on after a short write; the system call that makes no progress tells why."""
+        """Continue after a short write. If the device is full, one of the next calls fails and reports the reason."""
         try:
             while rest:
                 written = os.pwrite(fd, rest, at)
@@ -197,15 +203,15 @@ class RealFile:
             raise failure_of(error, self.path) from None
 
     def _undo(self, fd: int) -> None:
-        """Cut what a refused append left. Nobody has seen those bytes, so the generation stays."""
+        """Cut off the bytes of a refused append. No reader has seen them, so the generation does not change."""
         try:
             os.ftruncate(fd, self.size)
         except OSError as error:
             raise failure_of(error, self.path) from None
 
     def truncate(self, size: int) -> None:
-        """Cut to `size` bytes. Views taken before must not be used any more: their pages may be gone."""
-        assert 0 <= size <= self.size, "truncate makes a file longer"
+        """Truncate to `size` bytes. Views taken before must not be used any more: their pages may not exist."""
+        assert 0 <= size <= self.size, "truncate to more than the size"
         try:
             os.ftruncate(self.fileno(), size)
         except OSError as error:
@@ -219,11 +225,11 @@ class RealFile:
         self.generation += 1
 
     def seal(self) -> None:
-        """No more appends."""
+        """Forbid appends from now on."""
         self._sealed = True
 
     def close(self) -> None:
-        """One user less; the last one lets the descriptor go once nothing uses it."""
+        """Count one user less; after the last one the descriptor is closed as soon as nothing uses it."""
         assert self._count > 0, "closed more often than opened"
         self._count -= 1
         if self._count:
@@ -236,7 +242,7 @@ class RealFile:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def try_read(self, pos: int, into: memoryview) -> int:
-        """Read what is in memory; 0 where the device would have to be asked, and at the end."""
+        """Read from the page cache; returns 0 where the device would have to be read, and at the end of the file."""
         room = self.size - pos
         if room <= 0:
             return 0
@@ -255,6 +261,7 @@ class RealFile:
         except OSError as error:
             if error.errno not in _CANNOT_TELL:
                 raise failure_of(error, self.path) from None
+        # The file system does not support RWF_NOWAIT: use the estimate for this disk from now on.
         self._disk.knows_residency = False
         return self._try_tail(fd, pos, into)
 
@@ -267,7 +274,7 @@ class RealFile:
             raise failure_of(error, self.path) from None
 
     def read_pinned(self, pos: int, into: memoryview) -> int:
-        """Read for a reply that has pinned the file; what fills `into` gives back the pin. Raises OSError."""
+        """Read for a reply that has pinned the file; a read that fills `into` undoes the pin. Raises OSError."""
         self.touched = True
         count = os.preadv(self._fd, (into,), pos)
         if count == len(into):
@@ -278,7 +285,7 @@ class RealFile:
         return count
 
     def read_now(self, pos: int, into: memoryview) -> int:
-        """Read, waiting for the device. Returns the bytes read, fewer than asked for only at the end."""
+        """Read, waiting for the device. Returns the number of bytes, fewer than `into` holds only at the end."""
         room = max(0, self.size - pos)
         try:
             return read_all(self.fileno(), pos, into[:room] if len(into) > room else into)
@@ -305,7 +312,7 @@ class RealFile:
         self._disk.turns.off_loop(work, finished)
 
     def view(self) -> memoryview:
-        """The whole file, read-only: mapped, or a copy where it is small."""
+        """The whole file, read-only: mapped, or copied if it is small. Seals the file."""
         if self._view is None:
             self.seal()
             self._view = self._map()
@@ -324,13 +331,13 @@ class RealFile:
     # -- durability ----------------------------------------------------------------------------------------------
 
     def sync(self, done: Done[int]) -> None:
-        """Make everything accepted so far durable; requests that come while one runs share the next."""
+        """Make all bytes appended so far durable; requests that come while a sync runs share the next one."""
         self._waiting.append((self.size, done))
         if not self._syncing:
             self._queue_sync()
 
     def _queue_sync(self) -> None:
-        """A few files of a disk are synced at a time: each needs its descriptor meanwhile."""
+        """Queue a sync: a disk syncs few files at a time, because each of them needs an open descriptor meanwhile."""
         self._syncing = self._queued = True
         self._disk.admit(self._start_sync)
 
@@ -357,7 +364,8 @@ class RealFile:
         if outcome is None:
             self.durable = max(self.durable, self._sync_size)
         else:
-            # The kernel may have dropped the dirty pages and called them clean: a second try would lie.
+            # After a failed fsync the kernel may mark the dirty pages as clean: a second fsync would succeed although
+            # the data is lost. So every later sync of this file fails.
             self._lost = Failure(Kind.IO, f"{outcome.message}: {self.path}")
         self._complete_batch(batch, self._lost)
         if self._waiting:
@@ -370,7 +378,7 @@ class RealFile:
 
 
 def read_all(fd: int, pos: int, into: memoryview) -> int:
-    """Fill `into` from `pos`; returns fewer bytes only at the end of the file."""
+    """Fill `into` from `pos`; returns the number of bytes, fewer than `into` holds only at the end of the file."""
     filled = 0
     while filled < len(into):
         count = os.preadv(fd, (into[filled:] if filled else into,), pos + filled)

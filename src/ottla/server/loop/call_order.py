@@ -1,8 +1,8 @@
-"""In which order ready connections are called while some of them take long.
+"""The order in which ready connections are called while some of them take long.
 
-Zone: deterministic. Times are given by the caller, `ottla.server.loop.poller`. Connections that are quick on average
-come first, the quickest before the others. Those that are not come one per poll, the one that became ready first: so a
-quick one waits for one of them at most, however many there are.
+Zone: deterministic. The caller, `ottla.server.loop.poller`, passes the times. Connections that are quick on average
+are called first, the quickest before the others. Slow ones are called one per poll, the one that became ready first:
+so a quick one waits for at most one of them, however many there are.
 """
 
 from __future__ import annotations
@@ -12,50 +12,53 @@ from collections.abc import Iterable
 from typing import Final
 
 ReadyEvent = tuple[int, int]
-"""Descriptor and what it is ready for, as epoll names it."""
+"""Descriptor and epoll's event mask."""
 
 QUICK_NS: Final = 250_000
 """A turn shorter than this is quick; with few connections ready, one shorter than a fair share of `LONG_NS`."""
 LONG_NS: Final = 5_000_000
-"""Connections that were ready together and took longer than this, and longer than quick ones would have taken, are
-timed one by one from then on …"""
+"""When connections that were ready together took longer than this, and longer than as many quick ones would, each call
+is timed from then on …"""
 CALM_NS: Final = 1_000_000_000
-"""… until none has taken long for this time."""
+"""… until no call has taken long for this time."""
 WEIGHT: Final = 8
-"""The last turn counts for one part in so many of the average …"""
+"""The moving average of a connection's turns: the last turn counts 1/WEIGHT …"""
 MOST_NS: Final = 6 * QUICK_NS
-"""… and for this much at most: one hiccup makes no connection slow."""
+"""… and is counted with at most this much, so that a single long turn does not make a connection slow."""
 
 
 class Precedence:
-    """Ready connections: those that are known to be quick, and a line of the others."""
+    """Ready connections: those known to be quick, and a queue of the others."""
 
     __slots__ = ("_average_ns", "_limit_ns", "_line", "_until_ns")
 
     def __init__(self, now_ns: int, quick: Iterable[int]) -> None:
-        """quick: descriptors that had no part in what took long."""
+        """quick: descriptors that were not ready in the round that took long."""
         self._average_ns: dict[int, int] = dict.fromkeys(quick, QUICK_NS // 2)
         self._line: OrderedDict[int, None] = OrderedDict()
         self._limit_ns = QUICK_NS
         self._until_ns = now_ns + CALM_NS
 
     def arrange(self, events: list[ReadyEvent], are_all: bool) -> list[ReadyEvent]:
-        """The order in which to call. are_all: no other connection is ready."""
+        """Sort the ready connections by the order in which to call them. are_all: no other connection is ready."""
+        # With few connections ready, each may take a larger share of LONG_NS and still count as quick.
         self._limit_ns = limit_ns = max(QUICK_NS, LONG_NS // (len(events) or 1))
         quick, others = [], {}
         for event in events:
+            # A connection without an average counts as slow: it has to wait once until it was timed.
             average_ns = self._average_ns.get(event[0], limit_ns)
             if average_ns < limit_ns:
                 quick.append((average_ns, event))
             else:
                 others[event[0]] = event
                 self._line.setdefault(event[0])
+        # Only when epoll has returned all ready descriptors, a missing one is known not to be ready any more.
         if are_all and len(self._line) > len(others):
             self._line = OrderedDict((fd, None) for fd in self._line if fd in others)
         return [event for _, event in sorted(quick)] + [others[fd] for fd in self._line if fd in others]
 
     def record_call(self, fd: int, took_ns: int, now_ns: int) -> bool:
-        """A connection was called; returns whether the next one may be, before the sockets are polled again."""
+        """Record one call; returns whether the next connection may be called before the sockets are polled again."""
         self._line.pop(fd, None)
         before_ns = self._average_ns.get(fd, self._limit_ns)
         self._average_ns[fd] = ((WEIGHT - 1) * before_ns + min(took_ns, MOST_NS)) // WEIGHT
@@ -70,5 +73,5 @@ class Precedence:
         self._line.pop(fd, None)
 
     def is_over(self, now_ns: int) -> bool:
-        """Whether none has taken long for a while."""
+        """Whether no call has taken long for CALM_NS."""
         return now_ns >= self._until_ns

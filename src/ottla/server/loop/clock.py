@@ -1,7 +1,7 @@
-"""The machine's time, held still within a turn, and the one alarm.
+"""The machine's time, constant within a turn, and the one alarm.
 
-Zone: real. Implements `ottla.seams.Clock`. Who starts a turn sets `instant` to None: an attribute, not a call,
-because it happens once per request. Nothing here decides what is due.
+Zone: real. Implements `ottla.seams.Clock`. The code that starts a turn sets `instant` to None: an attribute, not a
+call, because it happens once per request. The receiver of the alarm decides what is due.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.seams import Instant
 
 _monotonic_ns = time.monotonic_ns
 _time_ns = time.time_ns
-_new = tuple.__new__  # once per turn: without the call through NamedTuple's own
+_new = tuple.__new__  # called once per turn: NamedTuple's own `__new__` would cost another call
 
 
 class RealClock:
@@ -28,10 +28,10 @@ class RealClock:
         self._handle: asyncio.TimerHandle | None = None
         self._on_alarm: Callable[[], None] | None = None
         self.instant: Instant | None = None
-        """The time of the turn that runs, once it was asked for; None at the start of each turn."""
+        """The time of the current turn, read at the first `now`; None at the start of each turn."""
 
     def connect(self, on_alarm: Callable[[], None]) -> None:
-        """Name the receiver of the alarm; before any `alarm`."""
+        """Set the receiver of the alarm; must precede `alarm`."""
         self._on_alarm = on_alarm
 
     def now(self) -> Instant:
@@ -42,7 +42,8 @@ class RealClock:
         return instant
 
     def alarm(self, mono_ns: int | None) -> None:
-        """Replace the alarm. A timer that fires too early is left alone: it re-arms itself when it fires."""
+        """Replace the alarm; None: no alarm. An earlier timer is kept, since it re-arms itself when it fires: moving
+        the alarm back, as nearly every request does, then costs nothing."""
         self._due = mono_ns
         if mono_ns is None:
             return
@@ -64,5 +65,5 @@ class RealClock:
             return
         self._due = None
         self.instant = None
-        assert self._on_alarm is not None, "an alarm was asked for before its receiver was named"
+        assert self._on_alarm is not None, "alarm before connect"
         self._on_alarm()

@@ -1,7 +1,7 @@
-"""Turns: how completions come back to the broker, one at a time, on the loop.
+"""Delivers completions to the broker as turns: one at a time, on the loop.
 
-Zone: real. The thread pool and the order of completions live here. What escapes a turn is a programmer error: it goes
-to the loop's exception handler, which stops the broker (`ottla.server.shell`).
+Zone: real. Owns the thread pool and the order of completions. An exception that escapes a turn is a defect: the loop's
+exception handler stops the broker (`ottla.server.service`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 def _do_nothing() -> None:
-    """Stands for the broker until one is connected."""
+    """The end of a turn until a broker is connected."""
 
 
 THREADS = 8
-"""Blocking calls at a time, per log directory: fsyncs of several files overlap, and a device that hangs with all of
-them holds up no other."""
+"""Blocking calls at a time, per log directory: the fsyncs of several files overlap, and a device that hangs blocks
+only the threads of its own directory."""
 
 
 class CompletionQueue:
@@ -41,42 +41,42 @@ class CompletionQueue:
         self._branches: list[CompletionQueue] = []
 
     def branch(self) -> CompletionQueue:
-        """The same turns with threads of their own: who waits there waits for nobody else's device."""
+        """A queue for one more device: the same turns, but threads of its own, which no other device can block."""
         branch = CompletionQueue(self._loop, self.clock)
         branch.connect(self._end_turn)
         self._branches.append(branch)
         return branch
 
     def connect(self, end_turn: Callable[[], None]) -> None:
-        """Name what follows every completion (`Inputs.end_turn`)."""
+        """Set the function that is called after every completion (`Inputs.end_turn`)."""
         self._end_turn = end_turn
         for branch in self._branches:
             branch.connect(end_turn)
 
     def soon(self, done: Done[T], value: T | Failure) -> None:
-        """Give `value` to `done` in a turn of its own, after those that were asked for earlier."""
+        """Pass `value` to `done` in a turn of its own, after the turns that were queued before."""
         self._loop.call_soon(self._turn, done, value)
 
     def run(self, done: Done[T], value: T) -> None:
-        """Give `value` to `done` now, as a turn; only for whoever the loop calls outside any turn."""
+        """Pass `value` to `done` now, as a turn; only for callers that the loop calls outside of a turn."""
         self._turn(done, value)
 
     def from_thread(self, done: Done[T], value: T) -> None:
-        """Give `value` to `done` in a turn of its own; from any thread, in the order of that thread's calls."""
+        """Pass `value` to `done` in a turn of its own; may be called from any thread, whose calls keep their order."""
         try:
             self._loop.call_soon_threadsafe(self._turn, done, value)
-        except RuntimeError:  # the loop was closed by a second signal: nobody waits any more
+        except RuntimeError:  # the loop is closed: no turn will run any more
             return
 
     def off_loop(self, work: Callable[[], T], then: Callable[[T | Failure], None]) -> Future[None]:
-        """Run `work` in a thread; `then` gets its result, or the Failure its OSError means, in a turn.
+        """Run `work` in a thread; `then` gets its result, or the Failure for its OSError, in a turn.
 
-        What is returned is done when that turn has been asked for.
+        The returned future is done when that turn has been queued.
         """
         return self._pool.submit(self._work, work, then)
 
     def stop(self) -> None:
-        """Wait for what runs in threads, and let them go."""
+        """Wait for the work that runs in threads, then end the threads."""
         for branch in self._branches:
             branch.stop()
         self._pool.shutdown(wait=True)
@@ -100,7 +100,7 @@ def _outcome_of(work: Callable[[], T]) -> T | Failure:
 
 
 class SerialExecutor:
-    """Blocking work in order: one at a time, completions in the order of the requests."""
+    """Runs blocking work one at a time, in the order of `submit`; completions keep that order."""
 
     __slots__ = ("_asked_for", "_queue", "_running", "_turns")
 
@@ -112,7 +112,7 @@ class SerialExecutor:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs or waits."""
+        """Whether no work runs or waits."""
         return not self._running
 
     def submit(self, work: Callable[[], object], then: Callable[[Failure | None], None]) -> None:
@@ -122,7 +122,8 @@ class SerialExecutor:
             self._next()
 
     def wait(self) -> None:
-        """Come to the end of all that was submitted, here and now; completions follow in their turns, as ever."""
+        """Do all submitted work before returning; the completions still come in their turns."""
+        # The thread that runs one piece of work must end first; the rest is done in the calling thread, in order.
         if self._running and self._asked_for is not None:
             self._asked_for.result()
         while self._queue:

@@ -1,9 +1,9 @@
 """When this process collects cyclic garbage, and how much of the heap a collection walks.
 
-Zone: real. A collection stops every client for as long as it walks. What survives one is the broker's state: it is
-frozen, so that a collection walks only what was made since the one before, however large the heap is. Frozen objects
-are freed by their reference counts; those that die in a cycle would never be: what lives long (logs, connections,
-sessions, groups) is therefore taken apart where it ends, which `tests/server/garbage_collection_test.py` checks.
+Zone: real. A collection stops every client while it walks the heap. Objects that survive one are the broker's state:
+they are frozen, so that the next collection walks only younger objects, however large the heap is. Frozen objects are
+freed by their reference counts, but never when they die in a cycle. Therefore long-lived objects (logs, connections,
+sessions, groups) break their cycles when they end, which `tests/server/garbage_collection_test.py` checks.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final
 from ottla.metrics import Registry
 
 YOUNG: Final = 5_000
-"""Objects made and not freed, after which Python looks at these."""
+"""Allocations minus deallocations after which Python collects the youngest generation."""
 ROUNDS: Final = 2
-"""Such looks after which what has survived all of them is looked at once more, and frozen."""
+"""Collections of the youngest generation after which their survivors are collected as well, then frozen."""
 _OLDEST: Final = 1
-"""The oldest generation that is ever looked at: it is always emptied into the frozen ones."""
+"""The oldest generation that is ever collected: its survivors are always frozen."""
 _NEVER: Final = 1_000_000_000
 
 
 class GarbageCollection:
-    """The collections of one process that runs a broker and nothing else."""
+    """Controls the garbage collections of a process that runs a broker and nothing else."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
@@ -32,22 +32,22 @@ class GarbageCollection:
         self._began = 0.0
 
     def start(self) -> None:
-        """Collect once, freeze what is there, and keep every later collection small."""
+        """Collect once, freeze all objects, and keep every later collection small."""
         gc.collect()
         gc.freeze()
         gc.set_threshold(YOUNG, ROUNDS, _NEVER)
         gc.callbacks.append(self._observe)
 
     def stop(self) -> None:
-        """Leave the process's collections alone again; what is frozen stays so."""
+        """Stop observing collections; frozen objects stay frozen."""
         gc.callbacks.remove(self._observe)
 
     def collect(self) -> None:
-        """Collect what has become garbage since the last time."""
+        """Collect the objects that have become garbage since the last collection."""
         gc.collect(_OLDEST)
 
     def _observe(self, phase: str, info: dict[str, int]) -> None:
-        """Python calls this before and after each collection, its own ones included."""
+        """Freeze and measure: Python calls this before and after each collection, its own ones included."""
         if phase == "start":
             self._began = perf_counter()
             return
@@ -56,7 +56,7 @@ class GarbageCollection:
         self.longest_s = max(self.longest_s, perf_counter() - self._began)
 
     def declare_metrics(self, registry: Registry) -> None:
-        """What is collected, under the names that Prometheus' client for Python uses, and the longest collection."""
+        """Declare the metrics of Prometheus' client for Python, and the longest collection."""
         registry.counter("python_gc_collections_total", "Garbage collections.", lambda: _sum("collections"))
         registry.counter("python_gc_objects_collected_total", "Objects found in cycles.", lambda: _sum("collected"))
         registry.gauge("ottla_gc_longest_seconds", "The longest garbage collection.", lambda: self.longest_s)

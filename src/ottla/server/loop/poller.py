@@ -1,8 +1,8 @@
-"""Readiness of connections: the selector under the asyncio loop, with a short way for client sockets.
+"""Readiness of connections: the selector under the asyncio loop, which calls client connections directly.
 
 Zone: real. asyncio makes a handle and runs a context for every ready socket, which costs a tenth of a small request.
-A selector of our own may call a connection as soon as the kernel names it, before asyncio sees the rest. Everything
-else (timers, threads, signals, listeners) stays asyncio's.
+This selector calls a connection as soon as the kernel reports it as ready, and returns the other descriptors to
+asyncio, which still handles timers, threads, signals and listeners.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ottla.server.loop.call_order import LONG_NS, QUICK_NS, Precedence, ReadyEve
 EVENTS: Final = 128
 """Ready sockets served before timers and completions get their turn."""
 CROWD: Final = 50
-"""From so many connections on the next request is likely to be there when one is served: another look at the kernel
-costs a sixth of asyncio's own round."""
+"""With at least this many connections the next request has probably come when one is served: the selector polls the
+kernel again, which costs a sixth of a round of asyncio."""
 FEW: Final = 8
-"""Served by such looks; then the others get their turn all the same."""
+"""Connections served by such polls before asyncio gets its turn."""
 TIMED: Final = 3
-"""From so many connections that are ready together on it is looked at how long they take …"""
+"""With at least this many connections ready together, their time is measured …"""
 STRIDE: Final = 4
-"""… after so many of them."""
+"""… after every STRIDE of them."""
 
 _STEADY: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 _HAS_EPOLL: Final = hasattr(select, "epoll")
@@ -38,38 +38,38 @@ Callback = Callable[[], None]
 
 
 class Watch(Protocol):
-    """Tells when a descriptor can be read or written, until it is told otherwise. Level-triggered."""
+    """Calls back while a descriptor can be read or written. Level-triggered."""
 
     def read(self, fd: int, callback: Callback) -> None:
-        """Call when there is something to read, or the end, or an error."""
+        """Call back while there are bytes to read, or the end, or an error."""
         ...
 
     def unread(self, fd: int) -> None:
-        """No more reading; fine if it was not asked for."""
+        """Stop calling back for reading; does nothing if it was not requested."""
         ...
 
     def write(self, fd: int, callback: Callback) -> None:
-        """Call when there is room to write."""
+        """Call back while there is room to write."""
         ...
 
     def unwrite(self, fd: int) -> None:
-        """No more writing; fine if it was not asked for."""
+        """Stop calling back for writing; does nothing if it was not requested."""
         ...
 
     def on_served(self, waiting: Collection[Any], callback: Callback) -> None:
-        """Call when those that were ready together have been called, if something is in `waiting` then."""
+        """Call back after the connections that were ready together have been called, if `waiting` is not empty."""
         ...
 
     def on_standstill(self, longest_ns: int, callback: Callback) -> None:
-        """Call before any connection when nothing was called for that long: the process was stopped, or very busy.
+        """Call back before any connection when no call was made for that long: the process was stopped, or very busy.
 
-        Only where something else wakes the loop more often than that.
+        Works only where a timer wakes the loop more often than that.
         """
         ...
 
 
 def steady_ns() -> int:
-    """A clock that goes on while the machine sleeps, where the system has one; ns."""
+    """Nanoseconds of a clock that also runs while the machine sleeps, where the system has one."""
     return time.clock_gettime_ns(_STEADY) if _STEADY is not None else time.monotonic_ns()
 
 
@@ -85,7 +85,7 @@ def new_loop() -> tuple[asyncio.AbstractEventLoop, Watch]:
 
 
 class LoopWatch:
-    """The long way, for systems without epoll: every connection is a round of its own."""
+    """The watch for systems without epoll: asyncio calls every connection, each of them a round of its own."""
 
     __slots__ = ("_loop", "_served", "_waiting")
 
@@ -120,11 +120,11 @@ class LoopWatch:
         self._waiting, self._served = waiting, callback
 
     def on_standstill(self, longest_ns: int, callback: Callback) -> None:
-        """See Watch; on this way nobody can be called before the others, so nobody is."""
+        """See Watch. Does nothing: asyncio does not allow a call before all others."""
 
 
 class _Keys(Mapping[Any, selectors.SelectorKey]):
-    """asyncio looks its keys up by descriptor or by socket."""
+    """asyncio's keys, found by descriptor or by socket."""
 
     def __init__(self, keys: dict[int, selectors.SelectorKey]) -> None:
         self._keys = keys
@@ -140,13 +140,13 @@ class _Keys(Mapping[Any, selectors.SelectorKey]):
 
 
 class Poller(selectors.BaseSelector):
-    """One epoll for asyncio's descriptors and for ours."""
+    """One epoll for asyncio's descriptors and for the connections."""
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         """clock: monotonic, ns."""
         self._clock = clock
         self._precedence: Precedence | None = None
-        """In which order connections are called, while some take long."""
+        """The order in which connections are called, while some take long; else None."""
         self._epoll = select.epoll()
         self._keys: dict[int, selectors.SelectorKey] = {}
         self._map = _Keys(self._keys)
@@ -159,7 +159,7 @@ class Poller(selectors.BaseSelector):
         self._served: Callback = _do_nothing
 
     def connect(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Name the loop, whose exception handler hears of what escapes a callback."""
+        """Set the loop, whose exception handler receives the exceptions of callbacks."""
         self._loop = loop
 
     # -- Watch -----------------------------------------------------------------------------------------------------
@@ -211,33 +211,33 @@ class Poller(selectors.BaseSelector):
         else:
             self._epoll.register(fd, mask)
 
-    # -- the selector that asyncio sees ------------------------------------------------------------------------------
+    # -- asyncio's selector interface --------------------------------------------------------------------------------
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """asyncio: a new descriptor."""
+        """Add one of asyncio's descriptors."""
         key = selectors.SelectorKey(fileobj, _fd(fileobj), events, data)
         self._epoll.register(key.fd, _mask(events))
         self._keys[key.fd] = key
         return key
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        """asyncio: a descriptor less."""
+        """Remove one of asyncio's descriptors."""
         key = self._keys.pop(_fd(fileobj))
         self._epoll.unregister(key.fd)
         return key
 
     def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """asyncio: other events of a descriptor."""
+        """Change the events of one of asyncio's descriptors."""
         key = selectors.SelectorKey(fileobj, _fd(fileobj), events, data)
         self._epoll.modify(key.fd, _mask(events))
         self._keys[key.fd] = key
         return key
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait; call the connections that are ready; return what is ready of asyncio's."""
+        """Wait; call the connections that are ready; return those of asyncio's descriptors that are."""
         wait = -1.0
         if timeout is not None:
-            # Up, to whole milliseconds: down would spin until the time of a timer has come.
+            # Rounded up to whole milliseconds: rounding down would spin until a timer is due.
             wait = max(0, math.ceil(timeout * 1e3)) * 1e-3
         theirs: list[tuple[selectors.SelectorKey, int]] = []
         readers, waiting = self._readers, self._waiting
@@ -246,9 +246,12 @@ class Poller(selectors.BaseSelector):
         try:
             if guarded:
                 self._look_at_clock()
+            # 1. Some connections take long: quick ones first, one slow one per poll.
             if self._precedence is not None:
                 self._call_in_order(self._precedence, events, theirs)
                 return theirs
+            # 2. Few are ready: call them without measuring, which would cost more than it can save.
+            # 3. Several are ready: measure, and change to case 1 when they take long.
             served = 0 if len(readers) >= CROWD else FEW
             while events:
                 if len(events) < TIMED:
@@ -261,7 +264,7 @@ class Poller(selectors.BaseSelector):
                             theirs.append((self._keys[fd], _events(event)))
                         else:
                             self._call_seldom(fd, event)
-                            served = FEW  # a writer stays ready as long as its peer takes what it is sent
+                            served = FEW  # a writer stays ready while its peer reads: asyncio must get its turn
                 elif not self._call_timed(events, theirs):
                     served = FEW
                 if waiting:
@@ -270,15 +273,15 @@ class Poller(selectors.BaseSelector):
                 if theirs or served >= FEW:
                     break
                 events = self._epoll.poll(0, EVENTS)
-        except Exception as error:  # noqa: BLE001 - the loop's handler decides, as for every callback
+        except Exception as error:  # noqa: BLE001 - as asyncio does: the loop's exception handler decides
             assert self._loop is not None, "not connected to a loop"
             self._loop.call_exception_handler({"message": "a connection's callback failed", "exception": error})
-            if waiting:  # those that were served before it
+            if waiting:  # answers of the connections that were called before the failed one
                 self._loop.call_soon(self._served)
         return theirs
 
     def _call_timed(self, events: list[ReadyEvent], theirs: list[tuple[selectors.SelectorKey, int]]) -> bool:
-        """Call connections until they take long; returns whether there may be another poll at once."""
+        """Call connections until they take long; returns whether the sockets may be polled again at once."""
         readers, guarded, again = self._readers, self._stood_still is not None, True
         began = self._clock()
         for at in range(0, len(events), STRIDE):
@@ -293,6 +296,8 @@ class Poller(selectors.BaseSelector):
                     self._call_seldom(fd, event)
                     again = False
             now = self._clock()
+            # Longer than LONG_NS beyond what quick connections would take: some of these are slow, and it is not
+            # known which. Those that were not ready are known to be innocent. The rest is polled again, in order.
             if now - began > LONG_NS + (at + STRIDE) * QUICK_NS:
                 ready = {fd for fd, _ in events}
                 self._precedence = Precedence(now, (fd for fd in readers if fd not in ready))
@@ -302,7 +307,7 @@ class Poller(selectors.BaseSelector):
     def _call_in_order(
         self, precedence: Precedence, events: list[ReadyEvent], theirs: list[tuple[selectors.SelectorKey, int]]
     ) -> None:
-        """Call quick connections, and one of those that take long; return what is asyncio's in `theirs`."""
+        """Call quick connections and one slow one; append the ready descriptors of asyncio to `theirs`."""
         theirs += [(self._keys[fd], _events(event)) for fd, event in events if fd in self._keys]
         ours = [event for event in events if event[0] not in self._keys]
         now = self._clock()
@@ -319,14 +324,15 @@ class Poller(selectors.BaseSelector):
             self._precedence = None
 
     def _call_seldom(self, fd: int, event: int) -> None:
-        """Writing, ends and errors. Of a descriptor that an earlier callback closed nothing is known any more."""
+        """Call for writing, the end of a connection and errors. A descriptor that an earlier callback has closed is
+        not in the tables any more."""
         if event & ~_IN and fd in self._writers:
             self._writers[fd]()
         if event & ~_OUT and fd in self._readers:
             self._readers[fd]()
 
     def close(self) -> None:
-        """The loop is over."""
+        """Close the epoll: the loop has ended."""
         self._epoll.close()
         self._keys.clear()
 
@@ -336,7 +342,7 @@ class Poller(selectors.BaseSelector):
 
 
 def _do_nothing() -> None:
-    """Nobody waits for the end of a round."""
+    """The end of a round while no receiver is set."""
 
 
 def _fd(fileobj: Any) -> int:
@@ -348,5 +354,6 @@ def _mask(events: int) -> int:
 
 
 def _events(event: int) -> int:
-    """Ends and errors count as both: whoever tries finds out."""
+    """asyncio's mask for an event of epoll. The end of a connection and errors count as readable and writable: the
+    callback finds out by its system call."""
     return (selectors.EVENT_READ if event & ~_OUT else 0) | (selectors.EVENT_WRITE if event & ~_IN else 0)

@@ -1,7 +1,6 @@
-"""The worker process: reads jobs from its standard input, answers on its standard output, ends with its parent.
+"""The worker process: reads jobs from standard input, writes results to standard output, ends with its parent.
 
-Zone: real. Run as `python -m ottla.server.loop.worker <most bytes of memory>`; its other end is
-`ottla.server.loop.workers`.
+Zone: real. Started as `python -m ottla.server.loop.worker <most bytes of memory>` by `ottla.server.loop.workers`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _SIZE = struct.Struct(">Q")
 
 
 def perform(job: str, arguments: tuple[object, ...]) -> tuple[Kind | None, object]:
-    """Run `package.module:function`: (None, result), or the kind and text of a failure."""
+    """Run `package.module:function`; returns (None, result), or the kind and text of a failure."""
     module, _, function = job.partition(":")
     try:
         return None, getattr(importlib.import_module(module), function)(*arguments)
@@ -29,7 +28,7 @@ def perform(job: str, arguments: tuple[object, ...]) -> tuple[Kind | None, objec
         return failure.kind, failure.message
     except MemoryError:
         return Kind.FULL, _too_much(job)
-    except Exception as error:  # noqa: BLE001 - whatever a job raises is the answer to it
+    except Exception as error:  # noqa: BLE001 - any exception of a job is its result
         return Kind.IO, f"{job}: {error!r}"
 
 
@@ -43,17 +42,17 @@ def _run_job(asked: bytes) -> bytes:
 
 
 def _too_much(job: str) -> str:
-    return f"{job} needs more memory than a job may have"
+    return f"{job} needs more memory than a job may use"
 
 
 def limit_memory(most_bytes: int) -> None:
-    """Bound the address space of this process, where the system can: an allocation beyond it is a MemoryError."""
+    """Limit the address space of this process, where the system can: an allocation beyond it raises MemoryError."""
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer jobs until the input ends, be it in the midst of one. Raises BrokenPipeError when nobody takes answers."""
+    """Run jobs until the input ends, even in the middle of a job. Raises BrokenPipeError when the parent has ended."""
     while len(head := requests.read(_SIZE.size)) == _SIZE.size:
         (size,) = _SIZE.unpack(head)
         asked = requests.read(size)
@@ -65,9 +64,9 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def main() -> None:
-    """Keep standard output for answers: what a job prints goes to standard error.
+    """Run jobs; standard output is for their results, so the output of a job is redirected to standard error.
 
-    The first argument is the most bytes of address space, if there is one.
+    The first argument, if any, is the limit of address space in bytes.
     """
     if len(sys.argv) > 1:
         limit_memory(int(sys.argv[1]))
@@ -75,7 +74,7 @@ def main() -> None:
     os.dup2(2, 1)
     try:
         serve(sys.stdin.buffer, answers)
-    except BrokenPipeError:  # the broker was killed: nobody wants this answer, nor what the buffer still has of it
+    except BrokenPipeError:  # the broker was killed; a normal exit would try to flush the rest of the result
         os._exit(1)
 
 

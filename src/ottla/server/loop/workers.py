@@ -1,12 +1,12 @@
 """Jobs in processes of their own: the real `ottla.seams.Workers`.
 
-Zone: real. Starting the processes, feeding them and noticing their death live here; what runs inside is
+Zone: real. This module starts the processes, sends jobs to them and notices their death; the code that runs inside is
 `ottla.server.loop.worker`.
 
 There are two crews: one for jobs of requests, one for the broker's own work (compaction), so that no request waits for
-a pass of compaction. A crew runs at most one job of an owner at a time, and takes the owners in turn: a connection that
-sends one expensive request after the other holds up itself. A job has bounds in time and in memory; one that needs more
-fails, and its process is replaced.
+a pass of compaction. A crew runs at most one job of an owner at a time, and serves the owners round robin: a connection
+that sends one expensive request after the other delays only itself. A job has limits of time and memory; a job beyond
+them fails, and its process is replaced.
 
 A child of our own instead of `multiprocessing`: its spawn method runs the user's main module a second time, which a
 broker embedded in a script or a notebook must not do.
@@ -35,18 +35,18 @@ _Job = tuple[str, tuple[object, ...], "Done[object]"]
 
 
 class JobLimits(NamedTuple):
-    """What the jobs of a crew may take."""
+    """Limits of the jobs of a crew."""
 
     seconds: float
-    """Of time, as a clock on the wall shows it, from sending the job to its answer."""
+    """Wall-clock time from sending the job to its result."""
     memory_bytes: int
-    """Of address space of the process, with what Python itself needs."""
+    """Address space of the process, including what Python itself needs."""
     processes: int
     """Jobs at a time."""
 
 
 OF_REQUESTS: Final = JobLimits(20, 1 << 30, 2)
-"""Ten times what the largest batch that is let in takes: it expands to 100 MiB."""
+"""Ten times the cost of the largest accepted batch, which expands to 100 MiB."""
 OF_BROKER: Final = JobLimits(120, 4 << 30, 1)
 """Sorting a full map of keys is the longest job of compaction."""
 
@@ -63,18 +63,18 @@ class RealWorkers:
         self._of_broker = Crew(turns, of_broker)
 
     def run(self, job: str, arguments: tuple[object, ...], done: Done[object], owner: object = None) -> None:
-        """Run the function `package.module:function`; its result or a Failure comes back, as `seams.Workers` says."""
+        """Run `package.module:function`; `done` gets its result or a Failure (see `seams.Workers`)."""
         crew = self._of_broker if owner is None else self._of_requests
         crew.add(owner, (job, arguments, done))
 
     def stop(self) -> None:
-        """End the processes; jobs that run or wait are lost."""
+        """Kill the processes; jobs that run or wait are lost."""
         self._of_requests.stop()
         self._of_broker.stop()
 
 
 class Crew:
-    """Processes that take the jobs of owners in turn."""
+    """Processes that serve the jobs of owners round robin."""
 
     __slots__ = ("_busy", "_idle", "_limits", "_turns", "_waiting", "_workers")
 
@@ -84,12 +84,12 @@ class Crew:
         self._waiting: dict[object, deque[_Job]] = {}
         """Jobs by owner; the owner that has waited longest is the first."""
         self._busy: dict[object, deque[_Job]] = {}
-        """The same of owners of whom a job runs; when that has ended they are behind all others."""
+        """Further jobs of owners of which a job runs; when it has ended, the owner is queued after all others."""
         self._workers: list[Worker] = []
         self._idle: list[Worker] = []
 
     def add(self, owner: object, job: _Job) -> None:
-        """Run a job when it is its owner's turn."""
+        """Queue a job; it runs when its owner is the next."""
         if owner in self._busy:
             self._busy[owner].append(job)
             return
@@ -97,7 +97,7 @@ class Crew:
         self._start_next()
 
     def stop(self) -> None:
-        """End the processes; jobs that run or wait are lost."""
+        """Kill the processes; jobs that run or wait are lost."""
         self._waiting.clear()
         self._busy.clear()
         for worker in self._workers:
@@ -138,7 +138,7 @@ class Crew:
 
 
 class Worker:
-    """One process, started when it is needed and replaced when it is gone."""
+    """One process, started with its first job and replaced when it has ended."""
 
     __slots__ = ("_limits", "_process")
 
@@ -147,16 +147,16 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ensure_alive(self) -> None:
-        """Start the process if there is none. Raises OSError."""
+        """Start the process if none runs. Raises OSError."""
         if self._process is not None and self._process.poll() is not None:
-            log.warning("a worker process ended with status %d; another one is started", self._process.returncode)
+            log.warning("worker process ended with status %d; starting another one", self._process.returncode)
             self.end()
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "ottla.server.loop.worker", str(self._limits.memory_bytes)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                # Not in our process group: Ctrl-C is for the broker, which ends its worker itself.
+                # A session of its own: the terminal sends Ctrl-C to the broker only, which kills its workers.
                 start_new_session=True,
             )
 
@@ -169,14 +169,14 @@ class Worker:
         process.wait()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # the rest of a job that it did not live to read
+                with contextlib.suppress(BrokenPipeError):  # closing flushes the rest of a job that it did not read
                     pipe.close()
 
     def run_job(self, name: str, request: bytes) -> tuple[object]:
-        """One job, waiting for it. Raises Failure: UNKNOWN when the process died over it, TIMEOUT when it took too
-        long, FULL when it needed too much memory, or what the job reported."""
+        """Run one job and wait for its result. Raises Failure: UNKNOWN when the process died during the job, TIMEOUT
+        when it took too long, FULL when it needed too much memory, or the failure that the job reported."""
         process = self._process
-        assert process is not None, "it was started for this job"
+        assert process is not None, "run_job without a process"
         late = threading.Event()
 
         def stop_late() -> None:
@@ -191,15 +191,16 @@ class Worker:
         finally:
             timer.cancel()
         if answer is None:
-            # Its pipe is closed before it is gone: the next job must not be given to it in between.
+            # A dying process closes its pipe before it has ended: wait, so that `ensure_alive` sees it as dead and
+            # the next job gets a new one.
             process.kill()
             process.wait()
             if late.is_set():
-                text = f"{name} took longer than {self._limits.seconds:g} s, its worker was stopped"
+                text = f"{name} took longer than {self._limits.seconds:g} s: its worker was stopped"
                 raise Failure(Kind.TIMEOUT, text)
-            raise Failure(Kind.UNKNOWN, "the worker process died over the job")
+            raise Failure(Kind.UNKNOWN, "the worker process died during the job")
         kind, value = pickle.loads(answer)  # noqa: S301 - from our own child
-        if kind is Kind.FULL:  # what it got is scattered: the next job has a fresh process
+        if kind is Kind.FULL:  # its memory is fragmented: the next job gets a new process
             process.kill()
             process.wait()
         if kind is not None:
@@ -208,7 +209,7 @@ class Worker:
 
 
 def _exchange(process: subprocess.Popen[bytes], request: bytes) -> bytes | None:
-    """Send a job and wait for its answer; None: the process is gone."""
+    """Send a job and wait for its result; None: the process has ended."""
     assert process.stdin is not None and process.stdout is not None  # noqa: PT018 - both are pipes
     try:
         process.stdin.write(_size_of.pack(len(request)) + request)

@@ -1,4 +1,4 @@
-"""Several brokers on one machine: the supervisor, its fork server, and their status.
+"""Several brokers on one machine: the supervisor, its fork server, and the status report.
 
 Zone: real.
 """

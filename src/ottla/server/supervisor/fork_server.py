@@ -1,14 +1,14 @@
-"""Where the broker processes of one machine come from: a small process that has everything imported, and forks.
+"""Forks, signals and reaps the broker processes of one machine: a small process that has imported everything.
 
-Zone: real. It starts, signals and buries; when, is `ottla.server.supervisor.supervisor`'s to say. So a broker is there
-in a few milliseconds, and what all of them have imported is in memory once. Nothing else runs here: no loop, no thread.
+Zone: real. `ottla.server.supervisor.supervisor` decides when. By forking, a broker starts in a few milliseconds, and
+the imported modules are in memory once for all brokers. No loop and no thread runs in this process.
 
-It has a socket to the supervisor, and both write lines of JSON.
+It has a socket to the supervisor; both ends write lines of JSON.
 To it: {"start": broker, "properties": {…}, "log": [level, style], "listening": {listener: descriptor}, "secret": hex},
 {"signal": broker, "number": n}. From it: {"started": broker, "pid": n}, {"ready": broker, "address": "host:port"},
 {"failed": broker, "why": text}, {"exited": broker, "status": exit code, or minus the signal}.
 
-When the supervisor is gone, however it went, the brokers are killed: their metadata store is gone with it.
+When the supervisor ends for any reason, the brokers are killed, because their metadata store has ended with it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def die_with(parent: int) -> None:
-    """Have this process killed when its parent ends, where the system can; at once when it has ended already."""
+    """Have the kernel kill this process when its parent ends (Linux only). Exits at once if the parent has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -55,13 +55,14 @@ def die_with(parent: int) -> None:
 
 
 def _settle() -> None:
-    """Set aside what was imported: pages that nobody writes to are shared by all brokers."""
+    """Exclude imported objects from garbage collection: a collection writes to their pages, which would end the
+    sharing between the brokers."""
     gc.collect()
     gc.freeze()
 
 
 class ForkServer:
-    """Starts brokers and tells of their ends."""
+    """Starts brokers and reports their ends."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -73,9 +74,9 @@ class ForkServer:
             os.set_blocking(end, False)
 
     def run(self) -> int:
-        """Until the supervisor is gone."""
+        """Serve the supervisor until it closes the socket or ends."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # they are meant for the supervisor
+            signal.signal(number, signal.SIG_IGN)  # the supervisor receives them too and stops the brokers in order
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._woken)
         while True:
@@ -90,7 +91,7 @@ class ForkServer:
                 return 0
 
     def _listen(self) -> bool:
-        """Carry out what the supervisor wants; False when it is gone."""
+        """Carry out the orders that have come; False when the supervisor has closed the socket."""
         data = self._channel.recv(65536)
         self._received += data
         while (end := self._received.find(b"\n")) >= 0:
@@ -105,7 +106,7 @@ class ForkServer:
     def _signal(self, broker: int, number: int) -> None:
         for pid, running in self._brokers.items():
             if running == broker:
-                os.kill(pid, number)  # it has not been buried, so this is still its number
+                os.kill(pid, number)  # not reaped yet, so the process id cannot belong to another process
 
     def _start_broker(self, order: Mapping[str, Any]) -> None:
         sys.stdout.flush()
@@ -118,7 +119,7 @@ class ForkServer:
         _send_line(self._channel, {"started": order["start"], "pid": pid})
 
     def _become_broker(self, order: Mapping[str, Any], nursery: int) -> NoReturn:
-        """The child: be a broker, and nothing after that."""
+        """Run a broker in the forked child, then exit."""
         status = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -130,7 +131,7 @@ class ForkServer:
             status = _live(order, self._channel)
         except SystemExit as leave:
             status = leave.code if isinstance(leave.code, int) else 1
-        except BaseException:  # noqa: BLE001 - the nursery's own code must not run in the child
+        except BaseException:  # noqa: BLE001 - the fork server's own code must not run in the child
             traceback.print_exc()
         finally:
             with contextlib.suppress(OSError, ValueError):
@@ -148,12 +149,12 @@ class ForkServer:
 
 
 def _live(order: Mapping[str, Any], channel: socket.socket) -> int:
-    """One broker, from start to stop; the exit status."""
+    """Run one broker from start to stop; returns the exit status."""
     broker: int = order["start"]
     level, style = order["log"]
     configure(level, style, who=f"broker {broker}")
     _name(f"ottla-broker-{broker}")
-    config, _ = BrokerConfig.from_properties(order["properties"])  # the supervisor has told the warnings
+    config, _ = BrokerConfig.from_properties(order["properties"])  # the command line has printed the warnings
     listening = {name: socket.socket(fileno=os.dup(fd)) for name, fd in order["listening"].items()}
     secret = bytes.fromhex(order["secret"])
     try:
@@ -171,13 +172,13 @@ def _live(order: Mapping[str, Any], channel: socket.socket) -> int:
 
 
 def _name(name: str) -> None:
-    """What ps and top show."""
+    """Set the name that ps and top show."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15])
 
 
 def _send_line(channel: socket.socket, news: Mapping[str, Any]) -> None:
-    """One line, in one piece; without a supervisor there is nobody to tell."""
+    """Send one line; does nothing when the supervisor has ended."""
     with contextlib.suppress(OSError):
         channel.sendall(json.dumps(news).encode() + b"\n")
 

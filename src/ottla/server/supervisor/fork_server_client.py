@@ -1,7 +1,7 @@
-"""The supervisor's end of the nursery: its process, orders to it, news from it.
+"""The supervisor's end of the fork server: starts its process, sends orders, receives news.
 
-Zone: real. Lines of JSON (`ottla.server.supervisor.fork_server`); what news mean is
-`ottla.server.supervisor.supervisor`'s.
+Zone: real. Lines of JSON (`ottla.server.supervisor.fork_server`); `ottla.server.supervisor.supervisor` interprets the
+news.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 _WAIT_S: Final = 5.0
-"""For a process that has nothing more to do."""
+"""Time for the process to end after its socket was closed; after that it is killed."""
 
 
 class ForkServerClient:
-    """One nursery. `on_news` gets each of its lines; `on_lost` follows when it and all its brokers are gone."""
+    """One fork server. `on_news` gets each of its lines; `on_lost` is called after it and all its brokers have
+    ended."""
 
     def __init__(
         self,
@@ -30,7 +31,7 @@ class ForkServerClient:
         on_news: Callable[[Mapping[str, Any]], None],
         on_lost: Callable[[ForkServerClient], None],
     ) -> None:
-        """Start the process. `inherited`: descriptors that brokers get."""
+        """Start the process. `inherited`: descriptors that its brokers inherit."""
         self._loop = loop
         self._on_news = on_news
         self._on_lost = on_lost
@@ -45,7 +46,7 @@ class ForkServerClient:
                 str(theirs.fileno()),
                 str(os.getpid()),
             ]
-            # A group of its own: Ctrl-C in the terminal is for the supervisor, which then stops the brokers in order.
+            # A process group of its own: the terminal sends Ctrl-C to the supervisor only, which stops the brokers.
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno(), *inherited], process_group=0
             )
@@ -57,7 +58,7 @@ class ForkServerClient:
         return self._process.pid
 
     def order(self, **words: Any) -> None:
-        """Tell it to do something; nothing happens when it is gone."""
+        """Send an order; does nothing when the process has ended."""
         with contextlib.suppress(OSError):
             self._channel.setblocking(True)
             self._channel.sendall(json.dumps(words).encode() + b"\n")
@@ -80,11 +81,11 @@ class ForkServerClient:
             self._on_lost(self)
 
     def kill(self) -> None:
-        """End it and all its brokers at once."""
+        """Kill it, and with it all its brokers, at once."""
         self._process.kill()
 
     def close(self) -> None:
-        """Let it go: it ends, and so does whoever it looked after."""
+        """Close the socket: the process kills its brokers, if any are left, and ends."""
         self._loop.remove_reader(self._channel)
         self._channel.close()
         try:

@@ -1,6 +1,6 @@
-"""The brokers of one machine: which there are, and what each is told; what their store says about them.
+"""The brokers of one machine: their node ids, their configurations, and their state in the metadata store.
 
-Zone: pure. Names, numbers and texts. Processes are `ottla.server.supervisor.supervisor`'s.
+Zone: pure. Names, numbers and texts; `ottla.server.supervisor.supervisor` runs the processes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from ottla.config.rows import list_word
 from ottla.znodes.tree import Tree
 
 OWN, SHARED, BROKERS = "PLAINTEXT", "BOOTSTRAP", "BROKERS"
-"""Listeners of a broker: its own port, the one that all share, and one for other brokers, which no client is told."""
+"""Listeners of a broker: its own port, the port that all brokers share, and one for other brokers, which clients do
+not receive."""
 SESSION_MS: Final = 6_000
-"""A dead broker's session is ended at once; this is for one that stands still. Kafka's default suits a network."""
+"""For a broker that is stopped or hangs; the supervisor ends the session of a dead one at once. Kafka's default is
+longer, for a network."""
 _HTTP: Final = "ottla.http.listener"
 _DIRECTORY: Final = "broker-"
 _OURS: Final = frozenset(
@@ -25,20 +27,20 @@ _OURS: Final = frozenset(
         "ottla.zookeeper.digest", "zookeeper.set.acl",
     }
 )  # fmt: skip
-"""Keys that follow from where the brokers are."""
+"""Keys that the supervisor sets for each broker."""
 
 
 class InvalidClusterSpec(Exception):
-    """What was asked for cannot be started; says why, and what can be done."""
+    """The cluster cannot be started as specified; the text names the reason and a remedy."""
 
 
 class LocalClusterSpec(NamedTuple):
-    """What the command line asked for."""
+    """The cluster that the command line specifies."""
 
     data: str
     host: str
     port: int
-    """Of the shared listener; 0 takes a free one."""
+    """The port of the shared listener; 0: a free one."""
     brokers: Sequence[int]
     settings: Mapping[str, str]
     """Broker keys for all of them."""
@@ -47,15 +49,15 @@ class LocalClusterSpec(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What a data directory holds."""
+    """The content of a data directory."""
 
     brokers: Sequence[int]
     single: bool
-    """The log directory of a broker that runs alone."""
+    """Whether it is the log directory of a single broker."""
 
 
 def layout_of(names: Sequence[str]) -> Layout:
-    """By the names in a data directory."""
+    """Derive the layout from the names in a data directory."""
     numbers = [name[len(_DIRECTORY) :] for name in names if name.startswith(_DIRECTORY)]
     return Layout(sorted(int(text) for text in numbers if text.isdecimal()), "meta.properties" in names)
 
@@ -63,7 +65,7 @@ def layout_of(names: Sequence[str]) -> Layout:
 def brokers_of(count: int, layout: Layout, data: str) -> list[int]:
     """The node ids of `count` brokers: those that have a directory, then the lowest free ones from 1.
 
-    Raises WrongFleet when there are more directories than brokers, or a single broker's data.
+    Raises InvalidClusterSpec when there are more directories than brokers, or a single broker's data.
     """
     if layout.single:
         raise InvalidClusterSpec(
@@ -98,13 +100,13 @@ def properties_of(
 ) -> dict[str, str]:
     """The configuration of one broker. `port` is its own, `shared` the bootstrap port.
 
-    `reached`: the host that clients are told, where the listener's is every interface.
+    `reached`: the host that clients receive, where the listener binds every interface.
 
-    Raises WrongFleet for a key that cannot be the same for all.
+    Raises InvalidClusterSpec for a key that cannot be the same for all.
     """
     for key in fleet.settings:
         if key in _OURS:
-            raise InvalidClusterSpec(f"--set {key}: with --brokers it follows from --data, --host and --port")
+            raise InvalidClusterSpec(f"--set {key}: cannot be set with --brokers; use --data, --host and --port")
     host = f"[{fleet.host}]" if ":" in fleet.host else fleet.host
     told = f"[{reached}]" if ":" in reached else reached
     copies, least = min(3, len(fleet.brokers)), min(2, len(fleet.brokers))
@@ -129,32 +131,32 @@ def properties_of(
 
 
 def _pages(listener: str, broker: int) -> dict[str, str]:
-    """Where a broker shows /metrics and /health: as with the brokers' own ports, its id is added to the port."""
+    """The address of a broker's /metrics and /health: its id is added to the port, as for the brokers' own ports."""
     host, colon, port = listener.rpartition(":")
     if not colon or not port.isdecimal() or int(port) == 0:
         return {}
     if int(port) + broker > 65_535:
-        raise InvalidClusterSpec(f"--set {_HTTP}: there is no port {port} + {broker}")
+        raise InvalidClusterSpec(f"--set {_HTTP}: port {port} + {broker} (the broker's id) is too large")
     return {_HTTP: f"{host}:{int(port) + broker}"}
 
 
-# -- what the store says -----------------------------------------------------------------------------------------------
+# -- reading the store -------------------------------------------------------------------------------------------------
 
 
 def session_of(tree: Tree, broker: int) -> int | None:
-    """The session that a broker registered with."""
+    """The session that a broker registered with; None if it is not registered."""
     node = tree.nodes.get(f"/brokers/ids/{broker}")
     return node.owner or None if node is not None else None
 
 
 def controller_of(tree: Tree) -> int | None:
-    """The broker that is the controller."""
+    """The node id of the controller; None if there is none."""
     found = _json(tree, "/controller").get("brokerid")
     return found if isinstance(found, int) else None
 
 
 def under_replicated(tree: Tree) -> list[str]:
-    """Partitions of which not every replica is in sync, as `topic-partition`, sorted."""
+    """Partitions with a replica that is not in sync, as `topic-partition`, sorted."""
     found: list[str] = []
     topics = tree.nodes.get("/brokers/topics")
     for topic in sorted(topics.children) if topics is not None else ():
@@ -167,7 +169,7 @@ def under_replicated(tree: Tree) -> list[str]:
 
 
 def _json(tree: Tree, path: str) -> dict[str, Any]:
-    """The object in a node; of one that is not there, or that somebody wrote nonsense to, nothing."""
+    """The JSON object in a node; an empty one if the node is missing or holds something else."""
     node = tree.nodes.get(path)
     try:
         found = json.loads(node.data) if node is not None else {}

@@ -1,9 +1,9 @@
-"""What a supervisor tells: lines on standard output, `status.json` in the data directory, a `pid` file per process.
+"""Reports of a supervisor: lines on standard output, `status.json` in the data directory, a `pid` file per process.
 
-Zone: real. Forms only; what happens is `ottla.server.supervisor.supervisor`'s.
+Zone: real. This module writes them; `ottla.server.supervisor.supervisor` decides what and when.
 
-A line is text for people or one JSON object, `{"event": …}`; fields are only ever added. `status.json` is the present
-state, replaced as a whole.
+A line is text for people or one JSON object, `{"event": …}`; later versions may add fields but remove none.
+`status.json` is the present state, replaced as a whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DIGEST: Final = "store.digest"
 
 
 class StatusReport:
-    """One supervisor's."""
+    """The events and the state of one supervisor."""
 
     def __init__(self, data: str, style: str = "text", stream: TextIO | None = None) -> None:
         """style: "text" or "json"."""
@@ -31,30 +31,30 @@ class StatusReport:
         self._stream = sys.stdout if stream is None else stream
 
     def say_event(self, event: str, text: str, **fields: Any) -> None:
-        """One line; nobody has to read it."""
+        """Print one line; a reader that has closed the pipe is ignored."""
         line = json.dumps({"event": event, **fields}) if self._style == "json" else text
         with contextlib.suppress(BrokenPipeError):
             print(line, file=self._stream, flush=True)
 
     def show(self, status: Mapping[str, Any]) -> None:
-        """Replace the state. A disk that is full must not end the brokers, so a failure is only not shown."""
+        """Replace `status.json`. A failure is ignored: a full disk must not end the brokers."""
         with contextlib.suppress(OSError):
             _replace(f"{self._data}/{STATUS}", json.dumps(status, indent=2) + "\n")
 
 
 def write_pid(directory: str, pid: int) -> None:
-    """Name the process that works in a directory. Raises OSError."""
+    """Write the id of the process that works in a directory. Raises OSError."""
     _replace(f"{directory}/{PID}", f"{pid}\n")
 
 
 def remove_pid(directory: str) -> None:
-    """No process works there any more."""
+    """Remove the `pid` file: no process works in the directory any more."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{directory}/{PID}")
 
 
 def write_digest(data: str, digest: str) -> None:
-    """Keep the store's credentials where only this user reads them. Raises OSError."""
+    """Write the store's credentials to a file that only this user can read. Raises OSError."""
     descriptor = os.open(f"{data}/{DIGEST}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         os.fchmod(descriptor, 0o600)
@@ -63,13 +63,13 @@ def write_digest(data: str, digest: str) -> None:
 
 
 def remove_digest(data: str) -> None:
-    """The store that they were for is closed."""
+    """Remove the store's credentials: the store is closed."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{data}/{DIGEST}")
 
 
 def read_status(data: str) -> dict[str, Any] | None:
-    """The state that the supervisor of a data directory shows, or None when there is none. Raises OSError."""
+    """The state in `status.json`; None when the file is missing or damaged. Raises OSError."""
     try:
         with open(f"{data}/{STATUS}", encoding="utf-8") as file:
             found = json.load(file)
@@ -79,7 +79,7 @@ def read_status(data: str) -> dict[str, Any] | None:
 
 
 def _replace(path: str, text: str) -> None:
-    """All at once: who reads never sees half of it."""
+    """Write a file atomically: a reader never gets half of it."""
     with open(f"{path}.tmp", "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(f"{path}.tmp", path)

@@ -1,11 +1,12 @@
 """Several brokers on one machine: their metadata store, their processes, and the port that they share.
 
-Zone: real. What each broker is told stands in `fleet`; the store's protocol in `znode_server`; brokers are forked by
-`nursery`. Brokers learn from the store alone who lives and leads: nothing is decided about topics here.
+Zone: real. `local_cluster_spec` computes the configuration of each broker, `znode_server` serves the store,
+`fork_server` forks the brokers. Brokers learn from the store alone which brokers live and lead: the supervisor decides
+nothing about topics.
 
 Start: the directory is locked; the store is read and served; the shared port is bound; the brokers are started, all at
-once, and it is ready when all of them are. A broker that ends is started again, with growing pauses, and its session
-ends the moment its process does, so that others take over without waiting for a time-out.
+once, and the cluster is ready when all of them are. A broker that ends is started again, with growing pauses, and its
+session ends at the same moment as its process, so that others take over without waiting for a time-out.
 Roll: one broker after the other, the controller last, each only while every partition has all its replicas in sync.
 Stop: the brokers, all at once and without moving leaders; then the store, when all of it is on the disk; then the lock.
 """
@@ -46,22 +47,22 @@ from ottla.znodes.records import CorruptStore
 log = logging.getLogger(__name__)
 
 STOP_S: Final = 60.0
-"""Time for a broker to stop in order, leaders moved; after that it is killed."""
+"""Time for a broker to move its leaderships and stop; after that it is killed."""
 ROLL_S: Final = 300.0
 """Time for all replicas to be in sync again after a broker was rolled."""
 LOOK_AGAIN_S: Final = 0.05
-"""Between two looks at all partitions while brokers are rolled."""
+"""Between two checks of all partitions while brokers are rolled."""
 FIRST_PAUSE_S: Final = 0.1
 LAST_PAUSE_S: Final = 30.0
-"""Pauses before a broker is started again: doubled each time, from the first on when it was ready for a while."""
+"""Pauses before a broker is started again: doubled each time; the first one again after it was ready for STEADY_S."""
 STEADY_S: Final = 3.0
 LOCKS_S: Final = 10.0
-"""Time for brokers of a supervisor that was killed to be gone."""
+"""Time for the brokers of a supervisor that was killed to end."""
 BACKLOG: Final = 1024
 
 
 class Keeper:
-    """One broker, as its supervisor knows it."""
+    """The supervisor's state of one broker."""
 
     def __init__(self, broker: int, port: int) -> None:
         self.broker = broker
@@ -73,16 +74,16 @@ class Keeper:
         self.pause_s = FIRST_PAUSE_S
         self.ready_at = 0.0
         self.why = ""
-        """What it said when it could not start."""
+        """Why it could not start, as it reported."""
         self.held = False
-        """Whoever rolls it starts it again."""
+        """A roll is restarting it: it must not be started again here."""
         self.nursery: ForkServerClient | None = None
-        """Whose child its process is."""
+        """The fork server that is the parent of its process."""
         self.changed = asyncio.Event()
         """Set at every change of `state`."""
 
     def turn(self, state: str) -> None:
-        """Be in another state."""
+        """Change the state."""
         self.state = state
         self.changed.set()
 
@@ -105,21 +106,21 @@ class Keeper:
 
 
 class Supervisor:
-    """One fleet, from start to stop."""
+    """One local cluster, from start to stop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fleet: LocalClusterSpec, board: StatusReport) -> None:
         self.loop = loop
         self._fleet = fleet
         self._board = board
         self._digest = f"ottla:{new_secret().hex()}"
-        """What the brokers, and people who look into the store, show to it."""
+        """The store's credentials, for the brokers and for people who inspect the store."""
         self._store = ZnodeServer(loop, fleet.data, ZnodeLimits(digest=self._digest.encode()))
         self._secret = new_secret()
-        """What the brokers prove to each other to know. It goes to them through the nursery's socket."""
+        """The secret by which the brokers recognize each other. They receive it through the fork server's socket."""
         self._shared: socket.socket | None = None
         self._keepers: dict[int, Keeper] = {}
         self._nurseries: list[ForkServerClient] = []
-        """The last one starts brokers; one before it goes when its last broker has."""
+        """The last fork server starts brokers; an earlier one is closed when it has no broker left."""
         self._stop_asked = asyncio.Event()
         self._stopping = False
         self._rolling = False
@@ -130,13 +131,13 @@ class Supervisor:
 
     @property
     def bootstrap(self) -> str:
-        """host:port that all brokers share."""
+        """host:port of the listener that all brokers share."""
         assert self._shared is not None, "the port is not bound yet"
         host, port = reachable(self._fleet.host), self._shared.getsockname()[1]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """From start to stop. Raises Failure when it cannot start, or not stop in order."""
+        """Run the cluster from start to stop. Raises Failure when it cannot start, or cannot stop in order."""
         with contextlib.ExitStack() as undo:
             undo.callback(_directory_lock(self._fleet.data).release)
             self._load()
@@ -154,12 +155,12 @@ class Supervisor:
         self._stop_asked.set()
 
     def stop_at_once(self) -> None:
-        """Kill the brokers; what follows is a recovery at the next start."""
+        """Kill the brokers; the next start recovers their logs."""
         for nursery in self._nurseries:
             nursery.kill()
 
     def ask_to_roll(self) -> None:
-        """Start the brokers anew, one by one."""
+        """Restart the brokers, one by one."""
         self._rolls["asked"] += 1
         if not self._rolling:
             self._rolling = True
@@ -173,7 +174,7 @@ class Supervisor:
         except CorruptStore as corrupt:
             raise Failure(Kind.NOT_DONE, f"{self._fleet.data}: {corrupt}") from None
         self._store.on_change = self._news.set
-        self._store.on_failed = self.ask_to_stop  # which then says why
+        self._store.on_failed = self.ask_to_stop  # stopping the store then raises the reason
 
     async def _start(self) -> None:
         fleet = self._fleet
@@ -186,6 +187,7 @@ class Supervisor:
         self._shared.listen(BACKLOG)
         self._shared.set_inheritable(True)
         first = self._shared.getsockname()[1]
+        # A broker's own port is the shared one plus its id, if that port is free.
         for broker in fleet.brokers:
             self._keepers[broker] = Keeper(broker, _port_for(fleet.host, first + broker, [*self._ports(), first]))
             await _free_of_others(directory_of(fleet.data, broker))
@@ -227,7 +229,7 @@ class Supervisor:
         )
 
     async def _all_ready(self) -> None:
-        """Until all brokers are. Raises Failure when one cannot start, or somebody wants to stop."""
+        """Wait until all brokers are ready, or a stop is requested. Raises Failure when one cannot start."""
         stop = asyncio.ensure_future(self._stop_asked.wait())
         try:
             for keeper in self._keepers.values():
@@ -241,7 +243,7 @@ class Supervisor:
         finally:
             stop.cancel()
 
-    # -- what the nursery says ---------------------------------------------------------------------------------------
+    # -- news from the fork server -----------------------------------------------------------------------------------
 
     def _on_news(self, news: Mapping[str, Any]) -> None:
         if "started" in news:
@@ -259,7 +261,7 @@ class Supervisor:
         try:
             write_pid(directory_of(self._fleet.data, keeper.broker), pid)
         except OSError as error:
-            log.error("the pid file of broker %d cannot be written: %s", keeper.broker, error.strerror)
+            log.error("cannot write the pid file of broker %d: %s", keeper.broker, error.strerror)
 
     def _on_broker_ready(self, keeper: Keeper) -> None:
         keeper.ready_at = self.loop.time()
@@ -275,15 +277,19 @@ class Supervisor:
         )
 
     def _on_exited(self, keeper: Keeper, status: int) -> None:
-        """The session first: everybody waits for that."""
+        """A broker's process has ended: end its session, and start it again after a pause."""
+        # 1. The session first: the other brokers take over when it ends.
         session = session_of(self._store.tree, keeper.broker)
         if session is not None:
             self._store.expire(session)
         remove_pid(directory_of(self._fleet.data, keeper.broker))
         was, pid, keeper.pid = keeper.state, keeper.pid, 0
         keeper.turn("down")
+        # 2. A stop wants it down; a roll starts it again itself.
         if self._stopping or keeper.held:
             return
+        # 3. Only a broker that was ready for a while gets the short pause again: one that fails at every start must
+        #    not keep the machine busy.
         if was == "ready" and self.loop.time() - keeper.ready_at >= STEADY_S:
             keeper.pause_s = FIRST_PAUSE_S
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
@@ -304,11 +310,11 @@ class Supervisor:
             self._launch(keeper)
 
     def _on_nursery_lost(self, nursery: ForkServerClient) -> None:
-        """It was killed, and its brokers with it: a new one starts them again."""
+        """A fork server was killed, and its brokers with it: start a new one, which starts them again."""
         self._nurseries.remove(nursery)
         if self._stopping:
             return
-        log.error("process %d, which starts brokers, is gone, and they with it; starting them again", nursery.pid)
+        log.error("fork server (pid %d) ended and took its brokers with it; restarting all of them", nursery.pid)
         if not self._nurseries:
             self._open_nursery()
         for keeper in self._keepers.values():
@@ -333,9 +339,10 @@ class Supervisor:
             self._rolling = False
 
     async def _roll_all(self) -> str | None:
-        """None, or why it went no further."""
+        """Restart all brokers; returns None, or the reason why it stopped."""
         self._say_event("roll_started", "roll: one broker after the other")
-        self._open_nursery()  # what was installed since the start is what the brokers will run
+        self._open_nursery()  # a new process, so that the brokers run a version that was installed since the start
+        # The controller last: each earlier position would move it to a broker that is restarted later.
         controller = controller_of(self._store.tree)
         for broker in sorted(self._keepers, key=lambda number: (number == controller, number)):
             missing = await self._in_sync()
@@ -355,7 +362,7 @@ class Supervisor:
                 nursery.close()
 
     async def _roll_one(self, keeper: Keeper) -> bool:
-        """Stop a broker in order, start it, and see whether it is ready again."""
+        """Stop a broker in order and start it; returns whether it is ready again within ROLL_S."""
         keeper.held = True
         try:
             await keeper.until("ready", "down")
@@ -370,7 +377,7 @@ class Supervisor:
         return keeper.state == "ready"
 
     async def _in_sync(self) -> list[str]:
-        """Wait until all replicas are in sync; those that are not when the time is over."""
+        """Wait until all replicas are in sync; returns the partitions that are not within ROLL_S."""
         deadline = self.loop.time() + ROLL_S
         while True:
             self._news.clear()
@@ -383,22 +390,22 @@ class Supervisor:
                 await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _end(self, keeper: Keeper, number: int) -> None:
-        """Signal a broker and wait for its end; one that does not end is killed."""
+        """Signal a broker and wait for its end; kill it after STOP_S."""
         assert keeper.nursery is not None
-        if keeper.state != "stopping":  # a second signal would end it at once
+        if keeper.state != "stopping":  # a second signal would end it at once, without a clean shutdown
             keeper.turn("stopping")
             keeper.nursery.order(signal=keeper.broker, number=int(number))
         try:
             await asyncio.wait_for(keeper.until("down"), STOP_S)
         except TimeoutError:
-            log.error("broker %d did not stop within %g s and is killed", keeper.broker, STOP_S)
+            log.error("broker %d did not stop within %g s: killing it", keeper.broker, STOP_S)
             keeper.nursery.order(signal=keeper.broker, number=int(signal.SIGKILL))
             await keeper.until("down")
 
     # -- stop --------------------------------------------------------------------------------------------------------
 
     async def _stop(self) -> None:
-        """Everything in its order. Leaders are not moved: there is nowhere to move them."""
+        """Stop the brokers, then the store. Leaders are not moved, because no broker stays to take them."""
         self._stopping = True
         for task in self._tasks:
             task.cancel()
@@ -419,7 +426,7 @@ class Supervisor:
     def _running(self) -> list[Keeper]:
         return [one for one in self._keepers.values() if one.nursery is not None and one.state != "down"]
 
-    # -- telling -----------------------------------------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------------------------------
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = self.loop.create_task(work)
@@ -444,7 +451,7 @@ class Supervisor:
 
 
 def _directory_lock(data: str) -> DirectoryLock:
-    """Raises Failure: another supervisor, or a broker that runs alone, has the directory."""
+    """Lock the data directory. Raises Failure when another supervisor, or a single broker, has it."""
     try:
         os.makedirs(data, exist_ok=True)
     except OSError as error:
@@ -453,7 +460,8 @@ def _directory_lock(data: str) -> DirectoryLock:
 
 
 async def _free_of_others(directory: str) -> None:
-    """Brokers of a supervisor that was killed are killed with it, but not in no time. Raises Failure."""
+    """Wait until the directory's lock is free: the brokers of a killed supervisor end a moment after it. Raises
+    Failure when it is not free within LOCKS_S."""
     for _ in range(int(LOCKS_S / 0.05)):
         try:
             _directory_lock(directory).release()
@@ -468,13 +476,13 @@ async def _free_of_others(directory: str) -> None:
 
 
 def _port_for(host: str, wanted: int, taken: list[int]) -> int:
-    """The wanted port, or a free one when somebody else has it."""
+    """The wanted port, or a free one when the wanted one is in use. Raises Failure when none is free."""
     for port in (wanted if wanted < 65536 else 0, 0, 0, 0):
         with contextlib.suppress(Failure):
             with bound_socket(Endpoint(SHARED, host, port), ConnectionLimits()) as sock:
                 found: int = sock.getsockname()[1]
             if found not in taken:
                 if found != wanted:
-                    log.warning("port %d is in use; a broker takes %d instead", wanted, found)
+                    log.warning("port %d is in use: the broker listens on port %d instead", wanted, found)
                 return found
-    raise Failure(Kind.NOT_DONE, f"no port is free at {host}")
+    raise Failure(Kind.NOT_DONE, f"no port is free at {host}: choose another --port or --host")

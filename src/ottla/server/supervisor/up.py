@@ -1,7 +1,6 @@
-"""`ottla up --brokers N` as a process: signals, the ready file, exit status; and the word to a running one.
+"""`ottla up --brokers N` as a process: signals, the ready file, exit status; and `--roll` of a running one.
 
-Zone: real. What the command line asks for is decided in `ottla.cli`; the brokers' life is
-`ottla.server.supervisor.supervisor`'s.
+Zone: real. `ottla.cli` reads the command line; `ottla.server.supervisor.supervisor` starts and stops the brokers.
 """
 
 from __future__ import annotations
@@ -27,11 +26,12 @@ log = logging.getLogger(__name__)
 
 EXIT_FAILED: Final = 1
 LOOK_S: Final = 0.1
-"""How often somebody who waits for a roll looks."""
+"""Between two reads of `status.json` while waiting for a roll."""
 
 
 def supervise(fleet: LocalClusterSpec, board: StatusReport, ready_file: str | None) -> int:
-    """Run the brokers until SIGTERM or SIGINT; SIGHUP rolls them, a second signal kills them. The exit status."""
+    """Run the brokers until SIGTERM or SIGINT; SIGHUP rolls them, a second signal kills them. Returns the exit
+    status."""
     raise_descriptor_limit()
     ready = ReadyFile(ready_file)
     loop = asyncio.new_event_loop()
@@ -41,7 +41,7 @@ def supervise(fleet: LocalClusterSpec, board: StatusReport, ready_file: str | No
         ready.prepare()
         loop.run_until_complete(supervisor.run(lambda: ready.write(supervisor.bootstrap)))
     except Failure as failure:
-        log.error("cannot go on: %s", failure.message)
+        log.error("supervisor ends: %s", failure.message)
         return EXIT_FAILED
     finally:
         ready.remove()
@@ -52,7 +52,7 @@ def supervise(fleet: LocalClusterSpec, board: StatusReport, ready_file: str | No
 def _handle_signals(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
     def first(number: signal.Signals) -> None:
         take_over(loop, (signal.SIGTERM, signal.SIGINT), at_once)
-        log.info("%s: stopping the brokers; a second signal kills them", number.name)
+        log.info("received %s: stopping the brokers; a second signal kills them", number.name)
         supervisor.ask_to_stop()
 
     def at_once(number: int, _frame: FrameType | None) -> None:
@@ -65,7 +65,10 @@ def _handle_signals(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> 
 
 
 def roll(data: str, tell: Callable[[str], None]) -> None:
-    """Have the supervisor of a data directory roll its brokers, and wait for the end. Raises Failure."""
+    """Make the supervisor of a data directory roll its brokers, and wait until it is done. Raises Failure.
+
+    `tell` receives a line for every change of a broker's state.
+    """
     status = read_status(data)
     if status is None or not _runs(status["pid"]):
         raise Failure(Kind.NOT_DONE, f"no `ottla up --brokers` runs on {data}")
@@ -82,9 +85,9 @@ def roll(data: str, tell: Callable[[str], None]) -> None:
         time.sleep(LOOK_S)
         status = read_status(data) or status
         if not _runs(status["pid"]):
-            raise Failure(Kind.UNKNOWN, "the supervisor has ended")
+            raise Failure(Kind.UNKNOWN, "the supervisor ended before the roll was done; see its output")
     if status["rolls"]["failed"]:
-        raise Failure(Kind.NOT_DONE, "not all brokers were rolled; the supervisor's output says why")
+        raise Failure(Kind.NOT_DONE, "not all brokers were rolled; see the supervisor's output for the reason")
 
 
 def _ended(status: dict[str, dict[str, int]]) -> int:

@@ -1,6 +1,6 @@
-"""What people and monitors ask a ZooKeeper server with a word of four letters: ruok, srvr, stat, mntr, conf.
+"""ZooKeeper's four-letter commands for people and monitors: ruok, srvr, stat, mntr, conf.
 
-Zone: pure. Words and the texts that answer them, in ZooKeeper's form, so that its monitors can read them.
+Zone: pure. The commands and their answers, in ZooKeeper's format, so that its monitors can read them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from ottla.server.zookeeper.znode_client import ZnodeClient, ZnodeLimits
 from ottla.znodes.store import EmbeddedStore
 
 CLOSED_WORD: Final = "{} is not executed because it is not in the whitelist.\n"
-"""ZooKeeper's answer to a word that it does not serve."""
+"""ZooKeeper's answer to a command that it does not serve."""
 
 
 class Status(NamedTuple):
-    """What the answers are made of."""
+    """The state of the server from which the answers are made."""
 
     directory: str
     port: int
@@ -28,12 +28,12 @@ class Status(NamedTuple):
 
     @property
     def received(self) -> int:
-        """Messages of those that are connected."""
+        """Messages of the clients that are connected."""
         return sum(client.received for _, client in self.clients)
 
     @property
     def answered(self) -> int:
-        """Answers to those that are connected."""
+        """Answers to the clients that are connected."""
         return sum(client.answered for _, client in self.clients)
 
     @property
@@ -104,6 +104,7 @@ WORDS: Final[Mapping[bytes, Callable[[Status], str]]] = {
     b"mntr": _mntr,
     b"conf": _conf,
 }
-"""Words that are served."""
+"""The commands that are served."""
 OPEN_WORDS: Final = frozenset({b"ruok", b"srvr", b"mntr"})
-"""Those that are answered where clients show credentials: numbers only, no paths and no addresses."""
+"""Commands that are served even if the store requires credentials: their answers have numbers only, no paths and no
+addresses."""

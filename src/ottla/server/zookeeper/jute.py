@@ -1,6 +1,6 @@
-"""Jute, the encoding of ZooKeeper's protocol: values and records of values as bytes, and back.
+"""Jute, the encoding of ZooKeeper's protocol: encodes and decodes values and records.
 
-Zone: pure. Field types only; which records there are stands in `records`.
+Zone: pure. Field types only; `records` has the records.
 
     int i32 · long i64 · bool i8 · buffer: i32 length (-1: null) and its bytes · text: a buffer of UTF-8
     vector: i32 count (-1: null) and its elements · ACL: i32 permissions, text scheme, text id
@@ -20,11 +20,11 @@ _STAT: Final = Struct(">qqqqiiiqiiq")
 
 
 class BadMessage(Exception):
-    """Bytes that cannot be what a ZooKeeper client sends; the connection is of no use any more."""
+    """Bytes that no ZooKeeper client sends; the connection has to be closed."""
 
 
 class Acl(NamedTuple):
-    """Who may do what with a node."""
+    """A permission for a node: which identity may do what."""
 
     permissions: int
     scheme: str
@@ -48,11 +48,11 @@ class Stat(NamedTuple):
 
 
 Value = int | bool | bytes | str | Sequence[str] | Sequence[Acl] | Stat | None
-"""What a field holds."""
+"""The value of a field."""
 
 
 class Reader:
-    """Takes values off a message, one after the other. Every method raises BadMessage when the bytes do not suffice."""
+    """Decodes the values of a message, one after the other. Every method raises BadMessage when bytes are missing."""
 
     __slots__ = ("_data", "_pos")
 
@@ -62,7 +62,7 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Bytes not taken yet."""
+        """Bytes that are not decoded yet."""
         return len(self._data) - self._pos
 
     def finish(self) -> None:
@@ -85,7 +85,7 @@ class Reader:
         return self._data[self._advance(1)] != 0
 
     def buffer(self) -> bytes | None:
-        """Bytes with their length in front."""
+        """Bytes after their length."""
         size = self.int32()
         if size < -1:
             raise BadMessage(f"a buffer of {size} bytes")
@@ -95,7 +95,7 @@ class Reader:
         return self._data[start : start + size]
 
     def text(self) -> str:
-        """UTF-8 with its length in front; null, as some clients send an empty text, is empty."""
+        """UTF-8 after its length; null is an empty text, as some clients send it."""
         try:
             return (self.buffer() or b"").decode()
         except UnicodeDecodeError:
@@ -114,7 +114,8 @@ class Reader:
         return Stat._make(_STAT.unpack_from(self._data, self._advance(_STAT.size)))
 
     def _count(self, least: int) -> int:
-        """Elements of a vector of which each takes at least so many bytes: nothing is allocated for a lie."""
+        """The count of a vector whose elements have at least `least` bytes: memory is never allocated for a count that
+        the message cannot hold."""
         count = self.int32()
         if count < -1 or count * least > self.left:
             raise BadMessage(f"a vector of {count} elements in {self.left} bytes")
@@ -129,12 +130,12 @@ class Reader:
 
 
 def read(types: str, reader: Reader) -> list[Value]:
-    """The fields of a record; one letter per type: i q b d(ata) t(ext) T(exts) A(cls) s(tat)."""
+    """Decode the fields of a record; one letter per type: i q b d(ata) t(ext) T(exts) A(cls) s(tat)."""
     return [_READ[letter](reader) for letter in types]
 
 
 def write(types: str, values: Sequence[Value]) -> bytes:
-    """The bytes of a record; `types` as in `read`. The values are ours: a wrong type is a programmer error."""
+    """Encode a record; `types` as in `read`. A value of a wrong type is a defect of the caller."""
     assert len(types) == len(values), f"{len(values)} values for {types!r}"
     return b"".join([_WRITE[letter](value) for letter, value in zip(types, values, strict=True)])
 

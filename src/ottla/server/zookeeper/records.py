@@ -1,10 +1,10 @@
 """The messages of ZooKeeper's client protocol, as clients of 3.4 to 3.9 speak it.
 
-Zone: pure. Names, numbers and fields are ZooKeeper's; what a request does stands in `znode_requests`.
+Zone: pure. Names, numbers and fields are ZooKeeper's; `znode_ops` carries out the requests.
 
 A message is an i32 length and a record. The first of a connection is Connect; every later request is
-`xid i32 · op i32 · record`, every answer `xid i32 · zxid i64 · error i32 · record`. Some xids are no request's: -1 is
-the notice of a watch, -2 a ping, -4 an authentication, -8 the watches that a client renews.
+`xid i32 · op i32 · record`, every answer `xid i32 · zxid i64 · error i32 · record`. Some xids are reserved: -1 is the
+notice of a watch, -2 a ping, -4 an authentication, -8 the watches that a client renews.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.znodes.tree import EventKind
 
 
 class OpCode(IntEnum):
-    """What a request asks for."""
+    """The operation of a request."""
 
     CREATE = 1
     DELETE = 2
@@ -51,7 +51,7 @@ class OpCode(IntEnum):
 
 
 class ZkError(IntEnum):
-    """Why a request failed."""
+    """The error number of an answer."""
 
     OK = 0
     SYSTEM_ERROR = -1
@@ -71,11 +71,11 @@ class ZkError(IntEnum):
 
 
 SYNC_CONNECTED: Final = 3
-"""The state that every notice of a watch carries."""
+"""The session state in every notice of a watch."""
 XID_NOTICE: Final = -1
 
 OPEN_ACL: Final = (Acl(31, "world", "anyone"),)
-"""Everybody may do everything: the only one there is here."""
+"""All clients may do everything: the only ACL that this store supports."""
 
 EPHEMERAL, SEQUENTIAL = 1, 2
 """Bits of a create's flags; 4 to 6 are containers and nodes with a time to live."""
@@ -137,7 +137,8 @@ class SetAcl(NamedTuple):
 
 
 class SetWatches(NamedTuple):
-    """What a client watched before it lost its connection; told at once where it changed after `zxid`."""
+    """SET_WATCHES, SET_WATCHES2: watches of a lost connection; nodes that changed after `zxid` are reported at
+    once."""
 
     zxid: int
     data: Sequence[str]
@@ -217,18 +218,19 @@ MAX_OPS: Final = 10_000
 
 
 def decode_connect(message: bytes) -> Connect:
-    """The first message. What later clients append (whether a server that only reads will do) is passed over."""
+    """Decode the first message. A field that later clients append (whether a read-only server suffices) is
+    ignored."""
     reader = Reader(message)
     return Connect(reader.int32(), reader.int64(), reader.int32(), reader.int64(), reader.buffer())
 
 
 def encode_connected(timeout_ms: int, session: int, password: bytes) -> bytes:
-    """The answer to Connect; session and time-out 0 say that the session asked for is over."""
+    """Encode the answer to Connect; session and time-out 0 mean that the requested session is over."""
     return write("iiqdb", (0, timeout_ms, session, password, False))
 
 
 def decode_request(message: bytes) -> tuple[int, int, Record | None]:
-    """xid, op and record of a request; no record for an op that is not known. Raises BadMessage."""
+    """Decode a request: xid, op and record; None instead of a record for an unknown op. Raises BadMessage."""
     reader = Reader(message)
     xid, op = reader.int32(), reader.int32()
     if op in _MULTI:
@@ -260,7 +262,7 @@ def _read_parts(reader: Reader, allowed: Sequence[int]) -> list[tuple[int, Any]]
 
 
 def encode_request(xid: int, op: int, record: Record) -> bytes:
-    """A request as a client sends it, without the length in front."""
+    """Encode a request as a client sends it, without its length."""
     head = _ASKED.pack(xid, op)
     if not isinstance(record, Multi):
         types = FIELDS[op][1]
@@ -270,13 +272,13 @@ def encode_request(xid: int, op: int, record: Record) -> bytes:
 
 
 def encode_reply(xid: int, zxid: int, error: int = ZkError.OK, types: str = "", values: Sequence[Value] = ()) -> bytes:
-    """An answer; one with an error has no record."""
+    """Encode an answer; one with an error has no record."""
     head = _HEADER.pack(xid, zxid, error)
     return head + write(types, values) if types else head
 
 
 def encode_parts(parts: Sequence[tuple[int, int, str, Sequence[Value]]]) -> bytes:
-    """The record that answers a multi: (op, error, types, values) for each of its parts."""
+    """Encode the record that answers a multi: (op, error, types, values) for each of its parts."""
     encoded = [
         _PART.pack(-1, False, error) + write("i", (error,))
         if op < 0
@@ -287,5 +289,5 @@ def encode_parts(parts: Sequence[tuple[int, int, str, Sequence[Value]]]) -> byte
 
 
 def encode_notice(event: EventKind, path: str) -> bytes:
-    """What a watch tells."""
+    """Encode the notice of a watch."""
     return _HEADER.pack(XID_NOTICE, -1, 0) + write("iit", (event, SYNC_CONNECTED, path))

@@ -1,10 +1,10 @@
-"""One session with ZooKeeper, through kazoo: requests out, answers, watches and states back in one order.
+"""One session with ZooKeeper, through kazoo: sends requests; delivers answers, watches and states in one order.
 
-Zone: real. Everything that knows kazoo lives here and in `wire`: its threads, its exceptions, what it does at
-a loss. What they mean to the broker is decided in `store`, on the loop.
+Zone: real. Only this module and `wire` know kazoo: its threads, its exceptions, its behaviour at a loss. `store`
+decides on the loop how the broker reacts.
 
 kazoo has a thread for its connection and two more for callbacks, so that completions and watches overtake one another.
-Here all callbacks run in the connection's thread, and all they do is to queue a turn.
+Here all callbacks run in the connection's thread, and do nothing but queue a turn.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _EVENTS: Final = {
     EventType.DELETED: [(False, EventKind.DELETED), (True, EventKind.DELETED)],
     EventType.CHILD: [(True, EventKind.CHILD)],
 }
-"""What kazoo's kinds of event are to our watches: (whether those of children fire, kind)."""
+"""kazoo's event → the watches that fire: (whether it is a watch of children, kind)."""
 _LOST: Final = (errors.ConnectionLoss, errors.ConnectionClosedError, errors.SessionMovedError)
-# ConnectionClosedError is a SessionExpiredError for kazoo; it says only that kazoo's client was stopped.
+# ConnectionClosedError is a subclass of SessionExpiredError, but means only that kazoo's client was stopped.
 _FOLLOWS: Final = (errors.RolledBackError, errors.RuntimeInconsistency)
-"""What the other operations of a multi get when one fails."""
+"""Errors of the other operations of a multi when one of them fails."""
 _CONFLICTS: Final = (
     errors.BadVersionError,
     errors.NodeExistsError,
@@ -64,9 +64,9 @@ _UNSURE: Final = (errors.OperationTimeoutError, errors.SystemZookeeperError, err
 _SENSITIVE: Final = ("/config/users", "/config/brokers", "/delegation_token")
 """Nodes that only brokers may read, as in Kafka's ZkData."""
 ENDING: Final = "ottla-zookeeper-end"
-"""Name of the threads in which clients end."""
+"""Name of the threads in which clients are stopped."""
 STOP_S: Final = 2.0
-"""How long the end of a session may take at a stop; an ensemble that is there needs some milliseconds."""
+"""Time for the end of a session at a stop; an ensemble that can be reached needs some milliseconds."""
 
 
 class Lost(Exception):
@@ -74,16 +74,16 @@ class Lost(Exception):
 
 
 class SessionState(Enum):
-    """What a link tells of itself."""
+    """The states that a session reports."""
 
     CONNECTED = 1
-    """There is a server; `session_id` holds."""
+    """Connected to a server; `session_id` is valid."""
     SUSPENDED = 2
-    """There is none; what was not answered got Lost before this."""
+    """Not connected; unanswered requests have received Lost before this state."""
     OVER = 3
-    """The session is over, says the server; or kazoo has given up."""
+    """The server has ended the session, or kazoo has given up."""
     REFUSED = 4
-    """The server does not take what `digest` shows."""
+    """The server does not accept the credentials of `digest`."""
 
 
 ZooKeeperResponse = Callable[[Any], None]
@@ -102,11 +102,11 @@ class ZooKeeperSession:
         """`on_state(link, state)` and `on_events(link, events)` are turns."""
         self.session_id = 0
         self._wire: ZooKeeperConnection | None = None
-        """The present connection, or the last one."""
+        """The current connection, or the last one."""
         self._heard_ns = 0
         self._granted_ms = settings.timeout_ms
         self.trouble = ""
-        """Why there is no connection, as far as is known."""
+        """Why there is no connection, if the reason is known."""
         self._settings = settings
         self._turns = turns
         self._on_state = on_state
@@ -129,75 +129,76 @@ class ZooKeeperSession:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look for a server, for as long as it takes."""
+        """Connect to a server, trying again without limit."""
         self._client.start_async()
 
     def abandon(self) -> None:
-        """Not needed any more: end it in the background, whatever state it is in."""
+        """Stop the client in the background, in any state."""
         threading.Thread(target=self._end, name=ENDING, daemon=True).start()
 
     def stop(self) -> None:
-        """End the session so that its nodes go at once; blocks for STOP_S at most."""
+        """End the session, so that its ephemeral nodes are removed at once; blocks for at most STOP_S."""
         thread = threading.Thread(target=self._end, name=ENDING, daemon=True)
         thread.start()
         thread.join(STOP_S)
 
     def _end(self) -> None:
-        # Whatever kazoo trips over while it ends, nobody uses this client any more.
+        # This client is not used any more, so no exception of kazoo matters.
         with contextlib.suppress(Exception):
             self._client.stop()
         with contextlib.suppress(Exception):
             self._client.close()
 
     def cut(self) -> None:
-        """Give up the present connection; kazoo looks for another one."""
+        """Shut down the current connection; kazoo connects again."""
         if self._wire is not None:
             self._wire.cut()
 
     @property
     def heard_ns(self) -> int:
-        """When the latest question was sent that was answered, on any connection (`steady_ns`); 0: none was."""
+        """When the last answered request was sent, on any connection (`steady_ns`); 0: none was answered."""
         return self._heard_ns if self._wire is None else max(self._heard_ns, self._wire.heard_ns)
 
     @property
     def connected_ns(self) -> int:
-        """When the present connection began, or the last one (`steady_ns`); 0: there was none."""
+        """When the current or last connection began (`steady_ns`); 0: there was none."""
         return 0 if self._wire is None else self._wire.born_ns
 
     @property
     def timeout_ms(self) -> int:
-        """The session's time-out: as granted, and before that as asked for."""
+        """The session time-out that the server granted; before that, the requested one."""
         return self._granted_ms if self._wire is None or not self._wire.timeout_ms else self._wire.timeout_ms
 
-    # -- requests: the answer is a turn ----------------------------------------------------------------------------
+    # -- requests: the answer comes in a turn ----------------------------------------------------------------------
 
     def multi(self, ops: Sequence[Op], answered: ZooKeeperResponse) -> None:
-        """`answered` gets (path, version) per op, Failure, or Lost."""
+        """Apply all ops or none. `answered` gets (path, version) per op, Failure, or Lost."""
         transaction = self._client.transaction()
         transaction.operations.extend(map(self._operation, ops))
         self._send_request(transaction.commit_async(), lambda results: self._results(ops, results), answered)
 
     def get(self, path: str, watch: bool, answered: ZooKeeperResponse) -> None:
-        """`answered` gets the Node, None, Failure, or Lost."""
+        """Read a node. `answered` gets the Node, None for an absent one, Failure, or Lost."""
         request = self._client.get_async(self._full(path), self._heard_event if watch else None)
         self._send_request(request, _node, answered, may_be_absent=True)
 
     def children(self, path: str, watch: bool, answered: ZooKeeperResponse) -> None:
-        """`answered` gets the sorted names, None for an absent node, Failure, or Lost."""
+        """Read the names of children. `answered` gets them sorted, None for an absent node, Failure, or Lost."""
         request = self._client.get_children_async(self._full(path), self._heard_event if watch else None)
         self._send_request(request, sorted, answered, may_be_absent=True)
 
     def exists(self, path: str, watch: bool, answered: ZooKeeperResponse) -> None:
-        """`answered` gets True, None for an absent node, Failure, or Lost. Only this one can watch an absent node."""
+        """Check whether a node exists; only this request can watch an absent node. `answered` gets True, None for an
+        absent node, Failure, or Lost."""
         request = self._client.exists_async(self._full(path), self._heard_event if watch else None)
         self._send_request(request, lambda stat: None if stat is None else True, answered)
 
     def sync(self, answered: ZooKeeperResponse) -> None:
-        """Have this server catch up with the leader before it answers what is asked after this."""
+        """Make the server catch up with its leader before it answers later requests."""
         self._send_request(self._client.sync_async(self._full("/")), lambda _: True, answered)
 
     def ping(self) -> None:
-        """Something to answer; `heard_ns` tells."""
+        """Send a request whose answer only advances `heard_ns`."""
         self._client.exists_async("/")
 
     def _full(self, path: str) -> str:
@@ -225,7 +226,7 @@ class ZooKeeperSession:
         return [*CREATOR_ALL_ACL, *(() if path.startswith(_SENSITIVE) else READ_ACL_UNSAFE)]
 
     def _results(self, ops: Sequence[Op], results: Sequence[Any]) -> list[tuple[str, int]] | Failure | Lost:
-        """A multi that failed is a list like any other: each element has to be looked at."""
+        """The results of a multi, or the failure of one of its operations: kazoo returns a list in both cases."""
         failed = [(op, result) for op, result in zip(ops, results, strict=False) if isinstance(result, Exception)]
         causes = [(op, error) for op, error in failed if not isinstance(error, _FOLLOWS)] or failed
         if causes:
@@ -247,17 +248,17 @@ class ZooKeeperSession:
     def _deliver_response(
         self, value: Callable[[Any], Any], answered: ZooKeeperResponse, may_be_absent: bool, request: Any
     ) -> None:
-        """In kazoo's thread, or at once in this one when it refuses: a turn is queued either way."""
+        """Queue a turn for an answer; runs in kazoo's thread, or in the calling one if kazoo refuses the request."""
         outcome: object
         try:
             outcome = value(request.get_nowait())
         except errors.NoNodeError as error:
             outcome = None if may_be_absent else _sorted_out(error)
-        except Exception as error:  # noqa: BLE001 - kazoo hands over whatever it met
+        except Exception as error:  # noqa: BLE001 - kazoo passes on any exception
             outcome = _sorted_out(error)
         self._turns.from_thread(answered, outcome)
 
-    # -- in kazoo's thread: nothing here may wait ------------------------------------------------------------------
+    # -- in kazoo's thread, which must not be blocked --------------------------------------------------------------
 
     def _on_connected(self, wire: ZooKeeperConnection | None, trouble: str) -> None:
         self.trouble = trouble
@@ -280,7 +281,7 @@ class ZooKeeperSession:
         self._turns.from_thread(lambda _: self._on_state(self, state), None)
 
     def _heard_event(self, event: Any) -> None:
-        if event.type != EventType.NONE:  # which says that the connection is lost; the state says so, too
+        if event.type != EventType.NONE:  # NONE: the connection is lost, which `_heard_state` reports
             path = event.path[len(self._settings.chroot) :] or "/"
             events = [Event(path, children, kind) for children, kind in _EVENTS[event.type]]
             self._turns.from_thread(lambda _: self._on_events(self, events), None)
@@ -292,7 +293,7 @@ def _node(answer: tuple[bytes, Any]) -> Node:
 
 
 def _sorted_out(error: Exception, path: str = "") -> Failure | Lost:
-    """What an exception of kazoo's says about the world."""
+    """Classify an exception of kazoo as Lost or a Failure."""
     if isinstance(error, _LOST):
         return Lost()
     text = f"{path} {type(error).__name__} {error}".strip()
@@ -300,11 +301,11 @@ def _sorted_out(error: Exception, path: str = "") -> Failure | Lost:
         return Failure(Kind.CONFLICT, text)
     if isinstance(error, errors.SessionExpiredError):
         return Failure(Kind.EXPIRED, text)
-    return Failure(Kind.UNKNOWN if isinstance(error, _UNSURE) else Kind.NOT_DONE, f"ZooKeeper says {text}")
+    return Failure(Kind.UNKNOWN if isinstance(error, _UNSURE) else Kind.NOT_DONE, f"ZooKeeper answered {text}")
 
 
 def _quiet() -> logging.Logger:
-    """kazoo's own words; it repeats every attempt, so they are for those who debug."""
+    """kazoo's logger, silent unless debugging is on: kazoo logs every attempt to connect."""
     logger = logging.getLogger("kazoo.client")
     if not log.isEnabledFor(logging.DEBUG):
         logger.setLevel(logging.CRITICAL)
@@ -312,14 +313,14 @@ def _quiet() -> logging.Logger:
 
 
 class _AtOnce:
-    """Stands for kazoo's queue of callbacks: what is put runs."""
+    """Replaces kazoo's queues of callbacks: a callback runs when it is put."""
 
     def put(self, callback: Callable[[], None]) -> None:
         callback()
 
 
 class _OneQueue(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's handler without threads for callbacks; connections are watched."""
+    """kazoo's handler without threads for callbacks, with connections that record their answers."""
 
     def __init__(self, on_connection: Callable[[ZooKeeperConnection | None, str], None], connect_s: float) -> None:
         super().__init__()
@@ -328,15 +329,16 @@ class _OneQueue(SequentialThreadingHandler):  # type: ignore[misc]
         self._connect_s = connect_s
 
     def start(self) -> None:
-        """No threads; nothing to undo at the interpreter's exit."""
+        """Start no threads, and register nothing at the interpreter's exit."""
         self._running = True
 
     def stop(self) -> None:
-        """See `start`."""
+        """Undo `start`."""
         self._running = False
 
     def create_connection(self, address: tuple[str, int], **_: object) -> ZooKeeperConnection:
-        """A host that does not answer must not use up the session's time: there may be others."""
+        """Connect with a short time-out: a host that does not answer must leave time for the other hosts before the
+        session expires."""
         try:
             sock = socket.create_connection(address, self._connect_s)
         except OSError as error:

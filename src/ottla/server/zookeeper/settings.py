@@ -1,6 +1,6 @@
-"""How to reach ZooKeeper, out of the broker's configuration.
+"""The settings of the connection to ZooKeeper, taken from the broker's configuration.
 
-Zone: real. The one place that asks for kazoo, which only clusters need.
+Zone: real. The one place that imports kazoo, which only clusters need.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
 
 class ZooKeeperSettings(NamedTuple):
-    """How to reach ZooKeeper."""
+    """Address, session and credentials of the ZooKeeper ensemble."""
 
     hosts: str
     """`host:port,…`, without the chroot."""
     chroot: str
-    """Path under which everything lies; nothing for the root."""
+    """The path that contains all nodes of the cluster; empty for the root."""
     timeout_ms: int
-    """The session's time-out that is asked for."""
+    """The session time-out to request."""
     digest: str | None = None
-    """`user:password` to show, if any."""
+    """`user:password` to authenticate with, if any."""
     set_acl: bool = False
-    """Whether nodes are created so that only this user may change them."""
+    """Whether only this user may change the nodes that it creates."""
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The ensemble's name in messages."""
         return f"ZooKeeper at {self.hosts}{self.chroot}"
 
 
 def outside_store(
     config: BrokerConfig, loop: asyncio.AbstractEventLoop, turns: CompletionQueue
 ) -> ZooKeeperStore | None:
-    """The store that `zookeeper.connect` names, not connected yet; None: the broker keeps its own.
+    """The store that `zookeeper.connect` names, not connected yet; None: the broker uses its embedded store.
 
-    Raises Failure when the client that it takes is not installed.
+    Raises Failure when the package of the client is not installed.
     """
     if config.zookeeper_connect is None:
         return None
@@ -49,7 +49,7 @@ def outside_store(
         from ottla.server.zookeeper.store import ZooKeeperStore  # noqa: PLC0415 - a broker on its own does without kazoo
     except ModuleNotFoundError as missing:
         raise Failure(
-            Kind.NOT_DONE, f"zookeeper.connect takes the package {missing.name}: pip install 'ottla[cluster]'"
+            Kind.NOT_DONE, f"zookeeper.connect needs the package {missing.name}: pip install 'ottla[cluster]'"
         ) from None
     servers, chroot = parse_zookeeper(config.zookeeper_connect)
     settings = ZooKeeperSettings(

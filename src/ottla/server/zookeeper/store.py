@@ -1,15 +1,18 @@
-"""The metadata store outside: ZooKeeper, or the supervisor's store over ZooKeeper's protocol.
+"""The metadata store in another process: ZooKeeper, or the supervisor's store over ZooKeeper's protocol.
 
-Zone: real. Implements `ottla.seams.MetadataStore` and gives the broker `on_session` and `on_node`. Lanes, what a loss
-means, watches, and the watchdog live here, on the loop; kazoo is behind `session`.
+Zone: real. Implements `ottla.seams.MetadataStore` and calls the broker's `on_session` and `on_node`. Handles lanes, the
+loss of connections, watches and the watchdog, on the loop; `session` wraps kazoo.
 
-States. SUSPENDED: the connection is gone, or nothing was heard for half of the session's time; the connection is then
-given up. What was on its way is UNKNOWN, what waits goes on waiting, watches are gone. OPEN again, in the same session:
-after a sync, so that whoever reads again does not read older state than it knew. EXPIRED: the server says so, or
-nothing was heard for the whole time, after which the server may have ended the session; a new one is begun at once. The
-time counts from the sending of what was answered last, so it never ends later here than there.
+States of the session:
+ - OPEN: after a sync, so that a read never returns older state than an earlier one did, on another server.
+ - SUSPENDED: the connection is lost, or no answer came for half of the session time-out; the connection is then closed.
+   Writes that were sent fail with UNKNOWN, unsent requests keep waiting, watches are gone. The same session may become
+   OPEN again.
+ - EXPIRED: the server has ended the session, or may have, because no answer came for the whole time-out. A new
+   session is begun at once. The time-out counts from the sending of the last answered request, so it never
+   ends later here than on the server.
 
-Reads that the loss of a connection leaves unanswered are asked again; they fail only with their session.
+Reads that a lost connection leaves unanswered are sent again; they fail only when their session expires.
 """
 
 from __future__ import annotations
@@ -32,18 +35,18 @@ log = logging.getLogger(__name__)
 
 Results = Sequence[tuple[str, int]]
 _LOOKS: Final = 12
-"""How often the watchdog looks, per session time."""
+"""Checks of the watchdog per session time-out."""
 _STANDSTILL: Final = 4
-"""Which part of the session's time a standstill has to last to be looked at."""
+"""A pause of 1/_STANDSTILL of the session time-out counts as a standstill of the process."""
 _PINGS: Final = 6
-"""How often something is asked for the sake of an answer, per session time."""
+"""Pings per session time-out, if there are no other requests."""
 PAUSE_S: Final = 0.5
-"""Before a client is thrown away and another one tried that had no session yet."""
+"""Pause before the next client when one was given up before it had a session."""
 MS: Final = 1_000_000
 
 
 class _Read:
-    """A node or the names of its children, asked for."""
+    """A read of a node, or of the names of its children."""
 
     __slots__ = ("children", "done", "path", "watch")
 
@@ -55,7 +58,7 @@ class _Read:
 
 
 class _Write:
-    """A multi."""
+    """A write: a multi of ZooKeeper."""
 
     __slots__ = ("done", "lane", "ops")
 
@@ -69,7 +72,7 @@ _Request = _Read | _Write
 
 
 class ZooKeeperStore:
-    """One broker's client. `connect`, then everything else is turns; `stop` at the end."""
+    """One broker's client. `connect` first; everything later happens in turns; `stop` at the end."""
 
     def __init__(
         self,
@@ -79,9 +82,9 @@ class ZooKeeperStore:
         max_in_flight: int = 10,
         patience_ms: int | None = None,
     ) -> None:
-        """`patience_ms`: how long there may be no connection before the log says so, again and again."""
+        """`patience_ms`: the time without a connection after which a warning is logged, and repeated."""
         self.failed: Failure | None = None
-        """Why there will never be a session."""
+        """Why there can never be a session; None while there may be one."""
         self._loop = loop
         self._turns = turns
         self._settings = settings
@@ -90,10 +93,10 @@ class ZooKeeperStore:
         self._inputs: Inputs | None = None
         self._link: ZooKeeperSession | None = None
         self._state: Session | None = None
-        """What the broker was told last; None: nothing yet."""
+        """The state that was reported to the broker last; None: none yet."""
         self._session_id = 0
         self._greeting = 0
-        """Number of the last connection whose server was greeted."""
+        """Number of the last change of the connection; an answer to a greeting of an earlier one is ignored."""
         self._serial = 0
         self._waiting: deque[_Request] = deque()
         self._flying: dict[int, _Request] = {}
@@ -103,13 +106,14 @@ class ZooKeeperStore:
         self._pinged_ns = 0
         self._away_since_ns = 0
         self._just_expired = False
-        """Since the watchdog looked last, so that the shell has perhaps not looked at its clock yet."""
+        """Whether the session expired since the last check of the watchdog: the shell may not have noticed the
+        standstill yet."""
         self._stopped = False
 
     # -- MetadataStore -----------------------------------------------------------------------------------------
 
     def submit(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:
-        """Apply all ops or none, after what came before on the lane."""
+        """Apply all ops or none, after the earlier writes of the lane."""
         write = _Write(lane, tuple(ops), done)
         queue = self._lanes.get(lane)
         if queue is not None:
@@ -119,42 +123,42 @@ class ZooKeeperStore:
         self._begin_write(write)
 
     def get(self, path: str, watch: bool, done: Done[Node | None]) -> None:
-        """The node, as the server that we are connected to has it."""
+        """Read a node from the server that the session is connected to."""
         self._read(_Read(path, False, watch, done))
 
     def children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
-        """The children's names. A watch on an absent node fires when it is created."""
+        """Read the names of a node's children. A watch on an absent node fires when it is created."""
         self._read(_Read(path, True, watch, done))
 
-    # -- the shell's side --------------------------------------------------------------------------------------
+    # -- for the shell -----------------------------------------------------------------------------------------
 
     def connect(self, inputs: Inputs) -> None:
-        """Name the broker, and look for ZooKeeper."""
+        """Set the broker, and connect to ZooKeeper."""
         self._inputs = inputs
         self._away_since_ns = steady_ns()
-        log.info("looking for %s, session time-out %d ms", self._settings.where, self._settings.timeout_ms)
+        log.info("connecting to %s, session time-out %d ms", self._settings.where, self._settings.timeout_ms)
         self._new_link()
         self._look_later()
 
     @property
     def standstill_ns(self) -> int:
-        """From when on the shell is to say that the process stood still."""
+        """The pause after which the shell calls `stood_still`."""
         return self._settings.timeout_ms * MS // _STANDSTILL
 
     def stood_still(self) -> None:
-        """The process was stopped, or busy, for long, and everything that came meanwhile still waits.
-
-        The watchdog may have looked a moment before: then the session is over, and the broker does not know why.
-        """
+        """Check the session first after the process was stopped, or busy, for long: inputs that came meanwhile still
+        wait."""
         link, inputs = self._link, self._inputs
         if link is None or inputs is None or not self._session_id:
             return
+        # The session is over, or the watchdog has just noticed that it is: only a broker that was stopped needs
+        # `on_standstill`, and the watchdog cannot know whether it was.
         if self._just_expired or self._silence_ns(link) >= link.timeout_ms * MS:
             self._turns.run(lambda _: inputs.on_standstill(), None)
         self._turns.run(lambda _: self._watch_session(link), None)
 
     def stop(self) -> None:
-        """End the session, so that its ephemeral nodes go now; blocks for a moment."""
+        """End the session, so that its ephemeral nodes are removed now; blocks for a moment."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -162,6 +166,7 @@ class ZooKeeperStore:
         if link is None:
             return
         was_open, self._state = self._state is Session.OPEN, Session.EXPIRED
+        # Without a connection the session cannot be ended; waiting for one would delay the stop.
         if was_open:
             link.stop()
         else:
@@ -209,7 +214,8 @@ class ZooKeeperStore:
             link.get(request.path, request.watch, lambda outcome: self._read_answered(serial, request, outcome))
 
     def _read_answered(self, serial: int, read: _Read, outcome: object) -> None:
-        """An absent node was not watched by reading it; watching whether it exists may find that it does now."""
+        """Handle the answer to a read. Reading an absent node sets no watch: `exists` sets it, and may find that the
+        node was created meanwhile, so that it has to be read again."""
         if outcome is None and read.watch and serial in self._flying:
             assert self._link is not None
             self._link.exists(read.path, True, lambda found: self._on_read(serial, read, found))
@@ -223,12 +229,15 @@ class ZooKeeperStore:
             self._on_response(serial, read, found)
 
     def _on_response(self, serial: int, request: _Request, outcome: Any) -> None:
-        """An answer has come; one whose request was given up meanwhile is too late."""
+        """Handle the answer to a request."""
+        # 1. The request was given up meanwhile, and its outcome was reported.
         if serial not in self._flying:
             return
+        # 2. The connection broke: this request is handled with all others that were sent over it.
         if isinstance(outcome, Lost):
             self._suspend("the connection is lost")
             return
+        # 3. A real answer: the next request may be sent before the broker handles this one.
         del self._flying[serial]
         self._pump()
         if isinstance(request, _Write):
@@ -244,7 +253,7 @@ class ZooKeeperStore:
             watches[read.path] = None
 
     def _on_written(self, write: _Write, outcome: Results | Failure) -> None:
-        """Tell the outcome; the next one of the lane begins, or all that wait on it fail."""
+        """Report the outcome of a write, and begin the next one of its lane; after a failure all waiting ones fail."""
         queue = self._lanes[write.lane]
         if isinstance(outcome, Failure):
             del self._lanes[write.lane]
@@ -258,7 +267,7 @@ class ZooKeeperStore:
         write.done(outcome)
 
     def _fail_request(self, request: _Request, failure: Failure) -> None:
-        """In a turn of its own; for a write, all that is on its lane by then fails with it."""
+        """Fail a request in a turn of its own; with a write, all writes fail that wait on its lane by then."""
         if isinstance(request, _Write):
             self._turns.soon(lambda outcome: self._on_written(request, outcome), failure)
         else:
@@ -283,12 +292,13 @@ class ZooKeeperStore:
         elif state is SessionState.SUSPENDED:
             self._suspend("the connection is lost")
         elif state is SessionState.OVER:
-            self._expire("the server says that it is over")
+            self._expire("the server has ended it")
         else:
             self._refuse_session(f"{self._settings.where} does not accept the credentials of ottla.zookeeper.digest")
 
     def _greet(self, link: ZooKeeperSession, number: int) -> None:
-        """Nothing is asked before this server knows what others have told us."""
+        """Sync the server before any request, so that it knows all state that this broker has read from others; then
+        check that the chroot exists."""
 
         def synced(outcome: object) -> None:
             if number == self._greeting and outcome is True:
@@ -310,22 +320,23 @@ class ZooKeeperStore:
     def _on_opened(self, link: ZooKeeperSession) -> None:
         self._state, self._session_id, self._away_since_ns = Session.OPEN, link.session_id, 0
         self._watches.clear()
-        log.info("session %#x with %s is open", link.session_id, self._settings.where)
+        log.info("opened session %#x with %s", link.session_id, self._settings.where)
         self._report_session(Session.OPEN)
         self._pump()
 
     def _suspend(self, why: str) -> None:
         if self._state is not Session.OPEN:
             return
-        log.warning("session %#x with %s is suspended: %s", self._session_id, self._settings.where, why)
+        log.warning("suspended session %#x with %s, reconnecting: %s", self._session_id, self._settings.where, why)
         self._state, self._away_since_ns = Session.SUSPENDED, steady_ns()
         self._watches.clear()
+        # Reads are sent again on the next connection, before all others: they were requested first.
         again = self._give_up_flying()
         self._waiting.extendleft(reversed(again))
         self._report_session(Session.SUSPENDED)
 
     def _give_up_flying(self) -> list[_Request]:
-        """What was not answered: writes may have happened; the reads are returned."""
+        """Remove the unanswered requests: writes fail with UNKNOWN (they may have happened); reads are returned."""
         flying, self._flying = self._flying, {}
         for request in flying.values():
             if isinstance(request, _Write):
@@ -335,16 +346,18 @@ class ZooKeeperStore:
         return [request for request in flying.values() if isinstance(request, _Read)]
 
     def _expire(self, why: str) -> None:
-        """The session is over, or may be: whatever belonged to it fails, and a new one is begun."""
+        """End the session, which is over or may be: its requests fail, and a new session is begun."""
         link, self._link = self._link, None
         assert link is not None, "a session without a link"
         link.abandon()
         self._greeting += 1
+        # 1. No session was open: the broker has nothing to learn. Try again after a pause.
         if self._state not in (Session.OPEN, Session.SUSPENDED):
-            log.warning("no session with %s: %s", self._settings.where, why)
+            log.warning("cannot open a session with %s, trying again: %s", self._settings.where, why)
             self._loop.call_later(PAUSE_S, self._new_link)
             return
-        log.error("session %#x with %s has expired: %s", self._session_id, self._settings.where, why)
+        # 2. A session is lost: all its requests fail before the broker hears of it, then a new one begins.
+        log.error("session %#x with %s expired, opening a new one: %s", self._session_id, self._settings.where, why)
         self._state, self._away_since_ns, self._just_expired = Session.EXPIRED, steady_ns(), True
         self._watches.clear()
         lost = self._give_up_flying() + list(self._waiting)
@@ -355,7 +368,8 @@ class ZooKeeperStore:
         self._new_link()
 
     def _refuse_session(self, reason: str) -> None:
-        """What only somebody can mend who changes something: a broker that starts says so and ends."""
+        """Handle an error that only an operator can correct: a broker that starts reports it and ends; one that had a
+        session tries again."""
         if self._state is not None:
             self._expire(reason)
             return
@@ -365,19 +379,21 @@ class ZooKeeperStore:
         link.abandon()
 
     def _report_session(self, state: Session) -> None:
-        assert self._inputs is not None, "a session before a broker was connected"
+        assert self._inputs is not None, "a session before connect"
         self._inputs.on_session(state, self._session_id)
 
     def _on_events(self, link: ZooKeeperSession, events: Sequence[Event]) -> None:
-        """A watch fired. One that nobody was told to be set any more, or not yet, is silent: its answer is newer."""
+        """Report a watch that fired, if the broker counts on it. Ignored: a watch of an earlier connection, and one
+        whose read is not answered yet, since that answer is newer than the event."""
         if link is self._link and self._state is Session.OPEN and self._watches.fire(events):
-            assert self._inputs is not None, "a watch before a broker was connected"
+            assert self._inputs is not None, "a watch before connect"
             self._inputs.on_node(events[0].path)
 
     # -- the watchdog ------------------------------------------------------------------------------------------
 
     def _look_later(self) -> None:
         delay_ns = self._settings.timeout_ms * 1_000_000 // _LOOKS
+        # A check is due at half of the time-out and at its end, exactly: an expiry must not be noticed late.
         if self._link is not None and self._link.heard_ns:
             silent, timeout = self._silence_ns(self._link), self._link.timeout_ms * 1_000_000
             next_ns = timeout // 2 if silent < timeout // 2 else timeout
@@ -389,7 +405,7 @@ class ZooKeeperStore:
         self._turns.run(self._verify_connection, None)
 
     def _silence_ns(self, link: ZooKeeperSession) -> int:
-        """How old the latest question is that was answered."""
+        """The time since the last answered request was sent."""
         return steady_ns() - link.heard_ns
 
     def _verify_connection(self, _: object) -> None:
@@ -403,14 +419,18 @@ class ZooKeeperStore:
     def _watch_session(self, link: ZooKeeperSession) -> None:
         timeout, now = link.timeout_ms * MS, steady_ns()
         silent = self._silence_ns(link)
+        # 1. The whole time-out: the server may have ended the session.
         if self._state in (Session.OPEN, Session.SUSPENDED) and silent >= timeout:
-            self._expire(f"nothing was heard for {silent // MS} ms")
+            self._expire(f"no answer came for {silent // MS} ms")
+        # 2. There is no usable session: a connection that does not become one in time is replaced.
         elif self._state is not Session.OPEN:
             if now - link.connected_ns >= timeout // 2:
                 link.cut()
+        # 3. Half of the time-out: try another server while the session can still be saved.
         elif silent >= timeout // 2:
             link.cut()
-            self._suspend(f"nothing was heard for {silent // MS} ms")
+            self._suspend(f"no answer came for {silent // MS} ms")
+        # 4. Quiet, but not silent: send a request so that an answer comes.
         elif silent >= timeout // _PINGS and now - self._pinged_ns >= timeout // _PINGS:
             self._pinged_ns = now
             link.ping()
@@ -420,4 +440,4 @@ class ZooKeeperStore:
         if self._away_since_ns and now - self._away_since_ns >= self._patience_ns:
             self._away_since_ns = now
             trouble = f" ({self._link.trouble})" if self._link is not None and self._link.trouble else ""
-            log.warning("%s does not answer%s: still trying", self._settings.where, trouble)
+            log.warning("no connection to %s%s: still trying", self._settings.where, trouble)

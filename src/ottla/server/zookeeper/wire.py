@@ -1,9 +1,9 @@
-"""A connection to ZooKeeper that knows when the server last proved to hear us.
+"""A connection to ZooKeeper that records when the last answered request was sent.
 
-Zone: real. A socket for kazoo, through the interface that its handlers have for that. kazoo itself counts every request
-as a sign of life and looks for a missing answer only when it has nothing to do, so a busy client never notices a dead
-server; here every answer is set against the time at which its question was sent. That is the time from which the server
-counts the session, or earlier: an answer that lay in a buffer while this process stood still proves nothing new.
+Zone: real. A socket for kazoo, passed through the interface of its handlers. kazoo itself counts every request as a
+sign of life and checks for a missing answer only when it is idle, so a busy client never notices a dead server. Here an
+answer counts from the time at which its request was sent: the server renewed the session then or later. An answer that
+waited in a buffer while this process was stopped proves nothing newer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.server.loop.poller import steady_ns
 
 _INT: Final = Struct(">i")
 _HEAD: Final = 12
-"""Bytes of a message that are looked at: its length, the xid (or the protocol), the time-out of a Connect answer."""
+"""Bytes of a message that are parsed: its length, the xid (or the protocol), the time-out of a Connect answer."""
 _WATCH_XID: Final = -1
 
 
@@ -27,19 +27,19 @@ class ZooKeeperConnection:
     def __init__(self, sock: socket.socket) -> None:
         self.born_ns = steady_ns()
         self.heard_ns = 0
-        """When the latest question was sent that was answered (`steady_ns`); 0: none was."""
+        """When the last answered request was sent (`steady_ns`); 0: none was answered."""
         self.timeout_ms = 0
-        """The session's time-out as the server granted it; 0: not yet."""
+        """The session time-out that the server granted; 0: not yet."""
         self._socket = sock
         self._sent: deque[int] = deque()
         self._unsent = 0
         self._head = bytearray()
         self._left = 0
 
-    # -- what kazoo calls ------------------------------------------------------------------------------------------
+    # -- called by kazoo -------------------------------------------------------------------------------------------
 
     def send(self, data: memoryview) -> int:
-        """Send what goes; `data` is a whole message with its length, or the rest of one."""
+        """Send as much as the socket takes; `data` is a whole message with its length, or the rest of one."""
         begins = self._unsent == 0
         now = steady_ns()
         sent = self._socket.send(data)
@@ -49,31 +49,31 @@ class ZooKeeperConnection:
         return sent
 
     def recv(self, size: int) -> bytes:
-        """Receive; nothing means that the server has closed."""
+        """Receive; no bytes mean that the server has closed."""
         data = self._socket.recv(size)
         self._scan_received(data)
         return data
 
     def fileno(self) -> int:
-        """For select."""
+        """See `socket`."""
         return self._socket.fileno()
 
     def setblocking(self, flag: bool) -> None:
-        """As a socket's."""
+        """See `socket`."""
         self._socket.setblocking(flag)
 
     def getpeername(self) -> object:
-        """As a socket's."""
+        """See `socket`."""
         return self._socket.getpeername()
 
     def close(self) -> None:
-        """As a socket's."""
+        """See `socket`."""
         self._socket.close()
 
-    # -- from the loop ---------------------------------------------------------------------------------------------
+    # -- called by the loop ----------------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Make kazoo notice that the connection is of no use; fine if it is closed already."""
+        """Shut the socket down, which makes kazoo reconnect; does nothing if it is closed already."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -103,10 +103,13 @@ class ZooKeeperConnection:
         return len(part)
 
     def _message(self) -> None:
+        # 1. The first message answers Connect and has the granted time-out.
         if self.timeout_ms == 0:
             if len(self._head) == _HEAD:
                 self.timeout_ms = _INT.unpack_from(self._head, 8)[0]
+        # 2. The notice of a watch answers no request.
         elif len(self._head) >= 8 and _INT.unpack_from(self._head, 4)[0] == _WATCH_XID:
             return
+        # 3. The server answers in the order of the requests.
         if self._sent:
             self.heard_ns = self._sent.popleft()

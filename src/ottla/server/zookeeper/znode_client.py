@@ -1,8 +1,8 @@
 """A client of the embedded store that speaks ZooKeeper's protocol: its session, its watches, its answers in order.
 
-Zone: deterministic. Messages in and out, without their lengths; sockets are `ottla.server.zookeeper.znode_server`'s,
-and what a request means for the tree stands in `znode_ops`. Everything is answered through the store's one queue, so an
-answer never says what the disk does not hold, and a watch is told before any answer that shows its change.
+Zone: deterministic. Receives and sends messages without their lengths; `ottla.server.zookeeper.znode_server` has the
+sockets, `znode_ops` applies requests to the tree. All answers pass through the store's one queue: so an answer never
+contains state that is not on the disk, and the notice of a watch is sent before any answer that contains its change.
 """
 
 from __future__ import annotations
@@ -43,42 +43,43 @@ from ottla.znodes.store import EmbeddedStore
 from ottla.znodes.tree import Event, EventKind, Refused
 
 _CHILDREN, _DATA, _ANY = 1, 2, 3
-"""Kinds of watches, as clients name them to take them back."""
+"""Kinds of watches in a client's request to remove them."""
 _WRITES: Final = (OpCode.CREATE, OpCode.CREATE2, OpCode.DELETE, OpCode.SET_DATA, OpCode.CHECK)
 _OPEN: Final = (OpCode.PING, OpCode.AUTH, OpCode.CLOSE)
-"""Requests of a client that has not shown its credentials yet."""
+"""Requests that are allowed before a client has shown its credentials."""
 _WATCHED: Final = (OpCode.EXISTS, OpCode.GET_DATA, OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2)
 
 
 class ZnodeLimits(NamedTuple):
-    """What sessions may ask for, and what connections may hold."""
+    """Limits of sessions and of connections."""
 
     least_timeout_ms: int = 1_000
     most_timeout_ms: int = 60_000
     digest: bytes | None = None
-    """`user:password` that a connection shows (`addauth digest`) before it reads or writes; None: all may."""
+    """`user:password` that a connection has to show (`addauth digest`) before it reads or writes; None: it need
+    not."""
     watches: int = 200_000
-    """Watches of one client; more than any cluster needs, less than memory allows."""
+    """Watches of one client: more than any cluster needs, less than memory allows."""
     connections: int = 1_000
     strangers: int = 100
-    """Connections that have not shown the store's credentials: one more, and the oldest of them is closed."""
+    """Connections that have not shown the store's credentials; above this the oldest of them is closed."""
     authenticate_s: float = 60.0
-    """Time for a connection to show them: a person who looks into the store types them."""
+    """Time for a connection to show the credentials: a person who inspects the store has to type them."""
     owed: int = 64 * 1024 * 1024
-    """Bytes that a connection may leave unread before it is closed: answers to MAX_ASKED requests, and watches."""
+    """Unread bytes above which a connection is closed: answers to MAX_ASKED requests, and watches."""
 
 
 class ClientWire(NamedTuple):
     """The client's connection. Both may be called in any turn, `close` more than once."""
 
     send: Callable[[bytes], None]
-    """One message, without its length."""
+    """Send one message, given without its length."""
     close: Callable[[str], None]
-    """Everything sent so far leaves, then the connection ends; the text says why, empty: as the client wished."""
+    """Close the connection after all messages are sent; the text is the reason, empty if the client asked for it."""
 
 
 class ZnodeClient:
-    """One connection. Implements `ottla.znodes.store.Client` for the session it speaks for."""
+    """One connection. Implements `ottla.znodes.store.Client` for the session of the connection."""
 
     __slots__ = (
         "_connected",
@@ -116,10 +117,10 @@ class ZnodeClient:
         """How many nodes are watched."""
         return len(self._watches.data) + len(self._watches.children)
 
-    # -- in ----------------------------------------------------------------------------------------------------------
+    # -- input -------------------------------------------------------------------------------------------------------
 
     def on_message(self, message: bytes) -> None:
-        """One message of the client. Raises BadMessage: the connection is of no use any more."""
+        """Handle one message of the client. Raises BadMessage: the connection has to be closed."""
         if self._over:
             return
         self.received += 1
@@ -135,7 +136,7 @@ class ZnodeClient:
             self._store.run(lambda: self._carry_out(xid, op, record))
 
     def on_lost(self) -> None:
-        """The connection is gone; what came over it is done all the same, and the session may be taken up again."""
+        """Handle the loss of the connection: its requests are still carried out, and the session may be resumed."""
         self._lost = True
         self._watches.clear()
         self._store.run(lambda: self._store.leave(self.session, self))
@@ -157,12 +158,12 @@ class ZnodeClient:
         self._send_message(encode_connected(self.timeout_ms, self.session, self._password), wrote=True)
 
     def _resume_session(self, connect: Connect) -> None:
-        """Take a session up again; one that is over, or another one's, is answered with no session at all."""
+        """Resume a session; the answer for one that is over, or for a wrong password, contains no session."""
         password = connect.password or b""
         grant = self._store.resume(connect.session, password, self)
         if grant is None:
             self._send_message(encode_connected(0, 0, bytes(MAX_PASSWORD)))
-            self._store.enqueue(lambda _: self._end(""))
+            self._store.enqueue(lambda _: self._end(""))  # queued, so that the answer is sent first
             return
         self.session, self.timeout_ms = connect.session, grant.timeout_ms
         self._send_message(encode_connected(grant.timeout_ms, connect.session, password))
@@ -199,6 +200,7 @@ class ZnodeClient:
     def _dispatch(self, xid: int, op: int, record: Any) -> None:
         if not self.is_trusted and op not in _OPEN:
             raise RequestError(ZkError.NO_AUTH)
+        # In the order of how often brokers send them; `_dispatch_seldom` has the rest.
         if op in READS:
             self._read(xid, op, record)
         elif op == OpCode.PING:
@@ -232,13 +234,13 @@ class ZnodeClient:
             raise RequestError(ZkError.UNIMPLEMENTED)
 
     def _authenticate(self, xid: int, record: Auth) -> None:
-        """Compare what the client shows. Where nothing has to be shown every node is open to all."""
+        """Check the client's credentials. If the store requires none, every client may use every node."""
         expected = self._limits.digest
         shown = record.scheme == "digest" and (expected is None or hmac.compare_digest(record.data or b"", expected))
         self.is_trusted = self.is_trusted or shown
         self._send_reply(xid, ZkError.OK if shown else ZkError.AUTH_FAILED)
         if not self.is_trusted:
-            self._store.enqueue(lambda _: self._end("it showed other credentials than this store's"))
+            self._store.enqueue(lambda _: self._end("the client showed other credentials than this store's"))
 
     def _multi(self, xid: int, record: Multi) -> None:
         try:
@@ -256,18 +258,21 @@ class ZnodeClient:
         self._send_message(encode_reply(xid, self._store.last_zxid) + encode_parts(done), wrote=True)
 
     def _fail(self, xid: int, failure: Failure) -> None:
+        # 1. No space: the request did not happen, and the client may try again.
         if failure.kind is Kind.FULL:
             self._send_reply(xid, ZkError.SYSTEM_ERROR)
+        # 2. The session is over: the client has to open another one.
         elif failure.kind is Kind.EXPIRED:
             self._send_reply(xid, ZkError.SESSION_EXPIRED)
-            self._store.enqueue(lambda _: self._end("its session is over"))
+            self._store.enqueue(lambda _: self._end("the session is over"))
+        # 3. The store has failed, and whether the request happened is not known: no answer, as after a lost connection.
         else:
             self._end(str(failure))
 
     # -- reading and watching ------------------------------------------------------------------------------------------
 
     def _read(self, xid: int, op: int, record: Any) -> None:
-        """Only a node that is there can be watched, but for `exists`, which waits for its creation."""
+        """Answer a read and set its watch. Only `exists` can watch an absent node, until it is created."""
         try:
             answer = READS[op](self._store.tree, record)
         except RequestError as wrong:
@@ -282,13 +287,14 @@ class ZnodeClient:
     def _watch(self, paths: dict[str, None], path: str) -> None:
         paths[path] = None
         if self.watches > self._limits.watches:
-            self._end(f"more than {self._limits.watches} watches")
+            self._end(f"the client has more than {self._limits.watches} watches")
 
     def _renew(self, record: SetWatches) -> None:
-        """Watch again what a lost connection watched; what changed since `zxid` is told at once."""
+        """Set the watches of a lost connection again; a node that changed since `zxid` is reported at once."""
         nodes = self._store.tree.nodes
         if record.persistent or record.recursive:
             raise RequestError(ZkError.UNIMPLEMENTED)
+        # 1. Watches of data that existed: its removal and its change are reported.
         for path in record.data:
             node = nodes.get(path)
             if node is None:
@@ -297,11 +303,13 @@ class ZnodeClient:
                 self._notice(EventKind.CHANGED, path)
             else:
                 self._watch(self._watches.data, path)
+        # 2. Watches of nodes that did not exist: their creation is reported.
         for path in record.exist:
             if path in nodes:
                 self._notice(EventKind.CREATED, path)
             else:
                 self._watch(self._watches.data, path)
+        # 3. Watches of children: the removal of the node, and a child created or removed.
         for path in record.child:
             node = nodes.get(path)
             if node is None:
@@ -312,7 +320,7 @@ class ZnodeClient:
                 self._watch(self._watches.children, path)
 
     def _unwatch(self, record: PathKind, remove: bool) -> ZkError:
-        """Take watches of a kind back, or see whether there are any."""
+        """Remove watches of a kind, or only check whether there are any."""
         tables = [
             paths
             for kind, paths in ((_CHILDREN, self._watches.children), (_DATA, self._watches.data))
@@ -323,7 +331,7 @@ class ZnodeClient:
                 del paths[record.path]
         return ZkError.OK if tables else ZkError.NO_WATCHER
 
-    # -- out ---------------------------------------------------------------------------------------------------------
+    # -- output ------------------------------------------------------------------------------------------------------
 
     def _send_reply(
         self,
@@ -335,7 +343,7 @@ class ZnodeClient:
         self._send_message(encode_reply(xid, self._store.last_zxid, error, *answer), wrote)
 
     def _send_message(self, message: bytes, wrote: bool = False) -> None:
-        """Send when the journal holds all that it says."""
+        """Send a message after the journal has synced all state that it contains."""
         self._store.enqueue(lambda failure: self._send(message, failure), wrote)
 
     def _send(self, message: bytes, failure: Failure | None) -> None:
@@ -358,14 +366,14 @@ class ZnodeClient:
     # -- Client --------------------------------------------------------------------------------------------------------
 
     def collect(self, events: Sequence[Event]) -> None:
-        """Tell the watches that these changes fire."""
+        """Send the notices of the watches that these changes fire."""
         for event in self._watches.fire(events):
             self._notice(event.kind, event.path)
 
     def expired(self) -> None:
-        """The session is over, or the store itself is gone."""
-        self._end("its session is over")
+        """Close: the session is over, or the store has failed."""
+        self._end("the session is over")
 
     def displaced(self) -> None:
-        """The session was taken up on another connection."""
-        self._end("its session was taken up on another connection")
+        """Close: the session was resumed on another connection."""
+        self._end("the session was resumed on another connection")

@@ -1,7 +1,6 @@
-"""What a ZooKeeper request means for the embedded store's tree: operations, answers, error numbers.
+"""Translates ZooKeeper's requests to operations on the embedded store's tree, and their results to answers.
 
-Zone: pure. Values in, values out; sessions, watches and the order of answers are
-`ottla.server.zookeeper.znode_client`'s.
+Zone: pure. `ottla.server.zookeeper.znode_client` handles sessions, watches and the order of answers.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ ERRORS: Final[Mapping[Reason, ZkError]] = {
 
 
 class RequestError(Exception):
-    """A request that cannot be done, with ZooKeeper's number for why; `index`: the part of a multi."""
+    """A request that cannot be done, with ZooKeeper's error number; `index`: the part of a multi."""
 
     def __init__(self, error: ZkError, index: int = 0) -> None:
         super().__init__(error.name)
@@ -98,7 +97,7 @@ def _create_record(record: Create) -> Op:
 
 
 def check_acl(acl: Sequence[Acl]) -> None:
-    """Raise RequestError unless everybody may do everything: a promise that is not kept is not made."""
+    """Raise RequestError unless the ACL is open: the store does not enforce others, so it must not accept them."""
     if tuple(acl) != OPEN_ACL:
         raise RequestError(ZkError.INVALID_ACL)
 
@@ -111,7 +110,7 @@ def _check_path(path: str, sequential: bool = False) -> None:
 
 
 def written(code: int, tree: Tree, path: str, version: int) -> Answer:
-    """The answer to one operation that was just carried out; `path` and `version` are the store's result for it."""
+    """The answer to an operation that was just carried out; `path` and `version` are the store's result for it."""
     if code == OpCode.CREATE:
         return "t", (path,)
     if code == OpCode.CREATE2:
@@ -122,13 +121,13 @@ def written(code: int, tree: Tree, path: str, version: int) -> Answer:
 
 
 def _stat_after(tree: Tree, path: str, version: int) -> Stat:
-    """What a later part of the same multi removed has nothing left but the version it had."""
+    """The node's bookkeeping after an operation; only the version, if a later part of the same multi removed it."""
     node = tree.nodes.get(path)
     return Stat(0, 0, 0, 0, version, 0, 0, 0, 0, 0, 0) if node is None else stat_of(node)
 
 
 def failed_parts(count: int, index: int, error: ZkError) -> bytes:
-    """The answer to a multi of which one part failed: nothing of it happened."""
+    """The answer to a multi of which one part failed, so that none was carried out."""
     codes = [ZkError.OK] * index + [error] + [ZkError.RUNTIME_INCONSISTENCY] * (count - index - 1)
     return encode_parts([(-1, code, "", ()) for code in codes])
 
@@ -154,7 +153,7 @@ def stat_of(node: Znode) -> Stat:
 
 
 def node_at(tree: Tree, path: str) -> Znode:
-    """The node. Raises RequestError: there is none, or never can be."""
+    """The node at a path. Raises RequestError when there is none, or the path is not valid."""
     _check_path(path)
     node = tree.nodes.get(path)
     if node is None:
@@ -217,7 +216,7 @@ READS: Final[Mapping[int, Callable[[Tree, Any], Answer]]] = {
 
 
 def read_parts(tree: Tree, parts: Sequence[tuple[int, Any]]) -> bytes:
-    """The answer to a multi of reads: each part stands for itself."""
+    """The answer to a multi of reads: each part succeeds or fails on its own."""
     answers: list[tuple[int, int, str, Sequence[Value]]] = []
     for code, record in parts:
         try:

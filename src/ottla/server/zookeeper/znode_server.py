@@ -1,10 +1,10 @@
 """The embedded store for other processes: served on a port over ZooKeeper's client protocol.
 
-Zone: real. The store's disk, its turns, the port and its connections live here; what a message means is
-`znode_client`'s. kazoo, the Java client and ZooKeeper's own shell are clients like any other.
+Zone: real. Owns the store's disk, its turns, the port and the connections; `znode_client` interprets the messages.
+Clients are kazoo, ZooKeeper's Java client and its shell.
 
-All writes that wait while the journal is synced share the next sync. A message that makes no sense costs its
-connection, with one log line; what a connection may hold is bounded.
+All writes that wait while the journal is synced share the next sync. A malformed message closes its connection, with
+one log line; the memory of a connection is bounded.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ log = logging.getLogger(__name__)
 MAX_MESSAGE: Final = 8 * 1024 * 1024
 """Bytes of one message: a multi of some thousand nodes."""
 MAX_CONNECT: Final = 1_024
-"""Bytes of the first message, by which a client begins or takes up a session."""
+"""Bytes of the first message, by which a client begins or resumes a session."""
 MAX_ASKED: Final = 1_000
-"""Requests of one connection that wait for their answer before no more is read from it."""
+"""Unanswered requests of one connection at which the server reads no more from it."""
 CONNECT_S: Final = 10.0
-"""Time for a connection to say what it wants."""
+"""Time for a connection to send its first message."""
 
 
 class ZnodeServer:
-    """One store with its port. `load`, `listen`, then the loop; `stop` at the end."""
+    """One store with its port. Call `load`, then `listen`, then run the loop; `stop` at the end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, directory: str, limits: ZnodeLimits | None = None) -> None:
         self.loop = loop
@@ -56,7 +56,7 @@ class ZnodeServer:
         self.on_change: Callable[[], None] = _do_nothing
         """Called at the end of every turn in which the store may have changed."""
         self.on_failed: Callable[[], None] = _do_nothing
-        """Called once when the disk has failed: all sessions are over, and nothing is written any more."""
+        """Called once when the disk has failed: all sessions are over, and the store writes no more."""
         self._entropy = RealEntropy()
         self._alarm_ns: int | None = None
         self._flushing: dict[ZnodeConnection, None] = {}
@@ -70,12 +70,12 @@ class ZnodeServer:
         return self.store.tree
 
     def load(self) -> None:
-        """Read the store, blocking; sessions of the process before are over. Raises Failure, CorruptStore."""
+        """Read the store, blocking; sessions of an earlier process are over. Raises Failure, CorruptStore."""
         self.store.load()
         self.end_turn()
 
     async def listen(self, host: str, port: int) -> None:
-        """Serve; port 0 takes a free one. Raises Failure naming an address that is taken."""
+        """Serve; port 0: a free one. Raises Failure with an address that is taken."""
         try:
             self._server = await self.loop.create_server(lambda: ZnodeConnection(self), host, port)
         except OSError as error:
@@ -89,11 +89,11 @@ class ZnodeServer:
         self.end_turn()
 
     def password(self) -> bytes:
-        """For one session."""
+        """A random password for one session."""
         return self._entropy.octets("znodes", MAX_PASSWORD)
 
     async def stop(self) -> None:
-        """Serve no more, and close the store when all of it is on the disk. Raises Failure when it cannot be."""
+        """Stop serving, and close the store when all of it is on the disk. Raises Failure when it cannot be written."""
         if self._server is not None:
             self._server.close()
         closed: asyncio.Future[Failure | None] = self.loop.create_future()
@@ -109,7 +109,7 @@ class ZnodeServer:
     # -- turns -------------------------------------------------------------------------------------------------------
 
     def end_turn(self) -> None:
-        """An input is through: tell what can be told, send it, and see when the next session would be over."""
+        """Finish a turn: run its effects, send the answers, set the alarm for the next session to expire."""
         self.effects.drain()
         while self._flushing:
             self._flushing.popitem()[0].flush()
@@ -130,23 +130,23 @@ class ZnodeServer:
         self.end_turn()
 
     def close_oldest_stranger(self) -> None:
-        """Connections without credentials never take the places of brokers."""
+        """Close the oldest connection without credentials if there are too many: they must not crowd out brokers."""
         strangers = [one for one in self.connections if not one.client.is_trusted]
         if len(strangers) > self.limits.strangers:
-            strangers[0].close("there are too many connections that have not shown the store's credentials")
+            strangers[0].close("too many connections have not shown the store's credentials")
 
     def flush_soon(self, connection: ZnodeConnection) -> None:
-        """Something is to be sent when this turn ends: all of it with one call."""
+        """Send a connection's messages when this turn ends, with one system call."""
         self._flushing[connection] = None
 
     def status(self) -> Status:
-        """For the words that people ask with."""
+        """The state for the four-letter commands."""
         clients = [(connection.peer, connection.client) for connection in self.connections]
         return Status(self.directory, self.port, self.limits, self.limits.connections, self.store, clients)
 
 
 class ZnodeConnection(asyncio.Protocol):
-    """Bytes in, messages to the client, bytes out."""
+    """Splits received bytes into messages for its `ZnodeClient`, and sends the messages of that client."""
 
     def __init__(self, server: ZnodeServer) -> None:
         self._server = server
@@ -161,13 +161,13 @@ class ZnodeConnection(asyncio.Protocol):
     # -- asyncio -----------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has come."""
+        """Register a new connection, unless there are too many."""
         assert isinstance(transport, asyncio.Transport)
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "?"
         limits = self._server.limits
         if len(self._server.connections) >= limits.connections:
-            log.warning("%s: connection refused: there are %d already", self.peer, limits.connections)
+            log.warning("%s: metadata connection refused: there are %d already", self.peer, limits.connections)
             transport.abort()
             return
         self._transport = transport
@@ -179,12 +179,12 @@ class ZnodeConnection(asyncio.Protocol):
         self._server.close_oldest_stranger()
 
     def data_received(self, data: bytes) -> None:
-        """Run every whole message; each is a turn."""
+        """Run every complete message as a turn."""
         self._received += data
         self._run()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The client has gone."""
+        """Remove the connection: it is closed."""
         log.debug("%s: connection over: %s", self.peer, error)
         self._transport = None
         if self._deadline is not None:
@@ -196,28 +196,32 @@ class ZnodeConnection(asyncio.Protocol):
             self._server.end_turn()
 
     def pause_writing(self) -> None:
-        """It does not read what it asks for."""
+        """Close: the client does not read its answers."""
         self.close(f"more than {self._server.limits.owed} bytes are left unread")
 
     @property
     def _open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    # -- in ----------------------------------------------------------------------------------------------------------
+    # -- input -------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         received = self._received
         pos = 0
         while self._open and len(received) - pos >= 4 and not self._full():
             size = int.from_bytes(received[pos : pos + 4], "big", signed=True)
+            # 1. Four letters instead of the length of the first message: a command of a person or a monitor.
             if not self.client.received and bytes(received[pos : pos + 4]).isalpha():
                 self._speak(bytes(received[pos : pos + 4]))
                 return
+            # 2. A length that cannot be right. Clients without credentials may only send small messages.
             if not 0 <= size <= (MAX_MESSAGE if self.client.received and self.client.is_trusted else MAX_CONNECT):
                 self.close(f"a message of {size} bytes")
                 return
+            # 3. An incomplete message: wait for the rest.
             if len(received) - pos - 4 < size:
                 break
+            # 4. A complete message.
             self._take_message(bytes(received[pos + 4 : pos + 4 + size]))
             pos += 4 + size
         del received[:pos]
@@ -227,14 +231,14 @@ class ZnodeConnection(asyncio.Protocol):
         try:
             self.client.on_message(message)
         except BadMessage as bad:
-            self.close(f"not understood: {bad}")
+            self.close(f"a message is not understood: {bad}")
         if self._deadline is not None and self.client.is_trusted:
             self._deadline.cancel()
             self._deadline = None
         self._server.end_turn()
 
     def _full(self) -> bool:
-        """Enough is asked for the moment; `flush` goes on."""
+        """Whether too many requests are unanswered; then reading pauses until `flush`."""
         full = self.client.received - self.client.answered >= MAX_ASKED
         if full and not self._paused and self._transport is not None:
             self._paused = True
@@ -242,7 +246,7 @@ class ZnodeConnection(asyncio.Protocol):
         return full
 
     def _speak(self, word: bytes) -> None:
-        """A person asks: four letters, an answer, the end."""
+        """Answer a four-letter command and close."""
         closed = self._server.limits.digest is not None and word not in OPEN_WORDS
         answer = None if closed else WORDS.get(word)
         text = CLOSED_WORD.format(word.decode()) if answer is None else answer(self._server.status())
@@ -254,20 +258,20 @@ class ZnodeConnection(asyncio.Protocol):
     def _too_late(self) -> None:
         self._deadline = None
         if self.client.is_trusted:
-            self.close(f"nothing was asked within {CONNECT_S:g} s")
+            self.close(f"no message came within {CONNECT_S:g} s")
         else:
             within = self._server.limits.authenticate_s
             self.close(f"the store's credentials were not shown within {within:g} s")
 
-    # -- out ---------------------------------------------------------------------------------------------------------
+    # -- output ------------------------------------------------------------------------------------------------------
 
     def send(self, message: bytes) -> None:
-        """One message, when this turn ends."""
+        """Send one message when this turn ends."""
         self._out += (len(message).to_bytes(4, "big"), message)
         self._server.flush_soon(self)
 
     def flush(self) -> None:
-        """Send what this turn left, and read on where too much was asked."""
+        """Send the messages of this turn, and read again if fewer requests are unanswered."""
         if self._transport is not None and self._out:
             self._transport.write(b"".join(self._out))
         self._out.clear()
@@ -277,7 +281,7 @@ class ZnodeConnection(asyncio.Protocol):
             self._server.loop.call_soon(self._run)
 
     def close(self, why: str) -> None:
-        """End after what was sent so far; one line where a reason is given."""
+        """Close after all messages are sent; logs the reason, if one is given."""
         if self._transport is None or self._transport.is_closing():
             return
         if why:
@@ -287,4 +291,4 @@ class ZnodeConnection(asyncio.Protocol):
 
 
 def _do_nothing() -> None:
-    """Stands for whoever wants to know of changes."""
+    """The receiver of changes until one is set."""
