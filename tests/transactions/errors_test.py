@@ -29,7 +29,7 @@ VERIFICATION = "replication/verification_test.py"
 MARKERS = "replication/marker_requests_test.py"
 REPLICATED = "groups/replicated_test.py"
 BY_CLIENTS = f"{MARKERS}::test_clients_may_only_abort_open_transactions"
-OF_COORDINATOR = f"{VERIFICATION}::test_the_coordinators_code_is_mapped_for_the_version_of_produce"
+OF_COORDINATOR = f"{VERIFICATION}::test_the_coordinators_code_is_mapped_for_the_produce_version"
 
 COORDINATOR = {
     # A broker that is not the coordinator, is loading, or cannot append to its log.
