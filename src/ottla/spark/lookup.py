@@ -53,7 +53,8 @@ class Lookup:
         topics = self._options.topics
         if topics.pattern is not None:
             found = self._retry_call(self._admin.list_topics)
-            return self._seen(view for view in found if topics.pattern.fullmatch(view.name))
+            matching = [view for view in found if topics.pattern.fullmatch(view.name)]
+            return self._seen(matching)
         names = topics.subscribe or tuple(dict.fromkeys(tp.topic for tp in topics.assign))
         try:
             known = self._seen(self._retry_call(lambda: self._describe(names)))
