@@ -27,7 +27,7 @@ from testbench.ottla_node import OttlaNode
 from tests.retry.redis_server import RedisServer
 
 from ottla.client import Admin, ClientConfig, Cluster, Consumer, NewTopic, Producer, TopicPartition, values_of
-from ottla.retry.headers import Failure, Origin, Trail, written
+from ottla.retry.headers import Failure, Origin, Trail, with_trail
 
 TOPIC = "orders"
 PARTITIONS = 2
@@ -43,7 +43,7 @@ def make_topics(bootstrap: str) -> None:
 
 def fill(bootstrap: str, count: int, rate: int, first_due_ms: int) -> None:
     """Write records like `retry_later`; those of the retry topics are due in turn, `rate` a second in total."""
-    plain = written(
+    plain = with_trail(
         (), Trail(2, 0, first_due_ms, Origin(TOPIC, 1, 12_345, first_due_ms, group="billing"),
                   Failure("app.errors.Unavailable", "the price service does not answer")),
     )  # fmt: skip

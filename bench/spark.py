@@ -37,7 +37,7 @@ from ottla.client.batch_transaction import ConnectionCache
 from ottla.client.producer import Producer
 from ottla.spark.sink.exactly_once import Marker, TaskBatch
 from ottla.spark.sink.sink_options import sink_options
-from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_turn
+from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_task_batch
 
 HEAD = """# Results: Spark
 
@@ -207,14 +207,14 @@ def task_transaction_ms(bootstrap: str, times: int) -> float:
         for batch in range(times):
             began = time.perf_counter()
             attempt = TransactionalWrite(links, options, TaskBatch("bench-", query, "sink", batch, 0))
-            prepared = write_turn(attempt, [rows], lambda: None, begin_without_rows=False)
+            prepared = write_task_batch(attempt, [rows], lambda: None, begin_without_rows=False)
             assert prepared is not None
             assert not isinstance(prepared, Marker)
-            attempt.commit(prepared)
+            attempt.commit_prepared(prepared)
             took.append((time.perf_counter() - began) * 1000)
             time.sleep(0.02)  # like between batches: the markers are written meanwhile
     finally:
-        links.close()
+        links.close_connections()
     return statistics.median(took)
 
 

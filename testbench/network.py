@@ -112,7 +112,7 @@ class Host:
     def silence(self, port: int, *, hears: bool = False, speaks: bool = False) -> None:
         """Drop packets to a listening port of this host (unless it `hears`) and from it (unless it `speaks`).
 
-        Works for connections within the host as well. `Network.heal` ends it.
+        Works for connections within the host as well. `Network.heal_links` ends it.
         """
         rules = "" if hears else f"add element inet faults deaf {{ {port} }}\n"
         rules += "" if speaks else f"add element inet faults mute {{ {port} }}\n"

@@ -10,8 +10,8 @@ from ottla.duplicate_names import DuplicateNames
 
 def find(*groups):
     repeats = DuplicateNames()
-    assert [repeats.add(group) for group in groups] == [len(group) for group in groups]
-    steps = repeats.find()
+    assert [repeats.add_names(group) for group in groups] == [len(group) for group in groups]
+    steps = repeats.find_repeated()
     costs = set()
     while True:
         try:

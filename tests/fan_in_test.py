@@ -29,8 +29,8 @@ def refuse(slot):
 def test_answers_come_in_the_order_of_their_places():
     found = []
     gather = FanIn(found.append)
-    slots = [gather.slot() for _ in range(3)]
-    gather.close()
+    slots = [gather.new_slot() for _ in range(3)]
+    gather.close_slots()
     for number in (2, 0, 1):
         slots[number](number)
     assert found == [[0, 1, 2]]
@@ -39,8 +39,8 @@ def test_answers_come_in_the_order_of_their_places():
 def test_an_error_that_waits_for_others_does_not_keep_the_frames_it_came_through():
     found = []
     gather = FanIn(found.append)
-    frame = refuse(gather.slot())
+    frame = refuse(gather.new_slot())
     assert frame() is None
-    gather.close()
+    gather.close_slots()
     ((error,),) = found
     assert error.message == "for a reason"

@@ -46,12 +46,12 @@ class Member(Node):
 
     def open_store(self):
         self.store = SimStore(self.process, self.cluster.ensemble, SESSION_NS)
-        self.process.post(0, "store", self.store.open)
+        self.process.post_turn(0, "store", self.store.start_session)
         return self.store
 
     def kill(self, death: Death = Death.KILL) -> None:
         """Kill the process."""
-        self.machine.end(death)
+        self.machine.end_process(death)
 
     def replace_disk(self) -> None:
         """Replace the disk by an empty one, while no process runs."""
@@ -61,13 +61,13 @@ class Member(Node):
     def begin_stop(self) -> list[object]:
         """Begin a clean stop. The list gets the last messages of the broker."""
         told: list[object] = []
-        self.process.post(0, "stop", self.broker.stop, told.append)
+        self.process.post_turn(0, "stop", self.broker.stop_broker, told.append)
         return told
 
     def end(self) -> None:
         """The process of a broker that has stopped ends."""
-        self.store.close()
-        self.machine.end(Death.STOP)
+        self.store.end_session()
+        self.machine.end_process(Death.STOP)
 
     def stop(self) -> list[object]:
         """Stop the broker cleanly. Returns its last messages."""
@@ -78,7 +78,7 @@ class Member(Node):
 
     def partition(self, name: str, index: int = 0):
         """The replica on this broker."""
-        return self.broker.hosted.find(name, index)
+        return self.broker.hosted.find_partition(name, index)
 
     def log_bytes(self, name: str, index: int = 0) -> bytes:
         """All segments of the replica's log."""
@@ -95,7 +95,9 @@ class HandCluster:
         self.broker_secret = broker_secret
         self.timeline = Timeline()
         streams = Streams(1)
-        self.ensemble = Ensemble(self.timeline, Network(self.timeline, streams.stream("net")), streams.stream("store"))
+        self.ensemble = Ensemble(
+            self.timeline, Network(self.timeline, streams.named_stream("net")), streams.named_stream("store")
+        )
         self.wire = {}
         self.members = {number: Member(self, number, dict(properties or {})) for number in range(1, brokers + 1)}
         for member in self.members.values():

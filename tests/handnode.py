@@ -228,13 +228,13 @@ class Node:
 
     def start(self) -> None:
         config, _ = BrokerConfig.from_properties(self.properties)
-        self.process = self.machine.boot()
+        self.process = self.machine.boot_process()
         self.network = HandNetwork(self.process, self.node_id, self.wire())
         self.disk = SimDisk(self.drive, self.faults, self.process)
         world = World(self.process.clock, self.process.entropy, [self.disk], self.network, SimWorkers(self.process))
         self.broker = Broker(config, world._replace(store=self.open_store(), broker_secret=self.broker_secret))
         self.process.inputs = self.broker
-        self.process.post(0, "start", self.broker.start, self.endpoints())
+        self.process.post_turn(0, "start", self.broker.start_broker, self.endpoints())
 
     def endpoints(self) -> list[Endpoint]:
         """The endpoints that the broker advertises."""
@@ -254,17 +254,17 @@ class Node:
         return
 
     def restart(self, death: Death = Death.KILL) -> None:
-        self.machine.end(death)
+        self.machine.end_process(death)
         self.boot()
 
     def restart_without_waiting(self) -> None:
         """Kill the broker and begin its restart."""
-        self.machine.end(Death.KILL)
+        self.machine.end_process(Death.KILL)
         self.start()
 
     def files(self) -> list[str]:
         """Every file of the log directory."""
-        return [path for path, _ in self.drive.walk()]
+        return [path for path, _ in self.drive.walk_files()]
 
     def read(self, path: str) -> bytes:
         """A file's content."""
@@ -287,7 +287,7 @@ class Node:
         def turn() -> None:
             place.gate = self.broker.on_frame(place, memoryview(frame))
 
-        self.process.post(0, "frame", turn)
+        self.process.post_turn(0, "frame", turn)
         self.pass_ms(0)
         return place
 

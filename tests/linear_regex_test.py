@@ -37,7 +37,7 @@ NAMES = (
 def matches(text: str, name: str) -> bool:
     pattern = Pattern(text)
     pattern.allowance = 100_000
-    return pattern.matches(name)
+    return pattern.matches_name(name)
 
 
 PATTERNS = r"""
@@ -87,7 +87,7 @@ def test_every_pattern_is_answered(text: str, name: str) -> None:
     except PatternError:
         return
     pattern.allowance = 1_000_000
-    assert pattern.matches(name) in (True, False)
+    assert pattern.matches_name(name) in (True, False)
 
 
 @given(st.recursive(
@@ -108,7 +108,7 @@ def test_any_pattern_matches_as_pythons_does(text: str, name: str) -> None:
 def test_patterns_that_are_slow_with_backtracking_cost_little(text: str) -> None:
     pattern = Pattern(text)
     pattern.allowance = 400_000
-    assert pattern.matches("a" * 150 + "x" * 50) is False
+    assert pattern.matches_name("a" * 150 + "x" * 50) is False
     assert pattern.allowance >= 0
 
 
@@ -117,7 +117,7 @@ def test_a_match_that_costs_too_much_is_given_up() -> None:
     pattern.allowance = 50_000
     noise = "".join(random.Random(1).choices("ab", k=10_000))
     with pytest.raises(TooCostly):
-        pattern.matches(noise)
+        pattern.matches_name(noise)
     assert len(pattern._known) <= 500
 
 

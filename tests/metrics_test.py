@@ -14,21 +14,21 @@ from ottla.metrics import Histogram, Registry
 
 def test_a_metric_is_read_at_each_scrape():
     registry, counted = Registry(), {"n": 0}
-    registry.counter("kafka_server_things_total", "Things.", lambda: counted["n"])
-    assert registry.value("kafka_server_things_total") == 0
+    registry.add_counter("kafka_server_things_total", "Things.", lambda: counted["n"])
+    assert registry.value_of("kafka_server_things_total") == 0
     counted["n"] = 7
-    assert registry.value("kafka_server_things_total") == 7
+    assert registry.value_of("kafka_server_things_total") == 7
 
 
 def test_the_text_that_prometheus_reads():
     registry = Registry()
-    registry.gauge(
+    registry.add_gauge(
         "kafka_log_log_size",
         "Bytes of a log.\nOf its segments.",
         lambda: [({"topic": 'a"b\\c', "partition": "0"}, 12), ({"topic": "x", "partition": "1"}, 0.5)],
     )
-    registry.counter("kafka_a_total", "Counted.", lambda: 3)
-    assert registry.render() == (
+    registry.add_counter("kafka_a_total", "Counted.", lambda: 3)
+    assert registry.render_text() == (
         "# HELP kafka_a_total Counted.\n"
         "# TYPE kafka_a_total counter\n"
         "kafka_a_total 3\n"
@@ -37,26 +37,26 @@ def test_the_text_that_prometheus_reads():
         'kafka_log_log_size{topic="a\\"b\\\\c",partition="0"} 12\n'
         'kafka_log_log_size{topic="x",partition="1"} 0.5\n'
     )
-    assert registry.value("kafka_log_log_size", topic="x", partition="1") == 0.5
+    assert registry.value_of("kafka_log_log_size", topic="x", partition="1") == 0.5
     with pytest.raises(KeyError):
-        registry.value("kafka_log_log_size", topic="x")
+        registry.value_of("kafka_log_log_size", topic="x")
 
 
 def test_a_name_is_registered_once_and_counters_end_in_total():
     registry = Registry()
-    registry.gauge("a", "A.", lambda: 1)
+    registry.add_gauge("a", "A.", lambda: 1)
     with pytest.raises(AssertionError, match="twice"):
-        registry.gauge("a", "A.", lambda: 1)
+        registry.add_gauge("a", "A.", lambda: 1)
     with pytest.raises(AssertionError):
-        registry.counter("b", "B.", lambda: 1)
+        registry.add_counter("b", "B.", lambda: 1)
 
 
 def test_a_histogram_renders_cumulative_buckets():
     registry, times = Registry(), Histogram((1, 5))
     for value in (0.5, 1, 3, 100):
         times.observe(value)
-    registry.histogram("kafka_times", "Times.", lambda: [({"request": "Fetch"}, times)])
-    assert registry.render().splitlines()[2:] == [
+    registry.add_histogram("kafka_times", "Times.", lambda: [({"request": "Fetch"}, times)])
+    assert registry.render_text().splitlines()[2:] == [
         'kafka_times_bucket{request="Fetch",le="1"} 2',
         'kafka_times_bucket{request="Fetch",le="5"} 3',
         'kafka_times_bucket{request="Fetch",le="+Inf"} 4',

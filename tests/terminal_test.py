@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.terminal import draw_status, protected, visible_text
+from ottla.terminal import draw_status, protected_stream, visible_text
 
 SOURCES = Path(__file__).parent.parent / "src"
 
@@ -26,7 +26,7 @@ class Screen:
     def __init__(self, encoding: str = "utf-8") -> None:
         self.master, slave = os.openpty()
         self._terminal = open(slave, "w", encoding=encoding)  # noqa: SIM115
-        self.stream = protected(self._terminal)
+        self.stream = protected_stream(self._terminal)
 
     def read(self) -> bytes:
         self.stream.flush()
@@ -99,11 +99,11 @@ def test_only_the_progress_line_moves_the_cursor(screen: Screen) -> None:
 
 def test_output_that_is_not_a_terminal_is_unchanged() -> None:
     stream: TextIO = io.TextIOWrapper(io.BytesIO())
-    assert protected(stream) is stream
+    assert protected_stream(stream) is stream
 
 
 def test_a_protected_stream_is_not_wrapped_again(screen: Screen) -> None:
-    assert protected(screen.stream) is screen.stream
+    assert protected_stream(screen.stream) is screen.stream
 
 
 def test_no_other_module_writes_control_sequences() -> None:

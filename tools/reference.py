@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ottla.config.broker import BrokerConfig
-from ottla.config.rows import Dynamic, Row, Type, Value, render, rows_of
+from ottla.config.rows import Dynamic, Row, Type, Value, render_value, rows_of
 from ottla.config.topic import TopicConfig
 from tools.cli_reference import cli_page
 from tools.metrics_reference import metrics_page
@@ -119,7 +119,7 @@ def _default_text(row: Row) -> str:
     value: Value = row.default
     if value is None:
         return "not set"
-    text = render(value)
+    text = render_value(value)
     return f"`{text}`" if text else "empty"
 
 

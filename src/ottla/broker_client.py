@@ -20,7 +20,7 @@ _CORRELATION_MASK: Final = 0x7FFFFFFF
 
 
 class BrokerClient:
-    """Sends requests of this broker to others, and to itself, by `Network.call`."""
+    """Sends requests of this broker to others, and to itself, by `Network.call_broker`."""
 
     def __init__(self, network: Network, clock: Clock, node_id: int) -> None:
         self._network = network
@@ -42,23 +42,23 @@ class BrokerClient:
         A malformed response is a Failure UNKNOWN, because the request may have been carried out.
         """
         key = request.API_KEY
-        frame = self.head(key, version) + encode_bytes(request, version)
-        self.send(node, frame, timeout_ms, lambda answer: done(_decoded(key, version, answer)), lane)
+        frame = self.request_head(key, version) + encode_bytes(request, version)
+        self.send_frame(node, frame, timeout_ms, lambda answer: done(_decode_response(key, version, answer)), lane)
 
-    def head(self, key: int, version: int) -> bytes:
+    def request_head(self, key: int, version: int) -> bytes:
         """A request header with the next correlation id."""
         self._correlation_id = (self._correlation_id + 1) & _CORRELATION_MASK
         return encode_request_header(key, version, self._correlation_id, self._client_id)
 
-    def send(
+    def send_frame(
         self, node: int, frame: bytes, timeout_ms: int, done: Callable[[memoryview | Failure], None], lane: str = ""
     ) -> None:
         """Send a whole frame (header and body); `done` receives the raw response with its header, or a Failure."""
         deadline_ns = self._clock.now().mono_ns + timeout_ms * _NS_PER_MS
-        self._network.call(node, frame, deadline_ns, done, lane)
+        self._network.call_broker(node, frame, deadline_ns, done, lane)
 
 
-def _decoded(key: int, version: int, answer: memoryview | Failure) -> Any:
+def _decode_response(key: int, version: int, answer: memoryview | Failure) -> Any:
     if isinstance(answer, Failure):
         return answer
     try:

@@ -25,7 +25,7 @@ class DuplicateNames:
         self._buckets = [array("q")]
         self._count = 0
 
-    def add(self, names: Iterable[Hashable]) -> int:
+    def add_names(self, names: Iterable[Hashable]) -> int:
         """Add names: texts, or tuples. Returns their number."""
         before = self._count
         if len(self._buckets) == 1:
@@ -33,19 +33,19 @@ class DuplicateNames:
             self._count = len(self._buckets[0])
             if self._count > _FEW:
                 few, self._buckets = self._buckets[0], [array("q") for _ in range(_BUCKETS)]
-                self._distribute(few)
+                self._distribute_hashes(few)
         else:
-            self._count += self._distribute(map(hash, names))
+            self._count += self._distribute_hashes(map(hash, names))
         return self._count - before
 
-    def _distribute(self, hashes: Iterable[int]) -> int:
+    def _distribute_hashes(self, hashes: Iterable[int]) -> int:
         count = 0
         for value in hashes:
             self._buckets[value % _BUCKETS].append(value)
             count += 1
         return count
 
-    def find(self) -> Generator[int, None, set[int]]:
+    def find_repeated(self) -> Generator[int, None, set[int]]:
         """The hashes of names that occur more than once. Yields, per step, the number of names that a step compares.
 
         That is the mean over all steps: hashes differ from process to process, but simulated costs must not.

@@ -20,11 +20,11 @@ class Effects:
         self.queue: deque[Callable[[], None]] = deque()
         self._draining = False
 
-    def later(self, effect: Callable[[], None]) -> None:
+    def queue_effect(self, effect: Callable[[], None]) -> None:
         """Run `effect` at the end of the present turn."""
         self.queue.append(effect)
 
-    def drain(self) -> None:
+    def drain_effects(self) -> None:
         """Run all queued effects, first in first out. Never nested."""
         assert not self._draining, "effects are drained once per turn, by the broker"
         self._draining = True

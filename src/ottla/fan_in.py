@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class FanIn(Generic[T]):
-    """Collects answers by position, and passes them on once all have arrived; without any, at `close`."""
+    """Collects answers by position, and passes them on once all have arrived; without any, at `close_slots`."""
 
     __slots__ = ("_answers", "_done", "_left", "_places")
 
@@ -22,7 +22,7 @@ class FanIn(Generic[T]):
         self._places = 0
         self._left = 1
 
-    def slot(self) -> Callable[[T], None]:
+    def new_slot(self) -> Callable[[T], None]:
         """A callback for one more answer, to be called exactly once. An exception as the answer loses its traceback.
 
         The traceback refers to frames, and one of them to this callback: a cycle that keeps memory alive.
@@ -39,7 +39,7 @@ class FanIn(Generic[T]):
 
         return fill
 
-    def close(self) -> None:
+    def close_slots(self) -> None:
         """Declare that there are no more slots: from now on the last answer completes the result."""
         self._count_down()
 

@@ -48,7 +48,7 @@ class Chars(NamedTuple):
 
     ranges: tuple[Range, ...]
 
-    def has(self, code: int) -> bool:
+    def has_code(self, code: int) -> bool:
         """Whether a code point is in the ranges."""
         at = bisect_right(self.ranges, (code, _LAST)) - 1
         return at >= 0 and code <= self.ranges[at][1]
@@ -93,57 +93,57 @@ class _Parser:
         self.folded = False
         self.dot_all = False
 
-    def parse(self) -> Node:
-        node = self._choice()
+    def parse_pattern(self) -> Node:
+        node = self._parse_choice()
         if self.at < len(self.text):
             raise PatternError(f"unmatched ) at {self.at}")
         return node
 
-    def _peek(self) -> str:
+    def _peek_char(self) -> str:
         return self.text[self.at : self.at + 1]
 
-    def _next(self) -> str:
-        char = self._peek()
+    def _next_char(self) -> str:
+        char = self._peek_char()
         if not char:
             raise PatternError("the pattern ends too early")
         self.at += 1
         return char
 
-    def _takes(self, expected: str) -> bool:
+    def _take_if(self, expected: str) -> bool:
         if self.text.startswith(expected, self.at):
             self.at += len(expected)
             return True
         return False
 
-    def _choice(self) -> Node:
-        parts = [self._sequel()]
-        while self._takes("|"):
-            parts.append(self._sequel())
+    def _parse_choice(self) -> Node:
+        parts = [self._parse_sequel()]
+        while self._take_if("|"):
+            parts.append(self._parse_sequel())
         return parts[0] if len(parts) == 1 else Choice(tuple(parts))
 
-    def _sequel(self) -> Node:
+    def _parse_sequel(self) -> Node:
         parts: list[Node] = []
-        while self._peek() not in ("", "|", ")"):
-            atom = self._atom()
+        while self._peek_char() not in ("", "|", ")"):
+            atom = self._parse_atom()
             if atom is not None:
-                parts.append(self._repeated(atom))
+                parts.append(self._parse_repeats(atom))
         return parts[0] if len(parts) == 1 else Sequel(tuple(parts))
 
-    def _repeated(self, atom: Node) -> Node:
-        bounds = self._bounds()
+    def _parse_repeats(self, atom: Node) -> Node:
+        bounds = self._parse_bounds()
         if bounds is None:
             return atom
-        self._takes("?")  # a lazy repeat matches the same names
-        if self._bounds() is not None:
+        self._take_if("?")  # a lazy repeat matches the same names
+        if self._parse_bounds() is not None:
             raise PatternError(f"repeat of a repeat at {self.at}")
         return Repeat(atom, *bounds)
 
-    def _bounds(self) -> tuple[int, int | None] | None:
+    def _parse_bounds(self) -> tuple[int, int | None] | None:
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
-            if self._takes(sign):
+            if self._take_if(sign):
                 return bounds
         end = self.text.find("}", self.at)
-        if self._peek() != "{" or end < 0:
+        if self._peek_char() != "{" or end < 0:
             return None
         low, comma, high = self.text[self.at + 1 : end].partition(",")
         if not _is_number(low) or (high and not _is_number(high)):
@@ -155,54 +155,54 @@ class _Parser:
             raise PatternError(f"invalid repeat count {{{least},{most}}}; the limit is {MAX_REPEAT}")
         return least, most
 
-    def _atom(self) -> Node | None:
-        char = self._next()
+    def _parse_atom(self) -> Node | None:
+        char = self._next_char()
         if char == "(":
-            return self._group()
+            return self._parse_group()
         if char == "[":
-            return self._class()
+            return self._parse_class()
         if char == ".":
-            return Chars(((0, _LAST),) if self.dot_all else _others([(10, 10)]))
+            return Chars(((0, _LAST),) if self.dot_all else _invert_ranges([(10, 10)]))
         if char in "^$":
             return Edge(char == "$")
         if char in "*+?":
             raise PatternError(f"nothing to repeat at {self.at - 1}")
         if char == "\\":
-            return self._escape()
-        return self._chars([(ord(char), ord(char))])
+            return self._parse_escape()
+        return self._make_chars([(ord(char), ord(char))])
 
-    def _chars(self, ranges: Iterable[Range]) -> Chars:
+    def _make_chars(self, ranges: Iterable[Range]) -> Chars:
         ranges = list(ranges)
-        return Chars(_merged([*ranges, *_other_cases(ranges)] if self.folded else ranges))
+        return Chars(_merge_ranges([*ranges, *_other_cases(ranges)] if self.folded else ranges))
 
-    def _group(self) -> Node | None:
+    def _parse_group(self) -> Node | None:
         """Parse a group. None: flags for the rest of the enclosing group, not a group."""
         before = self.folded, self.dot_all
-        if self._takes("?P<") or self._takes("?<"):
-            self._name()
-        elif self._takes("?") and self._flags():
+        if self._take_if("?P<") or self._take_if("?<"):
+            self._parse_name()
+        elif self._take_if("?") and self._parse_flags():
             return None
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise PatternError(f"more than {MAX_DEPTH} nested groups")
-        node = self._choice()
-        if not self._takes(")"):
+        node = self._parse_choice()
+        if not self._take_if(")"):
             raise PatternError("missing )")
         self.depth -= 1
         self.folded, self.dot_all = before
         return node
 
-    def _name(self) -> None:
+    def _parse_name(self) -> None:
         name, _, _ = self.text[self.at :].partition(">")
         if not name.isidentifier() or not self.text.startswith(">", self.at + len(name)):
             raise PatternError(f"invalid group name at {self.at}")
         self.at += len(name) + 1
 
-    def _flags(self) -> bool:
+    def _parse_flags(self) -> bool:
         """Parse flags. Returns whether they apply to the rest of the enclosing group, not to a group of their own."""
         on = True
         while True:
-            char = self._next()
+            char = self._next_char()
             if char in ":)":
                 return char == ")"
             if char == "-" and on:
@@ -214,23 +214,23 @@ class _Parser:
             else:
                 raise PatternError(f"unsupported kind of group at {self.at - 1}")
 
-    def _escape(self) -> Node | None:
-        char = self._next()
+    def _parse_escape(self) -> Node | None:
+        char = self._next_char()
         if char in "Az":
             return Edge(char == "z")
         if char == "Q":
             quoted, _, rest = self.text[self.at :].partition("\\E")
-            self.text = self.text[: self.at] + "".join(map(_plain, quoted)) + rest
+            self.text = self.text[: self.at] + "".join(map(_plain_pattern, quoted)) + rest
             return None
-        return self._chars(self._escaped(char))
+        return self._make_chars(self._escaped_ranges(char))
 
-    def _escaped(self, char: str) -> Sequence[Range]:
+    def _escaped_ranges(self, char: str) -> Sequence[Range]:
         """The code points of an escape, in a class or outside."""
         if char.lower() in _SHORT:
             ranges = _SHORT[char.lower()]
-            return ranges if char.islower() else _others(ranges)
+            return ranges if char.islower() else _invert_ranges(ranges)
         if char == "x":
-            code = self._code()
+            code = self._parse_code()
         elif char in _CONTROL:
             code = _CONTROL[char]
         elif char.isascii() and not char.isalnum():
@@ -239,8 +239,8 @@ class _Parser:
             raise PatternError(f"unsupported escape at {self.at - 1}")
         return [(code, code)]
 
-    def _code(self) -> int:
-        if self._takes("{"):
+    def _parse_code(self) -> int:
+        if self._take_if("{"):
             digits, _, _ = self.text[self.at :].partition("}")
             self.at += len(digits) + 1
         else:
@@ -254,19 +254,24 @@ class _Parser:
             raise PatternError("invalid code point in an escape")
         return code
 
-    def _class(self) -> Node:
-        negated = self._takes("^")
-        ranges = list(self._member())
-        while not self._takes("]"):
-            ranges += self._member()
-        chars = self._chars(ranges)
-        return Chars(_others(chars.ranges)) if negated else chars
+    def _parse_class(self) -> Node:
+        negated = self._take_if("^")
+        ranges = list(self._parse_member())
+        while not self._take_if("]"):
+            ranges += self._parse_member()
+        chars = self._make_chars(ranges)
+        return Chars(_invert_ranges(chars.ranges)) if negated else chars
 
-    def _member(self) -> Sequence[Range]:
-        if self._takes("[:"):
+    def _parse_member(self) -> Sequence[Range]:
+        if self._take_if("[:"):
             raise PatternError(f"unsupported named class at {self.at}")
         low = self._class_char()
-        if len(low) != 1 or low[0][0] != low[0][1] or self._peek() != "-" or self.text[self.at + 1 :][:1] in ("]", ""):
+        if (
+            len(low) != 1
+            or low[0][0] != low[0][1]
+            or self._peek_char() != "-"
+            or self.text[self.at + 1 :][:1] in ("]", "")
+        ):
             return low
         self.at += 1
         high = self._class_char()
@@ -275,15 +280,15 @@ class _Parser:
         return [(low[0][0], high[0][0])]
 
     def _class_char(self) -> Sequence[Range]:
-        char = self._next()
-        return self._escaped(self._next()) if char == "\\" else [(ord(char), ord(char))]
+        char = self._next_char()
+        return self._escaped_ranges(self._next_char()) if char == "\\" else [(ord(char), ord(char))]
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 5
 
 
-def _plain(char: str) -> str:
+def _plain_pattern(char: str) -> str:
     """The pattern for a literal character."""
     return f"\\{char}" if char.isascii() and not char.isalnum() else char
 
@@ -296,7 +301,7 @@ def _other_cases(ranges: Sequence[Range]) -> list[Range]:
     return [(ord(form), ord(form)) for form in forms]
 
 
-def _merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def _merge_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
     """The same code points in sorted, disjoint ranges."""
     found: list[Range] = []
     for first, last in sorted(ranges):
@@ -307,10 +312,10 @@ def _merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
     return tuple(found)
 
 
-def _others(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def _invert_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
     """All code points outside the ranges."""
     found, start = [], 0
-    for first, last in _merged(ranges):
+    for first, last in _merge_ranges(ranges):
         if first > start:
             found.append((start, first - 1))
         start = last + 1
@@ -337,35 +342,35 @@ class _Program:
         self.steps: list[_Step] = [None]
         self.then: list[int] = [0]
 
-    def _add(self, step: _Step, then: int) -> int:
+    def _add_step(self, step: _Step, then: int) -> int:
         if len(self.steps) >= MAX_STEPS:
             raise PatternError(f"the pattern is too complex: more than {MAX_STEPS} steps")
         self.steps.append(step)
         self.then.append(then)
         return len(self.steps) - 1
 
-    def write(self, node: Node, then: int) -> int:
+    def write_node(self, node: Node, then: int) -> int:
         """Generate the steps of a node that is followed by step `then`. Returns its first step."""
         if isinstance(node, Chars | Edge):
-            return self._add(node, then)
+            return self._add_step(node, then)
         if isinstance(node, Sequel):
             for part in reversed(node.parts):
-                then = self.write(part, then)
+                then = self.write_node(part, then)
             return then
         if isinstance(node, Choice):
-            return self._add(_Fork(tuple(self.write(part, then) for part in node.parts)), then)
-        return self._repeat(node, then)
+            return self._add_step(_Fork(tuple(self.write_node(part, then) for part in node.parts)), then)
+        return self._write_repeat(node, then)
 
-    def _repeat(self, node: Repeat, then: int) -> int:
+    def _write_repeat(self, node: Repeat, then: int) -> int:
         if node.most is None:
-            fork = self._add(_Fork(()), then)
-            self.steps[fork] = _Fork((self.write(node.part, fork), then))
+            fork = self._add_step(_Fork(()), then)
+            self.steps[fork] = _Fork((self.write_node(node.part, fork), then))
             then = fork
         else:
             for _ in range(node.most - node.least):
-                then = self._add(_Fork((self.write(node.part, then), then)), then)
+                then = self._add_step(_Fork((self.write_node(node.part, then), then)), then)
         for _ in range(node.least):
-            begin = self.write(node.part, then)
+            begin = self.write_node(node.part, then)
             if begin == then:
                 break  # the repeated part has no steps, so more repetitions add none
             then = begin
@@ -380,22 +385,22 @@ class Pattern:
         if len(text) > MAX_PATTERN:
             raise PatternError(f"more than {MAX_PATTERN} characters")
         program = _Program()
-        self._start = program.write(_Parser(text).parse(), 0)
+        self._start = program.write_node(_Parser(text).parse_pattern(), 0)
         self._steps, self._then = program.steps, program.then
         self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}
         """Each set once, so that lookups compare by identity instead of by elements."""
         self.allowance = 0
         """Number of steps that matches may still take."""
-        self._begin = self._reached({self._start}, at_begin=True, at_end=False)
+        self._begin = self._reachable_places({self._start}, at_begin=True, at_end=False)
 
-    def matches(self, name: str) -> bool:
+    def matches_name(self, name: str) -> bool:
         """Whether the whole name matches. Raises TooCostly when the allowance is used up."""
-        places = self._begin if name else self._reached({self._start}, at_begin=True, at_end=True)
+        places = self._begin if name else self._reachable_places({self._start}, at_begin=True, at_end=True)
         for at, char in enumerate(name):
             if not places:
                 return False
-            self._spend(1)
+            self._spend_steps(1)
             # The last character has entries of its own, because `$` matches after it only.
             key = (places, char if at < len(name) - 1 else f"{char}$")
             known = self._known.get(key)
@@ -408,21 +413,21 @@ class Pattern:
             places = known
         return 0 in places
 
-    def _spend(self, steps: int) -> None:
+    def _spend_steps(self, steps: int) -> None:
         self.allowance -= steps
         if self.allowance < 0:
             raise TooCostly
 
     def _follow_places(self, places: frozenset[int], char: str, at_end: bool) -> frozenset[int]:
-        self._spend(len(places))
+        self._spend_steps(len(places))
         code, found = ord(char), set()
         for place in places:
             step = self._steps[place]
-            if isinstance(step, Chars) and step.has(code):
+            if isinstance(step, Chars) and step.has_code(code):
                 found.add(self._then[place])
-        return self._reached(found, at_begin=False, at_end=at_end)
+        return self._reachable_places(found, at_begin=False, at_end=at_end)
 
-    def _reached(self, places: set[int], *, at_begin: bool, at_end: bool) -> frozenset[int]:
+    def _reachable_places(self, places: set[int], *, at_begin: bool, at_end: bool) -> frozenset[int]:
         """The steps that need a character, and the end, that can be reached from these steps."""
         found, left = set(places), list(places)
         while left:

@@ -81,7 +81,7 @@ class Histogram:
         seen = 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             seen += count
-            yield Sample("_bucket", {**labels, "le": _number(bound)}, seen)
+            yield Sample("_bucket", {**labels, "le": _format_number(bound)}, seen)
         yield Sample("_sum", labels, self.total)
         yield Sample("_count", labels, seen)
 
@@ -92,25 +92,25 @@ class Registry:
     def __init__(self) -> None:
         self._metrics: dict[str, Metric] = {}
 
-    def counter(self, name: str, help_text: str, read: Read) -> None:
+    def add_counter(self, name: str, help_text: str, read: Read) -> None:
         """Register a number that only grows; the name ends in `_total`."""
         assert name.endswith("_total"), name
-        self._add(name, Kind.COUNTER, help_text, lambda: _read(read))
+        self._add_metric(name, Kind.COUNTER, help_text, lambda: _read_samples(read))
 
-    def gauge(self, name: str, help_text: str, read: Read) -> None:
+    def add_gauge(self, name: str, help_text: str, read: Read) -> None:
         """Register a number that rises and falls."""
-        self._add(name, Kind.GAUGE, help_text, lambda: _read(read))
+        self._add_metric(name, Kind.GAUGE, help_text, lambda: _read_samples(read))
 
-    def histogram(self, name: str, help_text: str, read: Callable[[], Iterable[tuple[Labels, Histogram]]]) -> None:
+    def add_histogram(self, name: str, help_text: str, read: Callable[[], Iterable[tuple[Labels, Histogram]]]) -> None:
         """Register histograms by labels."""
-        self._add(
+        self._add_metric(
             name,
             Kind.HISTOGRAM,
             help_text,
             lambda: (sample for labels, histogram in read() for sample in histogram.samples(labels)),
         )
 
-    def _add(self, name: str, kind: Kind, help_text: str, samples: Callable[[], Iterable[Sample]]) -> None:
+    def _add_metric(self, name: str, kind: Kind, help_text: str, samples: Callable[[], Iterable[Sample]]) -> None:
         assert name not in self._metrics, f"metric {name} is declared twice"
         self._metrics[name] = Metric(name, kind, help_text, samples)
 
@@ -119,30 +119,30 @@ class Registry:
         for name in sorted(self._metrics):
             yield self._metrics[name]
 
-    def value(self, name: str, **labels: str) -> float:
+    def value_of(self, name: str, **labels: str) -> float:
         """One number. Raises KeyError when there is none with exactly these labels."""
         for sample in self._metrics[name].samples():
             if not sample.suffix and sample.labels == labels:
                 return sample.value
         raise KeyError((name, labels))
 
-    def total(self, name: str) -> float | None:
+    def total_of(self, name: str) -> float | None:
         """The sum over all labels; None for an unknown metric."""
         metric = self._metrics.get(name)
         return None if metric is None else sum(sample.value for sample in metric.samples() if not sample.suffix)
 
-    def render(self) -> str:
+    def render_text(self) -> str:
         """All metrics as text for Prometheus (exposition format 0.0.4)."""
-        return "".join(self.parts())
+        return "".join(self.text_parts())
 
-    def parts(self) -> Iterator[str]:
+    def text_parts(self) -> Iterator[str]:
         """The text metric by metric; each is read when the iterator reaches it."""
         for metric in self:
             lines = [
-                f"# HELP {metric.name} {_escaped(metric.help)}",
+                f"# HELP {metric.name} {_escape_text(metric.help)}",
                 f"# TYPE {metric.name} {metric.kind.value}",
                 *(
-                    f"{metric.name}{sample.suffix}{_labels(sample.labels)} {_number(sample.value)}"
+                    f"{metric.name}{sample.suffix}{_format_labels(sample.labels)} {_format_number(sample.value)}"
                     for sample in metric.samples()
                 ),
                 "",
@@ -150,7 +150,7 @@ class Registry:
             yield "\n".join(lines)
 
 
-def _read(read: Read) -> Iterator[Sample]:
+def _read_samples(read: Read) -> Iterator[Sample]:
     found = read()
     if isinstance(found, (int, float)):
         yield Sample("", {}, found)
@@ -159,19 +159,19 @@ def _read(read: Read) -> Iterator[Sample]:
         yield Sample("", labels, value)
 
 
-def _labels(labels: Labels) -> str:
+def _format_labels(labels: Labels) -> str:
     if not labels:
         return ""
-    pairs = (f'{name}="{_escaped(value, quotes=True)}"' for name, value in labels.items())
+    pairs = (f'{name}="{_escape_text(value, quotes=True)}"' for name, value in labels.items())
     return "{" + ",".join(pairs) + "}"
 
 
-def _escaped(text: str, quotes: bool = False) -> str:
+def _escape_text(text: str, quotes: bool = False) -> str:
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quotes else text
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     if value == float("inf"):
         return "+Inf"
     return str(int(value)) if value == int(value) else repr(value)

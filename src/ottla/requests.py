@@ -36,7 +36,7 @@ class Parts(NamedTuple):
     once: Callable[[Any], Hashable] | None = None
     """The key of an element of the outermost array, if equal elements need only one result."""
     names: Callable[[Any], Iterable[Hashable]] | None = None
-    """The names in an element of the outermost array, if the handler uses `Context.repeated`."""
+    """The names in an element of the outermost array, if the handler uses `Context.repeated_names`."""
 
 
 class Whole:
@@ -56,8 +56,8 @@ class Whole:
 class Declaration(NamedTuple):
     """The API and versions of a handler, and the permissions it requires.
 
-    A handler returns the response, or None and responds later by `Context.reply`. For a request of more than 512 bytes
-    it may return `Steps` instead: they run in later turns, and return what the handler would have returned.
+    A handler returns the response, or None and responds later by `Context.send_reply`. For a request of more than 512
+    bytes it may return `Steps` instead: they run in later turns, and return what the handler would have returned.
 
     `operation` is Kafka's ACL operation on `resource` ("Topic", "Group", "Cluster", "TransactionalId"), for an
     authorizer before the dispatch. None: no permission is needed (ApiVersions, SaslHandshake …).
@@ -170,7 +170,7 @@ class Context:
         self._answer = answer
         self._fail = fail
 
-    def continuing(self, step: Callable[P, None]) -> Callable[P, None]:
+    def wrap_step(self, step: Callable[P, None]) -> Callable[P, None]:
         """Wrap a step of this request that is called by a completion in another turn.
 
         A defect in it fails this request, not the caller's. HalfChanged passes.
@@ -188,7 +188,7 @@ class Context:
 
         return contained
 
-    def repeated(self, names: Iterable[Hashable]) -> AbstractSet[int]:
+    def repeated_names(self, names: Iterable[Hashable]) -> AbstractSet[int]:
         """The hashes of names that occur more than once in the whole request; `names`: those of this part."""
         if self.whole is not None:
             return self.whole.repeated
@@ -199,7 +199,7 @@ class Context:
         """The connection of the request."""
         return self.slot.peer
 
-    def reply(self, response: object) -> None:
+    def send_reply(self, response: object) -> None:
         """Respond from a later turn, exactly once: with a response message, an Encoded one, or an ApiError."""
         self._answer(self, response)
 
@@ -228,7 +228,7 @@ The elements of the request are refused if the response has no error for the who
 closed. Raises HalfChanged.
 """
 Handler = Callable[[Context, Any], Any]
-"""Receives the decoded request; returns the response, or None if `Context.reply` follows later."""
+"""Receives the decoded request; returns the response, or None if `Context.send_reply` follows later."""
 
 
 def handles(

@@ -74,7 +74,7 @@ class Clock(Protocol):
         """The time of this turn; the same value until the turn ends."""
         ...
 
-    def alarm(self, mono_ns: int | None) -> None:
+    def set_alarm(self, mono_ns: int | None) -> None:
         """Request one `on_alarm` at or after this time; replaces the earlier request, None cancels it."""
         ...
 
@@ -82,11 +82,11 @@ class Clock(Protocol):
 class Entropy(Protocol):
     """Randomness: one seeded stream per purpose, so that a new use does not shift the others."""
 
-    def below(self, stream: str, n: int) -> int:
+    def random_below(self, stream: str, n: int) -> int:
         """A uniform integer in [0, n)."""
         ...
 
-    def octets(self, stream: str, n: int) -> bytes:
+    def random_bytes(self, stream: str, n: int) -> bytes:
         """`n` random bytes."""
         ...
 
@@ -201,7 +201,7 @@ class Disk(Protocol):
         """Make creations, renames and unlinks in this directory durable."""
         ...
 
-    def replace(self, path: str, data: bytes, done: Done[None]) -> None:
+    def replace_file(self, path: str, data: bytes, done: Done[None]) -> None:
         """Checkpoint: write `<path>.tmp`, sync it, rename over `path`, sync the directory. Atomic. FIFO per path."""
         ...
 
@@ -240,7 +240,7 @@ class Disk(Protocol):
         """Wall time of the last change in ms (retention of segments without timestamps)."""
         ...
 
-    def warm(self, regions: Sequence[Region], done: Done[None]) -> None:
+    def warm_regions(self, regions: Sequence[Region], done: Done[None]) -> None:
         """Bring cold bytes into memory off the loop, so that sending them does not stall it."""
         ...
 
@@ -256,7 +256,7 @@ class Disk(Protocol):
 class Workers(Protocol):
     """Pure, picklable work (clean, rebuild index, deep-validate, recompress), off the loop."""
 
-    def run(self, job: str, arguments: tuple[object, ...], done: Done[object], owner: object = None) -> None:
+    def run_job(self, job: str, arguments: tuple[object, ...], done: Done[object], owner: object = None) -> None:
         """Run the function named `package.module:function`; `done` receives its result or a Failure.
 
         `owner`: the connection or partition that the job is for. Jobs of one owner run one after the other, in their
@@ -291,13 +291,13 @@ class Gate(Enum):
     NEXT = 1
     """Continue: a later response may be computed before an earlier one is sent (responses still leave in order)."""
     WAIT = 2
-    """Start no request of this peer before `release` or `reply` of this slot."""
+    """Start no request of this peer before `open_gate` or `send_reply` of this slot."""
 
 
 class Network(Protocol):
     """Connections, seen from the broker."""
 
-    def reply(self, slot: Slot, parts: Sequence[Part]) -> None:
+    def send_reply(self, slot: Slot, parts: Sequence[Part]) -> None:
         """Send a response of these parts, header first; the shell adds the length prefix.
 
         Responses leave in the order of requests. Opens the gate if this slot closed it. No parts: nothing is sent
@@ -305,31 +305,31 @@ class Network(Protocol):
         """
         ...
 
-    def release(self, slot: Slot) -> None:
+    def open_gate(self, slot: Slot) -> None:
         """Open the gate that this slot closed, before its reply."""
         ...
 
-    def hold(self, slot: Slot, frame: memoryview) -> memoryview:
+    def hold_frame(self, slot: Slot, frame: memoryview) -> memoryview:
         """Keep the frame beyond `on_frame`: writable, charged to the memory budget until the response."""
         ...
 
-    def mute(self, peer: Peer, until_ns: int) -> None:
+    def pause_reading(self, peer: Peer, until_ns: int) -> None:
         """Read nothing from this peer before that time (quota)."""
         ...
 
-    def close(self, peer: Peer, why: str) -> None:
+    def close_connection(self, peer: Peer, why: str) -> None:
         """Close the connection, with one log line that states why."""
         ...
 
-    def call(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
+    def call_broker(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
         """Send a request (without its length prefix) to another broker, or to this one.
 
         FIFO per node and lane; a lane is a connection of its own, so that a long poll delays no other requests.
         """
         ...
 
-    def locate(self, node: int, host: str, port: int) -> None:
-        """Set the address of a broker for `call`; connections to another address are closed."""
+    def set_address(self, node: int, host: str, port: int) -> None:
+        """Set the address of a broker for `call_broker`; connections to another address are closed."""
         ...
 
 
@@ -357,7 +357,7 @@ class Node(NamedTuple):
 class MetadataStore(Protocol):
     """ZooKeeper's contract, for every implementation of the metadata store."""
 
-    def submit(self, lane: str, ops: Sequence[Op], done: Done[Sequence[tuple[str, int]]]) -> None:
+    def submit_ops(self, lane: str, ops: Sequence[Op], done: Done[Sequence[tuple[str, int]]]) -> None:
         """Apply all ops or none; the value is (path, version) per op.
 
         One in flight per lane; a failure fails all that were submitted on that lane before its delivery
@@ -365,11 +365,11 @@ class MetadataStore(Protocol):
         """
         ...
 
-    def get(self, path: str, watch: bool, done: Done[Node | None]) -> None:
+    def get_node(self, path: str, watch: bool, done: Done[Node | None]) -> None:
         """Read a node; None when it is absent. `watch` requests one `on_node` at its next change."""
         ...
 
-    def children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
+    def get_children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
         """Read the names of the children, sorted; empty for an absent node."""
         ...
 
@@ -414,7 +414,7 @@ class Inputs(Protocol):
         """Drain the effects. The shell calls it once after each completion (`done`)."""
         ...
 
-    def background(self, budget_ns: int) -> bool:
+    def run_background(self, budget_ns: int) -> bool:
         """Do idle work (loading, retention, flushing). Returns whether more of it waits."""
         ...
 

@@ -32,10 +32,10 @@ def visible_text(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join([each if each.isprintable() or each in _ALLOWED else _escape(each) for each in text])
+    return "".join([each if each.isprintable() or each in _ALLOWED else _escape_character(each) for each in text])
 
 
-def _escape(character: str) -> str:
+def _escape_character(character: str) -> str:
     if unicodedata.category(character) not in _UNSEEN:
         return character  # spaces other than U+0020, private use and what a newer Unicode may have assigned
     if character < " ":
@@ -88,11 +88,11 @@ class _TerminalBuffer(io.BufferedIOBase):
 
 def protect_streams() -> None:
     """Replace stdout and stderr where they are terminals. Calling it twice is harmless."""
-    sys.stdout = protected(sys.stdout)
-    sys.stderr = protected(sys.stderr)
+    sys.stdout = protected_stream(sys.stdout)
+    sys.stderr = protected_stream(sys.stderr)
 
 
-def protected(stream: TextIO) -> TextIO:
+def protected_stream(stream: TextIO) -> TextIO:
     """A stream that writes to the same place and shows control characters; `stream` itself if it is not a terminal."""
     buffer = getattr(stream, "buffer", None)
     if buffer is None or isinstance(buffer, _TerminalBuffer) or not stream.isatty():

@@ -34,9 +34,9 @@ class DriveSource:
 
     def names(self, path: str) -> list[str]:
         """Names, sorted; directories end in `/`."""
-        names = self._drive.directory(path).names
+        names = self._drive.directory_at(path).names
         return [name + "/" * isinstance(names[name], Directory) for name in sorted(names)]
 
     def open(self, path: str) -> DriveFile:
         """Open a file."""
-        return DriveFile(self._drive.file(path))
+        return DriveFile(self._drive.file_at(path))

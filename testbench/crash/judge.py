@@ -24,7 +24,7 @@ from ottla.storage.layout import parse_future_dir
 from ottla.storage.log import Log
 from ottla.storage.log_loss import IncompleteLog
 from ottla.storage.safeguards import Safeguards
-from ottla.storage.verify.directory import verify
+from ottla.storage.verify.directory import verify_directory
 from ottla.types import ZERO_UUID, TopicPartition
 from testbench.crash import compacted
 from testbench.crash.drive_source import DriveSource
@@ -69,9 +69,9 @@ class Facts(NamedTuple):
 def after(point: Point, fate: Fate, seed: int) -> bytes:
     """The drives of a crash point after a death."""
     drives: list[Drive] = pickle.loads(point.drives)
-    random = Streams(seed).stream("loss")
+    random = Streams(seed).named_stream("loss")
     for drive in drives:
-        drive.process_gone()
+        drive.on_process_gone()
         if fate in LOSSES:
             drive.power_loss(*LOSSES[fate], random)
     return pickle.dumps(drives, protocol=5)
@@ -117,7 +117,7 @@ def _facts(log: Log) -> Facts:
     content = read(log, log.start_offset)
     return Facts(
         log.topic_id, log.start_offset, log.end_offset, content, log.epochs.entries,
-        tuple(tuple(entry) for entry in log.producers.snapshot()),
+        tuple(tuple(entry) for entry in log.producers.snapshot_entries()),
     )  # fmt: skip
 
 
@@ -139,9 +139,9 @@ def _compare(site: Site, found: dict[TopicPartition, Facts], model: Model, *, ki
             wrong.append(f"{tp} has the topic id {facts.topic_id.hex()}, which is none of its own")
         elif all(reasons):
             wrong.append(f"{tp}: {reasons[-1]}")
-        log = site.manager.get(tp)
+        log = site.manager.get_log(tp)
         assert log is not None
-        if log.lack is IncompleteLog.WITHIN and len(site.drives) > 1 and not all(reasons):
+        if log.loss is IncompleteLog.WITHIN and len(site.drives) > 1 and not all(reasons):
             doomed = any(state.doomed for life in lives for state in life.older)
             if not doomed and (killed or not _has_hole(site, tp, facts, lives)):
                 wrong.append(f"{tp} is reported to lack records")
@@ -299,15 +299,15 @@ def _second(
     death: Death,
 ) -> list[str]:
     """Let the process die the same way during a start: the next start must have the same result."""
-    random = Streams(seed).stream("second")
+    random = Streams(seed).named_stream("second")
     site = Site(pickle.loads(drives), seed, safeguards, now_ns)
     site.machine.loss = (random.choice(list(LossPattern)), random.choice(list(JournalLoss)))
-    site.process.fuse, site.process.fuse_death = random.below(60), death
+    site.process.fuse, site.process.fuse_death = random.random_below(60), death
     site.load()
     site.settle()
     if site.machine.process is not None:
         site.process.fuse = None
-        site.machine.end(death)
+        site.machine.end_process(death)
     site.settle()
     site.boot()
     again, wrong = _start(site)
@@ -327,7 +327,7 @@ def _has_hole(site: Site, tp: TopicPartition, facts: Facts, lives: list[Life]) -
         return False
     left = _survived(facts, lives, site.wall_ms, killed=False)
     states = [state for life in lives for state in (life.state, *life.older)]
-    log = site.manager.get(tp)
+    log = site.manager.get_log(tp)
     assert log is not None
     from_offset = max(log.cleaning.checkpoint or 0, min(life.synced for life in lives))
     return all(left != state.batches or _lacks(facts, state, from_offset) for state in states)
@@ -348,7 +348,7 @@ def _goes_on(site: Site, found: dict[TopicPartition, Facts], holes: list[str]) -
     if outcome is not None:
         return [f"the stop failed: {outcome} {site.machine.crashes}"]
     for drive in site.drives:
-        report = verify(DriveSource(drive), lambda _batches, _size: None)
+        report = verify_directory(DriveSource(drive), lambda _batches, _size: None)
         found_damaged = [
             finding
             for finding in report.findings
@@ -356,7 +356,7 @@ def _goes_on(site: Site, found: dict[TopicPartition, Facts], holes: list[str]) -
         ]
         if found_damaged:
             return [f"after a clean stop: {finding.path}: {finding.message}" for finding in found_damaged]
-    site.machine.end(Death.POWER_LOSS)
+    site.machine.end_process(Death.POWER_LOSS)
     site.settle()
     site.boot()
     again, wrong = _start(site)
@@ -368,7 +368,7 @@ def _moves_on(site: Site, found: dict[TopicPartition, Facts]) -> list[str]:
     if len(site.drives) == 1:
         return []
     mover = Mover(site)
-    site.process.turn(mover.resume)
+    site.process.run_turn(mover.resume)
     if not mover.under_way:
         return []
     site.settle()
@@ -382,7 +382,7 @@ def _cleans_on(site: Site, found: dict[TopicPartition, Facts], model: Model, *, 
     """Compact the logs that were found: readers must see the same records before and after."""
     if not any(is_compacted(tp) and facts.content for tp, facts in found.items()):
         return []
-    site.machine.end(Death.KILL)
+    site.machine.end_process(Death.KILL)
     site.settle()
     site.cleans = True
     site.boot()

@@ -73,7 +73,7 @@ def _by_time_of_records(site: Site, log: Log, content: bytes) -> list[str]:
     stamps = sorted({record.timestamp for _, records in compacted.batches_in(content) for record in records})
     for stamp in stamps[:: max(1, len(stamps) // 3)]:
         answers: list[object] = []
-        site.process.turn(log.lookup_timestamp, stamp, answers.append)
+        site.process.run_turn(log.lookup_timestamp, stamp, answers.append)
         site.settle()
         expected = compacted.first_at(content, log.start_offset, stamp)
         if answers != [expected]:
@@ -83,7 +83,7 @@ def _by_time_of_records(site: Site, log: Log, content: bytes) -> list[str]:
 
 def _by_time(site: Site, log: Log, headers: list[tuple[int, ...]], stamp: int) -> list[str]:
     answers: list[object] = []
-    site.process.turn(log.lookup_timestamp, stamp, answers.append)
+    site.process.run_turn(log.lookup_timestamp, stamp, answers.append)
     site.settle()
     first = next((header for header in headers if header[8] >= stamp), None)
     (answer,) = answers

@@ -37,11 +37,11 @@ class Mover:
     def begin(self, tp: TopicPartition) -> None:
         """Move a log to the other directory, unless its last move or a pass of the cleaner is unfinished."""
         manager = self._site.manager
-        if self._stuck or manager.get(tp) is None:
+        if self._stuck or manager.get_log(tp) is None:
             return
         log = self._site.logs()[tp]
         if manager.is_moving(tp) or log.cleaning.until is not None:
-            self._process.post(PAUSE_NS, "move", self.begin, tp)
+            self._process.post_turn(PAUSE_NS, "move", self.begin, tp)
             return
         self._go_on(tp, manager.begin_move(tp, self._other(tp)))
 
@@ -56,8 +56,8 @@ class Mover:
     def resume(self) -> None:
         """After a start: continue unfinished moves."""
         for tp, log in self._site.logs().items():
-            self._site.manager.adopt(tp, log.topic_id)
-            move = self._site.manager.move_under_way(tp)
+            self._site.manager.adopt_log(tp, log.topic_id)
+            move = self._site.manager.find_move(tp)
             if move is not None:
                 self._go_on(tp, move)
 
@@ -74,19 +74,19 @@ class Mover:
     def cut(self, tp: TopicPartition) -> None:
         """The log was cut."""
         move = self._moves.get(tp)
-        if move is not None and move.stands:
-            move.cut()
+        if move is not None and move.can_continue:
+            move.follow_cut()
 
     # -- step by step --------------------------------------------------------------------------------------------------
 
     def _go_on(self, tp: TopicPartition, move: FutureLog) -> None:
         self._moves[tp] = move
-        self._process.post(PAUSE_NS, "move", self._step, move)
+        self._process.post_turn(PAUSE_NS, "move", self._step, move)
 
     def _wanted(self, move: FutureLog) -> bool:
         if self._moves.get(move.tp) is not move:
             return False
-        if not move.stands:
+        if not move.can_continue:
             del self._moves[move.tp]
             return False
         return True
@@ -94,15 +94,15 @@ class Mover:
     def _step(self, move: FutureLog) -> None:
         if not self._wanted(move):
             return
-        if move.behind:
+        if move.lag:
             move.copy_piece(PIECE, lambda outcome: self._copied(move, outcome))
         else:
-            move.flush(lambda outcome: self._flushed(move, outcome))
+            move.flush_copy(lambda outcome: self._flushed(move, outcome))
 
     def _copied(self, move: FutureLog, outcome: int | Failure | ApiError) -> None:
         if self._wanted(move):
             assert isinstance(outcome, int), outcome
-            self._process.post(PAUSE_NS, "move", self._step, move)
+            self._process.post_turn(PAUSE_NS, "move", self._step, move)
 
     def _flushed(self, move: FutureLog, outcome: object) -> None:
         if not self._wanted(move):
@@ -110,6 +110,6 @@ class Mover:
         assert isinstance(outcome, int), outcome
         if move.may_swap and move.catch_up(LAST_PIECE):
             del self._moves[move.tp]
-            move.swap()
+            move.swap_in()
         else:
-            self._process.post(PAUSE_NS, "move", self._step, move)
+            self._process.post_turn(PAUSE_NS, "move", self._step, move)

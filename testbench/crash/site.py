@@ -66,10 +66,10 @@ class Watched(Process):
         self._told = told
         self.serving = True
 
-    def touch(self) -> None:
+    def burn_fuse(self) -> None:
         """Called by the disk before each operation."""
         self._told()
-        super().touch()
+        super().burn_fuse()
 
 
 class Computer(Machine):
@@ -81,7 +81,7 @@ class Computer(Machine):
         if self.watcher is not None:
             self.watcher()
 
-    def boot(self) -> Process:
+    def boot_process(self) -> Process:
         """A new process."""
         assert self.process is None
         self.lives += 1
@@ -116,12 +116,12 @@ class Site:
 
     def boot(self) -> None:
         """Start a new process, which has not opened any log yet."""
-        self.process = self.machine.boot()
+        self.process = self.machine.boot_process()
         self.disks = [SimDisk(drive, DriveFaults(), self.process) for drive in self.drives]
 
     def load(self) -> None:
         """Open all logs in a turn."""
-        self.process.turn(self.open)
+        self.process.run_turn(self.open)
 
     def open(self) -> None:
         """Open all logs, within a turn. Raises WrongDirectory."""
@@ -133,12 +133,12 @@ class Site:
             self._safeguards,
             SimWorkers(self.process),
         )
-        self.manager.claim("cluster", 1)
-        self.manager.load(lambda topic: CONFIGS[topic])
+        self.manager.claim_directories("cluster", 1)
+        self.manager.load_logs(lambda topic: CONFIGS[topic])
 
     def logs(self) -> dict[TopicPartition, Log]:
         """All logs in service."""
-        return {log.tp: log for log in sorted(self.manager.logs(), key=lambda log: log.tp)}
+        return {log.tp: log for log in sorted(self.manager.online_logs(), key=lambda log: log.tp)}
 
     def home_of(self, tp: TopicPartition) -> LogDir:
         """The directory of a log."""
@@ -146,18 +146,18 @@ class Site:
 
     def settle(self) -> None:
         """Run all pending events."""
-        while self.timeline.step():
+        while self.timeline.run_next_event():
             pass
 
     def let_pass(self, ms: int) -> None:
         """Let time pass, and run the events that are due."""
         self.timeline.run_until(self.timeline.now_ns + ms * MS)
-        self.process.turn(self.manager.on_time)
+        self.process.run_turn(self.manager.run_due)
         self.settle()
 
     def stop(self) -> object:
-        """Stop cleanly; returns the report of `stop`."""
+        """Stop cleanly; returns the report of `stop_logs`."""
         answers: list[object] = []
-        self.process.turn(self.manager.stop, answers.append)
+        self.process.run_turn(self.manager.stop_logs, answers.append)
         self.settle()
         return answers[0] if answers else "no answer"

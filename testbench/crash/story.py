@@ -82,7 +82,7 @@ class Story:
         if outside is not None:
             outside(*numbers)
         else:
-            self.site.process.turn(getattr(self, f"_{verb}"), *numbers)
+            self.site.process.run_turn(getattr(self, f"_{verb}"), *numbers)
 
     def _look(self) -> None:
         """Take a snapshot of the drive if it has changed."""
@@ -100,12 +100,12 @@ class Story:
         self.site.load()
         self.mover = Mover(self.site)
         if len(self.site.drives) > 1:
-            self.site.process.turn(self.mover.resume)
+            self.site.process.run_turn(self.mover.resume)
 
     # -- steps outside of a turn ---------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        while self.site.timeline.step():
+        while self.site.timeline.run_next_event():
             self._look()
 
     def _now_settle(self) -> None:
@@ -114,7 +114,7 @@ class Story:
     def _now_some(self, events: int) -> None:
         """Run some pending events."""
         for _ in range(events):
-            if self.site.timeline.step():
+            if self.site.timeline.run_next_event():
                 self._look()
 
     def _now_clean(self, events: int = -1) -> None:
@@ -129,16 +129,16 @@ class Story:
         timeline = self.site.timeline
         end = timeline.now_ns + ms * MS
         while timeline._heap and timeline._heap[0][0] <= end:
-            timeline.step()
+            timeline.run_next_event()
             self._look()
         timeline.now_ns = max(timeline.now_ns, end)
-        self.site.process.turn(self.site.manager.on_time)
+        self.site.process.run_turn(self.site.manager.run_due)
 
     def _now_stop(self) -> None:
         lives = [lives[-1] for lives in self.model.lives.values() if lives and not lives[-1].gone]
         asked = [(life, life.cuts, life.appended) for life in lives]
         self.mover.stop()
-        self.site.process.turn(self.site.manager.stop, lambda outcome: self._stopped(outcome, asked))
+        self.site.process.run_turn(self.site.manager.stop_logs, lambda outcome: self._stopped(outcome, asked))
         self._settle()
         self._again(Death.STOP)
 
@@ -154,7 +154,7 @@ class Story:
         site = self.site
         if site.machine.process is None:
             return  # it has crashed: `play` reports that
-        site.machine.end(death)
+        site.machine.end_process(death)
         site.settle()
         site.boot()
         self._load()
@@ -162,14 +162,14 @@ class Story:
 
     def _now_blind(self) -> None:
         """A clean stop, after which all index files vanish before the next start."""
-        self.site.process.turn(self.site.manager.stop, lambda _: None)
+        self.site.process.run_turn(self.site.manager.stop_logs, lambda _: None)
         self._settle()
-        self.site.process.turn(self._remove_indexes)
+        self.site.process.run_turn(self._remove_indexes)
         self._again(Death.KILL)
 
     def _remove_indexes(self) -> None:
         (drive,), (disk,) = self.site.drives, self.site.disks
-        paths = [path for path, _ in drive.walk() if path.endswith("index")]
+        paths = [path for path, _ in drive.walk_files() if path.endswith("index")]
         for path in sorted(paths, key=lambda path: not path.endswith(".index")):
             disk.unlink_now(path)
             disk.sync_now(path.rpartition("/")[0])
@@ -178,7 +178,7 @@ class Story:
 
     @property
     def _log(self) -> Log:
-        log = self.site.manager.get(self._tp)
+        log = self.site.manager.get_log(self._tp)
         assert log is not None, f"{self._tp} is not there"
         return log
 
@@ -308,7 +308,7 @@ class Story:
         self._keys(0, 9)
 
     def _roll(self) -> None:
-        self._log.roll()
+        self._log.roll_segment()
 
     def _mark(self, back: int = 0) -> None:
         """Set the high watermark, that many offsets before the end."""
@@ -331,9 +331,9 @@ class Story:
         starts += [segment.base_offset for segment in log.segments if segment.base_offset > log.start_offset]
         starts.append(log.end_offset)
         self.model.life(self._tp).state.committed(log.high_watermark)
-        log.configure(replace(log.config, retention_bytes=size))
+        log.apply_config(replace(log.config, retention_bytes=size))
         log.delete_old_segments(self.site.process.clock.now())
-        log.configure(CONFIGS[self._tp.topic])
+        log.apply_config(CONFIGS[self._tp.topic])
 
     def _cut(self, back: int) -> None:
         """A follower truncates that many offsets; a batch that crosses the point is removed as a whole."""
@@ -390,7 +390,7 @@ class _Look:
         self.files = {
             id(inode): (len(inode.data), inode.generation, inode.synced, len(inode.shadow))
             for drive in drives
-            for _, inode in drive.walk()
+            for _, inode in drive.walk_files()
         }
 
     def since(self, before: _Look) -> str | None:

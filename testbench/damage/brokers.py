@@ -47,7 +47,7 @@ class _Stage:
     def __init__(self, seed: int) -> None:
         streams = Streams(seed)
         self.timeline = Timeline()
-        self.network = Network(self.timeline, streams.stream("net"))
+        self.network = Network(self.timeline, streams.named_stream("net"))
         self.history = History()
         world = self.timeline, streams, self.network, self.history
         self.node = SimNode(0, *world, PROPERTIES, BrokerSafeguards())
@@ -60,7 +60,7 @@ class _Stage:
 
     def start(self) -> bool:
         """Start the broker. True if it serves."""
-        self.node.start()
+        self.node.start_broker()
         process = self.node.machine.process
         assert process is not None
         self.timeline.run_until_holds(lambda: process.serving or not process.alive, START_NS, STEP_NS)
@@ -72,16 +72,16 @@ def bases(seeds: int = 3) -> Iterator[BrokerBase]:
     for seed in range(1, seeds + 1):
         for stopped in (True, False):
             stage = _Stage(seed)
-            workload = Workload(stage.network, stage.streams.scoped("workload"), Catalog(), stage.history)
+            workload = Workload(stage.network, stage.streams.scoped_streams("workload"), Catalog(), stage.history)
             assert stage.start()
-            workload.start()
+            workload.start_clients()
             stage.timeline.run_until(LOADED_NS)
             if stopped:
-                stage.node.stop()
+                stage.node.stop_broker()
                 stage.timeline.run_until(LOADED_NS + 10 * SECOND)
                 assert stage.node.machine.process is None
             else:
-                stage.node.kill(Death.KILL)
+                stage.node.kill_process(Death.KILL)
             yield _base(f"seed {seed}, {'stopped' if stopped else 'killed'}", pickle.dumps(stage.node.drives))
 
 
@@ -90,14 +90,14 @@ def _base(name: str, drives: bytes) -> BrokerBase:
     stage.over(pickle.loads(drives))
     assert stage.start(), name
     assert stage.node.broker is not None
-    logs = {log.tp: log for log in stage.node.broker.logs.logs()}
+    logs = {log.tp: log for log in stage.node.broker.logs.online_logs()}
     truth = {tp: facts_of(log, read(log, log.start_offset)) for tp, log in sorted(logs.items())}
     return BrokerBase(name, drives, truth, {tp: what_is_aborted(log) for tp, log in logs.items()})
 
 
 def try_one(base: BrokerBase, seed: int) -> Case:
     """Damage one file, start the broker, and check the outcome."""
-    random = Streams(seed).stream("harm")
+    random = Streams(seed).named_stream("harm")
     stage = _Stage(seed)
     drives: list[Drive] = pickle.loads(base.drives)
     harm = strike(random.choice(drives), random, (JOURNAL, *KINDS))
@@ -118,7 +118,7 @@ def _look(stage: _Stage, base: BrokerBase, lines: list[str]) -> tuple[str, list[
     assert broker is not None
     outcomes, wrong = {"exact"}, []
     for tp, truth in base.truth.items():
-        log = broker.logs.get(tp)
+        log = broker.logs.get_log(tp)
         told = [line for line in lines if str(tp) in line or "is offline" in line]
         if log is None:
             outcomes.add("offline")

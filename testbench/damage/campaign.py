@@ -58,13 +58,13 @@ def _cases(cases: int, seed: int, kinds: tuple[str, ...], level: str) -> Iterato
     if level == "cluster":
         worlds = list(clusters.bases())
         for number in range(seed, seed + cases):
-            yield clusters.try_one(Streams(number).stream("base").choice(worlds), number, kinds), number
+            yield clusters.try_one(Streams(number).named_stream("base").choice(worlds), number, kinds), number
         return
     if level == "broker":
         directories = list(brokers.bases())
         for number in range(seed, seed + cases):
-            yield brokers.try_one(Streams(number).stream("base").choice(directories), number), number
+            yield brokers.try_one(Streams(number).named_stream("base").choice(directories), number), number
         return
     shelves = list(bases())
     for number in range(seed, seed + cases):
-        yield try_one(Streams(number).stream("base").choice(shelves), number, kinds), number
+        yield try_one(Streams(number).named_stream("base").choice(shelves), number, kinds), number

@@ -68,9 +68,9 @@ class _Stage:
     def __init__(self, seed: int, safeguards: BrokerSafeguards | None = None) -> None:
         self.streams = streams = Streams(seed, "damage/")
         self.timeline = timeline = Timeline()
-        self.network = Network(timeline, streams.stream("net"))
+        self.network = Network(timeline, streams.named_stream("net"))
         self.history = ClusterHistory()
-        self.ensemble = Ensemble(timeline, self.network, streams.stream("store"))
+        self.ensemble = Ensemble(timeline, self.network, streams.named_stream("store"))
         self.ledger = Ledger(self.history)
         world = safeguards or BrokerSafeguards(), self.ensemble, self.ledger, SESSION_NS
         self.nodes = [
@@ -100,7 +100,7 @@ class _Stage:
         """Partitions in service, by broker."""
         found = {}
         for node in self.nodes:
-            partition = None if node.broker is None else node.broker.hosted.find(*tp)
+            partition = None if node.broker is None else node.broker.hosted.find_partition(*tp)
             if partition is not None and partition.offline is None:
                 found[node.number] = partition
         return found
@@ -127,7 +127,7 @@ class _Stage:
             if clean:
                 _stop(node)
             else:
-                node.kill(Death.KILL)
+                node.kill_process(Death.KILL)
         self.timeline.run_until(ENDED_NS)
         assert all(node.machine.process is None for node in self.nodes)
 
@@ -137,7 +137,7 @@ def _stop(node: ClusterNode) -> None:
     process, broker = node.machine.process, node.broker
     assert process is not None
     assert broker is not None
-    process.post(0, "leave", broker.leave, lambda: node._close_doors(process, broker), False)
+    process.post_turn(0, "leave", broker.hand_over_leaderships, lambda: node._close_doors(process, broker), False)
 
 
 def bases(seeds: int = 2) -> Iterator[ClusterBase]:
@@ -150,18 +150,18 @@ def bases(seeds: int = 2) -> Iterator[ClusterBase]:
 def _base(seed: int, *, clean: bool) -> ClusterBase:
     stage, catalog = _Stage(seed), Catalog()
     stage.ensemble.on_commit = stage.ledger.follow_changes
-    streams = stage.streams.scoped("workload")
+    streams = stage.streams.scoped_streams("workload")
     workload = ClusterWorkload(stage.network, streams, catalog, stage.history, NODES, len(NODES), flush=False)
     for node in stage.nodes:
-        node.start()
-    workload.start()
+        node.start_broker()
+    workload.start_clients()
     stage.timeline.run_until(LOADED_NS)
     workload.wind_down()
     # A topic with unclean elections has no guarantee.
     topics = [topic for topic in catalog.topics if topic.role is not Role.CUT]
     tps = [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
     done = stage.timeline.run_until_holds(
-        lambda: not workload.unacknowledged() and stage.settled(tps, len(NODES)), LOADED_NS, STEP_NS
+        lambda: not workload.unacknowledged_logs() and stage.settled(tps, len(NODES)), LOADED_NS, STEP_NS
     )
     assert done, "the load does not settle"
     stage.timeline.run_until(stage.timeline.now_ns + SECOND)
@@ -173,7 +173,7 @@ def _base(seed: int, *, clean: bool) -> ClusterBase:
 
 def try_one(base: ClusterBase, seed: int, kinds: tuple[str, ...], safeguards: BrokerSafeguards | None = None) -> Case:
     """Damage one file of one broker, start all, and check the outcome."""
-    random = Streams(seed).stream("harm")
+    random = Streams(seed).named_stream("harm")
     stage = _Stage(seed, safeguards)
     stage.over(base.world)
     victim = random.choice(stage.nodes)
@@ -211,7 +211,7 @@ def _start(stage: _Stage, victim: ClusterNode, order: str) -> None:
     waves = {"first": ([victim], others), "last": (others, [victim]), "together": (stage.nodes, [])}[order]
     for wave in waves:
         for node in wave:
-            node.start()
+            node.start_broker()
         stage.timeline.run_until(stage.timeline.now_ns + APART_NS)
 
 

@@ -43,7 +43,7 @@ def kind_of(path: str) -> str:
 def strike(drive: Drive, random: Stream, kinds: tuple[str, ...] = KINDS) -> Harm | None:
     """Damage one file: choose one of the existing kinds, then a file of that kind. None: impossible."""
     files: dict[str, list[tuple[str, Inode]]] = {}
-    for path, inode in drive.walk():
+    for path, inode in drive.walk_files():
         if kind_of(path) in kinds and inode.data:
             files.setdefault(kind_of(path), []).append((path, inode))
     if not files:
@@ -66,20 +66,20 @@ def strike(drive: Drive, random: Stream, kinds: tuple[str, ...] = KINDS) -> Harm
 
 
 def _flip(inode: Inode, random: Stream) -> str:
-    places = [random.below(len(inode.data)) for _ in range(random.choice((1, 1, 1, 2, 8)))]
+    places = [random.random_below(len(inode.data)) for _ in range(random.choice((1, 1, 1, 2, 8)))]
     for place in places:
-        inode.data[place] ^= 1 << random.below(8)
+        inode.data[place] ^= 1 << random.random_below(8)
     return f"a bit of each of the bytes {places}"
 
 
 def _truncate(inode: Inode, random: Stream) -> str:
     before = len(inode.data)
-    del inode.data[random.below(before) :]
+    del inode.data[random.random_below(before) :]
     return f"{len(inode.data)} bytes are left of {before}"
 
 
 def _zero(inode: Inode, random: Stream) -> str:
-    start = random.below(len(inode.data))
+    start = random.random_below(len(inode.data))
     end = min(len(inode.data), start + random.choice((1, 8, 64, 512, 4096)))
     inode.data[start:end] = bytes(end - start)
     return f"zeros from {start} to {end}"

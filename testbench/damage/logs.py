@@ -67,7 +67,7 @@ def bases() -> Iterator[Base]:
         for clean in (True, False):
             if clean:
                 assert site.stop() is None
-            site.machine.end(Death.KILL)
+            site.machine.end_process(Death.KILL)
             site.settle()
             drives = pickle.dumps(site.drives, protocol=5)
             yield _base(name, drives, clean=clean)
@@ -88,7 +88,7 @@ def _base(name: str, drives: bytes, *, clean: bool) -> Base:
 
 def facts_of(log: Log, content: bytes) -> Facts:
     """The content of a log."""
-    producers = tuple(tuple(entry) for entry in log.producers.snapshot())
+    producers = tuple(tuple(entry) for entry in log.producers.snapshot_entries())
     return Facts(log.topic_id, log.start_offset, log.end_offset, content, log.epochs.entries, producers)
 
 
@@ -125,10 +125,10 @@ def listening() -> Iterator[list[str]]:
 def try_one(base: Base, seed: int, kinds: Sequence[str] = KINDS) -> Case:
     """Damage one file, open the directory, and check the outcome."""
     site = Site(pickle.loads(base.drives), seed)
-    harm = strike(site.drives[0], Streams(seed).stream("harm"), tuple(kinds))
+    harm = strike(site.drives[0], Streams(seed).named_stream("harm"), tuple(kinds))
     with listening() as lines:
         refused: list[str] = []
-        site.process.turn(lambda: _claim(site, refused))
+        site.process.run_turn(lambda: _claim(site, refused))
         if refused:
             return Case(base.name, harm, "offline", [])
         site.settle()
@@ -259,7 +259,7 @@ def _state(log: Log, truth: Facts, aborted: list[tuple[int, ...]]) -> list[str]:
     there = what_is_aborted(log)
     if [entry for entry in aborted if entry not in there]:
         wrong.append(f"the aborted transactions are {there}, not {aborted}")
-    producers = tuple(tuple(entry) for entry in log.producers.snapshot())
+    producers = tuple(tuple(entry) for entry in log.producers.snapshot_entries())
     if producers != truth.producers:
         wrong.append(f"the producers are {producers}, not {truth.producers}")
     # If the log start is lost, deleted records are visible again, as after a crash before its checkpoint.

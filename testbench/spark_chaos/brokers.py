@@ -28,7 +28,7 @@ def kill(role: str, status: Path, bootstrap: str, topic: str, transactional_id: 
         if role == "leader":
             number = cluster.topic(topic).partitions[0].leader
         elif role == "coordinator":
-            number = CoordinatorCalls(cluster, CoordinatorKind.TRANSACTION).find(transactional_id)
+            number = CoordinatorCalls(cluster, CoordinatorKind.TRANSACTION).find_coordinator(transactional_id)
         else:
             number = _told(status).get("controller") or Admin(cluster).describe_cluster().controller_id
     os.kill({each["id"]: each["pid"] for each in _told(status)["brokers"]}[number], signal.SIGKILL)

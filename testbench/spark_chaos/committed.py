@@ -69,9 +69,9 @@ def end_what_is_open(bootstrap: str, checkpoint: Path, partitions: int) -> None:
     links = ConnectionCache(ClientConfig(bootstrap_servers=bootstrap))
     try:
         for number in range(partitions):
-            BatchTransaction(links, f"ottla-{query}-sink-{number}", 60_000).fence()
+            BatchTransaction(links, f"ottla-{query}-sink-{number}", 60_000).fence_producer()
     finally:
-        links.close()
+        links.close_connections()
 
 
 def apart(bootstrap: str, group: str, source: str, sink: str, home: Callable[[int], int]) -> dict[int, tuple[int, int]]:

@@ -32,18 +32,18 @@ class PointedAttempt(TransactionalWrite):
         self.at("begun", self.turn)
         return done
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        super().write(batch)
+    def write_rows(self, batch: pa.RecordBatch) -> None:
+        super().write_rows(batch)
         self.at("mid", self.turn)
 
-    def prepare(self, sources: Positions | None = None) -> Prepared | None:
-        prepared = super().prepare(sources)
+    def prepare_commit(self, sources: Positions | None = None) -> Prepared | None:
+        prepared = super().prepare_commit(sources)
         self.at("prepared", self.turn)
         return prepared
 
-    def commit(self, prepared: Prepared) -> None:
+    def commit_prepared(self, prepared: Prepared) -> None:
         self.at("before", self.turn)
-        super().commit(prepared)
+        super().commit_prepared(prepared)
         self.at("after", self.turn)
 
 

@@ -136,10 +136,10 @@ class ChaosSource(OttlaSource):
         return "ottla_chaos"
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:  # noqa: ARG002 - Spark's signature
-        return self._struck(StruckBatchWriter(self._checked(schema)))
+        return self._struck(StruckBatchWriter(self._checked_options(schema)))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
-        return self._struck(StruckStreamWriter(self._checked(schema)))
+        return self._struck(StruckStreamWriter(self._checked_options(schema)))
 
     def _struck(self, writer: Any) -> Any:
         options = self.options

@@ -31,10 +31,10 @@ def orphaned() -> Node:
     node.restart()
     node.restart()
     assert node.produce("t", b"later").error_code == 0
-    node.epoch = node.broker.hosted.find("t", 0).log.epochs.latest
+    node.epoch = node.broker.hosted.find_partition("t", 0).log.epochs.latest
     node.topics = {name: node.topic_id(name) for name in ("t", "wide", "old")}
     stopped: list[object] = []
-    node.process.post(0, "stop", node.broker.stop, stopped.append)
+    node.process.post_turn(0, "stop", node.broker.stop_broker, stopped.append)
     node.pass_ms(5000)
     assert stopped == [None]
     lose_store(node)
@@ -43,13 +43,13 @@ def orphaned() -> Node:
 
 def adopted(node: Node, ready: bool = True) -> Node:
     node.properties["ottla.adopt.logs"] = "true"
-    node.machine.end(Death.KILL)
+    node.machine.end_process(Death.KILL)
     node.boot(ready)
     return node
 
 
 def test_without_being_asked_nothing_is_adopted(orphaned) -> None:
-    orphaned.machine.end(Death.KILL)
+    orphaned.machine.end_process(Death.KILL)
     orphaned.boot(ready=False)
     assert "ottla.adopt.logs" in str(orphaned.broker.failed)
 
@@ -63,7 +63,7 @@ def test_adopted_topics_keep_their_ids_and_their_records(orphaned) -> None:
     assert node.produce("t", b"e").base_offset == 3
     config = node.broker.cluster.image.topics["t"].config
     assert (config.retention_ms, config.retention_bytes) == (-1, -1)
-    assert node.broker.hosted.find("t", 0).leader_epoch > node.epoch >= 2
+    assert node.broker.hosted.find_partition("t", 0).leader_epoch > node.epoch >= 2
 
 
 def test_no_new_producer_is_taken_for_one_in_the_logs(orphaned) -> None:
@@ -74,11 +74,11 @@ def test_no_new_producer_is_taken_for_one_in_the_logs(orphaned) -> None:
 
 def test_an_adoption_that_was_interrupted_is_finished_by_the_next_start(orphaned) -> None:
     orphaned.properties["ottla.adopt.logs"] = "true"
-    orphaned.machine.end(Death.KILL)
+    orphaned.machine.end_process(Death.KILL)
     orphaned.start()
     steps = 0
     while not any(path.startswith("__znodes-0/") for path in orphaned.files()):
-        assert orphaned.timeline.step()
+        assert orphaned.timeline.run_next_event()
         steps += 1
     assert steps
     node = adopted(orphaned)
@@ -105,7 +105,7 @@ def test_partitions_that_other_brokers_had_begin_empty(orphaned) -> None:
     for partition in (0, 1):
         for name in node.disk.list(f"wide-{partition}"):
             node.disk.unlink_now(f"wide-{partition}/{name}")
-        node.drive.unlink(f"wide-{partition}")
+        node.drive.unlink_path(f"wide-{partition}")
     adopted(node)
     assert len(node.broker.cluster.image.topics["wide"].partitions) == 3
     assert node.values("wide", partition=2) == [b"c"]

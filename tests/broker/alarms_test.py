@@ -44,7 +44,7 @@ def test_a_look_that_fails_costs_itself_and_comes_again(node, caplog) -> None:
 def test_others_that_are_due_at_the_same_time_are_called(node) -> None:
     calls = []
     node.broker._purgatory.look_after(5, fail)
-    node.broker._purgatory.after(5, lambda: calls.append("after"))
+    node.broker._purgatory.continue_after(5, lambda: calls.append("after"))
     node.broker._purgatory.look_after(5, lambda: calls.append("look"))
     node.pass_ms(20)
     assert calls == ["after", "look"]
@@ -60,7 +60,7 @@ def test_looks_that_fail_are_not_a_flood_of_lines(node, caplog) -> None:
 
 
 def test_a_defect_in_the_rest_of_a_change_stops_the_broker(node) -> None:
-    node.broker._purgatory.after(5, fail)
+    node.broker._purgatory.continue_after(5, fail)
     with pytest.raises(AssertionError, match="HalfChanged: fail was left in the middle of a change"):
         node.pass_ms(20)
     assert node.machine.deaths[Death.CRASH] == 1
@@ -99,7 +99,7 @@ def test_the_look_at_in_sync_replicas_comes_again_after_a_defect(node) -> None:
 
 
 def test_a_defect_while_an_isr_is_proposed_stops_the_broker(node, monkeypatch) -> None:
-    partition = node.broker.hosted.find("t", 0)
+    partition = node.broker.hosted.find_partition("t", 0)
     replicas = node.broker._replicas
     replicas._followed[partition] = None
     monkeypatch.setattr(type(partition._in_sync), "shrink", fail)
@@ -109,7 +109,7 @@ def test_a_defect_while_an_isr_is_proposed_stops_the_broker(node, monkeypatch) -
 
 def test_without_the_safeguard_a_half_changed_state_stays(node, monkeypatch) -> None:
     node.broker._containment.safeguards = ContainmentSafeguards(stops_when_half_changed=False)
-    partition = node.broker.hosted.find("t", 0)
+    partition = node.broker.hosted.find_partition("t", 0)
     node.broker._replicas._followed[partition] = None
     monkeypatch.setattr(type(partition._in_sync), "shrink", fail)
     node.pass_ms(2 * node.broker._replicas._shrink_check_ms)
@@ -118,8 +118,8 @@ def test_without_the_safeguard_a_half_changed_state_stays(node, monkeypatch) -> 
 
 def test_a_verification_that_fails_stops_the_broker(node) -> None:
     """The questions that it took from its queue would never be answered."""
-    node.broker.verifier.here, node.broker.verifier.coordinator_of = None, fail
+    node.broker.verifier.ask_local, node.broker.verifier.coordinator_of = None, fail
     question = VerificationRequest("id", 1, 0, {}, True, lambda _codes: None)
-    node.process.post(0, "ask", lambda: (node.broker.verifier.ask_at_once(question), node.broker.end_turn()))
+    node.process.post_turn(0, "ask", lambda: (node.broker.verifier.ask_at_once(question), node.broker.end_turn()))
     with pytest.raises(AssertionError, match=r"HalfChanged: Verifier._send"):
         node.pass_ms(1)

@@ -47,12 +47,12 @@ def filled() -> Node:
 
 def begin(node: Node) -> None:
     """Run until the first exchange of segments is under way."""
-    (log,) = (each for each in node.broker.logs.logs() if each.tp.topic == "t")
-    log.configure(node.broker.cluster.topic_config("t").with_overrides({"min.cleanable.dirty.ratio": "0.1"}))
+    (log,) = (each for each in node.broker.logs.online_logs() if each.tp.topic == "t")
+    log.apply_config(node.broker.cluster.topic_config("t").with_overrides({"min.cleanable.dirty.ratio": "0.1"}))
     for _ in range(20_000):
         if log.cleaning.exchange is not None:
             return
-        node.timeline.step()
+        node.timeline.run_next_event()
     raise AssertionError("nothing is compacted")
 
 
@@ -63,12 +63,12 @@ def test_a_broker_that_dies_in_the_midst_of_an_exchange_shows_every_last_value(d
     for moment in range(MOMENTS):
         node = filled()
         node.pass_ms(100)
-        (log,) = (each for each in node.broker.logs.logs() if each.tp.topic == "t")
+        (log,) = (each for each in node.broker.logs.online_logs() if each.tp.topic == "t")
         log.flush(lambda _: None)
         node.pass_ms(100)
         begin(node)
         for _ in range(moment):
-            node.timeline.step()
+            node.timeline.run_next_event()
         left.add(tuple(sorted({name.rpartition(".")[2] for name in node.files() if "/t-0/" in f"/{name}"})))
         node.restart(death)
         found = read(node)
@@ -82,8 +82,8 @@ def test_a_broker_that_dies_in_the_midst_of_an_exchange_shows_every_last_value(d
 def test_a_topic_that_is_compacted_later_begins_to_be() -> None:
     node = filled()
     before = len(read(node))
-    (log,) = (each for each in node.broker.logs.logs() if each.tp.topic == "t")
-    log.configure(node.broker.cluster.topic_config("t").with_overrides({"min.cleanable.dirty.ratio": "0.1"}))
+    (log,) = (each for each in node.broker.logs.online_logs() if each.tp.topic == "t")
+    log.apply_config(node.broker.cluster.topic_config("t").with_overrides({"min.cleanable.dirty.ratio": "0.1"}))
     node.pass_ms(5000)
     assert len(read(node)) < before
     assert dict(read(node)) == {b"k%d" % key: b"39." * 20 for key in range(KEYS)}

@@ -62,7 +62,7 @@ def broken(node):
     handlers = Broken()
     for key in (ApiKey.DESCRIBE_CLUSTER, ApiKey.METADATA, ApiKey.LIST_GROUPS, ApiKey.DELETE_TOPICS):
         del dispatch.cold[key]
-    dispatch.add([handlers])
+    dispatch.add_handlers([handlers])
     node.handlers = handlers
     return node
 
@@ -129,7 +129,7 @@ def test_a_produce_that_wants_no_answer_costs_its_connection(node) -> None:
 
 def test_a_fetch_of_a_version_without_an_error_of_the_whole_is_answered_by_partition(node) -> None:
     node.produce("t", b"a")
-    log = node.broker.hosted.find("t", 0).log
+    log = node.broker.hosted.find_partition("t", 0).log
     type_read = type(log).read
     try:
         type(log).read = lambda *_: 1 / 0
@@ -217,7 +217,7 @@ def test_a_produce_that_fails_after_its_verification_costs_its_request(node) -> 
     (question,) = asked
     handler._now, clock = (lambda: 1 / 0), handler._now
     codes = dict.fromkeys(question.partitions, ErrorCode.NONE)
-    node.process.post(0, "verified", question.done, codes)
+    node.process.post_turn(0, "verified", question.done, codes)
     node.pass_ms(1)
     handler._now = clock
     assert not place.answered
@@ -234,12 +234,12 @@ def test_a_failed_produce_leaves_no_verification(node) -> None:
     place = node.send(request, 9)
     handler._now = clock
     assert place.answered
-    assert not node.broker.hosted.find("t", 0).guards, "else a later batch would pass for verified"
+    assert not node.broker.hosted.find_partition("t", 0).guards, "else a later batch would pass for verified"
     assert node.produce("t", b"b").base_offset == 0
 
 
 def test_a_defect_within_an_append_stops_the_broker(node) -> None:
-    partition = node.broker.hosted.find("t", 0)
+    partition = node.broker.hosted.find_partition("t", 0)
     node.produce("t", b"a")
     partition.log.segments.slots[-1].file = SimpleNamespace(append=lambda _parts: 1 / 0, size=0)
     frame_of = node.produce_request("t", b"b")
@@ -252,7 +252,7 @@ def test_a_fetch_that_fails_costs_its_request_and_its_session(node) -> None:
     node.produce("t", b"a")
     opened = node.ask(node.fetch_request("t", 0, session_epoch=0), 12)
     assert opened.session_id
-    log = node.broker.hosted.find("t", 0).log
+    log = node.broker.hosted.find_partition("t", 0).log
     type_read = type(log).read
     try:
         type(log).read = lambda *_: 1 / 0
@@ -267,7 +267,7 @@ def test_a_fetch_that_fails_costs_its_request_and_its_session(node) -> None:
 
 def test_a_fetch_that_fails_when_it_is_woken_costs_its_request(node) -> None:
     place = node.send(node.fetch_request("t", 0, max_wait_ms=1000), 12)
-    log = node.broker.hosted.find("t", 0).log
+    log = node.broker.hosted.find_partition("t", 0).log
     type_read = type(log).read
     try:
         type(log).read = lambda *_: 1 / 0
@@ -338,7 +338,7 @@ def test_a_lookup_by_time_whose_completion_fails_costs_its_request(node) -> None
     node.produce("t", b"a")
     asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=0)
     request = ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[asked])])
-    log = node.broker.hosted.find("t", 0).log
+    log = node.broker.hosted.find_partition("t", 0).log
     epochs, log.epochs = log.epochs, SimpleNamespace(latest=0)
     place = node.send(request, 5)
     (topic,) = node.answer(place).topics

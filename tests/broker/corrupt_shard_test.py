@@ -67,10 +67,10 @@ class House:
 
     def append(self, topic: str, name: str, key: bytes, value: bytes) -> None:
         """A record as no coordinator writes it, in good order for the log."""
-        partition = self.node.broker.hosted.find(topic, partition_for(name, 4))
+        partition = self.node.broker.hosted.find_partition(topic, partition_for(name, 4))
         batch = memoryview(encode_batch([Record(0, 1, key, value, ())]))
         now = self.node.process.clock.now
-        self.node.process.post(0, "write", lambda: partition.append_own(batch, now()))
+        self.node.process.post_turn(0, "write", lambda: partition.append_own(batch, now()))
         self.node.pass_ms(10)
 
     def begin_again(self, death: Death = Death.KILL) -> None:
@@ -152,11 +152,11 @@ def test_a_record_of_transactions_that_cannot_be_read(
 def test_bytes_that_have_changed_on_the_disk(house: House, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     """After a clean stop no log is read through at the start; who loads its records sees what has become of them."""
     stopped: list[object] = []
-    house.node.process.post(0, "stop", house.node.broker.stop, stopped.append)
+    house.node.process.post_turn(0, "stop", house.node.broker.stop_broker, stopped.append)
     house.node.pass_ms(10_000)
     assert stopped
     place = f"{topic}-{partition_for('b', 4)}/"
-    (inode,) = [inode for path, inode in house.node.drive.walk() if place in path and path.endswith(".log")]
+    (inode,) = [inode for path, inode in house.node.drive.walk_files() if place in path and path.endswith(".log")]
     inode.data[-1] ^= 1
     with caplog.at_level(logging.ERROR):
         house.begin_again(Death.STOP)
@@ -171,9 +171,9 @@ def test_bytes_that_have_changed_on_the_disk(house: House, topic: str, caplog: p
 
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
 def test_a_partition_whose_offsets_end_costs_its_own_groups_and_ids_only(house: House, topic: str) -> None:
-    log = house.node.broker.hosted.find(topic, partition_for("b", 4)).log
+    log = house.node.broker.hosted.find_partition(topic, partition_for("b", 4)).log
     # No record can follow this offset. Only a prepared directory reaches it.
-    house.node.process.post(0, "jump", lambda: setattr(log, "end_offset", INT64_MAX))
+    house.node.process.post_turn(0, "jump", lambda: setattr(log, "end_offset", INT64_MAX))
     house.node.pass_ms(10)
     ask = house.commit if topic == "__consumer_offsets" else house.init
     for _ in range(2):

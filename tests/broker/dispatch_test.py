@@ -48,7 +48,7 @@ def test_a_client_that_goes_before_the_broker_is_ready_is_forgotten(node) -> Non
     while not node.broker.listening:
         node.pass_ms(1)
     place = node.send(MetadataRequest(topics=None), 12)
-    node.process.post(0, "gone", node.broker.on_gone, node.peer)
+    node.process.post_turn(0, "gone", node.broker.on_gone, node.peer)
     node.pass_ms(5000)
     assert node.broker.ready
     assert not place.answered

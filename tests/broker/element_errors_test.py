@@ -216,7 +216,7 @@ def test_each_element_is_refused_by_its_own_name(key):
         request = named(one_of_each(api.request, version), version, b"\7")
         response = element_errors(key, version, request, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a defect"))
         if response is None:
-            assert any(field.name == "error_code" and field.exists(version) for field in api.response.FIELDS)
+            assert any(field.name == "error_code" and field.exists_in(version) for field in api.response.FIELDS)
             continue
         text = repr(shown(response, version))
         assert "marked" in text or repr(b"\7" * 16) in text, version

@@ -52,7 +52,7 @@ def test_every_answer_can_be_decoded(node) -> None:
     rng = random.Random(SEED)
     style = grammar.Style(extreme=True, known=known(node))
     places = []
-    for key, (low, high) in sorted(node.broker._dispatch.ranges().items()):
+    for key, (low, high) in sorted(node.broker._dispatch.version_ranges().items()):
         for version in range(low, high + 1) if key not in ORDERS else ():
             for _ in range(REQUESTS):
                 frame = grammar.request_frame(rng, key, version, style)

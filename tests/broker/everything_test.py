@@ -71,7 +71,7 @@ def test_resources_are_listed_in_pieces(node, monkeypatch) -> None:
     for number in range(12):
         node.create(f"topic-{number}", 1)
     added = []
-    add = Joined.add
+    add = Joined.add_response
 
     def noted(self, response):
         added.append(len(response.config_resources))

@@ -107,10 +107,10 @@ def test_asking_for_all_topics_while_a_broker_is_silent_looks_at_them_once(nodes
     steps = []
     for node in nodes:
         cluster = node.broker.cluster
-        cluster.fell_silent(99)
+        cluster.on_broker_silent(99)
         assert not cluster.is_doubtful(None)
         steps.append(count_steps(lambda cluster=cluster: cluster.is_doubtful(None)))
-        cluster.fell_silent(1)
+        cluster.on_broker_silent(1)
         assert cluster.is_doubtful(None)
         cluster.on_broker_responding(1)
         assert not cluster.is_doubtful(None)

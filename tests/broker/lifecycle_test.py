@@ -27,9 +27,9 @@ def test_topics_and_records_are_there_after_a_clean_stop(node) -> None:
 
 def test_a_restarted_broker_leads_in_a_new_epoch(node) -> None:
     node.produce("t", b"a")
-    before = node.broker.hosted.find("t", 0).leader_epoch
+    before = node.broker.hosted.find_partition("t", 0).leader_epoch
     node.restart()
-    partition = node.broker.hosted.find("t", 0)
+    partition = node.broker.hosted.find_partition("t", 0)
     assert partition.leader_epoch == before + 1
     assert partition.log.epochs.end_offset_for(before)[1] == 1
 
@@ -51,7 +51,7 @@ def test_another_clusters_directory_is_refused_and_left_alone(node) -> None:
         "cluster.id=somebody-elses-cluster" if "cluster.id" in line else line for line in meta.split("\n")
     )
     node.disk.replace_now("meta.properties", changed.encode())
-    node.machine.end(Death.STOP)
+    node.machine.end_process(Death.STOP)
     node.boot(ready=False)
     assert not node.broker.ready
     assert "somebody-elses-cluster" in str(node.broker.failed)
@@ -63,7 +63,7 @@ def test_logs_that_no_topic_knows_are_left_alone_and_named(node, caplog) -> None
     for name in [each for each in node.files() if each.startswith("__znodes-0/")]:
         node.disk.unlink_now(name)
     node.disk.unlink_now("meta.properties")
-    node.machine.end(Death.STOP)
+    node.machine.end_process(Death.STOP)
     with caplog.at_level(logging.WARNING):
         node.boot()
     assert "t-0 is not a replica of this broker" in caplog.text

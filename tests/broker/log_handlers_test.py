@@ -70,11 +70,11 @@ class Logs:
     def __init__(self) -> None:
         self.timeline = Timeline()
         drive = Drive("data")
-        process = Machine(1, self.timeline, Streams(1), [drive]).boot()
+        process = Machine(1, self.timeline, Streams(1), [drive]).boot_process()
         self.faults = DriveFaults()
         self.clock = process.clock
         manager = LogManager([SimDisk(drive, self.faults, process)], process.clock, process.entropy, BrokerConfig())
-        manager.load(lambda _: TopicConfig())
+        manager.load_logs(lambda _: TopicConfig())
         self.hosted = PartitionRegistry()
         fence, purgatory, peers = ControlFence(1), Purgatory(process.clock), BrokerClient(Nobody(), process.clock, 1)
         self.replicas = ReplicaManager(
@@ -103,7 +103,7 @@ class Logs:
 
     def append(self, *timestamps: int, partition: int = 0, producer_id: int = -1) -> None:
         """One batch, a record per timestamp."""
-        part = self.hosted.find("t", partition)
+        part = self.hosted.find_partition("t", partition)
         sequence = 0 if producer_id >= 0 else -1
         records = [Record(offset, stamp, None, b"v") for offset, stamp in enumerate(timestamps)]
         batch = encode_batch(records, producer_id=producer_id, producer_epoch=sequence, base_sequence=sequence)
@@ -182,8 +182,8 @@ def test_a_special_time_that_the_version_does_not_know(logs, timestamp, version)
 
 def test_version_0_lists_segment_starts(logs):
     logs.append(10, 20)
-    log = logs.hosted.find("t", 0).log
-    log.roll()
+    log = logs.hosted.find_partition("t", 0).log
+    log.roll_segment()
     logs.append(30)
 
     assert logs.old(-1, 10) == [3, 2, 0]
@@ -200,18 +200,18 @@ def test_version_0_lists_segment_starts(logs):
 
 def test_version_0_goes_back_from_the_newest_place_that_is_old_enough(logs):
     logs.append(50)
-    log = logs.hosted.find("t", 0).log
-    log.roll()
+    log = logs.hosted.find_partition("t", 0).log
+    log.roll_segment()
     logs.append(20)
-    log.roll()
+    log.roll_segment()
     assert logs.old(30, 10) == [1, 0], "an older segment with a later record counts as older, as in Kafka"
     assert logs.old(2**45, 10) == [2, 1, 0], "an empty segment begins at the log end"
 
 
 def test_version_0_returns_consumers_committed_offsets_only(logs):
     logs.append(10, 20)
-    partition = logs.hosted.find("t", 0)
-    partition.log.roll()
+    partition = logs.hosted.find_partition("t", 0)
+    partition.log.roll_segment()
     logs.append(30)
     partition.high_watermark = 1
     assert logs.old(-1, 10) == [1, 0]
@@ -279,7 +279,7 @@ def test_records_are_deleted_up_to_an_offset(logs, version):
 def test_topics_without_a_cleanup_policy_let_records_be_deleted_by_offset(logs):
     """As Apache Kafka 4.4 (KIP-1161): nothing goes by itself."""
     logs.append(10)
-    logs.replicas.configure("t", TopicConfig(cleanup_policy=()))
+    logs.replicas.apply_topic_config("t", TopicConfig(cleanup_policy=()))
     one = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=1)
     topic = DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[one])
     answer = logs.ask(DeleteRecordsRequest(topics=[topic]), 2)
@@ -288,7 +288,7 @@ def test_topics_without_a_cleanup_policy_let_records_be_deleted_by_offset(logs):
 
 def test_compacted_topics_keep_their_records(logs):
     logs.append(10)
-    logs.replicas.configure("t", TopicConfig(cleanup_policy=("compact",)))
+    logs.replicas.apply_topic_config("t", TopicConfig(cleanup_policy=("compact",)))
     one = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=1)
     topic = DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[one])
     answer = logs.ask(DeleteRecordsRequest(topics=[topic]), 2)
@@ -306,7 +306,7 @@ def test_log_directories_have_sizes(logs, version):
     if version >= 4:  # KIP-827
         assert 0 < everything.usable_bytes <= everything.total_bytes
     sizes = {p.partition_index: p.partition_size for p in everything.topics[0].partitions}
-    assert sizes == {0: logs.hosted.find("t", 0).log.size, 1: 0}
+    assert sizes == {0: logs.hosted.find_partition("t", 0).log.size, 1: 0}
     asked = DescribeLogDirsRequest.DescribableLogDirTopic(topic="t", partitions=[1, 1, 9])
     (some,) = logs.ask(DescribeLogDirsRequest(topics=[asked]), version).results
     assert [p.partition_index for p in some.topics[0].partitions] == [1]
@@ -316,7 +316,7 @@ def test_log_directories_have_sizes(logs, version):
 
 def test_a_failed_directory_is_described_with_an_error(logs):
     logs.append(10)
-    logs.faults.arm(DiskOperation.APPEND)
+    logs.faults.arm_error(DiskOperation.APPEND)
     with pytest.raises(ApiError):
         logs.append(20)
     (result,) = logs.ask(DescribeLogDirsRequest(topics=None), 4).results

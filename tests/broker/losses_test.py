@@ -20,13 +20,13 @@ def gone(member: Member) -> None:
 
 def anothers(member: Member) -> None:
     """It has another topic's id."""
-    inode = member.drive.file("t-0/partition.metadata")
+    inode = member.drive.file_at("t-0/partition.metadata")
     inode.data[:] = format_partition_metadata(bytes(range(16)))
 
 
 def emptied(member: Member) -> None:
     """Its log file is empty."""
-    member.drive.file(f"t-0/{0:020d}.log").data.clear()
+    member.drive.file_at(f"t-0/{0:020d}.log").data.clear()
 
 
 @pytest.fixture

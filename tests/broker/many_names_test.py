@@ -28,8 +28,8 @@ def test_the_answer_does_not_wait_for_the_topics() -> None:
     most = turns = 0
     while not place.answered:
         node.pass_ms(1)
-        most = max(most, len(topics._begun))
-        assert len(topics._begun) <= MAX_BEGUN
+        most = max(most, len(topics._bulk_creations))
+        assert len(topics._bulk_creations) <= MAX_BEGUN
         turns += 1
         assert turns < count / 50, "it waits for what it creates"
     assert most == MAX_BEGUN
@@ -37,8 +37,8 @@ def test_the_answer_does_not_wait_for_the_topics() -> None:
     assert codes == {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert len(node.answer(place).topics) == count
     node.pass_ms(30_000)
-    assert not topics._begun
-    assert not topics._wanted
+    assert not topics._bulk_creations
+    assert not topics._waiting_callers
     assert 0 < len(node.broker.cluster.image.topics) < count / 4
     found = node.ask(MetadataRequest(topics=[Asked(name="missing-0")], allow_auto_topic_creation=False), 12)
     assert not found.topics[0].error_code

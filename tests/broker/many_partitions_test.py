@@ -183,7 +183,7 @@ def test_a_large_fetch_of_what_is_here_begins_a_session_and_waits(node) -> None:
     forgotten = FetchRequest.ForgottenTopic(topic="wide", partitions=list(range(2 * HOSTED - 1)) * 10)
     last = fetch_of(session_id=first.session_id, session_epoch=2, forgotten_topics_data=[forgotten])
     assert node.ask(last, 12).error_code == 0
-    session = node.broker._fetch.sessions.get(first.session_id)
+    session = node.broker._fetch.sessions.find_session(first.session_id)
     assert [key[1] for key in session.partitions] == [2 * HOSTED - 1]
 
 
@@ -215,7 +215,7 @@ def test_a_reader_that_goes_during_its_large_fetch_leaves_nothing(node) -> None:
     for ms in range(6):
         place = node.send(asked, 12)
         node.pass_ms(ms)
-        node.process.post(0, "gone", node.broker.on_gone, node.peer)
+        node.process.post_turn(0, "gone", node.broker.on_gone, node.peer)
         node.pass_ms(50)
         assert not place.answered
         topic = node.broker.hosted.by_name["wide"]
@@ -277,14 +277,14 @@ def test_the_end_of_a_transaction_with_many_positions_is_carried_out_in_later_tu
     for number in range(VERY_MANY):
         runner.machine.apply(OffsetCommitted("g", "t", number, Position(number)), EntryOrigin(number, 7, 0))
     end = TransactionEnd(7, 0, True)
-    node.process.post(0, "marker", runner.end_transaction, end, runner.applied)
+    node.process.post_turn(0, "marker", runner.end_transaction, end, runner.applied)
     node.pass_ms(0)
     offsets = runner.machine.offsets
     assert offsets.count < VERY_MANY
     assert offsets.get("g", ("t", VERY_MANY - 1)) == Position(VERY_MANY - 1)
     turns = 0
     while offsets.is_ending:
-        assert count_steps(node.timeline.step) < TURN_STEPS
+        assert count_steps(node.timeline.run_next_event) < TURN_STEPS
         turns += 1
         assert turns < VERY_MANY
     assert offsets.count == VERY_MANY
@@ -307,7 +307,7 @@ def test_no_turn_makes_many_logs() -> None:
     (directory,) = node.broker.logs.dirs
     counts = [0]
     while not place.answered:
-        assert node.timeline.step()
+        assert node.timeline.run_next_event()
         counts.append(len(directory.logs))
     assert counts[-1] == 200
     assert max(after - before for before, after in pairwise(counts)) <= MADE

@@ -84,7 +84,7 @@ NEEDS = {
 @pytest.fixture(scope="module")
 def needs() -> dict[str, tuple[tuple[str, str], ...]]:
     """API → (resource, operation), of everything that a whole broker serves."""
-    return {API_TABLE[ApiKey(each.api_key)].name: each.needs for each in Node().broker._dispatch.declarations()}
+    return {API_TABLE[ApiKey(each.api_key)].name: each.needs for each in Node().broker._dispatch.all_declarations()}
 
 
 def test_every_request_declares_its_permissions(needs) -> None:
@@ -104,7 +104,7 @@ def test_permissions_are_those_of_apache_kafka(needs) -> None:
 
 
 def test_requests_between_brokers_need_cluster_action(needs) -> None:
-    declarations = Node().broker._dispatch.declarations()
+    declarations = Node().broker._dispatch.all_declarations()
     for each in declarations:
         if each.inter_broker or each.brokers_from is not None:
             assert ("Cluster", "ClusterAction") in needs[API_TABLE[ApiKey(each.api_key)].name]

@@ -15,7 +15,7 @@ from ottla.record.log_entries import entries_of, records_at
 @pytest.mark.parametrize("codec", [0, GZIP])
 def test_positions_in_old_messages_are_loaded(magic: int, codec: int) -> None:
     house = House()
-    log = house.node.broker.hosted.find("__consumer_offsets", partition_for("a", 4)).log
+    log = house.node.broker.hosted.find_partition("__consumer_offsets", partition_for("a", 4)).log
     path = f"{log.directory}/{0:020d}.log"
     content = house.node.read(path)
     stored = [record for at, _ in entries_of(content) for record in records_at(content, at, max_bytes=1 << 20)]
@@ -28,7 +28,7 @@ def test_positions_in_old_messages_are_loaded(magic: int, codec: int) -> None:
         log.append_replica(memoryview(kept_set(magic, codec, [*stored, *changed_at(changed, len(stored))])))
         log.high_watermark = log.end_offset
 
-    house.node.process.post(0, "replace", replace)
+    house.node.process.post_turn(0, "replace", replace)
     house.node.pass_ms(100)
     house.begin_again()
     assert house.committed("a") == (0, 42)

@@ -75,7 +75,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_not_waited_for() -> None:
 def test_a_broker_with_a_slow_controller_is_ready_when_it_leads_its_partitions() -> None:
     node = Node()
     node.create("t", 3)
-    node.machine.end(Death.KILL)
+    node.machine.end_process(Death.KILL)
     node.faults.sync_mean_ns = 2 * READY_MS * MS
     node.start()
     waited = 0

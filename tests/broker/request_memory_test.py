@@ -75,7 +75,7 @@ class Case(NamedTuple):
 def array_paths(cls: StructType, version: int) -> Iterator[Path]:
     """Every array in a message of that version, by the names of the fields that lead to it."""
     for field in cls.FIELDS:
-        if not field.exists(version) or (field.tag is not None and field.tag >= OWN_TAG):
+        if not field.exists_in(version) or (field.tag is not None and field.tag >= OWN_TAG):
             continue
         if field.type == "array":
             yield (field.name,)
@@ -99,7 +99,7 @@ class Filler:
     def _struct(self, cls: StructType, path: Path | None) -> Struct:
         out: Struct = cls()
         for field in cls.FIELDS:
-            if field.exists(self.case.version) and (field.tag is None or field.tag < OWN_TAG):
+            if field.exists_in(self.case.version) and (field.tag is None or field.tag < OWN_TAG):
                 value = self._value(cls, field, path[1:] if path and path[0] == field.name else None)
                 if value is not None:
                     setattr(out, field.name, value)
@@ -146,7 +146,7 @@ def largest_frame(case: Case, node: Node) -> bytearray:
 
 
 def cases(api: Api, node: Node) -> Iterator[Case]:
-    first, last = node.broker._dispatch.ranges().get(int(api.key), (0, -1))
+    first, last = node.broker._dispatch.version_ranges().get(int(api.key), (0, -1))
     versions = range(first, last + 1)
     if "EXPLORE" not in os.environ:
         first = last if api.request.BETWEEN_BROKERS else first
@@ -179,7 +179,7 @@ def measured(node: Node, key: int, version: int, frame: bytearray) -> tuple[int,
     """The same, and the bytes of the answer."""
     place = Place(node.peer, key, version)
     closed = len(node.network.closed)
-    node.process.post(0, "frame", lambda: node.broker.on_frame(place, memoryview(frame)))
+    node.process.post_turn(0, "frame", lambda: node.broker.on_frame(place, memoryview(frame)))
     gc.collect()
     tracemalloc.start()
     try:

@@ -20,7 +20,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "skipped.md"
 @cache
 def declarations() -> dict[str, Declaration]:
     """API → declaration, of all handlers that a whole broker registers."""
-    return {API_TABLE[ApiKey(each.api_key)].name: each for each in Node().broker._dispatch.declarations()}
+    return {API_TABLE[ApiKey(each.api_key)].name: each for each in Node().broker._dispatch.all_declarations()}
 
 
 def rows(page: str, title: str) -> list[list[str]]:

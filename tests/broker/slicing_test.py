@@ -25,7 +25,7 @@ from ottla.wire.messages import (
     OffsetFetchRequest,
 )
 from ottla.wire.schema import struct_class
-from ottla.wire.slices import Joined, path_in, weigh
+from ottla.wire.slices import Joined, count_elements, path_in
 
 COUNT = 3_000
 TURN_STEPS = 150_000
@@ -107,7 +107,7 @@ def test_no_turn_creates_more_topics_than_it_has_time_for(node, only_validate) -
     place = node.send(request, 5)
     turns = [0]
     while not place.answered:
-        turns.append(count_steps(node.timeline.step))
+        turns.append(count_steps(node.timeline.run_next_event))
     assert len(node.answer(place).topics) == 60
     assert max(turns) < TURN_STEPS, max(turns)
 
@@ -122,7 +122,7 @@ def test_no_turn_handles_more_than_a_part(node) -> None:
         handler = api.handler
 
         def noted(context, request, handler=handler, handled=handled, path=path):
-            handled.append(weigh(request, path))
+            handled.append(count_elements(request, path))
             return handler(context, request)
 
         api.handler = noted
@@ -160,7 +160,7 @@ def test_a_peer_that_goes_ends_its_request(node) -> None:
     place = node.send(DeleteRecordsRequest(topics=topics), 2)
     sliced = node.broker._dispatch.sliced
     assert len(sliced) == 1
-    node.process.post(0, "gone", node.broker.on_gone, node.peer)
+    node.process.post_turn(0, "gone", node.broker.on_gone, node.peer)
     node.pass_ms(100)
     assert not sliced
     assert not place.answered
@@ -178,14 +178,14 @@ def test_a_connection_that_ends_costs_the_same_beside_many_large_requests(node) 
 
 
 def test_a_connection_that_ends_costs_the_same_beside_many_that_wait_for_the_broker(node) -> None:
-    node.broker._dispatch.close()
+    node.broker._dispatch.hold_clients()
     costs = []
     for count in (10, 200):
         places = [node.send(MetadataRequest(topics=[]), 12, type(node.peer)()) for _ in range(count)]
         gone = node.send(MetadataRequest(topics=[]), 12, type(node.peer)())
         costs.append(count_steps(lambda gone=gone: node.broker.on_gone(gone.peer)))
     assert costs[0] == costs[1]
-    node.broker._dispatch.open()
+    node.broker._dispatch.serve_clients()
     assert places[-1].answered
     assert not gone.answered
 
@@ -208,10 +208,10 @@ def partitions_per_turn(node, request, version, peer=None):
     sliced = node.broker._dispatch.sliced
     place = node.send(request, version, peer)
     grown = []
-    join = Joined.add
+    join = Joined.add_response
 
     def add(self, response):
-        grown[-1] += weigh(response, PATHS[place.key])
+        grown[-1] += count_elements(response, PATHS[place.key])
         join(self, response)
 
     with pytest.MonkeyPatch.context() as patch:

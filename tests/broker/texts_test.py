@@ -65,7 +65,7 @@ def filled(cls, version: int, text: str, known: dict[str, object]):
 def send(node: Node, key: int, version: int, body: bytes, client: str = "hand") -> Place:
     frame = bytearray(encode_request_header(key, version, 7, client) + body)
     place = Place(node.peer, key, version)
-    node.process.post(0, "frame", lambda: node.broker.on_frame(place, memoryview(frame)))
+    node.process.post_turn(0, "frame", lambda: node.broker.on_frame(place, memoryview(frame)))
     node.pass_ms(0)
     return place
 
@@ -83,7 +83,7 @@ def defects(node: Node) -> dict[str, int]:
 
 
 def asked_versions(node: Node) -> list[tuple[int, int]]:
-    ranges = node.broker._dispatch.ranges()
+    ranges = node.broker._dispatch.version_ranges()
     return [(key, version) for key, (low, high) in ranges.items() for version in range(low, high + 1)]
 
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from ottla.cli.views.cluster_views import at_min_isr, under_min_isr
+from ottla.cli.views.cluster_views import is_at_min_isr, is_under_min_isr
 from ottla.client.metadata import PartitionView
 from ottla.errors import ErrorCode
 from ottla.server.embedded import EmbeddedBroker
@@ -23,7 +23,7 @@ def test_the_cluster_at_one_look(ottla, brokers: str) -> None:
     assert len(state["cluster_id"]) == 22
     assert broker["leads"] == broker["replicas"] == state["partitions"] >= 2
     assert [state[key] for key in ("under_replicated", "offline", "not_preferred")] == [0, 0, 0]
-    assert 0 <= state["under_min_isr"] <= state["partitions"], "other tests make topics that want more replicas"
+    assert 0 <= state["is_under_min_isr"] <= state["partitions"], "other tests make topics that want more replicas"
     text = ottla("cluster", "describe").stdout
     assert text.splitlines()[0].split() == ["Cluster:", state["cluster_id"]]
     assert "ADDRESS" in text
@@ -91,7 +91,7 @@ def test_no_more_replicas_are_asked_for_than_there_are(
     isr: tuple[int, ...], replicas: tuple[int, ...], min_isr: int, under: bool, at: bool
 ) -> None:
     part = PartitionView(0, 1, 0, replicas, isr, (), ErrorCode.NONE)
-    assert (under_min_isr(part, min_isr), at_min_isr(part, min_isr)) == (under, at)
+    assert (is_under_min_isr(part, min_isr), is_at_min_isr(part, min_isr)) == (under, at)
 
 
 def test_wrong_words(ottla, tmp_path) -> None:

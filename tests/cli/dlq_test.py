@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Ottla
 
 from ottla.client import Producer
-from ottla.retry.headers import Failure, Origin, Trail, read, written
+from ottla.retry.headers import Failure, Origin, Trail, read_trail, with_trail
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def bury(brokers: str, topic: str, letters: list[tuple[str, str, int]]) -> None:
     with Producer({"bootstrap.servers": brokers}) as producer:
         for number, (value, kind, redrives) in enumerate(letters):
             trail = Trail(4, None, 1, Origin(topic, 0, number, 5), Failure(kind, f"{value} is bad"), redrives=redrives)
-            headers = written([("own", b"x")], trail)
+            headers = with_trail([("own", b"x")], trail)
             producer.send(f"{topic}.dead", value.encode(), key=value.encode(), headers=headers, partition=number % 2)
 
 
@@ -85,7 +85,9 @@ def test_letters_are_sent_back_once_and_those_that_loop_are_left_alone(ottla: Ot
     assert sum(row["letters"] for row in told(ottla, "dlq", "list", dead, "--all")) == 4
     assert told(ottla, "dlq", "redrive", dead, "--yes", "--max-redrives", "9")["sent"] == {name: 1}
     line = json.loads(ottla("consume", name, "--from-beginning", "-e", "-o", "jsonl", "--key", "b").stdout)
-    trail = read([(each["key"], each["value"].encode()) for each in line["headers"] if isinstance(each["value"], str)])
+    trail = read_trail(
+        [(each["key"], each["value"].encode()) for each in line["headers"] if isinstance(each["value"], str)]
+    )
     assert (trail.redrives, trail.failure, trail.failures) == (2, None, 0)
     assert line["headers"][0] == {"key": "own", "value": "x"}
 
@@ -143,7 +145,7 @@ def test_a_key_that_is_not_utf8_is_found(ottla: Ottla, brokers: str) -> None:
     trail = Trail(4, None, 1, Origin(name, 0, 0, 5), Failure("app.Late", "m\udcff"))
     with Producer({"bootstrap.servers": brokers}) as producer:
         for key in (b"\xff\xfe", b"other"):
-            producer.send(f"{name}.dead", b"v", key=key, headers=written([], trail))
+            producer.send(f"{name}.dead", b"v", key=key, headers=with_trail([], trail))
     (shown,) = told(ottla, "dlq", "show", f"{name}.dead", "--key", "\udcff\udcfe")
     assert shown["reason"] == "app.Late"
     assert ottla("dlq", "show", f"{name}.dead").exit_code == 0

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.cli.views.internal_records import formatter
+from ottla.cli.views.internal_records import make_formatter
 from ottla.cli.views.record_text import Placed
 from ottla.record.batch import Record, batches_of, records_of
 
@@ -18,24 +18,24 @@ def test_offsets_line():
     group, topic = b"console-consumer-46965", b"test"
     key = struct.pack(">hh", 1, len(group)) + group + struct.pack(">h", len(topic)) + topic + struct.pack(">i", 0)
     value = struct.pack(">hqhqq", 1, 20, 0, 1598188355048, 1598274755048)
-    line = formatter("offsets-1.0")(Placed("__consumer_offsets", 0, Record(0, 0, key, value, ())))
+    line = make_formatter("offsets-1.0")(Placed("__consumer_offsets", 0, Record(0, 0, key, value, ())))
     assert line == (
         b"[console-consumer-46965,test,0]::[OffsetMetadata[20,NO_METADATA],"
         b"CommitTime 1598188355048,ExpirationTime 1598274755048]\n"
     )
-    gone = formatter("offsets-1.0")(Placed("__consumer_offsets", 0, Record(0, 0, key, None, ())))
+    gone = make_formatter("offsets-1.0")(Placed("__consumer_offsets", 0, Record(0, 0, key, None, ())))
     assert gone == b"[console-consumer-46965,test,0]::NULL\n"
 
 
 @pytest.mark.parametrize("name", ["offsets", "offsets-1.0"])
 def test_a_group_whose_name_is_not_utf8_is_shown(name):
     key = struct.pack(">hh", 1, 2) + b"g\xff" + struct.pack(">h", 1) + b"t" + struct.pack(">i", 0)
-    line = formatter(name)(Placed("__consumer_offsets", 0, Record(0, 0, key, None, ())))
+    line = make_formatter(name)(Placed("__consumer_offsets", 0, Record(0, 0, key, None, ())))
     assert "g\ufffd" in line.decode()
 
 
 def lines(golden: Callable, case: str, name: str) -> list[bytes]:
-    render, found = formatter(name), []
+    render, found = make_formatter(name), []
     for path in sorted(golden(case).directory.glob("__*/*.log")):
         log = path.read_bytes()
         for pos, header in batches_of(log):
@@ -72,7 +72,7 @@ def test_kafkas_transactions(golden: Callable):
 
 
 def test_unreadable_records_are_skipped():
-    assert formatter("offsets")(Placed("t", 0, Record(0, 0, b"\0\x63", b"", ()))) == b""
-    assert formatter("offsets")(Placed("t", 0, Record(0, 0, None, None, ()))) == b""
+    assert make_formatter("offsets")(Placed("t", 0, Record(0, 0, b"\0\x63", b"", ()))) == b""
+    assert make_formatter("offsets")(Placed("t", 0, Record(0, 0, None, None, ()))) == b""
     with pytest.raises(ValueError, match="is not a formatter"):
-        formatter("nonsense")
+        make_formatter("nonsense")

@@ -66,7 +66,7 @@ def test_any_text_is_a_range_or_a_value_error(text: str) -> None:
 
 @given(st.sampled_from(Base), st.integers(0, 1_000), st.integers(0, 100), st.integers(0, 100))
 def test_an_offset_lies_within_its_partition(base: Base, number: int, start: int, size: int) -> None:
-    offset = Bound(base, number).resolve(start, start + size, lambda time: time)
+    offset = Bound(base, number).resolve_offset(start, start + size, lambda time: time)
     assert start <= offset <= start + size
     exact = {Base.START: start + number, Base.END: start + size - number}.get(base, number)
     assert offset == exact or not start <= exact <= start + size

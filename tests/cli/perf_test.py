@@ -15,7 +15,7 @@ def test_quantiles_are_less_than_a_hundredth_above_the_truth() -> None:
     true = sorted(int(draw.lognormvariate(7, 2)) for _ in range(20_000))
     seen = Latencies()
     for each in true:
-        seen.add(each)
+        seen.add_latency(each)
     for share in (0.01, 0.5, 0.9, 0.99, 0.999, 1.0):
         exact = true[max(1, -int(-share * len(true) // 1)) - 1] / 1_000
         assert exact <= seen.quantile_ms(share) <= exact * 1.01
@@ -26,14 +26,14 @@ def test_quantiles_are_less_than_a_hundredth_above_the_truth() -> None:
 def test_the_histogram_holds_every_duration_once() -> None:
     seen = Latencies()
     for us in (0, 1, 3, 900, 1_000, 1_100, 5_000):
-        seen.add(us)
-    rows = seen.histogram()
+        seen.add_latency(us)
+    rows = seen.histogram_rows()
     assert rows[0] == (0.001, 1)
     assert sum(count for _, count in rows) == 7
     assert [bound for bound, _ in rows] == sorted({bound for bound, _ in rows})
     assert (1.024, 2) in rows
-    assert [line.split()[2] for line in seen.chart()] == [str(count) for _, count in rows]
-    assert Latencies().histogram() == [] == Latencies().chart()
+    assert [line.split()[2] for line in seen.chart_lines()] == [str(count) for _, count in rows]
+    assert Latencies().histogram_rows() == [] == Latencies().chart_lines()
     assert Latencies().quantile_ms(0.5) == 0.0
 
 

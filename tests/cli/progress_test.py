@@ -19,7 +19,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, after_s: float, stream: io.StringIO, 
     """What one Progress writes that hears of 1,234 records."""
     monkeypatch.setattr("sys.stderr", stream)
     with click.Context(click.Command("x")), Progress("written", shown=shown, first_after_s=after_s) as line:
-        line.add(1_234, 5_000_000)
+        line.add_progress(1_234, 5_000_000)
     return stream.getvalue()
 
 

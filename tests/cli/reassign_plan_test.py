@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.reassign_plan import moved, plan
+from ottla.cli.reassign_plan import moved_partitions, plan_assignment
 from ottla.types import TopicPartition
 
 
@@ -18,12 +18,12 @@ def partitions(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ..
 
 def test_well_placed_replicas_stay() -> None:
     present = partitions((1, 2), (2, 3), (3, 1))
-    assert moved(present, plan(present, {1: None, 2: None, 3: None}, None)) == {}
+    assert moved_partitions(present, plan_assignment(present, {1: None, 2: None, 3: None}, None)) == {}
 
 
 def test_a_broker_is_emptied_by_moving_only_its_replicas() -> None:
     present = partitions((1, 2), (2, 3), (3, 1), (1, 3))
-    planned = plan(present, {2: None, 3: None, 4: None}, None)
+    planned = plan_assignment(present, {2: None, 3: None, 4: None}, None)
     for tp, replicas in present.items():
         assert set(replicas) - {1} <= set(planned[tp])
         assert 1 not in planned[tp]
@@ -31,20 +31,20 @@ def test_a_broker_is_emptied_by_moving_only_its_replicas() -> None:
 
 def test_a_new_broker_gets_its_share() -> None:
     present = partitions(*[(1, 2)] * 6)
-    planned = plan(present, dict.fromkeys((1, 2, 3)), None)
+    planned = plan_assignment(present, dict.fromkeys((1, 2, 3)), None)
     assert Counter(node for replicas in planned.values() for node in replicas) == {1: 4, 2: 4, 3: 4}
 
 
 def test_more_replicas_go_to_racks_of_their_own() -> None:
     present = partitions((1,), (2,))
-    planned = plan(present, {1: "a", 2: "a", 3: "b", 4: "b"}, 2)
+    planned = plan_assignment(present, {1: "a", 2: "a", 3: "b", 4: "b"}, 2)
     for replicas in planned.values():
         assert {"a" if node < 3 else "b" for node in replicas} == {"a", "b"}
 
 
 def test_more_replicas_than_brokers_cannot_be() -> None:
     with pytest.raises(ValueError, match="3 replicas need as many brokers, and only 2 may be used"):
-        plan(partitions((1,)), {1: None, 2: None}, 3)
+        plan_assignment(partitions((1,)), {1: None, 2: None}, 3)
 
 
 assignments = st.lists(
@@ -55,7 +55,7 @@ assignments = st.lists(
 @given(assignments, st.sets(st.integers(1, 8), min_size=4), st.none() | st.integers(1, 4))
 def test_every_plan_is_complete_and_balanced(replicas, nodes, factor) -> None:
     present = partitions(*replicas)
-    planned = plan(present, dict.fromkeys(sorted(nodes)), factor)
+    planned = plan_assignment(present, dict.fromkeys(sorted(nodes)), factor)
     assert list(planned) == list(present)
     held: Counter[int] = Counter()
     for tp, new in planned.items():

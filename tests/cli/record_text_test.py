@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.cli.commands.produce import lines_of
-from ottla.cli.reading.filters import all_of, contains, matches, on_header, on_key, on_value
+from ottla.cli.reading.filters import all_of, contains_text, matches_regex, on_header, on_key, on_value
 from ottla.cli.views.record_text import Placed, compile_format, from_json, to_json
 from ottla.client import UsageError
 from ottla.record.batch import Record
@@ -134,17 +134,17 @@ def test_unknown_escapes_are_refused(text: str) -> None:
 def test_filters_must_all_hold() -> None:
     record = Record(0, 0, b"user-1", b"hello world", (("source", b"web"), ("empty", None)))
     assert all_of([])(record)
-    assert all_of([on_key(contains("user")), on_value(matches("^hello .*d$"))])(record)
-    assert not all_of([on_key(contains("user")), on_value(contains("nope"))])(record)
-    assert on_header("source=we", contains)(record)
-    assert on_header("source=^web$", matches)(record)
-    assert not on_header("source=x", contains)(record)
-    assert on_header("empty", contains)(record)
-    assert not on_header("empty=", contains)(record), "null is not an empty text"
-    assert not on_key(contains(""))(Record(0, 0, None, None))
-    assert not on_value(matches(""))(Record(0, 0, None, None))
+    assert all_of([on_key(contains_text("user")), on_value(matches_regex("^hello .*d$"))])(record)
+    assert not all_of([on_key(contains_text("user")), on_value(contains_text("nope"))])(record)
+    assert on_header("source=we", contains_text)(record)
+    assert on_header("source=^web$", matches_regex)(record)
+    assert not on_header("source=x", contains_text)(record)
+    assert on_header("empty", contains_text)(record)
+    assert not on_header("empty=", contains_text)(record), "null is not an empty text"
+    assert not on_key(contains_text(""))(Record(0, 0, None, None))
+    assert not on_value(matches_regex(""))(Record(0, 0, None, None))
     with pytest.raises(ValueError, match="is not a regular expression"):
-        matches("(")
+        matches_regex("(")
 
 
 class Trickle(io.BytesIO):

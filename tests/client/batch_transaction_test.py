@@ -62,7 +62,7 @@ def coordinator() -> Iterator[Coordinator]:
 def links(coordinator: Coordinator) -> Iterator[ConnectionCache]:
     made = ConnectionCache(ClientConfig(bootstrap_servers=coordinator.broker.bootstrap))
     yield made
-    made.close()
+    made.close_connections()
 
 
 def position(links: ConnectionCache) -> OffsetAndMetadata:

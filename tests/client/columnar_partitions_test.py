@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.client.columns.columnar import fields_of
-from ottla.client.columns.columnar_partitions import murmur2, partitions_of_keys, spread
+from ottla.client.columns.columnar_partitions import murmur2, partitions_of_keys, spread_rows
 from ottla.client.partitioner import partition_of_key
 
 with warnings.catch_warnings():
@@ -46,7 +46,7 @@ def test_keys_of_a_slice_are_its_own() -> None:
 @given(st.integers(0, 5000), st.sets(st.integers(0, 9), min_size=1), st.integers(0, 100))
 def test_rows_without_a_key_spread_over_available_partitions_in_runs(rows: int, available: set[int], turn: int) -> None:
     led = sorted(available)
-    chosen = spread(rows, led, turn).tolist()
+    chosen = spread_rows(rows, led, turn).tolist()
     assert set(chosen) <= available
     runs = [number for at, number in enumerate(chosen) if at == 0 or number != chosen[at - 1]]
     assert len(runs) <= max(1, min(len(led), rows // 512))
@@ -55,4 +55,4 @@ def test_rows_without_a_key_spread_over_available_partitions_in_runs(rows: int, 
 
 
 def test_the_next_batch_begins_with_the_next_partition() -> None:
-    assert [spread(1, [0, 1, 2], turn).tolist() for turn in range(4)] == [[0], [1], [2], [0]]
+    assert [spread_rows(1, [0, 1, 2], turn).tolist() for turn in range(4)] == [[0], [1], [2], [0]]

@@ -20,7 +20,7 @@ from ottla.record.batch import Record
 from ottla.record.errors import CorruptRecord
 from ottla.utf8 import readable_text
 
-choose = columnar.loops.__wrapped__
+choose = columnar.record_loops.__wrapped__
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 blobs = st.none() | st.binary(max_size=40) | st.binary(min_size=130, max_size=300)
 headers = st.lists(st.tuples(st.text(max_size=8), blobs), max_size=4).map(tuple)
@@ -39,7 +39,7 @@ def loops(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
 
 def decode(data: bytes | bytearray | memoryview, **options: object) -> Columns:
     """All whole batches of `data`."""
-    return columnar.decode(data, [pos for pos, _ in plain.batches_of(data)], **options)
+    return columnar.decode_batches(data, [pos for pos, _ in plain.batches_of(data)], **options)
 
 
 def numbered(content: list[tuple], first: int = 0) -> list[Record]:
@@ -90,7 +90,7 @@ def test_batches_of_the_plain_encoder_are_decoded_to_columns(content: list, code
 @given(rows, st.integers(0, 4), st.integers(60, 2000))
 def test_batches_of_the_column_encoder_are_read_by_the_plain_decoder(content: list, codec: int, size: int) -> None:
     producer = Producer(7, 3, 2**31 - 4)
-    batches = encoder(content).batches(np.arange(len(content)), codec=codec, max_bytes=size, producer=producer)
+    batches = encoder(content).encode_batches(np.arange(len(content)), codec=codec, max_bytes=size, producer=producer)
     read: list[Record] = []
     for records, data in batches:
         header = plain.header_at(data)
@@ -110,7 +110,7 @@ def test_batches_of_the_column_encoder_are_read_by_the_plain_decoder(content: li
 @given(rows, st.data())
 def test_rows_are_chosen_in_any_order(content: list, data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.integers(0, len(content) - 1)))
-    batches = encoder(content).batches(np.array(chosen, np.int64))
+    batches = encoder(content).encode_batches(np.array(chosen, np.int64))
     read = [record for _, one in batches for record in plain.records_of(one, max_bytes=1 << 20)]
     assert [record[1:] for record in read] == [content[number] for number in chosen]
 
@@ -182,7 +182,7 @@ def test_records_without_headers_show_null() -> None:
 
 def test_text_columns_slices_and_missing_keys_are_encoded() -> None:
     values = pa.array(["x", "zwölf", None, "y"]).slice(1, 3)
-    data = Encoder(None, values, np.array([1, 2, 3], np.int64)).batches(np.arange(3))[0].data
+    data = Encoder(None, values, np.array([1, 2, 3], np.int64)).encode_batches(np.arange(3))[0].data
     read = list(plain.records_of(data, max_bytes=1 << 20))
     assert [record.value for record in read] == ["zwölf".encode(), None, b"y"]
     assert [record.key for record in read] == [None] * 3
@@ -192,7 +192,7 @@ def test_sliced_header_lists_are_encoded() -> None:
     content = [(1, None, b"v", ((f"h{n}", b"x" * n),)) for n in range(4)]
     all_headers = pa.array([[{"key": k, "value": v} for k, v in head] for *_, head in content] + [None], HEADERS)
     values = pa.array([b"v"] * 3)
-    data = Encoder(None, values, np.ones(3, np.int64), all_headers.slice(2)).batches(np.arange(3))[0].data
+    data = Encoder(None, values, np.ones(3, np.int64), all_headers.slice(2)).encode_batches(np.arange(3))[0].data
     read = list(plain.records_of(data, max_bytes=1 << 20))
     assert [record.headers for record in read] == [(("h2", b"xx"),), (("h3", b"xxx"),), ()]
 
@@ -254,11 +254,11 @@ def test_the_compiled_loops_are_compiled_for_one_set_of_types(loops: ModuleType)
     if loops is columnar_numpy:
         return
     content = [(1, b"k", b"v", (("h", b"x"),)), (2, None, None, ())]
-    batch = encoder(content).batches(np.arange(2))[0].data
+    batch = encoder(content).encode_batches(np.arange(2))[0].data
     for data in (bytes(batch), bytearray(batch), memoryview(batch)):
         decode(data, headers=True)
     decode(plain.encode_batch(numbered(content), codec=3), start=1, headers=True)
-    Encoder(None, pa.array(["a"]), np.ones(1, np.int64)).batches(np.arange(1))
+    Encoder(None, pa.array(["a"]), np.ones(1, np.int64)).encode_batches(np.arange(1))
     for name in ("index_records", "place", "index_headers", "gather", "write_records"):
         assert len(getattr(loops, name).signatures) == 1, name
 

@@ -37,7 +37,7 @@ from ottla.wire.messages import (
 def connection(broker, config):
     made = Connection(Address("127.0.0.1", broker.port), config())
     yield made
-    made.close()
+    made.close_connection()
 
 
 def soon() -> Deadline:
@@ -46,7 +46,7 @@ def soon() -> Deadline:
 
 def ask(connection: Connection, *names: str):
     topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    return connection.send(MetadataRequest(topics=topics), 12, MetadataResponse)
+    return connection.send_request(MetadataRequest(topics=topics), 12, MetadataResponse)
 
 
 def test_the_broker_and_the_client_negotiate_versions(broker, connection) -> None:
@@ -148,9 +148,9 @@ def test_an_answer_cut_at_any_byte_is_an_error_and_no_traceback_of_ours(broker, 
     keep = 4
     while whole is None or keep < len(whole) - 4:
         fresh = Connection(connection.address, config())
-        fresh.open(soon())
+        fresh.open_connection(soon())
         with pytest.raises(MalformedReplyError, match="malformed Metadata v12 response"):
-            fresh.result(ask(fresh, "topic"), soon())
+            fresh.wait_for_response(ask(fresh, "topic"), soon())
         assert not fresh.is_open
         keep += 1
 
@@ -186,7 +186,7 @@ def test_a_listener_that_accepts_and_never_answers(config) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connection = Connection(Address("127.0.0.1", listener.getsockname()[1]), config(request_timeout_ms=30))
         with pytest.raises(RequestTimeoutError):
-            connection.open(soon())
+            connection.open_connection(soon())
 
 
 def test_a_dead_idle_connection_is_noticed_before_it_is_used(broker, connection) -> None:
@@ -204,16 +204,16 @@ def test_nothing_listens(config) -> None:
     with pytest.raises(
         UnreachableError, match=rf"cannot connect to 127\.0\.0\.1:{port} .*refused.*Is a broker running"
     ):
-        Connection(Address("127.0.0.1", port), config()).open(soon())
+        Connection(Address("127.0.0.1", port), config()).open_connection(soon())
 
 
 def test_an_unresolved_name_is_reported_with_its_origin(config) -> None:
     with pytest.raises(
         UnreachableError, match=r"advertised\.listeners points at nowhere\.invalid:9092, which does not"
     ):
-        Connection(Address("nowhere.invalid", 9092, advertised=True), config()).open(soon())
+        Connection(Address("nowhere.invalid", 9092, advertised=True), config()).open_connection(soon())
     with pytest.raises(UnreachableError, match=r"Check the host name in bootstrap\.servers"):
-        Connection(Address("nowhere.invalid", 9092), config()).open(soon())
+        Connection(Address("nowhere.invalid", 9092), config()).open_connection(soon())
 
 
 def test_every_address_of_a_name_is_tried(broker, config, monkeypatch) -> None:
@@ -222,9 +222,9 @@ def test_every_address_of_a_name_is_tried(broker, config, monkeypatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in (closed, broker.port)]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: found)
     connection = Connection(Address("two.addresses", 9092), config())
-    connection.open(soon())
+    connection.open_connection(soon())
     assert connection.is_open
-    connection.close()
+    connection.close_connection()
 
 
 @pytest.mark.parametrize("name", ["x" * 40_000, "\ud800"])
@@ -287,14 +287,14 @@ def test_damaged_answers_are_read_or_refused_and_nothing_else(broker, config) ->
         outcomes = {"read": 0, "refused": 0}
         for _ in range(150):
             connection = Connection(Address("127.0.0.1", broker.port), config())
-            connection.open(soon())
+            connection.open_connection(soon())
             try:
-                answer = connection.result(ask(connection, "topic"), soon())
+                answer = connection.wait_for_response(ask(connection, "topic"), soon())
                 cluster_view(answer, "it")
                 outcomes["read"] += 1
             except MalformedReplyError:
                 outcomes["refused"] += 1
-            connection.close()
+            connection.close_connection()
     assert min(outcomes.values()) > 10
 
 

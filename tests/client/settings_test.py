@@ -99,7 +99,7 @@ def test_retries_end_at_the_deadline_with_the_last_error() -> None:
 
     retries = Retries("the thing", Deadline.after_ms(0), 1, 1)
     with pytest.raises(DeadlineError, match="gave up: the thing, after 1 attempts; the last error: why") as caught:
-        retries.wait(ClientError("why", "do that"))
+        retries.wait_backoff(ClientError("why", "do that"))
     assert caught.value.next_step == "do that"
 
 

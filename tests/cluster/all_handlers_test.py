@@ -162,7 +162,7 @@ def test_api_versions_are_those_of_the_handlers(node, version):
     answer = node.ask(request, version)
     assert answer.error_code == 0
     offered = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
-    assert offered == node.broker._dispatch.ranges()
+    assert offered == node.broker._dispatch.version_ranges()
     assert (offered[0], offered[3], offered[18]) == ((0, 13), (0, 13), (0, 4))
 
 

@@ -302,7 +302,7 @@ def test_a_deletion_that_a_full_disk_interrupted_does_not_block_the_name(node):
 
 
 def test_a_failing_disk_fails_creations_with_an_error(node):
-    node.faults.arm(DiskOperation.SYNC)
+    node.faults.arm_error(DiskOperation.SYNC)
     assert refused(node, TopicSpec("t")).retriable
     assert refused(node, TopicSpec("u")) is ErrorCode.KAFKA_STORAGE_ERROR
 

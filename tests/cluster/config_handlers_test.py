@@ -181,7 +181,7 @@ def test_concurrent_changes_build_on_each_other(node):
         one = resource(resource_type=TOPIC, resource_name="t", configs=[config(name=key, value="1000")])
         handler = node.broker._dispatch.cold[44].handler
         context = Context(44, 1, 1, "test", None, lambda _, response: answers.append(response))
-        node.process.post(0, "frame", handler, context, IncrementalAlterConfigsRequest(resources=[one]))
+        node.process.post_turn(0, "frame", handler, context, IncrementalAlterConfigsRequest(resources=[one]))
     node.settle()
     assert [answer.responses[0].error_code for answer in answers] == [0, 0, 0]
     assert sorted(node.cluster.image.topic("t").overrides) == ["flush.ms", "retention.ms", "segment.bytes"]

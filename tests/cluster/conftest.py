@@ -83,7 +83,7 @@ class Node(HandNode):
     def restart(self, death: Death = Death.KILL) -> None:
         """Kill the process and start again."""
         if self.machine.process is not None:
-            self.machine.end(death)
+            self.machine.end_process(death)
         self.boot()
 
     def settle(self) -> None:
@@ -98,7 +98,7 @@ class Node(HandNode):
             action()
             self.broker.end_turn()
 
-        self.process.post(0, "by hand", whole)
+        self.process.post_turn(0, "by hand", whole)
         self.settle()
 
     def wait(self, ask):
@@ -151,8 +151,8 @@ def joined(api, version: int, response: InPieces) -> Encoded:
     """Join a response in pieces as the dispatch does."""
     whole = Joined(api.response, version, response.path)
     for piece in response.pieces:
-        whole.add(piece)
-    encoded = Encoded(whole.parts())
+        whole.add_response(piece)
+    encoded = Encoded(whole.final_parts())
     if response.keep is not None:
         response.keep(encoded)
     return encoded

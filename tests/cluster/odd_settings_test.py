@@ -61,13 +61,13 @@ class Tried:
 
         def turn() -> None:
             store = self.node.broker._control._store
-            store.get(path, False, lambda there: store.submit(
+            store.get_node(path, False, lambda there: store.submit_ops(
                 "by hand", [Op("create", path, content) if there is None else Op("put", path, content, there.version)],
                 box.append,
             ))  # fmt: skip
             self.node.broker.end_turn()
 
-        self.node.process.post(0, "by hand", turn)
+        self.node.process.post_turn(0, "by hand", turn)
         self.node.pass_ms(50)
         assert len(box) == 1
 
@@ -116,7 +116,7 @@ def test_every_stored_setting_results_in_a_configuration(key):
     for value in ODD:
         for own, shared in (({key: value}, {}), ({}, {key: value}), ({key: value}, {key: "1"})):
             layers, lines = usable_layers(Layers(own, shared, {}))
-            layers.resolved()
+            layers.resolve_layers()
             assert all(key in line for line in lines)
             assert len(lines) == (own != layers.own) + (shared != layers.shared)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cluster.placement import Start, alternate_racks, assign
+from ottla.cluster.placement import Start, alternate_racks, assign_replicas
 from ottla.errors import ApiError, ErrorCode
 
 NO_RACKS = dict.fromkeys(range(5))
@@ -35,13 +35,13 @@ def published(brokers, partitions, factor, start, shift, first=0):
 
 def test_placement_five():
     """Five brokers, five partitions, partition 0 on broker 4 (counted from 1: 5); 1, 2, 3, 4 of the others follow."""
-    assignment = assign(5, 1, NO_RACKS, Start(4, 0))
+    assignment = assign_replicas(5, 1, NO_RACKS, Start(4, 0))
     assert [replicas[0] for replicas in assignment] == [4, 0, 1, 2, 3]
-    assert assign(5, 3, NO_RACKS, Start(4, 2)) == published(range(5), 5, 3, 4, 2)
+    assert assign_replicas(5, 3, NO_RACKS, Start(4, 2)) == published(range(5), 5, 3, 4, 2)
     with pytest.raises(ApiError) as error:
-        assign(5, 6, NO_RACKS, Start(0, 0))
+        assign_replicas(5, 6, NO_RACKS, Start(0, 0))
     assert error.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
-    added = assign(2, 1, NO_RACKS, Start(4, 4), first_partition=5)
+    added = assign_replicas(2, 1, NO_RACKS, Start(4, 4), first_partition=5)
     assert [replicas[0] for replicas in added] == [4, 0]
 
 
@@ -59,19 +59,19 @@ def test_the_example_in_the_description_of_the_algorithm():
         (3, 0, 1),
         (4, 1, 2),
     ]
-    assert assign(10, 3, NO_RACKS, Start(0, 0)) == table
+    assert assign_replicas(10, 3, NO_RACKS, Start(0, 0)) == table
 
 
 def test_racks_alternate_as_in_the_published_example():
     racks = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
     assert alternate_racks(racks) == [0, 3, 1, 5, 4, 2]
     table = [(0, 3, 1), (3, 1, 5), (1, 5, 4), (5, 4, 2), (4, 2, 0), (2, 0, 3), (0, 4, 2)]
-    assert assign(7, 3, racks, Start(0, 0)) == table
+    assert assign_replicas(7, 3, racks, Start(0, 0)) == table
 
 
 def test_racks_are_ignored_unless_all_brokers_have_one():
     racks = {0: "a", 1: None, 2: "a"}
-    assert assign(3, 3, racks, Start(1, 1)) == published([0, 1, 2], 3, 3, 1, 1)
+    assert assign_replicas(3, 3, racks, Start(1, 1)) == published([0, 1, 2], 3, 3, 1, 1)
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_plain_placement_equals_the_published_algorithm(data):
     factor = data.draw(st.integers(1, len(brokers)))
     count, first = data.draw(st.integers(1, 40)), data.draw(st.integers(0, 30))
     start, shift = data.draw(st.integers(0, 10)), data.draw(st.integers(0, 10))
-    found = assign(count, factor, dict.fromkeys(brokers), Start(start, shift), first)
+    found = assign_replicas(count, factor, dict.fromkeys(brokers), Start(start, shift), first)
     assert found == published(brokers, count, factor, start, shift, first)
 
 
@@ -95,7 +95,7 @@ def test_plain_placement_equals_the_published_algorithm(data):
 )
 def test_replicas_are_distinct_and_spread_over_racks(racks, partitions, factor, start, shift):
     factor = min(factor, len(racks))
-    assignment = assign(partitions, factor, racks, Start(start, shift))
+    assignment = assign_replicas(partitions, factor, racks, Start(start, shift))
     distinct_racks = len(set(racks.values()))
     for replicas in assignment:
         assert len(set(replicas)) == factor
@@ -107,7 +107,7 @@ def test_replicas_are_distinct_and_spread_over_racks(racks, partitions, factor, 
 @pytest.mark.parametrize(("partitions", "factor"), [(0, 1), (-1, 1), (1, 0), (1, -1), (1, 32767)])
 def test_invalid_counts_are_refused(partitions, factor):
     with pytest.raises(ApiError) as error:
-        assign(partitions, factor, NO_RACKS, Start(0, 0))
+        assign_replicas(partitions, factor, NO_RACKS, Start(0, 0))
     expected = ErrorCode.INVALID_PARTITIONS if partitions <= 0 else ErrorCode.INVALID_REPLICATION_FACTOR
     assert error.value.code is expected
 
@@ -126,22 +126,24 @@ def hosted(*sizes: int) -> dict[int, str]:
 
 
 def test_machines_are_ignored_if_there_is_one_or_one_per_broker():
-    plain = assign(7, 3, NO_RACKS, Start(2, 1))
-    assert assign(7, 3, NO_RACKS, Start(2, 1), hosts=hosted(1, 1, 1, 1, 1)) == plain
-    assert assign(7, 3, NO_RACKS, Start(2, 1), hosts=hosted(5)) == plain
+    plain = assign_replicas(7, 3, NO_RACKS, Start(2, 1))
+    assert assign_replicas(7, 3, NO_RACKS, Start(2, 1), hosts=hosted(1, 1, 1, 1, 1)) == plain
+    assert assign_replicas(7, 3, NO_RACKS, Start(2, 1), hosts=hosted(5)) == plain
     racks = {0: "a", 1: "b", 2: "a", 3: "b", 4: "c"}
-    assert assign(7, 3, racks, Start(2, 1), hosts=hosted(1, 1, 1, 1, 1)) == assign(7, 3, racks, Start(2, 1))
+    assert assign_replicas(7, 3, racks, Start(2, 1), hosts=hosted(1, 1, 1, 1, 1)) == assign_replicas(
+        7, 3, racks, Start(2, 1)
+    )
 
 
 def test_replicas_of_a_partition_are_on_different_machines():
     hosts = hosted(3, 3, 3)
-    for replicas in assign(18, 3, dict.fromkeys(range(9)), Start(4, 2), hosts=hosts):
+    for replicas in assign_replicas(18, 3, dict.fromkeys(range(9)), Start(4, 2), hosts=hosts):
         assert len({hosts[broker] for broker in replicas}) == 3
 
 
 def test_more_replicas_than_machines_are_spread_evenly():
     hosts = hosted(2, 2, 2)
-    for replicas in assign(12, 5, dict.fromkeys(range(6)), Start(0, 0), hosts=hosts):
+    for replicas in assign_replicas(12, 5, dict.fromkeys(range(6)), Start(0, 0), hosts=hosts):
         counts = Counter(hosts[broker] for broker in replicas)
         assert sorted(counts.values()) == [1, 2, 2]
 
@@ -150,12 +152,12 @@ def test_machines_come_before_racks():
     """Two racks of two machines each; one machine has both brokers of its rack's other half."""
     hosts = {0: "m1", 1: "m1", 2: "m2", 3: "m3"}
     racks = {0: "a", 1: "b", 2: "a", 3: "b"}
-    for replicas in assign(12, 2, racks, Start(0, 0), hosts=hosts):
+    for replicas in assign_replicas(12, 2, racks, Start(0, 0), hosts=hosts):
         assert hosts[replicas[0]] != hosts[replicas[1]]
         assert racks[replicas[0]] != racks[replicas[1]], "both can be had"
     hosts = {0: "m1", 1: "m1", 2: "m2"}
     racks = {0: "a", 1: "b", 2: "a"}
-    for replicas in assign(6, 2, racks, Start(0, 0), hosts=hosts):
+    for replicas in assign_replicas(6, 2, racks, Start(0, 0), hosts=hosts):
         assert hosts[replicas[0]] != hosts[replicas[1]], "rather the same rack than the same machine"
 
 
@@ -171,7 +173,7 @@ def test_machines_and_leaders_are_balanced(sizes, rack_names, factor, start, shi
     hosts = hosted(*sizes)
     racks = {broker: rack_names[broker] for broker in hosts}
     factor = min(factor, len(hosts))
-    assignment = assign(3 * len(hosts), factor, racks, Start(start, shift), hosts=hosts)
+    assignment = assign_replicas(3 * len(hosts), factor, racks, Start(start, shift), hosts=hosts)
     for replicas in assignment:
         assert len(set(replicas)) == factor
         if 1 < len(sizes) < len(hosts):

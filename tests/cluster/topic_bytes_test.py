@@ -31,7 +31,7 @@ def topic(name: str, count: int, **changed) -> TopicImage:
 
 
 def slices_of(kept: KeptTopics, topics, version: int = 12, operations: int = NOT_ASKED, brokers=BROKERS, shown=None):
-    slices = TopicSlices(kept.form(version, "PLAINTEXT", operations, brokers), topics, shown or (lambda each: each))
+    slices = TopicSlices(kept.form_for(version, "PLAINTEXT", operations, brokers), topics, shown or (lambda each: each))
     found = []
     while not slices.is_over:
         found.append(slices.take_slice())
@@ -42,8 +42,8 @@ def answer_of(kept: KeptTopics, topics, version: int = 12, brokers=BROKERS) -> M
     """Decode a response as a client does."""
     joined = Joined(MetadataResponse, version, ("topics",))
     for piece in slices_of(kept, topics, version, brokers=brokers):
-        joined.add(MetadataResponse(topics=piece))
-    content = b"".join(joined.parts())
+        joined.add_response(MetadataResponse(topics=piece))
+    content = b"".join(joined.final_parts())
     answer, end = decode(MetadataResponse, version, memoryview(bytearray(content)))
     assert end == len(content)
     assert encode_bytes(answer, version) == content, "the compiled encoder writes the same"
@@ -127,7 +127,7 @@ def test_a_change_of_brokers_encodes_all_again(encoded) -> None:
     slices_of(kept, [one], brokers=dict(BROKERS))  # an equal update
     assert encoded == [1]
     left = {2: BROKERS[2]}
-    old = TopicSlices(kept.form(12, "PLAINTEXT", NOT_ASKED, BROKERS), [topic("u", 1)], lambda each: each)
+    old = TopicSlices(kept.form_for(12, "PLAINTEXT", NOT_ASKED, BROKERS), [topic("u", 1)], lambda each: each)
     assert answer_of(kept, [one], brokers=left).topics[0].partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     size = kept.size
     old.take_slice()  # a response that was begun before

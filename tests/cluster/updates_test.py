@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.cluster.image import BrokerImage, ClusterImage, TopicImage
-from ottla.cluster.updates import MAX_PARTITIONS, check_partitions, new_topics, updated
+from ottla.cluster.updates import MAX_PARTITIONS, apply_request, check_partitions, new_topics
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.types import Endpoint
@@ -50,7 +50,7 @@ def make(name, topic_id, partitions):
 
 
 def after(image, *topics, **options):
-    return updated(image, request(*topics, **options), ME, make)
+    return apply_request(image, request(*topics, **options), ME, make)
 
 
 def test_the_image_has_the_brokers_of_the_request_with_their_listeners():

@@ -11,7 +11,16 @@ from collections import deque
 import pytest
 
 from ottla.changes import HalfChanged
-from ottla.cluster.store.workflow import children, contained, get, get_all, run, submit, submit_all, wait
+from ottla.cluster.store.workflow import (
+    contain_defects,
+    read_children,
+    read_node,
+    read_nodes,
+    run_workflow,
+    submit_multi,
+    submit_multis,
+    wait_for_answer,
+)
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure, Kind, Node, Op
 
@@ -55,7 +64,7 @@ PUT = [Op("put", "/x", b"1")]
 def outcome_of(script, *answers):
     """The outcome of a contained workflow, and how often it ended."""
     store, outcomes = Listed(*answers), []
-    run(store, contained("the change of x", script), outcomes.append)
+    run_workflow(store, contain_defects("the change of x", script), outcomes.append)
     store.turns()
     (outcome,) = outcomes
     return outcome, store
@@ -63,11 +72,11 @@ def outcome_of(script, *answers):
 
 def test_a_contained_workflow_returns_its_value_after_several_answers() -> None:
     def script():
-        first = yield from get("/a")
-        both = yield from get_all(["/a", "/b"])
-        names = yield from children("/")
-        written = yield from submit("lane", PUT)
-        told = yield from wait(lambda answered: answered("waited"))
+        first = yield from read_node("/a")
+        both = yield from read_nodes(["/a", "/b"])
+        names = yield from read_children("/")
+        written = yield from submit_multi("lane", PUT)
+        told = yield from wait_for_answer(lambda answered: answered("waited"))
         return first, both, names, written, told
 
     outcome, store = outcome_of(script, A, A, B, ["a", "b"], [("/x", 1)])
@@ -80,10 +89,10 @@ def test_a_failure_is_raised_where_the_workflow_yielded() -> None:
         heard = []
         for path in ("/a", "/b", "/c"):
             try:
-                heard.append((yield from get(path)))
+                heard.append((yield from read_node(path)))
             except Failure as failure:
                 heard.append(failure.kind)
-        heard.append((yield from submit_all([("one", PUT), ("two", PUT)])))
+        heard.append((yield from submit_multis([("one", PUT), ("two", PUT)])))
         return heard
 
     outcome, _ = outcome_of(script, LOST, A, LOST, [("/x", 1)], LOST)
@@ -93,10 +102,10 @@ def test_a_failure_is_raised_where_the_workflow_yielded() -> None:
 @pytest.mark.parametrize("last", [LOST, ApiError(ErrorCode.INVALID_CONFIG, "no")])
 def test_failures_and_api_errors_leave_a_contained_workflow_unchanged(last, caplog) -> None:
     def script():
-        yield from get("/a")
+        yield from read_node("/a")
         if isinstance(last, ApiError):
             raise last
-        yield from get_all(["/a", "/b"])
+        yield from read_nodes(["/a", "/b"])
 
     outcome, _ = outcome_of(script, A, LOST, A)
     assert outcome is last
@@ -112,7 +121,7 @@ def test_a_defect_is_the_error_of_its_request_and_one_log_line(answers, caplog) 
             if at == answers:
                 raise ZeroDivisionError(f"at {at}")
             try:
-                yield from get(f"/{at}")
+                yield from read_node(f"/{at}")
             except Failure:
                 continue
 
@@ -127,11 +136,11 @@ def test_a_defect_is_the_error_of_its_request_and_one_log_line(answers, caplog) 
 
 def test_a_defect_within_a_change_leaves_a_contained_workflow_unchanged() -> None:
     def script():
-        yield from get("/a")
+        yield from read_node("/a")
         raise HalfChanged("a change")
 
     store, outcomes = Listed(A), []
-    run(store, contained("the change of x", script), outcomes.append)
+    run_workflow(store, contain_defects("the change of x", script), outcomes.append)
     with pytest.raises(HalfChanged):
         store.turns()
     assert not outcomes
@@ -143,12 +152,12 @@ def test_a_failing_workflow_runs_its_finally_before_the_answer() -> None:
 
     def script():
         try:
-            yield from get("/a")
+            yield from read_node("/a")
             raise ZeroDivisionError
         finally:
             steps.append("released")
 
     store = Listed(A)
-    run(store, contained("the change of x", script), lambda _: steps.append("answered"))
+    run_workflow(store, contain_defects("the change of x", script), lambda _: steps.append("answered"))
     store.turns()
     assert steps == ["released", "answered"]

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 import ottla
 from ottla.client.errors import ConfigError as ClientConfigError
 from ottla.client.settings import ClientConfig
-from ottla.config.broker import BROKER_ROWS, BrokerConfig, parse_zookeeper, shown
+from ottla.config.broker import BROKER_ROWS, BrokerConfig, parse_zookeeper, shown_settings
 from ottla.config.names import (
     OLD_BROKER_NAMES,
     OLD_CLIENT_NAMES,
     RETIRED_BROKER_NAMES,
     RETIRED_CLIENT_NAMES,
-    unsupported,
+    unsupported_reason,
 )
-from ottla.config.rows import ConfigError, Type, list_word, parse, render, split_list
+from ottla.config.rows import ConfigError, Type, list_word, parse_value, render_value, split_list
 from ottla.config.topic import TOPIC_ROWS, TopicConfig
 from ottla.types import Endpoint
 
@@ -78,7 +78,7 @@ def test_every_key_has_an_attribute_and_a_text_that_is_parsed_back():
             assert value == row.default
             assert row.doc.endswith(".")
             if value is not None:
-                assert parse(row, render(value)) == value
+                assert parse_value(row, render_value(value)) == value
 
 
 def test_every_synonym_of_a_topic_key_is_a_broker_key():
@@ -88,7 +88,7 @@ def test_every_synonym_of_a_topic_key_is_a_broker_key():
 
 
 def test_defaults_are_the_documented_ones():
-    texts = shown(BrokerConfig())
+    texts = shown_settings(BrokerConfig())
     for line in DEFAULTS.split("\n")[1:-1]:
         name, value = line.split()
         assert texts[name] == value, name
@@ -99,10 +99,10 @@ def test_old_names_are_accepted_with_one_warning():
     assert promised == {**OLD_BROKER_NAMES, **OLD_CLIENT_NAMES}
     for old, new in OLD_BROKER_NAMES.items():
         config, warnings = BrokerConfig.from_properties({old: "77777"})
-        assert shown(config)[new] == "77777"
+        assert shown_settings(config)[new] == "77777"
         assert warnings == [f"{old} is an old name of {new}"]
         config, _ = BrokerConfig.from_properties({old: "77777", new: "88888"})
-        assert shown(config)[new] == "88888"
+        assert shown_settings(config)[new] == "88888"
 
 
 def test_the_message_count_rule_is_unsupported_with_a_reason():
@@ -133,7 +133,7 @@ def test_a_known_but_unsupported_key_gets_one_clear_line(name):
     _, warnings = BrokerConfig.from_properties({name: "x"})
     assert len(warnings) == 1
     assert warnings[0].startswith(f"{name}: ")
-    assert unsupported(name) in warnings[0]
+    assert unsupported_reason(name) in warnings[0]
 
 
 def test_settings_of_the_java_machine_are_ignored_without_a_warning():
@@ -328,7 +328,10 @@ def test_any_text_is_a_configuration_or_a_named_error(properties):
 
 
 def test_no_password_is_shown():
-    assert all(row.type is not Type.PASSWORD or shown(BrokerConfig())[row.name] is None for row in BROKER_ROWS.values())
+    assert all(
+        row.type is not Type.PASSWORD or shown_settings(BrokerConfig())[row.name] is None
+        for row in BROKER_ROWS.values()
+    )
 
 
 def test_names_of_kafkas_first_versions_name_their_replacements():
@@ -371,7 +374,7 @@ def test_a_set_key_without_effect_gives_a_warning_at_the_start():
     unused = [row for row in BROKER_ROWS.values() if row.unused]
     assert len(unused) > 30
     for row in unused:
-        _, warnings = BrokerConfig.from_properties({row.name: render(row.default) or ""})
+        _, warnings = BrokerConfig.from_properties({row.name: render_value(row.default) or ""})
         assert warnings == [f"{row.name} has no effect: {row.unused}"]
 
 
@@ -380,4 +383,4 @@ def test_a_word_of_a_list_keeps_escaped_commas_and_blanks(word):
     assert split_list(f"{list_word(word)},next") == (word, "next")
     config, _ = BrokerConfig.from_properties({"log.dirs": list_word(word)})
     assert config.log_dirs == (word,)
-    assert parse(BROKER_ROWS["log.dirs"], render(config.log_dirs) or "") == (word,)
+    assert parse_value(BROKER_ROWS["log.dirs"], render_value(config.log_dirs) or "") == (word,)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.config.broker import BROKER_ROWS, BrokerConfig
 from ottla.config.rows import ConfigError
-from ottla.config.sources import from_environment, layered, parse_assignment, parse_properties, parse_toml
+from ottla.config.sources import from_environment, merge_layers, parse_assignment, parse_properties, parse_toml
 
 
 def test_a_server_properties_as_kafka_ships_it():
@@ -137,7 +137,7 @@ def test_the_environment_rule_of_kafkas_images():
 
 
 def test_flags_beat_environment_beats_file_beats_default():
-    merged = layered(
+    merged = merge_layers(
         dict([parse_assignment("num.partitions=4")]),
         from_environment({"KAFKA_NUM_PARTITIONS": "3", "KAFKA_LOG_RETENTION_MS": "30"}),
         parse_properties("num.partitions=2\nlog.retention.ms=20\nlog.segment.bytes=200"),

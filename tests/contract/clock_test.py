@@ -26,7 +26,7 @@ def test_the_alarm_rings_once_at_or_after_its_time(rig):
     rig.broker.alarms.append(lambda: rung.append(rig.clock.now().mono_ns))
     asked = []
     rig.turn(lambda: asked.append(rig.clock.now().mono_ns + 2_000_000))
-    rig.turn(lambda: rig.clock.alarm(asked[0]))
+    rig.turn(lambda: rig.clock.set_alarm(asked[0]))
     rig.until(lambda: bool(rung))
     rig.run(20)
     assert len(rung) == 1
@@ -38,7 +38,7 @@ def test_an_alarm_in_the_past_rings_in_a_turn_of_its_own(rig):
     inside = []
 
     def turn():
-        rig.clock.alarm(rig.clock.now().mono_ns - 1)
+        rig.clock.set_alarm(rig.clock.now().mono_ns - 1)
         inside.append(len(rung))
 
     rig.broker.alarms.append(lambda: rung.append(1))
@@ -52,12 +52,12 @@ def test_a_later_alarm_replaces_an_earlier_one_and_the_other_way_round(rig):
     rig.broker.alarms.append(lambda: rung.append(rig.clock.now().mono_ns))
     start = []
     rig.turn(lambda: start.append(rig.clock.now().mono_ns))
-    rig.turn(lambda: rig.clock.alarm(start[0] + 1_000_000))
-    rig.turn(lambda: rig.clock.alarm(start[0] + 30_000_000))
+    rig.turn(lambda: rig.clock.set_alarm(start[0] + 1_000_000))
+    rig.turn(lambda: rig.clock.set_alarm(start[0] + 30_000_000))
     rig.until(lambda: bool(rung))
     assert rung[0] >= start[0] + 30_000_000
-    rig.turn(lambda: rig.clock.alarm(start[0] + 3_600_000_000_000))
-    rig.turn(lambda: rig.clock.alarm(start[0]))
+    rig.turn(lambda: rig.clock.set_alarm(start[0] + 3_600_000_000_000))
+    rig.turn(lambda: rig.clock.set_alarm(start[0]))
     rig.until(lambda: len(rung) == 2)
 
 
@@ -68,23 +68,23 @@ def test_an_alarm_can_be_taken_back(rig):
 
     def turn():
         now = rig.clock.now().mono_ns
-        rig.clock.alarm(now + 1_000_000)
-        rig.clock.alarm(None)
+        rig.clock.set_alarm(now + 1_000_000)
+        rig.clock.set_alarm(None)
 
     rig.turn(turn)
     rig.turn(lambda: end.append(rig.clock.now().mono_ns + 3_000_000))
-    rig.turn(lambda: rig.clock.alarm(end[0]))
+    rig.turn(lambda: rig.clock.set_alarm(end[0]))
     rig.until(lambda: bool(rung))
     assert rung[0] >= end[0]
     assert len(rung) == 1
 
 
 def test_random_integers_fill_their_range_and_stay_in_it(rig):
-    drawn = {rig.entropy.below("test", 3) for _ in range(200)}
+    drawn = {rig.entropy.random_below("test", 3) for _ in range(200)}
     assert drawn == {0, 1, 2}
-    assert rig.entropy.below("test", 1) == 0
+    assert rig.entropy.random_below("test", 1) == 0
 
 
 def test_random_bytes_have_the_length_asked_for(rig):
-    assert len(rig.entropy.octets("test", 16)) == 16
-    assert rig.entropy.octets("test", 16) != rig.entropy.octets("test", 16)
+    assert len(rig.entropy.random_bytes("test", 16)) == 16
+    assert rig.entropy.random_bytes("test", 16) != rig.entropy.random_bytes("test", 16)

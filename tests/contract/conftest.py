@@ -140,15 +140,15 @@ class RealRig:
         self._turns = CompletionQueue(self._loop)
         self.broker = Recorder()
         self.clock = self._turns.clock
-        self.clock.connect(self.broker.on_alarm)
-        self._turns.connect(self.broker.end_turn)
+        self.clock.set_receiver(self.broker.on_alarm)
+        self._turns.set_end_turn(self.broker.end_turn)
         self.entropy = RealEntropy()
         self.disk = RealDisk(str(directory), self._turns)
         self.workers = RealWorkers(self._turns)
         self._traffic = ConnectionManager(self._loop, watch, self.clock, TrafficLimits())
         self._calls = InterBrokerClient(self._loop, self._turns, NODE)
-        self._traffic.connect(self.broker)
-        self._calls.connect(self.broker)
+        self._traffic.set_inputs(self.broker)
+        self._calls.set_inputs(self.broker)
         self.network = RealNetwork(self._calls)
         self._listener: Listener | None = None
         self._clients: list[RealClient] = []
@@ -157,14 +157,14 @@ class RealRig:
         if self._listener is None:
             endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 0)
             self._listener = Listener(self._traffic, Quotas(self._traffic, ConnectionLimits()), endpoint)
-            self._listener.start()
+            self._listener.start_accepting()
         client = RealClient(self._listener.endpoint.port)
         self._clients.append(client)
         return client
 
     def turn(self, act: Callable[[], None]) -> None:
         """Run `act` as one turn."""
-        self._turns.soon(lambda _none: act(), None)
+        self._turns.run_soon(lambda _none: act(), None)
         self.run(1)
 
     def run(self, rounds: int) -> None:
@@ -187,11 +187,11 @@ class RealRig:
             client.close()
         self.run(3)
         if self._listener is not None:
-            self._listener.stop()
-        self._traffic.stop()
-        self._calls.stop()
-        self.workers.stop()
-        self._turns.stop()
+            self._listener.stop_accepting()
+        self._traffic.close_all()
+        self._calls.close_all()
+        self.workers.stop_processes()
+        self._turns.stop_threads()
         self._loop.close()
 
 
@@ -203,24 +203,24 @@ class SimClient:
         self._unsent: list[bytes] = []
         self.opened = self.closed = False
         self.received: list[bytes] = []
-        self._connection = network.connect("client", NODE, self._opened, self.received.append, self._lost)
+        self._connection = network.open_connection("client", NODE, self._opened, self.received.append, self._lost)
 
     def _opened(self, connection) -> None:
         self.opened = True
         for frame in self._unsent:
-            self._network.send(connection, frame)
+            self._network.send_frame(connection, frame)
 
     def _lost(self) -> None:
         self.closed = True
 
     def send(self, frame: bytes) -> None:
         if self.opened:
-            self._network.send(self._connection, frame)
+            self._network.send_frame(self._connection, frame)
         else:
             self._unsent.append(frame)
 
     def close(self) -> None:
-        self._network.close(self._connection)
+        self._network.close_connection(self._connection)
 
 
 class SimRig:
@@ -231,29 +231,29 @@ class SimRig:
         streams = Streams(1)
         drive = Drive("data")
         machine = Machine(NODE, self._timeline, streams, [drive])
-        self._process = machine.boot()
+        self._process = machine.boot_process()
         self.broker = Recorder()
         self._process.inputs = self.broker
         self.clock = self._process.clock
         self.entropy = self._process.entropy
         self.disk = SimDisk(drive, DriveFaults(), self._process)
         self.workers = SimWorkers(self._process)
-        self._net = SimNetwork(self._timeline, streams.stream("network"))
+        self._net = SimNetwork(self._timeline, streams.named_stream("network"))
         self._net.machines[NODE] = machine
-        self.network = self._net.attach(self._process)
-        self._net.listen(self.network)
+        self.network = self._net.attach_process(self._process)
+        self._net.start_listening(self.network)
         self._machine = machine
 
     def client(self) -> SimClient:
         return SimClient(self._net)
 
     def turn(self, act: Callable[[], None]) -> None:
-        self._process.turn(act)
+        self._process.run_turn(act)
         self._check()
 
     def run(self, rounds: int) -> None:
         for _ in range(rounds):
-            self._timeline.step()
+            self._timeline.run_next_event()
         self._check()
 
     def until(self, holds: Callable[[], bool]) -> None:

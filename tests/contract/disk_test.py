@@ -284,7 +284,7 @@ def test_removing_what_is_not_there(rig, outcomes):
 def test_a_checkpoint_is_replaced_whole_and_in_order(rig, outcomes):
     done = outcomes()
     for n in range(20):
-        ask(done, rig.disk.replace, "checkpoint", b"%d" % n * 100)
+        ask(done, rig.disk.replace_file, "checkpoint", b"%d" % n * 100)
     rig.until(lambda: len(done) == 20)
     assert done == [None] * 20
     assert content(rig.disk.open("checkpoint", False)) == b"19" * 100
@@ -297,7 +297,7 @@ def test_a_checkpoint_is_replaced_whole_and_in_order(rig, outcomes):
 def test_a_checkpoint_written_at_once_is_the_last_of_those_asked_for(rig, outcomes, on_their_way):
     done = outcomes()
     for n in range(on_their_way):
-        ask(done, rig.disk.replace, "checkpoint", b"%d" % n)
+        ask(done, rig.disk.replace_file, "checkpoint", b"%d" % n)
     rig.disk.replace_now("checkpoint", b"last")
     assert done == []
     assert content(rig.disk.open("checkpoint", False)) == b"last"
@@ -305,14 +305,14 @@ def test_a_checkpoint_written_at_once_is_the_last_of_those_asked_for(rig, outcom
     assert done == [None] * on_their_way
     assert content(rig.disk.open("checkpoint", False)) == b"last"
     assert list(rig.disk.list("")) == ["checkpoint"]
-    ask(done, rig.disk.replace, "checkpoint", b"later")
+    ask(done, rig.disk.replace_file, "checkpoint", b"later")
     rig.until(lambda: len(done) == on_their_way + 1)
     assert content(rig.disk.open("checkpoint", False)) == b"later"
 
 
 def test_a_checkpoint_in_a_missing_directory_is_a_failure(rig, outcomes):
     done = outcomes()
-    ask(done, rig.disk.replace, "missing/checkpoint", b"x")
+    ask(done, rig.disk.replace_file, "missing/checkpoint", b"x")
     rig.until(lambda: len(done) == 1)
     assert done[0].kind is Kind.NOT_DONE
     with pytest.raises(Failure):
@@ -348,7 +348,7 @@ def test_warm_comes_back_and_then_the_bytes_are_resident(rig, outcomes):
     file = rig.disk.open("a.log", True)
     file.append([b"0123456789" * 100_000])
     done = outcomes()
-    ask(done, rig.disk.warm, [Region(file, 10, 999_990, file.generation)])
+    ask(done, rig.disk.warm_regions, [Region(file, 10, 999_990, file.generation)])
     rig.until(lambda: len(done) == 1)
     assert done == [None]
 

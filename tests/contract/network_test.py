@@ -38,17 +38,17 @@ def test_answers_leave_in_the_order_of_the_requests(rig):
         client.send(request(n))
     rig.until(lambda: len(rig.broker.slots) == 5)
     for n in (3, 1, 4, 2):
-        rig.turn(lambda n=n: rig.network.reply(rig.broker.slots[n], [b"answer-%04d" % n]))
+        rig.turn(lambda n=n: rig.network.send_reply(rig.broker.slots[n], [b"answer-%04d" % n]))
     rig.run(20)
     assert client.received == []
-    rig.turn(lambda: rig.network.reply(rig.broker.slots[0], [b"answer-0000"]))
+    rig.turn(lambda: rig.network.send_reply(rig.broker.slots[0], [b"answer-0000"]))
     rig.until(lambda: len(client.received) == 5)
     assert client.received == [b"answer-%04d" % n for n in range(5)]
 
 
 def test_an_answer_of_no_parts_is_not_sent_but_keeps_its_place(rig):
     def behave(slot, frame):
-        rig.network.reply(slot, [] if len(rig.broker.slots) == 1 else [b"second"])
+        rig.network.send_reply(slot, [] if len(rig.broker.slots) == 1 else [b"second"])
         return Gate.NEXT
 
     rig.broker.behave = behave
@@ -67,7 +67,7 @@ def test_a_closed_gate_holds_the_next_request_back_until_the_reply(rig):
     rig.until(lambda: len(rig.broker.slots) == 1)
     rig.run(20)
     assert len(rig.broker.slots) == 1
-    rig.turn(lambda: rig.network.reply(rig.broker.slots[0], [b"first"]))
+    rig.turn(lambda: rig.network.send_reply(rig.broker.slots[0], [b"first"]))
     rig.until(lambda: len(rig.broker.slots) == 2)
     rig.run(20)
     assert rig.broker.frames == [request(0), request(1)]
@@ -79,12 +79,12 @@ def test_release_opens_the_gate_before_the_reply(rig):
     client.send(request(0))
     client.send(request(1))
     rig.until(lambda: len(rig.broker.slots) == 1)
-    rig.turn(lambda: rig.network.release(rig.broker.slots[0]))
+    rig.turn(lambda: rig.network.open_gate(rig.broker.slots[0]))
     rig.until(lambda: len(rig.broker.slots) == 2)
-    rig.turn(lambda: rig.network.reply(rig.broker.slots[1], [b"second"]))
+    rig.turn(lambda: rig.network.send_reply(rig.broker.slots[1], [b"second"]))
     rig.run(20)
     assert client.received == []
-    rig.turn(lambda: rig.network.reply(rig.broker.slots[0], [b"first"]))
+    rig.turn(lambda: rig.network.send_reply(rig.broker.slots[0], [b"first"]))
     rig.until(lambda: len(client.received) == 2)
     assert client.received == [b"first", b"second"]
 
@@ -92,9 +92,9 @@ def test_release_opens_the_gate_before_the_reply(rig):
 def test_a_gate_that_was_opened_within_the_turn_is_open(rig):
     def behave(slot, frame):
         if len(rig.broker.slots) == 1:
-            rig.network.reply(slot, [b"x"])
+            rig.network.send_reply(slot, [b"x"])
         else:
-            rig.network.release(slot)
+            rig.network.open_gate(slot)
         return Gate.WAIT
 
     rig.broker.behave = behave
@@ -108,7 +108,7 @@ def test_a_held_frame_stays(rig):
     held = []
 
     def behave(slot, frame):
-        held.append(rig.network.hold(slot, frame))
+        held.append(rig.network.hold_frame(slot, frame))
         return Gate.NEXT
 
     rig.broker.behave = behave
@@ -120,7 +120,7 @@ def test_a_held_frame_stays(rig):
     assert [bytes(frame) for frame in held] == [request(n, size) for n, size in enumerate(sizes)]
     held[0][:4] = b"mine"
     for n in range(len(sizes)):
-        rig.turn(lambda n=n: rig.network.reply(rig.broker.slots[n], [bytes(held[n][:4])]))
+        rig.turn(lambda n=n: rig.network.send_reply(rig.broker.slots[n], [bytes(held[n][:4])]))
     rig.until(lambda: len(client.received) == len(sizes))
     assert client.received[0] == b"mine"
 
@@ -131,14 +131,14 @@ def test_the_end_of_a_connection_is_told_once_and_late_replies_are_dropped(rig):
     rig.until(lambda: len(rig.broker.slots) == 1)
     client.close()
     rig.until(lambda: bool(rig.broker.gone))
-    rig.turn(lambda: rig.network.reply(rig.broker.slots[0], [b"too late"]))
+    rig.turn(lambda: rig.network.send_reply(rig.broker.slots[0], [b"too late"]))
     rig.run(20)
     assert rig.broker.gone == [rig.broker.slots[0].peer]
 
 
 def test_the_broker_can_close_a_connection(rig):
     def behave(slot, frame):
-        rig.network.close(slot.peer, "for the test")
+        rig.network.close_connection(slot.peer, "for the test")
         return Gate.WAIT
 
     rig.broker.behave = behave
@@ -157,8 +157,8 @@ def test_a_muted_peer_is_not_read_before_its_time(rig):
         seen.append(rig.clock.now().mono_ns)
         if not until:
             until.append(rig.clock.now().mono_ns + 30_000_000)
-            rig.network.mute(slot.peer, until[0])
-        rig.network.reply(slot, [b"answered"])
+            rig.network.pause_reading(slot.peer, until[0])
+        rig.network.send_reply(slot, [b"answered"])
         return Gate.NEXT
 
     rig.broker.behave = behave
@@ -175,7 +175,7 @@ def test_a_region_is_read_when_it_is_sent(rig):
     sizes = [10, 1000, 70_000, 200_000, 3]
     file.append([bytes(range(256)) * 2000])
     regions = [Region(file, 7 * n, size, file.generation) for n, size in enumerate(sizes)]
-    rig.broker.behave = lambda slot, frame: rig.network.reply(slot, [b"head", *regions, b"tail"]) or Gate.NEXT
+    rig.broker.behave = lambda slot, frame: rig.network.send_reply(slot, [b"head", *regions, b"tail"]) or Gate.NEXT
     client = rig.client()
     client.send(request(1))
     client.send(request(2))
@@ -193,12 +193,12 @@ def test_a_region_of_a_closed_and_unlinked_file_is_still_sent(rig, outcomes):
     client.send(request(2))
     rig.until(lambda: len(rig.broker.slots) == 2)
     region = Region(file, 0, 100_000, file.generation)
-    rig.turn(lambda: rig.network.reply(rig.broker.slots[1], [region]))
+    rig.turn(lambda: rig.network.send_reply(rig.broker.slots[1], [region]))
     file.close()
     done = outcomes()
     rig.disk.unlink("a.log", done)
     rig.until(lambda: len(done) == 1)
-    rig.turn(lambda: rig.network.reply(rig.broker.slots[0], [b"first"]))
+    rig.turn(lambda: rig.network.send_reply(rig.broker.slots[0], [b"first"]))
     rig.until(lambda: len(client.received) == 2)
     assert client.received[1] == b"x" * 100_000
 
@@ -215,10 +215,10 @@ def test_a_region_of_a_truncated_file_is_never_sent(rig):
         rig.until(lambda before=before: len(rig.broker.slots) == before + 2)
         first, second = rig.broker.slots[before:]
         region = Region(file, 0, size, file.generation)
-        rig.turn(lambda second=second, region=region: rig.network.reply(second, [region]))
+        rig.turn(lambda second=second, region=region: rig.network.send_reply(second, [region]))
         file.truncate(10)
         file.append([b"new" * 100_000])
-        rig.turn(lambda first=first: rig.network.reply(first, [b"first"]))
+        rig.turn(lambda first=first: rig.network.send_reply(first, [b"first"]))
         rig.until(lambda client=client: client.closed)
         assert client.received in ([], [b"first"])
 
@@ -228,7 +228,7 @@ def test_a_region_beyond_the_end_closes_the_connection(rig):
         file = rig.disk.open(f"{size}.log", True)
         file.append([b"x" * (size - 1)])
         region = Region(file, 0, size, file.generation)
-        rig.broker.behave = lambda slot, frame, region=region: rig.network.reply(slot, [region]) or Gate.NEXT
+        rig.broker.behave = lambda slot, frame, region=region: rig.network.send_reply(slot, [region]) or Gate.NEXT
         client = rig.client()
         client.send(request(1))
         rig.until(lambda client=client: client.closed)
@@ -242,7 +242,7 @@ def test_a_broker_can_ask_itself_in_order(rig, outcomes):
     rig.turn(lambda: deadline.append(rig.clock.now().mono_ns + 5_000_000_000))
     done.inside += 1
     for n in range(3):
-        rig.network.call(1, request(n), deadline[0], done)
+        rig.network.call_broker(1, request(n), deadline[0], done)
     done.inside -= 1
     rig.until(lambda: len(done) == 3)
     assert done == [b"re:" + request(n) for n in range(3)]
@@ -250,7 +250,7 @@ def test_a_broker_can_ask_itself_in_order(rig, outcomes):
 
 def test_a_call_that_is_not_answered_times_out(rig, outcomes):
     done = outcomes()
-    rig.turn(lambda: rig.network.call(1, request(1), rig.clock.now().mono_ns + 5_000_000, done))
+    rig.turn(lambda: rig.network.call_broker(1, request(1), rig.clock.now().mono_ns + 5_000_000, done))
     rig.until(lambda: len(done) == 1)
     assert isinstance(done[0], Failure)
     assert done[0].kind is Kind.TIMEOUT

@@ -150,15 +150,15 @@ class EmbeddedRig(Rig):
         self.timeline = Timeline()
         drive = Drive("data")
         self.machine = Machine(1, self.timeline, Streams(1), [drive])
-        self.process = self.machine.boot()
+        self.process = self.machine.boot_process()
         self.effects = Effects()
         self.process.inputs = self
         disk = SimDisk(drive, DriveFaults(), self.process)
-        self.engine = EmbeddedStore(disk, self.process.clock, self.effects.later)
-        self.engine.load()
+        self.engine = EmbeddedStore(disk, self.process.clock, self.effects.queue_effect)
+        self.engine.load_files()
 
     def end_turn(self) -> None:
-        self.effects.drain()
+        self.effects.drain_effects()
 
     def background(self, _budget_ns: int) -> bool:
         return False
@@ -170,14 +170,14 @@ class EmbeddedRig(Rig):
         return client
 
     def until(self, holds: Callable[[], bool]) -> None:
-        self.effects.drain()
+        self.effects.drain_effects()
         limit = self.timeline.now_ns + 3600 * SECOND
         held = self.timeline.run_while(lambda: not holds() and not self.machine.crashes, limit)
         assert not self.machine.crashes, self.machine.crashes[0]
         assert held, "the world stands still"
 
     def run(self, ms: int) -> None:
-        self.effects.drain()
+        self.effects.drain_effects()
         self.timeline.run_until(self.timeline.now_ns + ms * MS)
 
     def settle(self) -> None:
@@ -193,15 +193,17 @@ class SimRig(Rig):
     def __init__(self, _directory: Path) -> None:
         self.timeline = Timeline()
         self.streams = Streams(1)
-        self.network = SimNetwork(self.timeline, self.streams.stream("net"))
-        self.ensemble = Ensemble(self.timeline, self.network, self.streams.stream("store"))
+        self.network = SimNetwork(self.timeline, self.streams.named_stream("net"))
+        self.ensemble = Ensemble(self.timeline, self.network, self.streams.named_stream("store"))
         self.machines: dict[Client, Machine] = {}
 
     def client(self) -> Client:
         client = Client(self)
         number = len(self.machines)
-        machine = self.machines[client] = Machine(number, self.timeline, self.streams.scoped(f"node{number}"), [])
-        process = machine.boot()
+        machine = self.machines[client] = Machine(
+            number, self.timeline, self.streams.scoped_streams(f"node{number}"), []
+        )
+        process = machine.boot_process()
         process.inputs = client
         client.store = SimStore(process, self.ensemble, TIMEOUT_MS * MS)
         client.store.open()
@@ -234,13 +236,13 @@ class SimRig(Rig):
     def hold(self, client: Client, requests: bool = True, answers: bool = True) -> None:
         """Nothing gets through, in these directions."""
         for node in STORE_NODES:
-            path = self.network.path(f"node{self.machines[client].node}", node)
+            path = self.network.path_between(f"node{self.machines[client].node}", node)
             path.inward_cut_ns, path.outward_cut_ns = FOREVER * requests, FOREVER * answers
 
     def release(self, client: Client) -> None:
         """Everything gets through again."""
         for node in STORE_NODES:
-            path = self.network.path(f"node{self.machines[client].node}", node)
+            path = self.network.path_between(f"node{self.machines[client].node}", node)
             path.inward_cut_ns = path.outward_cut_ns = 0
 
 
@@ -262,11 +264,11 @@ class RealRig(Rig):
         proxy = self.proxies[client] = Proxy(*self.server)
         proxy.refuse(away)
         turns = CompletionQueue(self.loop)
-        turns.connect(client.end_turn)
+        turns.set_end_turn(client.end_turn)
         options = {"hosts": proxy.address, "chroot": self.chroot, "timeout_ms": timeout_ms}
         client.store = ZooKeeperStore(self.loop, turns, ZooKeeperSettings(**{**options, **settings}))
         client.store.connect(client)
-        self.stops += [client.store.stop, turns.stop, proxy.stop]
+        self.stops += [client.store.stop, turns.stop_threads, proxy.stop]
         return client
 
     def client(self) -> Client:
@@ -327,22 +329,22 @@ class ServedRig(RealRig):
     def __init__(self, directory: Path) -> None:
         self._thread_loop = asyncio.new_event_loop()
         self.served = ZnodeServer(self._thread_loop, str(directory))
-        self.served.load()
-        self._thread_loop.run_until_complete(self.served.listen("127.0.0.1", 0))
+        self.served.load_store()
+        self._thread_loop.run_until_complete(self.served.start_listening("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._thread_loop.run_forever)
         self._thread.start()
         super().__init__(new_loop()[0], "127.0.0.1", self.served.port, "")
 
     def close(self) -> None:
         super().close()
-        asyncio.run_coroutine_threadsafe(self.served.stop(), self._thread_loop).result(PATIENCE_S)
+        asyncio.run_coroutine_threadsafe(self.served.stop_serving(), self._thread_loop).result(PATIENCE_S)
         self._thread_loop.call_soon_threadsafe(self._thread_loop.stop)
         self._thread.join()
         self._thread_loop.run_until_complete(asyncio.sleep(0))
         self._thread_loop.close()
 
     def expire(self, client: Client) -> None:
-        self._thread_loop.call_soon_threadsafe(self.served.expire, client.sessions[-1])
+        self._thread_loop.call_soon_threadsafe(self.served.expire_session, client.sessions[-1])
 
 
 class ZooKeeperRig(RealRig):

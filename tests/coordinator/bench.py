@@ -202,7 +202,7 @@ class Bench:
         self.boot()
 
     def boot(self) -> None:
-        self.process = self.machine.boot()
+        self.process = self.machine.boot_process()
         self.process.inputs = self
         self.effects = Effects()
         clock = self.process.clock
@@ -210,16 +210,18 @@ class Bench:
         self.faults = DriveFaults()
         disk = SimDisk(self.drive, self.faults, self.process)
         self.logs = LogManager([disk], clock, self.process.entropy, BrokerConfig())
-        self.logs.load(lambda _: self.config)
-        self.log = self.logs.adopt(TP, TOPIC_ID) or self.logs.create_log(TP, TOPIC_ID, self.config)
+        self.logs.load_logs(lambda _: self.config)
+        self.log = self.logs.adopt_log(TP, TOPIC_ID) or self.logs.create_log(TP, TOPIC_ID, self.config)
         self.shared = PartitionContext()
         self.partition = Partition(self.log, self.config, 1, Proposals(), self.shared)
-        tools = RuntimeContext(clock, self.purgatory, self.effects.later, LedgerCodec(self.newest_only), **self.tools)
+        tools = RuntimeContext(
+            clock, self.purgatory, self.effects.queue_effect, LedgerCodec(self.newest_only), **self.tools
+        )
         self.coordinator: Coordinator[Ledger] = Coordinator(TOPIC, tools, Ledger)
         self.shared.on_role = self.coordinator.on_role
 
     def restart(self, death: Death = Death.KILL) -> None:
-        self.machine.end(death)
+        self.machine.end_process(death)
         self.boot()
 
     # -- inputs --------------------------------------------------------------------------------------------------------
@@ -229,14 +231,14 @@ class Bench:
         self.end_turn()
 
     def end_turn(self) -> None:
-        self.effects.drain()
+        self.effects.drain_effects()
 
     def background(self, budget_ns: int) -> bool:
         return False
 
     def turn(self, action: Callable[[], object]) -> None:
         """Run one input in a turn of its own."""
-        self.process.post(0, "input", lambda: (action(), self.end_turn()))
+        self.process.post_turn(0, "input", lambda: (action(), self.end_turn()))
         self.pass_ms(0)
 
     def pass_ms(self, ms: int) -> None:
@@ -288,7 +290,7 @@ class Bench:
         ticket = self.said.ticket((verb, account, amount))
         command = Ask(verb, account, amount, ticket, producer)
         before = len(self.said)
-        self.turn(lambda: self.coordinator.submit(0, command))
+        self.turn(lambda: self.coordinator.submit_command(0, command))
         own = [value for name, value in self.said[before:] if name == (verb, account, amount)]
         return own[0] if own else None
 

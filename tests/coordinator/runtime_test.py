@@ -74,7 +74,7 @@ def test_a_refused_append_drops_the_whole_decision():
     bench.lead(isr=(1,))
     bench.ask("wait", "a", 60_000)
     bench.partition.replicas = (1, 2)  # of which one is in sync
-    bench.partition.configure(TopicConfig(min_insync_replicas=2))
+    bench.partition.apply_config(TopicConfig(min_insync_replicas=2))
     assert bench.ask("put", "a", 7) == "COORDINATOR_NOT_AVAILABLE"
     assert bench.said == [(("put", "a", 7), "COORDINATOR_NOT_AVAILABLE")], "the guest waits as before"
     assert list(bench.ledger.guests) == ["a"]
@@ -94,7 +94,7 @@ def test_a_decision_larger_than_a_batch_is_refused():
 def test_a_failing_disk_ends_the_coordinator():
     bench = Bench()
     bench.lead()
-    bench.faults.arm(DiskOperation.APPEND)
+    bench.faults.arm_error(DiskOperation.APPEND)
     assert bench.ask("put") == "NOT_COORDINATOR"
     assert bench.ledger.balances == {}
     bench.ask("wait", "a", 60_000)
@@ -252,11 +252,11 @@ def test_a_refused_append_at_a_deadline_is_retried():
     bench.lead(isr=(1,))
     bench.ask("wait", "a", 100)
     bench.partition.replicas = (1, 2)  # of which one is in sync
-    bench.partition.configure(TopicConfig(min_insync_replicas=2))
+    bench.partition.apply_config(TopicConfig(min_insync_replicas=2))
     bench.pass_ms(200)
     assert "a" in bench.ledger.guests
     assert bench.said == []
-    bench.partition.configure(TopicConfig(min_insync_replicas=1))
+    bench.partition.apply_config(TopicConfig(min_insync_replicas=1))
     bench.pass_ms(RETRY_MS)
     assert "a" not in bench.ledger.guests
 
@@ -329,8 +329,8 @@ def test_the_log_names_a_damaged_batch(caplog: pytest.LogCaptureFixture):
     bench = Bench()
     bench.lead()
     bench.ask("put", "a", 1)
-    path = next(path for path, _ in bench.drive.walk() if path.endswith(".log"))
-    inode = dict(bench.drive.walk())[path]
+    path = next(path for path, _ in bench.drive.walk_files() if path.endswith(".log"))
+    inode = dict(bench.drive.walk_files())[path]
     inode.data[-1] ^= 1
     with caplog.at_level(logging.ERROR):
         bench.lead()
@@ -365,10 +365,10 @@ def test_stop_refuses_all_requests():
     bench = Bench((1, 2))
     bench.lead()
     bench.ask("put", "a", 1)
-    bench.turn(bench.coordinator.stop)
+    bench.turn(bench.coordinator.stop_shards)
     assert bench.said == [(("put", "a", 1), "NOT_COORDINATOR")]
     bench.lead()
     assert bench.coordinator.find_shard(0) is None
     assert isinstance(bench.coordinator, Coordinator)
-    assert list(bench.coordinator.active()) == []
+    assert list(bench.coordinator.active_shards()) == []
     assert Ledger(0).balances == {}

@@ -43,7 +43,7 @@ def connected(cluster: Trio, broker: int) -> Connection:
     seen = cluster.metadata()
     assert seen is not None
     connection = Connection(Address(seen.brokers[broker].host, seen.brokers[broker].port), ClientConfig())
-    connection.open(Deadline.after_ms(10_000))
+    connection.open_connection(Deadline.after_ms(10_000))
     return connection
 
 
@@ -52,18 +52,20 @@ def produce(connection: Connection, partition: int, number: int, acks: int = -1)
     data = ProduceRequest.PartitionProduceData(index=partition, records=batch)
     topic = ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[data])
     message = ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[topic])
-    return connection.send(message, PRODUCE_VERSION, ProduceResponse)
+    return connection.send_request(message, PRODUCE_VERSION, ProduceResponse)
 
 
 def create(connection: Connection, name: str) -> Call[CreateTopicsResponse]:
     topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=3)
-    return connection.send(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), CREATE_VERSION, CreateTopicsResponse)
+    return connection.send_request(
+        CreateTopicsRequest(topics=[topic], timeout_ms=5_000), CREATE_VERSION, CreateTopicsResponse
+    )
 
 
 def acknowledged(connection: Connection, call: Call[ProduceResponse]) -> bool:
     """Whether the answer says that the record was taken; a closed connection says nothing."""
     try:
-        answer = connection.result(call, Deadline.after_ms(30_000))
+        answer = connection.wait_for_response(call, Deadline.after_ms(30_000))
     except ClientError:
         return False
     return answer.responses[0].partition_responses[0].error_code == 0
@@ -129,8 +131,8 @@ def test_a_leader_acknowledges_nothing(cluster: Trio) -> None:
     cluster.wait_whole(TOPIC)
     check_writes(before, cluster.znodes())
     assert Confluent().read(cluster.bootstrap, TOPIC, partition) == [], "what it appended is cut away"
-    old.close()
-    hasty.close()
+    old.close_connection()
+    hasty.close_connection()
 
 
 def test_a_controller_changes_no_node(cluster: Trio) -> None:
@@ -153,12 +155,12 @@ def test_a_controller_changes_no_node(cluster: Trio) -> None:
     before = cluster.znodes()
     cluster.brokers[zombie - 1].resume()
     try:
-        made = old.result(calls[0], Deadline.after_ms(30_000)).topics[0].error_code
+        made = old.wait_for_response(calls[0], Deadline.after_ms(30_000)).topics[0].error_code
     except ClientError:
         made = None
     assert made != 0, "a controller of the past created a topic"
     assert [acknowledged(old, call) for call in calls[1:]] == [False, False]
-    old.close()
+    old.close_connection()
     cluster.wait_whole(TOPIC)
     check_writes(before, cluster.znodes())
 

@@ -14,7 +14,7 @@ from tests.steps import count_steps
 from ottla.coordinator.shard import VOLATILE, EntryOrigin, TransactionEnd
 from ottla.coordinator.shard_runtime import STEPS_PER_TURN
 from ottla.groups.commands import FetchOffsets
-from ottla.groups.commits import AllFoundOffsets, fetch
+from ottla.groups.commits import AllFoundOffsets, fetch_offsets
 from ottla.groups.offsets import SLICE, Offsets
 from ottla.groups.records import OffsetCommitted, Position
 
@@ -76,7 +76,7 @@ def test_commits_during_carrying_out_are_later_than_the_end() -> None:
         assert stable(offsets)[last - 1] == -2
         offsets.carry_out()
     assert (stable(offsets)[last], stable(offsets)[last - 1], stable(offsets)[0]) == (3, -2, 2)
-    assert offsets.get("g", ("t", last - 2)) is None
+    assert offsets.get_offset("g", ("t", last - 2)) is None
     offsets.end_transaction(PRODUCER, True)
     assert stable(offsets)[last - 1] == 4
 
@@ -98,7 +98,7 @@ def seen(offsets: Offsets) -> object:
         places = [("t", number) for number in range(400)]
         found[group] = (
             dict(offsets.of_group(group)),
-            [(offsets.get(group, place), offsets.is_open(group, place)) for place in places],
+            [(offsets.get_offset(group, place), offsets.is_open(group, place)) for place in places],
             set(offsets.open_of_group(group)),
             offsets.count_of(group),
             set(offsets.in_topics(group, frozenset("t"))),
@@ -138,12 +138,14 @@ def test_a_shard_carries_an_end_out_in_turns_of_its_own() -> None:
         hall.shard.apply(OffsetCommitted("g", "t", number, Position(1)), EntryOrigin(number, PRODUCER, 0))
     hall.shard.apply(TransactionEnd(PRODUCER, 0, True), EntryOrigin(MANY, PRODUCER, 0))
     turns = 0
-    while hall.shard.deadline() == 0:
+    while hall.shard.next_deadline() == 0:
         for event in hall.shard.on_time(hall.now).volatile:
             hall.shard.apply(event, VOLATILE)
         turns += 1
     assert turns == MANY // SLICE
     answers: list[object] = []
-    (effect,) = fetch(hall.shard.offsets, FetchOffsets(answers.append, "g", [("t", range(MANY))], True)).committed
-    effect.perform()
+    (effect,) = fetch_offsets(
+        hall.shard.offsets, FetchOffsets(answers.append, "g", [("t", range(MANY))], True)
+    ).committed
+    effect.perform_effect()
     assert {each.position.offset for each in answers[0]} == {1}  # type: ignore[attr-defined]

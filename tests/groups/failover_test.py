@@ -58,7 +58,7 @@ def test_waiting_lists_every_request():
     members = hall.stable("a", "b")
     hall.joins("b", members[1], protocols=(("range", b"x"),))
     hall.joins("c")
-    assert len(hall.shard.waiting()) == 2
+    assert len(hall.shard.waiting_tickets()) == 2
     joined(hall.joins("a", members[0]))
     hall.syncs(members[1])
-    assert len(hall.shard.waiting()) == 1
+    assert len(hall.shard.waiting_tickets()) == 1

@@ -80,7 +80,7 @@ class Hall:
             self.shard.apply(event, VOLATILE)
         for effect in (*outcome.now, *outcome.committed):
             assert isinstance(effect, AnswerEffect)
-            effect.perform()
+            effect.perform_effect()
 
     def _ask(self, make: Callable[[Waiting], Any]) -> Waiting:
         waiting = Waiting()
@@ -91,7 +91,7 @@ class Hall:
         """Let time pass, and act on each deadline in order."""
         until = self.now_ms + ms
         for _ in range(10_000):
-            deadline = self.shard.deadline()
+            deadline = self.shard.next_deadline()
             if deadline is None or deadline > until * MS:
                 break
             self.now_ms = max(self.now_ms, -(-deadline // MS))

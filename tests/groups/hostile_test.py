@@ -66,7 +66,7 @@ def test_bytes_turned_over(seed: int):
     node, rng = hall.node, random.Random(seed)
     member = hall.joined().member_id
     hall.synced(member)
-    ranges = node.broker._dispatch.ranges()
+    ranges = node.broker._dispatch.version_ranges()
     kinds = requests(member, node.topic_id("t"))
     answered = closed = 0
     for _ in range(CASES):
@@ -83,7 +83,7 @@ def test_bytes_turned_over(seed: int):
         def turn(place: Place = place, frame: bytearray = frame) -> None:
             node.broker.on_frame(place, memoryview(frame))
 
-        node.process.post(0, "frame", turn)
+        node.process.post_turn(0, "frame", turn)
         node.pass_ms(rng.choice((0, 0, 0, 5)))
         answered += place.answered
         closed += len(node.network.closed) > before

@@ -81,7 +81,7 @@ def check(hall: Hall, clients: dict[str, Client]) -> None:
     assert (group.state is GroupState.EMPTY) <= (not group.members)
     if group.state is not GroupState.PREPARING_REBALANCE:
         assert not any(member.join for member in group.members.values()), "nobody waits for nothing"
-    waiting = hall.shard.waiting()
+    waiting = hall.shard.waiting_tickets()
     for client in clients.values():
         if client.request is not None and not client.request[1].answered:
             assert client.request[1] in waiting, "a request that nobody knows of"
@@ -110,5 +110,5 @@ def test_any_history(steps: list[tuple[str, str, int]], static: bool):
             client.look()
         check(hall, clients)
     hall.pass_ms(700_000)
-    assert hall.shard.waiting() == [], "in the end everybody is answered"
+    assert hall.shard.waiting_tickets() == [], "in the end everybody is answered"
     assert not hall.shard.groups.get("g") or not hall.group.members

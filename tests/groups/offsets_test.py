@@ -40,7 +40,7 @@ def test_an_empty_group_accepts_commits_without_a_member():
     assert hall.fetches(("t", 1)) == {("t", 1): None}
     assert hall.fetches(T0, group="other") == {T0: None}
     assert hall.state == "Empty"
-    assert hall.shard.offsets.get(G, T0) == Position(7, 3, "m", START_MS + 1000)
+    assert hall.shard.offsets.get_offset(G, T0) == Position(7, 3, "m", START_MS + 1000)
 
 
 def test_a_group_with_members_takes_commits_of_members_only():

@@ -42,12 +42,12 @@ class Led(Hall):
 
     def __init__(self, **settings: str) -> None:
         super().__init__(offsets_topic_num_partitions="1", **settings)
-        found = self.node.broker.hosted.find(TOPIC, 0)
+        found = self.node.broker.hosted.find_partition(TOPIC, 0)
         assert found is not None
         self.partition = found
 
     def turn(self, action: Any) -> None:
-        self.node.process.post(0, "turn", lambda: (action(), self.node.broker.end_turn()))
+        self.node.process.post_turn(0, "turn", lambda: (action(), self.node.broker.end_turn()))
         self.node.pass_ms(0)
 
     def tell(self, leader: int, isr: tuple[int, ...] = (1, 2)) -> None:
@@ -181,6 +181,6 @@ def test_too_few_replicas_refuse_a_commit_before_it_is_written(led: Led):
     led.tell(1, isr=(1,))
     led.node.pass_ms(100)
     end = led.partition.log.end_offset
-    led.partition.configure(TopicConfig(min_insync_replicas=2))
+    led.partition.apply_config(TopicConfig(min_insync_replicas=2))
     assert code(led, led.commits(5)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert led.partition.log.end_offset == end

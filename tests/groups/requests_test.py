@@ -417,7 +417,7 @@ def test_a_restarted_broker_loads_its_groups(hall: Hall):
 def test_a_stopping_broker_answers_waiting_requests(hall: Hall):
     hall.synced(hall.joined().member_id)
     waiting = hall.join(version=3)
-    hall.node.process.post(0, "stop", hall.node.broker.stop, lambda _: None)
+    hall.node.process.post_turn(0, "stop", hall.node.broker.stop_broker, lambda _: None)
     assert hall.node.answer(waiting).error_code == ErrorCode.NOT_COORDINATOR
 
 
@@ -438,7 +438,7 @@ def test_limits_are_those_of_the_config():
 
 
 def test_groups_are_measured(hall: Hall):
-    value = hall.node.broker.metrics.value
+    value = hall.node.broker.metrics.value_of
     prefix = "kafka_coordinator_group_groupmetadatamanager_"
     hall.node.produce("t", b"a", b"b", b"c")
     hall.synced(hall.joined().member_id)
@@ -454,7 +454,7 @@ def test_groups_are_measured(hall: Hall):
     assert value("kafka_consumergroup_lag", consumergroup="simple", topic="t", partition="1") == 0
     assert value("kafka_consumergroup_lag_sum", consumergroup="g", topic="t") == 2
     assert value("kafka_consumergroup_current_offset_sum", consumergroup="simple", topic="t") == 5
-    assert "rebalance_ms_count" in hall.node.broker.metrics.render()
+    assert "rebalance_ms_count" in hall.node.broker.metrics.render_text()
 
 
 def test_the_number_of_partitions_decides_where_a_group_is():

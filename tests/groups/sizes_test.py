@@ -64,7 +64,7 @@ def test_names_that_are_not_utf8_are_accepted(
     assert frame.count(b"abcd") == 1
     place = Place(Asker(), key, version)
     spoiled = memoryview(bytearray(frame.replace(b"abcd", raw)))
-    hall.node.process.post(0, "frame", lambda: hall.node.broker.on_frame(place, spoiled))
+    hall.node.process.post_turn(0, "frame", lambda: hall.node.broker.on_frame(place, spoiled))
     hall.node.pass_ms(10)
     assert place.answered
     assert hall.node.network.closed == []

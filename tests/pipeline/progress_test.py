@@ -32,8 +32,8 @@ def counter() -> Counter:
 
 def test_batches_are_added_up_and_what_is_left_is_that_of_the_last() -> None:
     found = counter()
-    found.add([document(0, 5, 3, 1, 1, a=(5, 9), a_retry_1=(0, 0))])
-    figures = found.add([document(1, 4, 4, a=(9, 12), a_retry_1=(0, 2), other=(0, 7))])
+    found.add_documents([document(0, 5, 3, 1, 1, a=(5, 9), a_retry_1=(0, 0))])
+    figures = found.add_documents([document(1, 4, 4, a=(9, 12), a_retry_1=(0, 2), other=(0, 7))])
     assert figures == StepProgress("price", "exactly once", 2, 9, 7, 1, 1, 40.0, 3, 2)
 
 
@@ -41,14 +41,14 @@ def test_documents_are_counted_once_and_idle_ones_not_at_all() -> None:
     """Spark shows the number of the next batch while there is nothing to do."""
     found = counter()
     idle = document(1, 0, a=(5, 5))
-    found.add([document(0, 5, 5, a=(5, 5)), idle])
-    figures = found.add([document(0, 5, 5, a=(5, 5)), idle, document(1, 2, 2, a=(7, 7))])
+    found.add_documents([document(0, 5, 5, a=(5, 5)), idle])
+    figures = found.add_documents([document(0, 5, 5, a=(5, 5)), idle, document(1, 2, 2, a=(7, 7))])
     assert (figures.batches, figures.rows_in, figures.rows_out, figures.lag) == (2, 7, 7, 0)
 
 
 def test_a_batch_that_only_writes_is_counted() -> None:
     """A window that is closed by the time alone."""
-    assert counter().add([document(3, 0, good=4)]).rows_out == 4
+    assert counter().add_documents([document(3, 0, good=4)]).rows_out == 4
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 9)), max_size=20))
@@ -56,9 +56,9 @@ def test_whatever_is_seen_how_often_every_batch_counts_once(seen: list[tuple[int
     batches = {number: document(number, rows, good) for number, rows, good in seen}
     found = counter()
     for end in range(len(batches)):
-        found.add([batches[number] for number in sorted(batches)[: end + 1]])
+        found.add_documents([batches[number] for number in sorted(batches)[: end + 1]])
     wanted = [one for one in batches.values() if one["numInputRows"] or one["observedMetrics"][METRICS]["rows_out"]]
-    figures = found.add([batches[number] for number in sorted(batches)])
+    figures = found.add_documents([batches[number] for number in sorted(batches)])
     assert figures.batches == len(wanted)
     assert figures.rows_in == sum(one["numInputRows"] for one in wanted)
     assert figures.rows_out == sum(one["observedMetrics"][METRICS]["rows_out"] for one in wanted)
@@ -66,8 +66,8 @@ def test_whatever_is_seen_how_often_every_batch_counts_once(seen: list[tuple[int
 
 def test_the_line_leaves_out_counts_of_zero() -> None:
     plain = StepProgress("price", "exactly once", 2, 9000, 7, rows_per_s=40.4, lag=3)
-    assert plain.line() == "price: 2 batches · 9,000 read · 7 written · 40 rows/s · lag 3"
-    assert plain._replace(retries=1, waiting=2, dead=3).line().endswith("lag 3 · 1 retried · 2 waiting · 3 dead")
+    assert plain.status_line() == "price: 2 batches · 9,000 read · 7 written · 40 rows/s · lag 3"
+    assert plain._replace(retries=1, waiting=2, dead=3).status_line().endswith("lag 3 · 1 retried · 2 waiting · 3 dead")
 
 
 class Terminal(io.StringIO):
@@ -79,12 +79,12 @@ def test_a_terminal_gets_a_line_that_is_rewritten_and_a_file_the_last_one() -> N
     steps = [StepProgress("price", "exactly once")]
     for stream, rewritten in ((Terminal(), True), (io.StringIO(), False)):
         line = Line(stream)
-        line.update(steps)
-        line.end(steps)
+        line.update_line(steps)
+        line.end_lines(steps)
         shown = stream.getvalue()
         assert ("\r" in shown) is rewritten
-        assert shown.endswith(f"{steps[0].line()} · exactly once\n")
+        assert shown.endswith(f"{steps[0].status_line()} · exactly once\n")
     quiet = Terminal()
-    Line(quiet, quiet=True).update(steps)
-    Line(quiet, quiet=True).end(steps)
+    Line(quiet, quiet=True).update_line(steps)
+    Line(quiet, quiet=True).end_lines(steps)
     assert quiet.getvalue() == ""

@@ -100,8 +100,8 @@ def test_a_function_sees_the_record() -> None:
 def test_a_failed_record_goes_to_the_first_retry_topic_as_it_was_read() -> None:
     (row,) = route(map_rows(fails), batch(b"\xff raw", headers=[("own", b"\x00")]))
     assert (row["topic"], row["key"], row["value"]) == ("orders.shop.retry-1", b"k0", b"\xff raw")
-    trail = trails.read(headers(row))
-    assert trails.plain(headers(row)) == (("own", b"\x00"),)
+    trail = trails.read_trail(headers(row))
+    assert trails.without_trail(headers(row)) == (("own", b"\x00"),)
     assert (trail.attempts, trail.first_ms, trail.bad) == (2, 5000, ())
     assert trail.origin == trails.Origin("orders", 1, 100, 5000, "CreateTime", "shop")
     assert trail.failure is not None
@@ -116,7 +116,7 @@ def test_levels_are_climbed_and_the_origin_stays() -> None:
     assert second["topic"] == "orders.shop.retry-2"
     (last,) = route(map_rows(fails), batch(b"v", topic="orders.shop.retry-2", headers=headers(second)))
     assert last["topic"] == "orders.shop.dead"
-    trail = trails.read(headers(last))
+    trail = trails.read_trail(headers(last))
     assert (trail.attempts, trail.failures, trail.due_ms) == (4, 3, None)
     assert trail.origin == trails.Origin("orders", 1, 100, 5000, "CreateTime", "shop")
     seen: list[Record] = []
@@ -129,7 +129,7 @@ def test_with_any_headers_no_record_is_retried_for_ever(found: list[tuple[str, b
     for level, topic in enumerate(["orders", "orders.shop.retry-1", "orders.shop.retry-2"], start=1):
         (row,) = route(map_rows(fails), batch(b"v", topic=topic, headers=found))
         assert row["topic"] == (f"orders.shop.retry-{level}" if level < 3 else "orders.shop.dead")
-        assert trails.read(headers(row)).attempts == level + 1
+        assert trails.read_trail(headers(row)).attempts == level + 1
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_with_any_headers_no_record_is_retried_for_ever(found: list[tuple[str, b
 def test_poison_goes_to_the_dead_letters_at_once(function: Any, kind: str) -> None:
     (row,) = route(map_rows(function), batch(b"\xff"), required=["value"])
     assert row["topic"] == "orders.shop.dead"
-    failure = trails.read(headers(row)).failure
+    failure = trails.read_trail(headers(row)).failure
     assert failure is not None
     assert failure.kind == kind
     assert failure.message
@@ -227,14 +227,14 @@ def test_a_batch_function_may_mark_rows(marks: list[Any]) -> None:
     assert [(row["topic"], row["value"]) for row in rows] == [
         ("priced", b"a"), ("priced", b"c"), ("orders.shop.retry-1", b"y"),
     ]  # fmt: skip
-    failure = trails.read(headers(rows[2])).failure
+    failure = trails.read_trail(headers(rows[2])).failure
     assert failure is not None
     assert failure.message == ("odd" if marks[0] is None else "marked by the step")
 
 
 def test_marks_for_other_rows_than_it_got_are_no_result() -> None:
     (row,) = route(map_batches(lambda found: {"value": ["a", "b"], "_error": [None, None]}), batch(b"x"))
-    failure = trails.read(headers(row)).failure
+    failure = trails.read_trail(headers(row)).failure
     assert failure is not None
     assert "2 rows with _error for 1" in failure.message
 
@@ -273,7 +273,7 @@ def test_rows_that_a_dataframe_marks_are_sent_on_as_they_were_read() -> None:
     assert [(row["topic"], row["value"]) for row in rows] == [
         ("priced", b"a"), ("orders.shop.retry-1", b"raw1"), ("orders.shop.dead", b"raw2"),
     ]  # fmt: skip
-    trail = trails.read(headers(rows[1]))
+    trail = trails.read_trail(headers(rows[1]))
     assert trail.failure == trails.Failure("no price", "no price")
     assert trail.origin == trails.Origin("orders", 1, 101, 5001, "CreateTime", "shop")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.pipeline.scope import Scope, unit, with_offsets
+from ottla.pipeline.scope import Scope, unit_text, with_offsets
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_where_offsets_are_in_the_transaction(
 
 
 def test_the_guarantee_in_words() -> None:
-    assert (unit("batch", offsets=True), unit("auto", offsets=False)) == ("batch, with offsets", "auto")
+    assert (unit_text("batch", offsets=True), unit_text("auto", offsets=False)) == ("batch, with offsets", "auto")
     assert Scope("partition", "why", offsets=True).guarantee == "exactly once by partition, with offsets: why"
     assert Scope("batch", "why").guarantee == "exactly once by batch: why"
     assert Scope("off", "why").guarantee == "at least once"

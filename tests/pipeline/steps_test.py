@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.pipeline import BadPipeline, Pipeline, Poison, map_rows
 from ottla.pipeline.queries import reason_of, source_options, trigger_of
-from ottla.pipeline.steps import TopicPosition, check_steps, group_of, in_order, topics_of
+from ottla.pipeline.steps import TopicPosition, check_steps, group_of, sort_steps, topics_of
 from ottla.retry import RetryPolicy
 from ottla.retry.policy import origin_of
 
@@ -137,14 +137,14 @@ def test_steps_run_after_those_that_write_what_they_read() -> None:
     found = pipeline(
         last={"source": "c", "to": "d"}, first={"source": "a", "to": "b"}, middle={"source": "b", "to": "c"}
     )
-    assert [one.name for one in in_order(found.steps)] == ["first", "middle", "last"]
+    assert [one.name for one in sort_steps(found.steps)] == ["first", "middle", "last"]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from("vwxyzabc")), max_size=6))
 def test_every_step_is_in_the_order_once_circles_or_not(edges: list[tuple[str, str]]) -> None:
     named = {f"s{n}": {"source": a, "to": b} for n, (a, b) in enumerate(edges) if a != b}
     steps = pipeline(**named).steps
-    assert sorted(one.name for one in in_order(steps)) == sorted(named)
+    assert sorted(one.name for one in sort_steps(steps)) == sorted(named)
 
 
 def test_the_topics_that_are_needed() -> None:

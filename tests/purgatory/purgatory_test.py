@@ -35,7 +35,7 @@ class Waiting(DelayedOperation):
         self.story: list[str] = []
 
     def try_complete(self) -> bool:
-        return self.completed or (self.ready and self.complete())
+        return self.completed or (self.ready and self.force_complete())
 
     def on_complete(self) -> None:
         self.story.append("complete")
@@ -50,7 +50,7 @@ def test_a_ready_operation_completes_at_once_and_is_not_watched() -> None:
     waiting.ready = True
     assert purgatory.try_complete_else_watch(waiting, ["k"], 100)
     assert waiting.story == ["complete"]
-    assert purgatory.watched("k") == 0
+    assert purgatory.count_watchers("k") == 0
 
 
 def test_an_event_completes_it_once_and_takes_the_alarm_back() -> None:
@@ -59,10 +59,10 @@ def test_an_event_completes_it_once_and_takes_the_alarm_back() -> None:
     waiting = Waiting()
     assert not purgatory.try_complete_else_watch(waiting, ["k", "l"], 100)
     assert clock.alarm_ns == 1_100_000_000
-    assert purgatory.check("k") == 0
+    assert purgatory.check_watchers("k") == 0
     waiting.ready = True
-    assert purgatory.check("k") == 1
-    assert purgatory.check("l") == 0
+    assert purgatory.check_watchers("k") == 1
+    assert purgatory.check_watchers("l") == 0
     clock.move(purgatory, 1_000)
     assert waiting.story == ["complete"]
     assert clock.alarm_ns is None
@@ -78,8 +78,8 @@ def test_time_completes_it_and_a_later_event_does_nothing() -> None:
     clock.move(purgatory, 1)
     assert waiting.story == ["expire", "complete"]
     waiting.ready = True
-    assert purgatory.check("k") == 0
-    assert purgatory.watched("k") == 0
+    assert purgatory.check_watchers("k") == 0
+    assert purgatory.count_watchers("k") == 0
 
 
 def test_no_time_at_all_expires_within_the_call() -> None:
@@ -103,5 +103,5 @@ def test_abandoned_operations_are_swept_from_an_unchecked_key() -> None:
     for _ in range(3 * PURGE_INTERVAL):
         waiting = Waiting()
         purgatory.try_complete_else_watch(waiting, ["k"], 10_000)
-        waiting.abandon()
-    assert purgatory.watched("k") <= PURGE_INTERVAL + 1
+        waiting.abandon_request()
+    assert purgatory.count_watchers("k") <= PURGE_INTERVAL + 1

@@ -11,27 +11,27 @@ from ottla.purgatory.timing_wheel import Timer, TimingWheel
 def test_a_timer_comes_back_in_its_tick_and_not_before() -> None:
     wheel = TimingWheel(now_ms=1000)
     timer = Timer()
-    assert wheel.add(timer, 1007)
+    assert wheel.add_timer(timer, 1007)
     assert wheel.next_ms() == 1007
-    assert wheel.advance(1006) == []
-    assert wheel.advance(1007) == [timer]
+    assert wheel.advance_to(1006) == []
+    assert wheel.advance_to(1007) == [timer]
     assert wheel.next_ms() is None
 
 
 def test_a_deadline_in_the_present_tick_is_refused() -> None:
     wheel = TimingWheel(now_ms=1000)
-    assert not wheel.add(Timer(), 1000)
-    assert not wheel.add(Timer(), 10)
+    assert not wheel.add_timer(Timer(), 1000)
+    assert not wheel.add_timer(Timer(), 10)
 
 
 def test_a_far_deadline_falls_through_the_levels() -> None:
     wheel = TimingWheel(now_ms=0)
     timer = Timer()
-    wheel.add(timer, 123_457)
+    wheel.add_timer(timer, 123_457)
     hops = []
     while (due := wheel.next_ms()) is not None:
         hops.append(due)
-        expired = wheel.advance(due)
+        expired = wheel.advance_to(due)
     assert expired == [timer]
     assert hops[-1] == 123_457
     assert hops == sorted(hops)
@@ -41,11 +41,11 @@ def test_a_far_deadline_falls_through_the_levels() -> None:
 def test_a_cancelled_timer_never_comes_back_and_leaves_no_alarm() -> None:
     wheel = TimingWheel(now_ms=0)
     timer = Timer()
-    wheel.add(timer, 50)
+    wheel.add_timer(timer, 50)
     timer.cancel()
     timer.cancel()
     assert wheel.next_ms() is None
-    assert wheel.advance(100) == []
+    assert wheel.advance_to(100) == []
 
 
 @given(
@@ -58,7 +58,7 @@ def test_the_wheel_agrees_with_a_sorted_list(start: int, timers: list[tuple[int,
     armed: dict[Timer, int] = {}
     for delay, cancelled in timers:
         timer = Timer()
-        assert wheel.add(timer, start + delay)
+        assert wheel.add_timer(timer, start + delay)
         if cancelled:
             timer.cancel()
         else:
@@ -67,7 +67,7 @@ def test_the_wheel_agrees_with_a_sorted_list(start: int, timers: list[tuple[int,
     for step in [*steps, 10**8]:
         now += step
         due = {timer for timer, deadline in armed.items() if deadline <= now}
-        expired = wheel.advance(now)
+        expired = wheel.advance_to(now)
         assert set(expired) == due
         assert len(expired) == len(due)
         armed = {timer: deadline for timer, deadline in armed.items() if timer not in due}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.record.batch import HEADER_SIZE, Record, encode_batch, header_at, put_header, records_of, seal_crc
-from ottla.record.compaction import Keys, ReadPosition, Rewrite, bare, keys_of, rewritten, sorted_offsets
+from ottla.record.compaction import Keys, ReadPosition, Rewrite, empty_batch, keys_of, rewrite_batches, sorted_offsets
 from ottla.record.errors import CorruptRecord
 from ottla.record.varint import encode_varint
 
@@ -41,7 +41,7 @@ def test_kept_records_are_unchanged(rows, codec: int, data, horizon: int | None)
     assert [100 + delta for delta in found.deltas] == [record.offset for record in records]
     assert found.tombstones == [n for n, record in enumerate(records) if record.value is None]
     keep = bytes(data.draw(st.lists(st.integers(0, 1), min_size=len(records), max_size=len(records))))
-    (again,) = rewritten([Rewrite(batch, keep, horizon)], LIMIT)
+    (again,) = rewrite_batches([Rewrite(batch, keep, horizon)], LIMIT)
     before, after = header_at(batch), header_at(again)
     assert list(records_of(again, max_bytes=LIMIT)) == [r for r, stays in zip(records, keep, strict=True) if stays]
     assert (after.base_offset, after.last_offset, after.last_sequence) == (
@@ -52,12 +52,12 @@ def test_kept_records_are_unchanged(rows, codec: int, data, horizon: int | None)
         assert after.delete_horizon_ms == horizon
         assert after.max_timestamp == max(r.timestamp for r, stays in zip(records, keep, strict=True) if stays)
     else:
-        assert again == bytes(bare(before))
+        assert again == bytes(empty_batch(before))
 
 
 def test_append_time_stays_that_of_the_batch() -> None:
     batch, _ = batch_of([(b"a", b"v", 5, 1), (b"b", b"v", 9, 1)], timestamp_type=1)
-    (again,) = rewritten([Rewrite(batch, b"\1\0", None)], LIMIT)
+    (again,) = rewrite_batches([Rewrite(batch, b"\1\0", None)], LIMIT)
     assert [record.timestamp for record in records_of(again, max_bytes=LIMIT)] == [2**41 + 9]
 
 
@@ -66,7 +66,10 @@ def test_damage_is_named_and_never_gets_a_checksum_that_fits(rows, data) -> None
     batch, records = batch_of(rows)
     at = data.draw(st.integers(17, len(batch) - 1))
     broken = batch[:at] + bytes([batch[at] ^ data.draw(st.integers(1, 255))]) + batch[at + 1 :]
-    for job in (lambda: keys_of([broken], LIMIT), lambda: rewritten([Rewrite(broken, b"\1" * len(records), 5)], LIMIT)):
+    for job in (
+        lambda: keys_of([broken], LIMIT),
+        lambda: rewrite_batches([Rewrite(broken, b"\1" * len(records), 5)], LIMIT),
+    ):
         with pytest.raises(CorruptRecord):
             job()
 
@@ -92,7 +95,7 @@ def test_an_answer_holds_a_limited_number_of_keys_and_its_end_position(rows, lim
 @given(ROWS, st.integers(0, 12), st.integers(0, 12))
 def test_a_piece_of_an_answer(rows, start: int, end: int) -> None:
     (whole,) = keys_of([batch_of(rows)[0]], LIMIT)
-    piece = whole.piece(start, end)
+    piece = whole.slice_records(start, end)
     assert (piece.keys, list(piece.deltas)) == (whole.keys[start:end], list(whole.deltas)[start:end])
     assert [piece.keys[n] for n in piece.tombstones] == [whole.keys[n] for n in whole.tombstones if start <= n < end]
 
@@ -102,7 +105,9 @@ def test_kept_records_may_be_given_by_offsets(rows, data, horizon: int | None, c
     batch, records = batch_of([(key, value, stamp, 1) for key, value, stamp, _ in rows], codec)
     keep = bytes(data.draw(st.lists(st.integers(0, 1), min_size=len(records), max_size=len(records))))
     offsets = array("q", (record.offset for record, stays in zip(records, keep, strict=True) if stays))
-    assert rewritten([Rewrite(batch, offsets, horizon)], LIMIT) == rewritten([Rewrite(batch, keep, horizon)], LIMIT)
+    assert rewrite_batches([Rewrite(batch, offsets, horizon)], LIMIT) == rewrite_batches(
+        [Rewrite(batch, keep, horizon)], LIMIT
+    )
 
 
 @given(st.dictionaries(st.integers(0, 2**63 - 1), st.booleans()))
@@ -121,6 +126,6 @@ def test_a_timestamp_beyond_64_bits_does_not_end_compaction(delta: int, horizon:
     batch = bytearray(encode_batch([Record(0, 2**41, b"k", b"v")])[:HEADER_SIZE]) + encode_varint(len(body)) + body
     put_header(batch, header_at(batch)._replace(batch_length=len(batch) - 12))
     seal_crc(batch, 0, len(batch))
-    (again,) = rewritten([Rewrite(bytes(batch), b"\1", horizon)], LIMIT)
+    (again,) = rewrite_batches([Rewrite(bytes(batch), b"\1", horizon)], LIMIT)
     (found,) = keys_of([again], LIMIT)
     assert (found.keys, header_at(again).delete_horizon_ms) == ([b"k"], horizon)

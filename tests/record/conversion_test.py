@@ -13,7 +13,7 @@ from ottla.record.batch import Record, encode_batch, records_of
 from ottla.record.conversion import for_old_reader, for_old_reader_job
 from ottla.record.errors import CorruptRecord, ExpandsTooFar
 from ottla.record.legacy import messages_in
-from ottla.record.message_set_conversion import TopicRules, converted
+from ottla.record.message_set_conversion import TopicRules, convert_message_set
 
 LIMIT = 1 << 20
 
@@ -36,7 +36,7 @@ def down(content: bytes, magic: int, first_offset: int = 0) -> bytes:
 
 
 def up(message_set: bytes, codec: int) -> bytearray:
-    return converted(memoryview(message_set), TopicRules(codec), LIMIT)
+    return convert_message_set(memoryview(message_set), TopicRules(codec), LIMIT)
 
 
 @pytest.mark.parametrize(("name", "magic"), [("format-0.9.0", 0), ("format-0.10.0", 1)])

@@ -22,7 +22,7 @@ from ottla.record.batch import (
 )
 from ottla.record.compression import decompress
 from ottla.record.control import parse_marker
-from ottla.record.inspection import Recoding, RecordRules, prepared
+from ottla.record.inspection import Recoding, RecordRules, prepare_batch
 from ottla.record.validation import validate_produced
 
 BIG = 1 << 24
@@ -133,7 +133,7 @@ def test_every_batch_of_kafka_survives_recompression_and_validation(golden: Call
     for _, header, view in batches(golden("records").directory):
         batch = bytearray(view)
         patch_offset_and_epoch(batch, 0, 0, -1)
-        again = prepared(bytes(batch), RecordRules(False, 0, 1 << 62, 1 << 62), Recoding(codec, None))
+        again = prepare_batch(bytes(batch), RecordRules(False, 0, 1 << 62, 1 << 62), Recoding(codec, None))
         assert isinstance(again, bytes), again
         if not header.is_append_time:
             validate_produced(memoryview(again), 0, len(again), header.max_timestamp)

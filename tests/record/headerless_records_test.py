@@ -14,7 +14,7 @@ from ottla.record.batch import HEADER_SIZE, Record, encode_batch, header_at, put
 from ottla.record.conversion import for_old_reader
 from ottla.record.errors import CorruptRecord
 from ottla.record.headerless_records import RecordTooLarge, lean_records_of
-from ottla.record.inspection import RecordRules, inspect
+from ottla.record.inspection import RecordRules, inspect_batch
 from ottla.record.log_entries import first_from
 from ottla.record.varint import encode_varint
 
@@ -54,7 +54,7 @@ def test_headers_take_no_memory_where_no_caller_asks_for_them() -> None:
     batch, expanded = with_headers(HEADERS), 2 * HEADERS
     assert len(batch) < 1000
     for call in (
-        lambda: inspect(batch, KEYED),
+        lambda: inspect_batch(batch, KEYED),
         lambda: first_from(batch, 0, 0, 1 << 20),
         lambda: for_old_reader(memoryview(batch), 1, 0, 1 << 20),
     ):
@@ -67,7 +67,7 @@ def test_more_headers_than_the_bytes_can_hold_are_refused(claimed: int) -> None:
     batch = with_headers(HEADERS, claimed)
     with pytest.raises(CorruptRecord, match="record headers in"):
         list(lean_records_of(batch, max_bytes=1 << 20))
-    found = inspect(batch, KEYED)
+    found = inspect_batch(batch, KEYED)
     assert found is not None
     assert found.code == ErrorCode.INVALID_RECORD
 
@@ -77,8 +77,8 @@ def test_a_record_of_a_compressed_batch_may_be_as_large_as_the_topic_says(codec:
     record = Record(0, NOW, b"k", b"v" * 200)
     batch = bytes(encode_batch([record], codec=codec))
     size = 200 + 8  # length of value: 2 bytes; attributes, two deltas, key with its length, headers
-    assert inspect(batch, KEYED._replace(record_max=size)) is None
-    found = inspect(batch, KEYED._replace(record_max=size - 1))
+    assert inspect_batch(batch, KEYED._replace(record_max=size)) is None
+    found = inspect_batch(batch, KEYED._replace(record_max=size - 1))
     if codec:
         assert found is not None
         assert (found.code, f"{size} bytes" in found.message) == (ErrorCode.INVALID_RECORD, True)

@@ -15,9 +15,9 @@ from ottla.record.inspection import (
     Recoding,
     RecordRules,
     Refusal,
-    inspect,
+    inspect_batch,
     is_small,
-    prepared,
+    prepare_batch,
 )
 from ottla.record.validation import EXPANDED_MAX, validate_produced
 
@@ -40,7 +40,7 @@ def test_recompression_changes_the_codec_and_nothing_else(source: int, target: i
     batch = encode_batch(
         RECORDS, codec=source, producer_id=3, producer_epoch=1, base_sequence=2, transactional=True, leader_epoch=4
     )
-    again = prepared(bytes(batch), LAX, Recoding(target, None))
+    again = prepare_batch(bytes(batch), LAX, Recoding(target, None))
     assert isinstance(again, bytes)
     validate_produced(memoryview(again), 0, len(again), NOW)
     before, after = header_at(batch), header_at(again)
@@ -53,27 +53,27 @@ def test_recompression_changes_the_codec_and_nothing_else(source: int, target: i
 @pytest.mark.parametrize("codec", range(5))
 def test_a_valid_batch_passes_unchanged(codec: int) -> None:
     good = bytes(encode_batch(RECORDS, codec=codec))
-    assert inspect(good, KEYED) is None
-    assert prepared(good, KEYED, None) is None
+    assert inspect_batch(good, KEYED) is None
+    assert prepare_batch(good, KEYED, None) is None
 
 
 @pytest.mark.parametrize("codec", range(5))
 def test_records_without_keys_are_named_where_keys_are_needed(codec: int) -> None:
     keyless = [each._replace(key=None) if each.offset in (1, 3) else each for each in RECORDS]
     batch = bytes(encode_batch(keyless, codec=codec))
-    assert inspect(batch, LAX) is None
-    found = inspect(batch, KEYED)
+    assert inspect_batch(batch, LAX) is None
+    found = inspect_batch(batch, KEYED)
     assert found is not None
-    assert found == prepared(batch, KEYED, Recoding(1, None))
+    assert found == prepare_batch(batch, KEYED, Recoding(1, None))
     assert found.code == ErrorCode.INVALID_RECORD
     assert [index for index, _ in found.records] == [1, 3]
     assert found.message.startswith("2 of 5 records are refused, the first: record 1 has no key")
-    assert inspect(bytes(encode_batch([Record(0, NOW, b"", None)], codec=codec)), KEYED) is None  # empty is a key
+    assert inspect_batch(bytes(encode_batch([Record(0, NOW, b"", None)], codec=codec)), KEYED) is None  # empty is a key
 
 
 def test_of_a_million_wrong_records_some_are_named() -> None:
     batch = bytes(encode_batch([Record(at, NOW, None, b"") for at in range(3 * TOLD_MAX)]))
-    found = inspect(batch, KEYED)
+    found = inspect_batch(batch, KEYED)
     assert found is not None
     assert len(found.records) == TOLD_MAX
     assert found.message.startswith(f"{3 * TOLD_MAX} of {3 * TOLD_MAX}")
@@ -93,7 +93,7 @@ def test_of_a_million_wrong_records_some_are_named() -> None:
 def test_a_header_that_contradicts_its_records_is_refused(
     records: list[Record], changes: dict[str, int], codec: int
 ) -> None:
-    found = inspect(lying(records, codec, **changes), LAX)
+    found = inspect_batch(lying(records, codec, **changes), LAX)
     assert found is not None
     assert found.code == ErrorCode.INVALID_RECORD
     assert found.message
@@ -102,12 +102,12 @@ def test_a_header_that_contradicts_its_records_is_refused(
 def test_a_batch_that_expands_too_far_or_not_at_all_is_corrupt() -> None:
     bomb = bytes(encode_batch([Record(0, NOW, b"k", bytes(100_000))], codec=1))
     assert len(bomb) < 1000
-    found = inspect(bomb, KEYED, 50_000)
+    found = inspect_batch(bomb, KEYED, 50_000)
     assert found == Refusal(ErrorCode.CORRUPT_MESSAGE, "the records expand to more than 50000 bytes")
-    assert inspect(bomb, KEYED, 101_000) is None
+    assert inspect_batch(bomb, KEYED, 101_000) is None
     broken = bytearray(bomb)
     broken[-6] ^= 0xFF  # the checksum that gzip keeps
-    found = prepared(bytes(broken), KEYED, Recoding(4, None))
+    found = prepare_batch(bytes(broken), KEYED, Recoding(4, None))
     assert isinstance(found, Refusal)
     assert found.code == ErrorCode.CORRUPT_MESSAGE
 
@@ -115,7 +115,7 @@ def test_a_batch_that_expands_too_far_or_not_at_all_is_corrupt() -> None:
 def test_a_worker_expands_no_more_than_the_cleaner_can_take() -> None:
     """A gigabyte of zeros in a megabyte: refused before it is expanded."""
     bomb = bytes(encode_batch([Record(0, NOW, b"k", bytes(EXPANDED_MAX))], codec=4))
-    found = prepared(bomb, KEYED, None)
+    found = prepare_batch(bomb, KEYED, None)
     assert isinstance(found, Refusal)
     assert found.code == ErrorCode.CORRUPT_MESSAGE
 
@@ -124,10 +124,10 @@ def test_every_timestamp_counts_not_only_the_first_and_the_largest() -> None:
     times = [NOW, NOW - 5000, NOW + 10, -1, NOW]
     batch = bytes(encode_batch([Record(at, time, b"k", b"") for at, time in enumerate(times)]))
     validate_produced(memoryview(batch), 0, len(batch), NOW, 2**20, 1000, 1000)
-    found = inspect(batch, RecordRules(False, NOW, 1000, 1000))
+    found = inspect_batch(batch, RecordRules(False, NOW, 1000, 1000))
     assert found is not None
     assert (found.code, [index for index, _ in found.records]) == (ErrorCode.INVALID_TIMESTAMP, [1])
-    assert inspect(batch, RecordRules(False, NOW, 5000, 1000)) is None
+    assert inspect_batch(batch, RecordRules(False, NOW, 5000, 1000)) is None
 
 
 def test_a_batch_is_small_by_its_bytes_and_by_its_records() -> None:
@@ -152,7 +152,7 @@ def test_exactly_the_records_at_fault_are_refused(
     batch = bytes(encode_batch([Record(at, time, key, b"v") for at, (key, time) in enumerate(rows)], codec=codec))
     keyless = {at for at, (key, _) in enumerate(rows) if key is None and need_keys}
     untimely = {at for at, (_, time) in enumerate(rows) if time != -1 and abs(time - NOW) > 1000}
-    found = inspect(batch, RecordRules(need_keys, NOW, 1000, 1000))
+    found = inspect_batch(batch, RecordRules(need_keys, NOW, 1000, 1000))
     if not keyless | untimely:
         assert found is None
         return
@@ -167,7 +167,7 @@ def test_any_damage_under_a_good_checksum_is_a_refusal_never_a_traceback(data: s
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(23, len(batch) - 1))] = data.draw(st.integers(0, 255))
     seal_crc(batch, 0, len(batch))
-    found = prepared(bytes(batch), KEYED, Recoding(data.draw(st.integers(0, 4)), None))
+    found = prepare_batch(bytes(batch), KEYED, Recoding(data.draw(st.integers(0, 4)), None))
     if isinstance(found, Refusal):
         assert found.code in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_TIMESTAMP)
         assert found.message

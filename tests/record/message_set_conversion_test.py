@@ -11,7 +11,7 @@ from tests.peak import peak_of
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import crc_ok, header_at, records_of
 from ottla.record.errors import ExpandsTooFar
-from ottla.record.message_set_conversion import TopicRules, convert_job, converted, is_message_set
+from ottla.record.message_set_conversion import TopicRules, convert_job, convert_message_set, is_message_set
 from ottla.record.validation import validate_produced
 
 LIMIT = 1 << 20
@@ -29,13 +29,13 @@ def rows_of(batch: bytearray) -> list:
 
 def refused(content: bytes, **rules) -> ErrorCode:
     with pytest.raises(ApiError) as caught:
-        converted(memoryview(content), TopicRules(**rules), LIMIT)
+        convert_message_set(memoryview(content), TopicRules(**rules), LIMIT)
     return caught.value.code
 
 
 @given(ROWS, st.sampled_from(CODECS), st.sampled_from([0, 1]), st.booleans(), st.sampled_from([-1, 0, 1, 2, 3, 4]))
 def test_every_record_is_in_the_batch(rows, codec: int, magic: int, relative: bool, wanted: int) -> None:
-    batch = converted(memoryview(message_set(magic, codec, rows, relative)), TopicRules(wanted), LIMIT)
+    batch = convert_message_set(memoryview(message_set(magic, codec, rows, relative)), TopicRules(wanted), LIMIT)
     expected = [(at, key, value, stamp if magic else -1) for at, (key, value, stamp) in enumerate(rows)]
     assert rows_of(batch) == expected
     header = validate_produced(memoryview(batch), 0, len(batch), 0, after_max_ms=2**62)
@@ -46,14 +46,14 @@ def test_every_record_is_in_the_batch(rows, codec: int, magic: int, relative: bo
 @given(ROWS, ROWS, st.sampled_from(CODECS), st.sampled_from([0, 1]))
 def test_sets_of_several_wrappers_and_plain_messages_keep_their_order(first, second, codec: int, magic: int) -> None:
     both = message_set(magic, codec, first) + message_set(magic, 0, second)
-    found = rows_of(converted(memoryview(both), TopicRules(), LIMIT))
+    found = rows_of(convert_message_set(memoryview(both), TopicRules(), LIMIT))
     assert [row[1:3] for row in found] == [row[:2] for row in first + second]
 
 
 def test_lz4_of_format_v0_comes_with_either_checksum() -> None:
     inner = message(0, b"k", b"v" * 100)
     for broken in (True, False):
-        batch = converted(memoryview(wrapper(0, LZ4, inner, broken=broken)), TopicRules(), LIMIT)
+        batch = convert_message_set(memoryview(wrapper(0, LZ4, inner, broken=broken)), TopicRules(), LIMIT)
         assert rows_of(batch) == [(0, b"k", b"v" * 100, -1)]
 
 
@@ -95,7 +95,7 @@ def test_each_broken_topic_rule_has_its_error() -> None:
     assert refused(many, max_bytes=1000) == ErrorCode.MESSAGE_TOO_LARGE, "each is small enough, the batch is not"
     packed = message_set(1, GZIP, [(b"k", b"v" * 50, 5)] * 100)
     assert refused(packed, max_bytes=1000, codec=0) == ErrorCode.MESSAGE_TOO_LARGE
-    assert rows_of(converted(memoryview(message(1, b"k", b"v")), TopicRules(earliest_ms=6), LIMIT)), (
+    assert rows_of(convert_message_set(memoryview(message(1, b"k", b"v")), TopicRules(earliest_ms=6), LIMIT)), (
         "no time is not too old"
     )
 
@@ -104,13 +104,13 @@ def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
     bomb = wrapper(1, GZIP, message(1, b"k", bytes(50_000_000), timestamp=5))
     assert len(bomb) < 300_000
     with pytest.raises(ExpandsTooFar):
-        converted(memoryview(bomb), TopicRules(), 10_000)
+        convert_message_set(memoryview(bomb), TopicRules(), 10_000)
     assert peak_of(lambda: refused(bomb)) < 8 * LIMIT
 
 
 def test_the_number_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.record.message_set_conversion.RECORDS_MAX", 100)
-    assert rows_of(converted(memoryview(message_set(1, GZIP, [(b"k", b"v", 5)] * 100)), TopicRules(), LIMIT))
+    assert rows_of(convert_message_set(memoryview(message_set(1, GZIP, [(b"k", b"v", 5)] * 100)), TopicRules(), LIMIT))
     assert refused(message_set(1, GZIP, [(b"k", b"v", 5)] * 101)) == ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -129,7 +129,7 @@ def test_arbitrary_bytes_are_a_batch_or_a_typed_error(data: bytes, magic: int, c
         if not is_message_set(memoryview(content)):
             continue
         try:
-            batch = converted(memoryview(content), TopicRules(), LIMIT)
+            batch = convert_message_set(memoryview(content), TopicRules(), LIMIT)
         except ApiError:
             continue
         assert rows_of(batch)
@@ -142,7 +142,7 @@ def test_a_flipped_bit_never_becomes_another_record(rows, codec: int, magic: int
     at = data.draw(st.integers(0, len(content) * 8 - 1))
     content[at // 8] ^= 1 << at % 8
     try:
-        found = rows_of(converted(memoryview(content), TopicRules(), LIMIT))
+        found = rows_of(convert_message_set(memoryview(content), TopicRules(), LIMIT))
     except ApiError:
         return
     assert [row[1:] for row in found] == [(key, value, stamp if magic else -1) for key, value, stamp in rows]

@@ -9,7 +9,7 @@ from tests.messagesets import GZIP, LZ4, SNAPPY, kept_set, message
 
 from ottla.record.batch import Record, batches_of, crc_ok, encode_batch, records_of
 from ottla.record.errors import CorruptRecord
-from ottla.record.up_conversion import TOGETHER, modernized
+from ottla.record.up_conversion import TOGETHER, convert_to_v2
 
 LIMIT = 1 << 20
 SETS = st.lists(
@@ -44,7 +44,7 @@ def test_the_records_are_the_same(sets) -> None:
             chunk += bytes(encode_batch(records, base_offset=records[0].offset, codec=codec))
         else:
             chunk += kept_set(magic, codec, records)
-    found = modernized(chunk, LIMIT)
+    found = convert_to_v2(chunk, LIMIT)
     headers = list(batches_of(found))
     assert [record for at, _ in headers for record in records_of(found, at, max_bytes=LIMIT)] == expected
     assert all(crc_ok(memoryview(found), at, at + header.size) for at, header in headers)
@@ -55,7 +55,7 @@ def test_the_records_are_the_same(sets) -> None:
 def test_plain_messages_become_few_batches() -> None:
     records = [Record(at, at, b"k", b"v" * 10) for at in range(4 * TOGETHER // 45)]
     chunk = kept_set(1, 0, records)
-    found = modernized(chunk, LIMIT)
+    found = convert_to_v2(chunk, LIMIT)
     assert len(list(batches_of(found))) <= 6
     assert len(found) < len(chunk)
 
@@ -64,7 +64,7 @@ def test_the_leaders_time_stays_the_leaders() -> None:
     chunk = b"".join(
         message(1, None, b"v", offset=at, timestamp=stamp, attributes=8) for at, stamp in enumerate([5, 5, 9])
     )
-    found = modernized(chunk, LIMIT)
+    found = convert_to_v2(chunk, LIMIT)
     headers = [header for _, header in batches_of(found)]
     assert [(h.is_append_time, h.max_timestamp, h.record_count) for h in headers] == [(True, 5, 2), (True, 9, 1)]
 
@@ -73,4 +73,4 @@ def test_damage_is_not_given_a_checksum_that_fits() -> None:
     chunk = bytearray(kept_set(1, 0, [Record(0, 5, b"k", b"v")]))
     chunk[-1] ^= 1
     with pytest.raises(CorruptRecord, match="checksum"):
-        modernized(bytes(chunk), LIMIT)
+        convert_to_v2(bytes(chunk), LIMIT)

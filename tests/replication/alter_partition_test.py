@@ -70,7 +70,7 @@ class World:
         self.purgatory = Purgatory(self.clock)
         peers = BrokerClient(self.line, self.clock, 1)
         self.channel = AlterPartitionChannel(self.fence, peers, self.purgatory, self.turn.append, 30_000)
-        self.fence.check(2, 1, 90)
+        self.fence.check_request(2, 1, 90)
         self.drain()
 
     def drain(self) -> None:
@@ -79,7 +79,7 @@ class World:
 
     def propose(self, *leds: Led, isr=(1, 2), partition_epoch: int = 4) -> None:
         for led in leds:
-            self.channel.propose(led, IsrProposal(isr, (-1, 77), 3, partition_epoch))
+            self.channel.propose_isr(led, IsrProposal(isr, (-1, 77), 3, partition_epoch))
         self.drain()
 
     def answer(self, *rows: tuple[int, int], error: int = 0) -> None:
@@ -211,7 +211,7 @@ def test_a_new_controller_gets_open_proposals_and_late_answers_are_ignored(world
     led = Led(0)
     world.propose(led)
     _, _, old = world.line.sent.popleft()
-    world.fence.check(3, 2, 90)
+    world.fence.check_request(3, 2, 90)
     world.drain()
     assert [node for node, _, _ in world.line.sent] == [3]
     response = AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER)
@@ -238,6 +238,6 @@ def test_before_a_controller_is_known_it_waits(world: World) -> None:
     world.propose(led)
     world.pass_ms(120)
     assert not world.line.sent
-    world.fence.check(2, 2, 90)
+    world.fence.check_request(2, 2, 90)
     world.drain()
     assert len(world.line.sent) == 1

@@ -74,13 +74,13 @@ class Core:
             self.purgatory,
             peers,
             self.fence,
-            self.effects.later,
+            self.effects.queue_effect,
             lambda name: cluster.configs.get(name, TopicConfig()),
             cluster.safeguards,
         )
         sessions = FetchSessions(clock, world.entropy)
         self.dispatch = Dispatch(world.network, lambda action: action())
-        heard = (self.effects.later, self.dispatch.is_broker, NoLeaders(), None, self.replicas.throttles.leader)
+        heard = (self.effects.queue_effect, self.dispatch.is_broker, NoLeaders(), None, self.replicas.throttles.leader)
         self.fetch = FetchHandler(world, self.hosted, self.purgatory, sessions, *heard)
         self.dispatch.add_hot(fetch.DECLARATION, self.fetch.on_request)
         self.prepared: list[list[str]] = []
@@ -89,15 +89,15 @@ class Core:
         )
         log_handlers = LogHandlers(self.hosted, self.purgatory, NoLeaders(), is_broker=self.dispatch.is_broker)
         epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, self.dispatch.is_broker)
-        self.dispatch.add([self.control, epochs, log_handlers])
+        self.dispatch.add_handlers([self.control, epochs, log_handlers])
 
     def prepare(self, topics: list[str], then: Callable[[], None]) -> None:
         self.prepared.append(topics)
-        self.purgatory.after(1, then)
+        self.purgatory.continue_after(1, then)
 
     def start(self) -> None:
-        self.logs.load(lambda name: self.cluster.configs.get(name, TopicConfig()))
-        self.replicas.start()
+        self.logs.load_logs(lambda name: self.cluster.configs.get(name, TopicConfig()))
+        self.replicas.start_checks()
         self.end_turn()
 
     def on_frame(self, slot: Any, frame: memoryview) -> Gate:
@@ -110,18 +110,18 @@ class Core:
         self.end_turn()
 
     def on_alarm(self) -> None:
-        self.alarm.fired()
+        self.alarm.on_fired()
         self.purgatory.on_alarm()
-        self.logs.on_time()
+        self.logs.run_due()
         self.end_turn()
-        self.alarm.settle()
+        self.alarm.set_next_alarm()
 
     def end_turn(self) -> None:
-        self.effects.drain()
-        self.alarm.for_logs(self.logs.timers.next_ns)
+        self.effects.drain_effects()
+        self.alarm.set_logs_alarm(self.logs.timers.next_ns)
 
     def background(self, budget_ns: int) -> bool:
-        return self.logs.background(budget_ns)
+        return self.logs.run_background(budget_ns)
 
 
 class Member:
@@ -138,20 +138,20 @@ class Member:
 
     def boot(self) -> None:
         """A new process, registered under a new broker epoch."""
-        process = self.machine.boot()
-        shell = self.cluster.network.attach(process)
+        process = self.machine.boot_process()
+        shell = self.cluster.network.attach_process(process)
         disks = [SimDisk(drive, faults, process) for drive, faults in zip(self.drives, self.faults, strict=True)]
         world = World(process.clock, process.entropy, disks, shell, SimWorkers(process))
         self.core = process.inputs = Core(self.cluster, world, process)
         self.core.fence.broker_epoch = self.cluster.next_zxid()
-        process.post(0, "start", self.core.start)
-        self.cluster.network.listen(shell)
+        process.post_turn(0, "start", self.core.start)
+        self.cluster.network.start_listening(shell)
         self.cluster.run(10)
 
     def die(self, death: Death = Death.KILL) -> None:
         process = self.machine.process
-        self.machine.end(death)
-        self.cluster.network.process_gone(process, silent=False)
+        self.machine.end_process(death)
+        self.cluster.network.on_process_gone(process, silent=False)
 
     def turn(self, action: Callable[[], Any]) -> Any:
         """Do something in a turn of this broker; what it gives, or raises as ApiError, comes back."""
@@ -171,7 +171,7 @@ class Member:
         return outcome[0]
 
     def partition(self, tp: TopicPartition = T0) -> Partition:
-        found = self.core.hosted.find(*tp)
+        found = self.core.hosted.find_partition(*tp)
         assert found is not None
         return found
 
@@ -215,10 +215,10 @@ class Office:
         self.effects = Effects()
         machine = Machine(CONTROLLER, cluster.timeline, Streams(CONTROLLER), [])
         cluster.network.machines[CONTROLLER] = machine
-        self.process = machine.boot()
+        self.process = machine.boot_process()
         self.process.inputs = self
-        self.shell = cluster.network.attach(self.process)
-        cluster.network.listen(self.shell)
+        self.shell = cluster.network.attach_process(self.process)
+        cluster.network.start_listening(self.shell)
         self.peers = BrokerClient(self.shell, self.process.clock, CONTROLLER)
         self.asked: list[AlterPartitionRequest] = []
 
@@ -229,7 +229,7 @@ class Office:
         self.asked.append(request)
         response = self.cluster.decide(request)
         head = response_header(header.api_key, header.api_version, header.correlation_id)
-        self.shell.reply(slot, [head, encode_bytes(response, header.api_version)])
+        self.shell.send_reply(slot, [head, encode_bytes(response, header.api_version)])
         return Gate.NEXT
 
     def on_gone(self, peer: Any) -> None:
@@ -252,7 +252,7 @@ class Brokers:
         properties: dict[str, str] | None = None,
     ) -> None:
         self.timeline = Timeline()
-        self.network = Network(self.timeline, Streams(0).stream("network"))
+        self.network = Network(self.timeline, Streams(0).named_stream("network"))
         self.safeguards = safeguards or ReplicationSafeguards()
         self.config, _ = BrokerConfig.from_properties({"log.dirs": "data", **(properties or {})})
         self.configs: dict[str, TopicConfig] = {}
@@ -298,7 +298,7 @@ class Brokers:
     def send(self, node_id: int, request: Any, version: int, done: Callable[[Any], None], lane: str = "") -> None:
         key = next(key for key, api in API_TABLE.items() if api.request is type(request))
         assert key == request.API_KEY
-        self.office.process.post(
+        self.office.process.post_turn(
             0, "order", self.office.peers.send_request, node_id, request, version, 30_000, done, lane
         )
 

@@ -27,7 +27,7 @@ class Replicated(Node):
         self.broker._dispatch._is_alone = False  # else no connection through a listener counts as a broker's
 
     def partition(self, name: str = "t", index: int = 0) -> Partition:
-        found = self.broker.hosted.find(name, index)
+        found = self.broker.hosted.find_partition(name, index)
         assert found is not None
         return found
 
@@ -40,7 +40,7 @@ class Replicated(Node):
         epoch = partition.leader_epoch + 1
         state = PartitionState(leader, epoch, isr, partition.partition_epoch + 1, replicas)
         become = partition.make_leader if leader == partition.node_id else partition.make_follower
-        self.process.post(0, "state", lambda: (become(state, self.process.clock.now()), self.broker.end_turn()))
+        self.process.post_turn(0, "state", lambda: (become(state, self.process.clock.now()), self.broker.end_turn()))
         self.pass_ms(0)
         return partition
 

@@ -63,8 +63,8 @@ def test_every_version_stops(version: int) -> None:
     answer = brokers.order(1, request, version)
     assert answer.error_code == 0
     assert [(row.topic_name, row.partition_index, row.error_code) for row in answer.partition_errors] == [("t", 0, 0)]
-    assert brokers[1].core.hosted.find("t", 0) is None
-    assert brokers[1].core.logs.get(T0) is None
+    assert brokers[1].core.hosted.find_partition("t", 0) is None
+    assert brokers[1].core.logs.get_log(T0) is None
 
 
 def test_topic_settings_are_loaded_before_the_topic_is_created() -> None:
@@ -78,7 +78,7 @@ def test_a_replica_that_is_not_meant_is_not_made() -> None:
     brokers = Brokers(2)
     brokers.create(1)
     assert brokers.send_state(2, T0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert brokers[2].core.logs.get(T0) is None
+    assert brokers[2].core.logs.get_log(T0) is None
 
 
 def test_without_a_leader_a_replica_waits() -> None:
@@ -119,9 +119,9 @@ def test_a_request_for_an_earlier_life_is_refused() -> None:
     brokers[2].die()
     brokers[2].boot()
     assert brokers.order(2, late, 7).error_code == ErrorCode.STALE_BROKER_EPOCH
-    assert brokers[2].core.hosted.find("t", 0) is None
+    assert brokers[2].core.hosted.find_partition("t", 0) is None
     assert brokers.stop(2, T0, delete=True, broker_epoch=late.broker_epoch) == [ErrorCode.STALE_BROKER_EPOCH]
-    assert brokers[2].core.logs.get(T0) is not None
+    assert brokers[2].core.logs.get_log(T0) is not None
 
 
 def test_without_broker_epochs_a_late_deletion_deletes_a_recovered_log() -> None:
@@ -130,7 +130,7 @@ def test_without_broker_epochs_a_late_deletion_deletes_a_recovered_log() -> None
     brokers[2].die()
     brokers[2].boot()
     assert brokers.stop(2, T0, delete=True, broker_epoch=earlier) == [ErrorCode.NONE]
-    assert brokers[2].core.logs.get(T0) is None
+    assert brokers[2].core.logs.get_log(T0) is None
 
 
 def deposed(safeguards: ReplicationSafeguards | None = None) -> Brokers:
@@ -158,10 +158,10 @@ def test_an_order_that_waited_while_another_controller_spoke_is_refused() -> Non
     brokers = led()
     answers: list = []
     brokers.elect(1, inform=False)
-    brokers[1].core.control._prepare = lambda topics, then: brokers[1].core.purgatory.after(50, then)
+    brokers[1].core.control._prepare = lambda topics, then: brokers[1].core.purgatory.continue_after(50, then)
     brokers.send(1, brokers.leader_and_isr(1, T0), 7, answers.append)
     brokers.run(20)
-    brokers[1].turn(lambda: brokers[1].core.fence.check(CONTROLLER, 2, None))
+    brokers[1].turn(lambda: brokers[1].core.fence.check_request(CONTROLLER, 2, None))
     brokers.until(lambda: bool(answers))
     assert answers[0].error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     assert brokers[1].partition().leader_epoch == 3
@@ -194,13 +194,13 @@ def test_a_replica_is_stopped_in_its_epoch(epoch: int, code: int) -> None:
     brokers[1].produce(b"b")
     brokers.run(1000)
     assert brokers[2].leo() == (2 if code else 1), "a stopped replica does not follow"
-    assert brokers[2].core.logs.get(T0) is not None
+    assert brokers[2].core.logs.get_log(T0) is not None
 
 
 def test_without_leader_epochs_a_late_stop_would_stop() -> None:
     brokers = led(without("leader_epoch_check"), count=2)
     assert brokers.stop(2, T0, delete=True, leader_epoch=2) == [ErrorCode.NONE]
-    assert brokers[2].core.logs.get(T0) is None
+    assert brokers[2].core.logs.get_log(T0) is None
 
 
 def test_a_stopped_replica_follows_again_after_leader_and_isr() -> None:
@@ -240,7 +240,7 @@ def test_a_topic_recreated_while_the_broker_was_offline() -> None:
     brokers[2].die()
     brokers.stop(1, T0, delete=True)
     brokers[2].boot()
-    assert brokers[2].core.logs.get(T0) is not None, "the old log is found"
+    assert brokers[2].core.logs.get_log(T0) is not None, "the old log is found"
     brokers.create(1, 2, topic_id=OTHER_ID)
     brokers[1].produce(b"new", b"new")
     brokers.until(lambda: brokers.settled(1, 2))
@@ -271,7 +271,7 @@ def late_deletion(safeguards: ReplicationSafeguards | None = None) -> int:
     request.broker_epoch = brokers[1].core.fence.broker_epoch
     state = StopReplicaRequest.StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)
     request.topic_states = [StopReplicaRequest.StopReplicaTopicState(topic_name="t", partition_states=[state])]
-    path = brokers.network.path(f"node{CONTROLLER}", 1)
+    path = brokers.network.path_between(f"node{CONTROLLER}", 1)
     answers: list = []
     path.inward_cut_ns = brokers.timeline.now_ns + 3_000_000_000
     brokers.send(1, request, 4, answers.append)
@@ -284,7 +284,7 @@ def late_deletion(safeguards: ReplicationSafeguards | None = None) -> int:
     brokers.until(lambda: len(answers) == 2)
     brokers[1].produce(b"new")
     brokers.until(lambda: len(answers) == 3)
-    partition = brokers[1].core.hosted.find("t", 0)
+    partition = brokers[1].core.hosted.find_partition("t", 0)
     return -1 if partition is None else partition.log.end_offset
 
 
@@ -309,7 +309,7 @@ def test_a_failed_directory_takes_its_replicas_and_no_others() -> None:
     assert sorted(disks.values()) == ["one", "two"]
     bad = next(tp for tp in disks if disks[tp] == "one")
     good = T1 if bad == T0 else T0
-    brokers[1].faults[0].arm(DiskOperation.APPEND)
+    brokers[1].faults[0].arm_error(DiskOperation.APPEND)
     with pytest.raises(Exception, match="KAFKA_STORAGE_ERROR"):
         brokers[1].produce(b"a", tp=bad)
     assert told == ["one"]
@@ -327,10 +327,10 @@ def test_a_failed_directory_takes_its_replicas_and_no_others() -> None:
 def test_a_follower_on_a_failed_directory_fetches_no_more() -> None:
     brokers = led(count=2)
     brokers.until(lambda: brokers.settled(1, 2))
-    brokers[2].faults[0].arm(DiskOperation.APPEND)
+    brokers[2].faults[0].arm_error(DiskOperation.APPEND)
     brokers[1].produce(b"b")
     brokers.until(lambda: brokers[2].partition().offline is not None)
-    assert not brokers[2].core.replicas.fetchers.follows(brokers[2].partition())
+    assert not brokers[2].core.replicas.fetchers.is_following(brokers[2].partition())
     brokers.run(2000)
     assert brokers[1].leo() == 2
 

@@ -16,17 +16,17 @@ def fence(broker_epoch: int = 50) -> ControlFence:
 
 def refused(made: ControlFence, *request: int | None) -> ErrorCode:
     with pytest.raises(ApiError) as caught:
-        made.check(*request)
+        made.check_request(*request)
     return caught.value.code
 
 
 def test_an_older_controller_is_refused_a_newer_one_is_remembered() -> None:
     made = fence()
-    made.check(2, 7, 50)
+    made.check_request(2, 7, 50)
     assert (made.controller_id, made.controller_epoch) == (2, 7)
     assert refused(made, 3, 6, 50) == ErrorCode.STALE_CONTROLLER_EPOCH
     assert (made.controller_id, made.controller_epoch) == (2, 7)
-    made.check(3, 8, 50)
+    made.check_request(3, 8, 50)
     assert (made.controller_id, made.controller_epoch) == (3, 8)
 
 
@@ -38,8 +38,8 @@ def test_a_request_for_an_earlier_broker_epoch_is_refused() -> None:
 
 def test_a_registration_that_the_controller_saw_first_is_believed() -> None:
     made = fence(50)
-    made.check(2, 7, 51)
-    made.check(2, 7, None)
+    made.check_request(2, 7, 51)
+    made.check_request(2, 7, None)
 
 
 def test_an_epoch_that_should_be_there_is() -> None:
@@ -49,15 +49,15 @@ def test_an_epoch_that_should_be_there_is() -> None:
 def test_a_controller_that_the_store_does_not_know_is_not_believed() -> None:
     made = fence(50)
     made.look_up = lambda then: then()
-    assert made.doubts(8)
+    assert made.needs_lookup(8)
     assert refused(made, 2, 8, 50) == ErrorCode.NOT_CONTROLLER
     assert made.controller_epoch == 0, "a refused request teaches nothing"
-    made.confirm(7)
+    made.confirm_epoch(7)
     assert refused(made, 2, 8, 50) == ErrorCode.NOT_CONTROLLER
-    made.check(2, 7, 50)
-    made.confirm(9)
-    made.check(2, 8, 50)
-    assert not made.doubts(9)
+    made.check_request(2, 7, 50)
+    made.confirm_epoch(9)
+    made.check_request(2, 8, 50)
+    assert not made.needs_lookup(9)
 
 
 def test_an_unregistered_broker_refuses_every_controller() -> None:

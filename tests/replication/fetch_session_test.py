@@ -167,11 +167,11 @@ def test_abandoned_sessions_of_replicas_are_closed_for_a_new_one(clock: HandCloc
 
 def test_a_new_broker_epoch_makes_all_partitions_dirty(sessions: FetchSessions) -> None:
     session = begin(sessions, 0, 1)
-    session.registered(7)
+    session.note_broker_epoch(7)
     session.dirty.clear()
-    session.registered(7)
+    session.note_broker_epoch(7)
     assert not session.dirty
-    session.registered(9)
+    session.note_broker_epoch(9)
     assert set(session.dirty) == set(session.partitions.values())
 
 
@@ -190,18 +190,18 @@ def test_a_session_that_ends_is_freed_without_a_collection(sessions: FetchSessio
             session = begin(sessions, 1, 2)
             if case != "closed":
                 session.on_dirty = sessions.__len__
-            sessions.close(session.session_id)
+            sessions.close_session(session.session_id)
             session.on_dirty = None
             assert session.closed
             if case != "closed":
-                session.release()
+                session.release_partitions()
         else:
             of_replica = case != "of one request"
             session, _ = sessions.session_for(0, -1, [asked("t", 1)], (), False, of_replica)
             (named,) = session.partitions.values()
-            session.release()
-            named.replaced()
-            assert named.lasts is of_replica, "what a replica's request named counts until its next one"
+            session.release_partitions()
+            named.on_replaced()
+            assert named.is_requested is of_replica, "what a replica's request named counts until its next one"
             del named
         del session
         assert living() == before

@@ -60,8 +60,8 @@ def test_the_end_of_a_segment_is_not_waited_for(node) -> None:
 
 def test_a_reader_that_is_gone_is_forgotten(node) -> None:
     waiting = node.send(node.fetch_request("t", 0, max_wait_ms=2**31 - 1), 12)
-    node.process.turn(node.broker.on_gone, node.peer)
-    assert not node.broker.hosted.find("t", 0).watchers
+    node.process.run_turn(node.broker.on_gone, node.peer)
+    assert not node.broker.hosted.find_partition("t", 0).watchers
     node.produce("t", b"a")
     assert not waiting.answered
 
@@ -95,7 +95,7 @@ def test_out_of_range_unknown_and_fenced_have_their_errors(node) -> None:
     assert node.fetch("nowhere", 0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert node.fetch("t", 0, partition=5).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert node.fetch("t", 0, 13, topic_id=b"\1" * 16).error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    epoch = node.broker.hosted.find("t", 0).leader_epoch
+    epoch = node.broker.hosted.find_partition("t", 0).leader_epoch
     assert node.fetch("t", 0, leader_epoch=epoch + 1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     node.restart()
     assert node.fetch("t", 0, leader_epoch=epoch).error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -115,7 +115,7 @@ def test_a_deleted_topic_wakes_waiting_fetches(node) -> None:
 
 def test_cold_bytes_are_warmed_and_sent_even_without_max_wait(node) -> None:
     node.produce("t", b"a", b"b")
-    node.process.post(0, "stop", node.broker.stop, lambda _: None)
+    node.process.post_turn(0, "stop", node.broker.stop_broker, lambda _: None)
     node.pass_ms(5000)
     node.restart(Death.STOP)
     assert node.values("t", max_wait_ms=0) == [b"a", b"b"]
@@ -168,7 +168,7 @@ def test_a_session_sends_only_news(node, records_in) -> None:
 def test_an_idle_session_costs_an_append_nothing(node) -> None:
     node.create("wide", partitions=2)
     session = Session(node, "wide", 2)
-    partition = node.broker.hosted.find("wide", 0)
+    partition = node.broker.hosted.find_partition("wide", 0)
     assert len(partition.watchers) == 1
     node.produce("wide", b"a")
     assert not partition.watchers, "woken once, and not again before the reader comes back"

@@ -132,15 +132,19 @@ def test_two_elections_before_anybody_fetches(properties) -> None:
     brokers.create(1, 2, 3)
     brokers[1].produce(b"common")
     brokers.until(lambda: brokers.settled(1, 2, 3))
-    brokers.network.path("node2", 1).inward_cut_ns = brokers.network.path("node3", 1).inward_cut_ns = 1 << 62
-    brokers.network.path("node3", 2).inward_cut_ns = brokers.network.path("node1", 2).inward_cut_ns = 1 << 62
+    brokers.network.path_between("node2", 1).inward_cut_ns = brokers.network.path_between("node3", 1).inward_cut_ns = (
+        1 << 62
+    )
+    brokers.network.path_between("node3", 2).inward_cut_ns = brokers.network.path_between("node1", 2).inward_cut_ns = (
+        1 << 62
+    )
     brokers.run(600)
     brokers[1].produce(b"only 1", b"only 1")
     brokers.elect(2)
     brokers[2].produce(b"only 2")
     brokers.elect(3)
     brokers[3].produce(b"three", b"three", b"three")
-    brokers.network.heal()
+    brokers.network.heal_links()
     brokers.until(lambda: brokers.settled(1, 2, 3))
     assert brokers[1].values() == [b"common", b"three", b"three", b"three"]
     assert brokers[1].epochs() == brokers[2].epochs() == brokers[3].epochs() == [(0, 0), (2, 1)]
@@ -183,7 +187,7 @@ def test_an_answer_of_an_earlier_epoch_is_passed_over(properties) -> None:
     brokers.create(1, 2)
     brokers[1].produce(b"a")
     brokers.until(lambda: brokers.settled(1, 2))
-    path = brokers.network.path("node2", 1)
+    path = brokers.network.path_between("node2", 1)
     path.outward_cut_ns = brokers.timeline.now_ns + 2 * SECOND
     brokers[1].produce(b"lost")
     brokers.run(600)
@@ -235,12 +239,12 @@ def test_the_same_when_the_leader_learns_of_it_later() -> None:
 def test_a_leader_that_was_elected_uncleanly_is_shorter(properties) -> None:
     brokers = Brokers(2, properties=properties)
     brokers.create(1, 2)
-    brokers.network.path("node2", 1).inward_cut_ns = 1 << 62
+    brokers.network.path_between("node2", 1).inward_cut_ns = 1 << 62
     brokers.elect(1, isr=(1,))
     brokers[1].produce(b"a", b"b", b"c")
     assert brokers[1].hw() == 3
     brokers.elect(2, isr=(2,))
-    brokers.network.heal()
+    brokers.network.heal_links()
     brokers.until(lambda: brokers[1].leo() == 0)
     brokers[2].produce(b"x")
     brokers.until(lambda: brokers.settled(1, 2))
@@ -340,7 +344,7 @@ def test_a_lost_session_is_replaced_at_once() -> None:
     brokers[1].produce(b"a")
     brokers.until(lambda: brokers.settled(1, 2))
     sessions = brokers[1].core.fetch.sessions
-    brokers[1].turn(lambda: [sessions.close(session_id) for session_id in list(sessions._sessions)])
+    brokers[1].turn(lambda: [sessions.close_session(session_id) for session_id in list(sessions._sessions)])
     brokers[1].produce(b"b")
     brokers.until(lambda: brokers.settled(1, 2), 1500)
 
@@ -349,11 +353,13 @@ def damaged(safeguards: ReplicationSafeguards | None = None) -> Brokers:
     """A bit of the leader's log has turned on its way to the follower, or on the leader's disk."""
     brokers = Brokers(2, safeguards)
     brokers.create(1, 2)
-    brokers.network.path("node2", 1).inward_cut_ns = brokers.timeline.now_ns + SECOND
+    brokers.network.path_between("node2", 1).inward_cut_ns = brokers.timeline.now_ns + SECOND
     brokers.run(600)
     brokers[1].produce(b"good")
     brokers[1].produce(b"evil")
-    (inode,) = [inode for path, inode in brokers[1].drives[0].walk() if path.endswith("t-0/00000000000000000000.log")]
+    (inode,) = [
+        inode for path, inode in brokers[1].drives[0].walk_files() if path.endswith("t-0/00000000000000000000.log")
+    ]
     at = inode.data.index(b"evil")
     inode.data[at] ^= 1
     brokers.run(5000)
@@ -403,7 +409,7 @@ def test_a_follower_begins_with_the_high_watermark_it_had() -> None:
 def test_a_segment_is_filled_and_rolled_as_on_the_leader() -> None:
     brokers = Brokers(2)
     brokers.create(1, 2, config=TopicConfig(segment_bytes=1500, index_interval_bytes=0))
-    brokers.network.path("node2", 1).inward_cut_ns = brokers.timeline.now_ns + 2 * SECOND
+    brokers.network.path_between("node2", 1).inward_cut_ns = brokers.timeline.now_ns + 2 * SECOND
     brokers.run(600)
     for at in range(40):
         brokers[1].produce(b"%d" % at * 60, producer_id=at % 3, producer_epoch=0, base_sequence=at // 3)

@@ -19,7 +19,7 @@ def catch_up_ms(throttled: tuple[str, ...], **properties: str) -> int:
         follower_replication_throttled_replicas=throttled, leader_replication_throttled_replicas=throttled
     )
     brokers.create(1, 2, config=config)
-    brokers.network.path("node2", 1).inward_cut_ns = brokers.timeline.now_ns + SECOND
+    brokers.network.path_between("node2", 1).inward_cut_ns = brokers.timeline.now_ns + SECOND
     brokers.elect(1, isr=(1,))
     for _ in range(60):
         brokers[1].produce(b"x" * 10_000)
@@ -57,7 +57,7 @@ def test_a_follower_in_sync_is_not_throttled() -> None:
 def test_lag_is_measured() -> None:
     brokers = Brokers(2, properties={"replica.fetch.max.bytes": "1"})
     brokers.create(1, 2)
-    brokers.network.path("node2", 1).inward_cut_ns = brokers.timeline.now_ns + SECOND
+    brokers.network.path_between("node2", 1).inward_cut_ns = brokers.timeline.now_ns + SECOND
     brokers.elect(1, isr=(1,))
     for _ in range(50):
         brokers[1].produce(b"a")

@@ -21,42 +21,42 @@ def row(partition: int, offset: int = 0, epoch: int = 1) -> tuple:
 def opened(*partitions: int) -> FollowerSession:
     session = FollowerSession()
     for partition in partitions:
-        session.want(row(partition))
-    session.next_ask()
+        session.add_partition(row(partition))
+    session.next_request()
     session.on_response(0, 77)
     return session
 
 
 def test_the_first_request_is_full_the_next_have_only_changes() -> None:
     session = FollowerSession()
-    session.want(row(0))
-    session.want(row(1))
-    assert session.next_ask() == (0, 0, [row(0), row(1)], [])
+    session.add_partition(row(0))
+    session.add_partition(row(1))
+    assert session.next_request() == (0, 0, [row(0), row(1)], [])
     session.on_response(0, 77)
-    assert session.next_ask() == (77, 1, [], [])
+    assert session.next_request() == (77, 1, [], [])
     session.on_response(0, 77)
-    session.want(row(1, 5))
-    session.want(row(0))
-    session.want(row(2))
-    session.drop((TOPIC, 0))
-    assert session.next_ask() == (77, 2, [row(1, 5), row(2)], [(TOPIC, 0)])
+    session.add_partition(row(1, 5))
+    session.add_partition(row(0))
+    session.add_partition(row(2))
+    session.drop_partition((TOPIC, 0))
+    assert session.next_request() == (77, 2, [row(1, 5), row(2)], [(TOPIC, 0)])
     session.on_response(0, 77)
-    assert session.next_ask() == (77, 3, [], [])
+    assert session.next_request() == (77, 3, [], [])
 
 
 def test_partitions_the_leader_does_not_know_are_not_forgotten() -> None:
     session = opened(0)
-    session.want(row(1))
-    session.drop((TOPIC, 1))
-    session.drop((TOPIC, 2))
-    assert session.next_ask() == (77, 1, [], [])
+    session.add_partition(row(1))
+    session.drop_partition((TOPIC, 1))
+    session.drop_partition((TOPIC, 2))
+    assert session.next_request() == (77, 1, [], [])
 
 
 def test_a_partition_dropped_and_wanted_again_is_named_again() -> None:
     session = opened(0)
-    session.drop((TOPIC, 0))
-    session.want(row(0))
-    assert session.next_ask() == (77, 1, [row(0)], [])
+    session.drop_partition((TOPIC, 0))
+    session.add_partition(row(0))
+    assert session.next_request() == (77, 1, [row(0)], [])
 
 
 @pytest.mark.parametrize(
@@ -66,35 +66,35 @@ def test_a_partition_dropped_and_wanted_again_is_named_again() -> None:
 )
 def test_after_a_session_error_the_next_request_is_full(error: int, session_id: int) -> None:
     session = opened(0, 1)
-    session.want(row(1, 9))
-    session.next_ask()
+    session.add_partition(row(1, 9))
+    session.next_request()
     session.on_response(error, session_id)
-    assert session.next_ask() == (77, 0, [row(0), row(1, 9)], [])
+    assert session.next_request() == (77, 0, [row(0), row(1, 9)], [])
     session.on_response(0, 79)
-    assert session.next_ask() == (79, 1, [], [])
+    assert session.next_request() == (79, 1, [], [])
 
 
 def test_a_lost_response_is_followed_by_a_full_request() -> None:
     session = opened(0)
-    session.next_ask()
+    session.next_request()
     session.on_lost()
-    assert session.next_ask() == (77, 0, [row(0)], [])
+    assert session.next_request() == (77, 0, [row(0)], [])
 
 
 def test_a_leader_without_free_slots_is_asked_in_full_each_time() -> None:
     session = FollowerSession()
-    session.want(row(0))
+    session.add_partition(row(0))
     for _ in range(3):
-        assert session.next_ask() == (0, 0, [row(0)], [])
+        assert session.next_request() == (0, 0, [row(0)], [])
         session.on_response(0, 0)
 
 
 def test_the_epoch_wraps_to_one() -> None:
     session = opened(0)
     session.epoch = 2**31 - 1
-    assert session.next_ask().epoch == 2**31 - 1
+    assert session.next_request().epoch == 2**31 - 1
     session.on_response(0, 77)
-    assert session.next_ask().epoch == 1
+    assert session.next_request().epoch == 1
 
 
 class Still:
@@ -115,14 +115,14 @@ def test_both_halves_agree_whatever_happens() -> None:
         for _ in range(rng.randrange(3)):
             key = (TOPIC, rng.randrange(8))
             if rng.random() < 0.3:
-                follower.drop(key)
+                follower.drop_partition(key)
                 wanted.pop(key, None)
             else:
                 wanted[key] = row(key[1], rng.randrange(5))
-                follower.want(wanted[key])
+                follower.add_partition(wanted[key])
         if rng.random() < 0.05:
-            leader.close(session_id)
-        ask = follower.next_ask()
+            leader.close_session(session_id)
+        ask = follower.next_request()
         if rng.random() < 0.05:
             follower.on_lost()
             continue

@@ -65,7 +65,7 @@ def state(brokers: Brokers, leader: int, isr: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("harm", [remove_first, cut_end])
 def test_it_neither_leads_nor_is_in_sync_while_others_have_more(pair, harm, caplog) -> None:
     back(pair, harm)
-    assert pair[2].core.logs.incomplete({"t": TOPIC_ID}) == [T0]
+    assert pair[2].core.logs.incomplete_partitions({"t": TOPIC_ID}) == [T0]
     for leader in (2, 1):
         state(pair, leader, (1, 2))
         with caplog.at_level(logging.ERROR):
@@ -81,20 +81,20 @@ def test_out_of_sync_it_is_fetched_until_it_is_whole(pair, harm) -> None:
     pair.until(lambda: pair.settled(1, 2))
     assert pair[2].partition().log.start_offset == 0
     assert pair[2].values() == [b"%d" % number for number in range(12)]
-    assert pair[2].core.logs.incomplete({"t": TOPIC_ID}) == []
+    assert pair[2].core.logs.incomplete_partitions({"t": TOPIC_ID}) == []
     assert "incomplete" not in pair[2].drives[0].root.names["t-0"].names
 
 
 @pytest.mark.parametrize("harm", [remove_first, cut_end])
 def test_as_the_last_one_in_sync_it_leads_with_the_rest(pair, harm, caplog) -> None:
     back(pair, harm)
-    left = pair[2].core.logs.get(T0).end_offset
+    left = pair[2].core.logs.get_log(T0).end_offset
     with caplog.at_level(logging.ERROR):
         state(pair, 2, (2,))
         assert pair.send_state(2, T0) == [ErrorCode.NONE]
     assert "leading with the rest of the log" in caplog.text
     assert pair[2].leo() == left
-    assert pair[2].core.logs.incomplete({"t": TOPIC_ID}) == []
+    assert pair[2].core.logs.incomplete_partitions({"t": TOPIC_ID}) == []
 
 
 def test_it_is_remembered_until_it_is_settled(pair) -> None:
@@ -103,10 +103,10 @@ def test_it_is_remembered_until_it_is_settled(pair) -> None:
     for _ in range(2):
         pair[2].die(Death.POWER_LOSS)
         pair[2].boot()
-        assert pair[2].core.logs.get(T0).lack is IncompleteLog.WITHIN
+        assert pair[2].core.logs.get_log(T0).loss is IncompleteLog.WITHIN
     state(pair, -1, (1,))
     assert pair.send_state(2, T0) == [ErrorCode.NONE]
-    assert pair[2].core.logs.get(T0).lack is IncompleteLog.WITHIN, (
+    assert pair[2].core.logs.get_log(T0).loss is IncompleteLog.WITHIN, (
         "without a leader it is kept: it may be the only copy"
     )
     pair.elect(1, isr=(1,))
@@ -120,8 +120,8 @@ def test_a_log_that_was_deleted_by_stop_replica_does_not_count_as_whole_at_the_n
     pair.run(100)
     pair[2].die(Death.KILL)
     pair[2].boot()
-    assert pair[2].core.logs.get(T0) is None
-    assert pair[2].core.logs.incomplete({"t": TOPIC_ID}) == [T0]
+    assert pair[2].core.logs.get_log(T0) is None
+    assert pair[2].core.logs.incomplete_partitions({"t": TOPIC_ID}) == [T0]
     state(pair, 1, (1, 2))
     assert pair.send_state(2, T0) == [ErrorCode.KAFKA_STORAGE_ERROR], "the controller takes it out of the ISR"
 
@@ -137,7 +137,7 @@ def test_a_log_that_was_deleted_by_stop_replica_does_not_count_as_whole_at_once(
 def test_a_topic_that_is_deleted_leaves_nothing_that_is_missed(pair) -> None:
     logs = pair[2].core.logs
     pair[2].turn(lambda: pair[2].core.replicas.stop_replicas({T0: StopOrder(-2, True)}))
-    assert logs.incomplete({"t": TOPIC_ID}) == [T0]
+    assert logs.incomplete_partitions({"t": TOPIC_ID}) == [T0]
     logs.forget_topics(["t"])
-    assert logs.incomplete({"t": TOPIC_ID}) == []
-    assert logs.topics() == []
+    assert logs.incomplete_partitions({"t": TOPIC_ID}) == []
+    assert logs.topic_names() == []

@@ -81,7 +81,7 @@ def test_a_refused_joiner_is_proposed_again_even_if_idle() -> None:
     leader.produce(b"m0")
     follower.fetch(2)
     partition, proposal = cluster.proposals.popleft()
-    partition.isr_answered(IsrOutcome(proposal, ErrorCode.INELIGIBLE_REPLICA))
+    partition.on_alter_partition_response(IsrOutcome(proposal, ErrorCode.INELIGIBLE_REPLICA))
     assert leader.shared.failed_isr_updates == 1
     for _ in range(20):
         follower.fetch()
@@ -105,7 +105,7 @@ def test_a_replica_that_is_always_refused_does_not_block_others() -> None:
             partition, proposal = cluster.proposals.popleft()
             proposed.append(proposal.isr)
             if 2 in proposal.isr:
-                partition.isr_answered(IsrOutcome(proposal, ErrorCode.INELIGIBLE_REPLICA))
+                partition.on_alter_partition_response(IsrOutcome(proposal, ErrorCode.INELIGIBLE_REPLICA))
             else:
                 cluster.proposals.appendleft((partition, proposal))
                 cluster.decide()
@@ -125,7 +125,7 @@ def test_a_leader_whose_state_is_old_waits_for_a_new_one(code: ErrorCode) -> Non
     leader, follower = cluster.members.values()
     follower.fetch()
     partition, proposal = cluster.proposals.popleft()
-    partition.isr_answered(IsrOutcome(proposal, code))
+    partition.on_alter_partition_response(IsrOutcome(proposal, code))
     leader.produce(b"m0")
     cluster.pass_seconds(60)
     leader.partition.shrink_if_lagging(leader.clock.now())
@@ -138,7 +138,7 @@ def test_an_answer_that_decides_nothing_is_asked_for_again() -> None:
     cluster = led(isr=(1,))
     cluster.members[2].fetch()
     partition, proposal = cluster.proposals.popleft()
-    partition.isr_answered(IsrOutcome(proposal, ErrorCode.UNKNOWN_SERVER_ERROR))
+    partition.on_alter_partition_response(IsrOutcome(proposal, ErrorCode.UNKNOWN_SERVER_ERROR))
     assert cluster.proposals.pop() == (partition, proposal)
 
 
@@ -153,7 +153,7 @@ def test_proposed_members_hold_the_high_watermark(guarded: bool) -> None:
     follower.fetch(2)
     assert cluster._judge(cluster.proposals[0][1]).error is ErrorCode.NONE, "written; the answer is on its way"
     _, _, required = leader.produce(b"m1", acks=-1)
-    acknowledged = leader.partition.settled(required, -1)
+    acknowledged = leader.partition.is_settled(required, -1)
     leader.die()
     cluster.elect(2, isr=(2,))
     survived = follower.values()
@@ -176,7 +176,7 @@ def test_a_leader_cut_off_from_the_controller_acknowledges_nothing_without_the_w
     b.fetch(2)
     leader.produce(b"m1")
     b.fetch(2)
-    assert leader.partition.settled(required, -1) is (not guarded)
+    assert leader.partition.is_settled(required, -1) is (not guarded)
 
 
 def test_a_repeated_state_keeps_the_open_proposal() -> None:
@@ -198,7 +198,7 @@ def test_an_answer_older_than_the_state_changes_nothing(guarded: bool) -> None:
     assert late.isr == (1, 2, 3)
     c.die()
     cluster.elect(1, isr=(1, 2))
-    partition.isr_answered(late)
+    partition.on_alter_partition_response(late)
     assert leader.partition.isr == ((1, 2) if guarded else (1, 2, 3))
     leader.produce(b"m0")
     b.fetch(2)

@@ -17,15 +17,15 @@ def test_an_append_is_committed_when_every_member_has_asked_for_what_follows() -
     cluster = led(3, isr=(1, 2, 3))
     leader, b, c = cluster.members.values()
     _, _, required = leader.produce(b"m0", acks=-1)
-    assert not leader.partition.settled(required, -1)
+    assert not leader.partition.is_settled(required, -1)
     b.fetch(2)
-    assert not leader.partition.settled(required, -1), "the slowest member counts"
+    assert not leader.partition.is_settled(required, -1), "the slowest member counts"
     c.fetch()
     leader.checked.clear()
     c.fetch()
     assert leader.checked == [leader.partition], "operations that wait for the high watermark are checked"
-    assert leader.partition.settled(required, -1)
-    assert leader.partition.settled(required + 1, 1), "acks=1 does not wait for replicas"
+    assert leader.partition.is_settled(required, -1)
+    assert leader.partition.is_settled(required + 1, 1), "acks=1 does not wait for replicas"
 
 
 def test_an_append_wakes_followers_and_only_a_commit_wakes_consumers() -> None:
@@ -54,7 +54,7 @@ def test_leadership_lost_ends_the_wait_of_a_producer() -> None:
     leader.checked.clear()
     cluster.elect(2)
     assert leader.checked == [leader.partition]
-    assert refusal(leader.partition.settled, required, -1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(leader.partition.is_settled, required, -1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert refusal(leader.produce, b"m1") is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -62,7 +62,7 @@ def test_a_replica_out_of_service_names_the_reason() -> None:
     leader = led().members[1]
     leader.partition.go_offline()
     assert refusal(leader.produce, b"m1") is ErrorCode.KAFKA_STORAGE_ERROR
-    assert refusal(leader.partition.settled, 1, -1) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert refusal(leader.partition.is_settled, 1, -1) is ErrorCode.KAFKA_STORAGE_ERROR
     assert refusal(leader.partition.check_reader, -1, True) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -78,24 +78,24 @@ def test_acks_all_needs_min_insync_replicas_before_and_after_the_append(guarded:
     assert leader.produce(b"acks 1 goes on", acks=1)[0] == 1
     if not guarded:
         assert leader.produce(b"m2", acks=-1)[0] == 2, "a leader alone acknowledges acks=all"
-        assert not leader.partition.settled(required, -1)
+        assert not leader.partition.is_settled(required, -1)
         return
     assert refusal(lambda: leader.produce(b"m2", acks=-1)) is ErrorCode.NOT_ENOUGH_REPLICAS
-    assert refusal(leader.partition.settled, required, -1) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert refusal(leader.partition.is_settled, required, -1) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 def test_a_smaller_min_insync_replicas_lets_the_high_watermark_move_at_once() -> None:
     leader = led(2, isr=(1,), config=TWO).members[1]
     leader.produce(b"m0")
     assert leader.hw == 0
-    leader.partition.configure(TopicConfig())
+    leader.partition.apply_config(TopicConfig())
     assert leader.hw == 1
 
 
 def test_min_insync_replicas_counts_at_most_the_replicas_that_there_are() -> None:
     leader = led(1, isr=(1,), config=TWO).members[1]
     _, _, required = leader.produce(b"m0", acks=-1)
-    assert leader.partition.settled(required, -1)
+    assert leader.partition.is_settled(required, -1)
     assert (leader.hw, leader.partition.spare_in_sync, leader.partition.isr_too_small) == (1, 0, False)
 
 
@@ -168,7 +168,7 @@ def test_with_flush_messages_the_leader_counts_what_is_durable() -> None:
     assert (leader.remote(follower), leader.hw) == (1, 0), "the follower has it, the leader's disk does not"
     cluster.settle()
     assert leader.hw == 1
-    assert leader.partition.settled(required, -1)
+    assert leader.partition.is_settled(required, -1)
 
 
 def test_with_flush_messages_power_loss_of_all_brokers_takes_nothing_committed() -> None:
@@ -402,14 +402,14 @@ def test_an_epoch_in_which_nothing_was_written_is_not_believed_once_others_have_
     first.produce(b"m1")
     cluster.elect(2)  # it lacks m1, and writes nothing in its epoch
     cluster.settle()
-    second.logs.stop(lambda _: None)
+    second.logs.stop_logs(lambda _: None)
     cluster.settle()
     second.die()
     cluster.elect(1)
     cluster.restart(2)
     second.fetch()  # m1 of epoch 0, after the offset where epoch 1 had begun
     assert second.log.epochs.entries == ((0, 0),)
-    second.logs.stop(lambda _: None)
+    second.logs.stop_logs(lambda _: None)
     cluster.settle()
     second.die()
     cluster.restart(2)

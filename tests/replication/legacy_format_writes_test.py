@@ -60,7 +60,7 @@ def test_batches_are_written_in_the_topics_format(node, version: str, codec: int
     sent = records(node, 3)
     rows = [produce(node, encode_batch(sent, codec=codec)) for _ in range(2)]
     assert [(row.error_code, row.base_offset) for row in rows] == [(0, 0), (0, 3)]
-    assert node.broker.metrics.value(CONVERSIONS, topic="old") == 6
+    assert node.broker.metrics.value_of(CONVERSIONS, topic="old") == 6
     found = stored(node)
     assert [(format_, record.offset) for format_, record in found] == [(magic, at) for at in range(6)]
     expected = [record._replace(timestamp=record.timestamp if magic else -1) for record in sent] * 2
@@ -79,7 +79,7 @@ def test_messages_of_old_clients_are_stored_in_the_topics_format(node) -> None:
         assert produce(node, message_set(0, codec, [(b"k", b"v", -1)] * 2), version=0).error_code == 0
     assert [(magic, record[:4]) for magic, record in stored(node)] == [(0, (at, -1, b"k", b"v")) for at in range(4)]
     assert jobs == [], "it is little"
-    assert node.broker.metrics.value(CONVERSIONS, topic="old") == 4
+    assert node.broker.metrics.value_of(CONVERSIONS, topic="old") == 4
 
 
 def test_the_leaders_time_is_that_of_the_messages(node) -> None:
@@ -122,9 +122,9 @@ def test_a_batch_that_takes_a_turn_too_long_is_refused(node) -> None:
 
 def test_the_format_of_a_topic_may_change(node) -> None:
     node.create("old", message_format_version="0.9.0")
-    partition = node.broker.hosted.find("old", 0)
+    partition = node.broker.hosted.find_partition("old", 0)
     for version in ("0.9.0", "0.10.2", "2.8", "0.10.2"):
-        partition.configure(partition.config.with_overrides({"message.format.version": version}))
+        partition.apply_config(partition.config.with_overrides({"message.format.version": version}))
         assert produce(node, encode_batch(records(node, 2), codec=1)).error_code == 0
     assert [magic for magic, _ in stored(node)] == [0, 0, 1, 1, 2, 2, 1, 1]
     assert [record.offset for _, record in stored(node)] == list(range(8))
@@ -138,8 +138,8 @@ def test_a_set_larger_than_a_segment_is_refused(node) -> None:
 
 
 def test_a_coordinator_keeps_its_records_in_batches_whatever_the_brokers_default(node) -> None:
-    partition = node.broker.hosted.find("t", 0)
-    partition.configure(partition.config.with_overrides({"message.format.version": "0.9.0"}))
+    partition = node.broker.hosted.find_partition("t", 0)
+    partition.apply_config(partition.config.with_overrides({"message.format.version": "0.9.0"}))
     batch = encode_batch(records(node, 1), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
     assert partition.append_own(memoryview(batch), node.process.clock.now()) == 0
     assert [magic for magic, _ in stored(node, "t")] == [2]

@@ -151,7 +151,7 @@ def test_producers_are_described_with_their_transactions(node) -> None:
 
 def test_metrics_of_transactions(node) -> None:
     def measured(name: str, **labels: str) -> float:
-        return node.broker.metrics.value(name, **labels)
+        return node.broker.metrics.value_of(name, **labels)
 
     def late() -> float:
         return measured("kafka_server_replicamanager_partitionswithlatetransactionscount")

@@ -41,7 +41,7 @@ def test_a_transaction_ends_when_its_marker_is_committed() -> None:
     assert (leader.hw, leader.partition.last_stable_offset) == (1, 0)
     required = mark(leader)
     assert required == 2
-    assert not leader.partition.settled(required, -1)
+    assert not leader.partition.is_settled(required, -1)
     assert leader.partition.last_stable_offset == 0
     leader.checked.clear()
     woken: list[int] = []
@@ -49,7 +49,7 @@ def test_a_transaction_ends_when_its_marker_is_committed() -> None:
     settled(cluster)
     assert leader.partition.last_stable_offset == 2
     assert woken == [2], "a reader of committed records is woken, and sees it"
-    assert leader.partition.settled(required, -1)
+    assert leader.partition.is_settled(required, -1)
     assert cluster.members[2].partition.last_stable_offset == 2
 
 

@@ -77,19 +77,19 @@ class Member:
         self.boot()
 
     def boot(self) -> None:
-        process = self.machine.boot()
+        process = self.machine.boot_process()
         self.clock = process.clock
         self.faults = DriveFaults()
         disk = SimDisk(self.drive, self.faults, process)
         self.logs = LogManager([disk], process.clock, process.entropy, BrokerConfig())
-        self.logs.load(lambda _: self.config)
+        self.logs.load_logs(lambda _: self.config)
         self.alive = True
         self.broker_epoch = self.cluster.next_zxid()
         self.host()
 
     def host(self) -> None:
         """The replica, over the log that is there or a new one."""
-        self.log = self.logs.adopt(TP, TOPIC_ID) or self.logs.create_log(TP, TOPIC_ID, self.config)
+        self.log = self.logs.adopt_log(TP, TOPIC_ID) or self.logs.create_log(TP, TOPIC_ID, self.config)
         self.partition = Partition(self.log, self.config, self.node_id, self.cluster, self.shared)
         self.contact = Contact()
         self.cluster.settle()
@@ -97,7 +97,7 @@ class Member:
     def die(self, death: Death = Death.KILL) -> None:
         """The broker is gone; its disk stays, less what that death takes."""
         self.alive = False
-        self.machine.end(death)
+        self.machine.end_process(death)
 
     def wipe(self) -> None:
         """An empty log where the old one was."""
@@ -260,7 +260,7 @@ class Cluster:
         """Answer the oldest proposal as a controller does (KIP-497, KIP-903)."""
         partition, proposal = self.proposals.popleft()
         outcome = self._judge(proposal)
-        partition.isr_answered(outcome)
+        partition.on_alter_partition_response(outcome)
         return outcome
 
     def _judge(self, proposal: IsrProposal) -> IsrOutcome:

@@ -92,7 +92,7 @@ def test_with_flush_messages_nothing_is_acknowledged_unsynced() -> None:
     for _ in range(300):
         _, _, wanted = member.produce(b"x" * 500)
         partition = member.partition()
-        if partition.settled(wanted, -1):
+        if partition.is_settled(wanted, -1):
             assert partition.log.recovery_point >= wanted
         brokers.run(2)
     brokers.until(lambda: home(brokers) == "two")
@@ -136,14 +136,14 @@ def test_moves_that_are_refused() -> None:
     assert home(brokers, tp=other) == "one", "though the other directory has fewer"
     brokers[1].faults[1].broken = True
     with contextlib.suppress(Failure):
-        brokers[1].core.logs.dirs[1].create(TopicPartition("v", 0), bytes(16), SMALL)
+        brokers[1].core.logs.dirs[1].create_log(TopicPartition("v", 0), bytes(16), SMALL)
     assert alter(brokers, "two") == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_replica_whose_directory_failed_is_not_moved() -> None:
     brokers = Brokers(1, properties=DIRS)
     brokers.create(1)
-    brokers[1].faults[0].arm(DiskOperation.APPEND)
+    brokers[1].faults[0].arm_error(DiskOperation.APPEND)
     with pytest.raises(ApiError):
         fill(brokers, 1)
     brokers.run(1)

@@ -41,7 +41,7 @@ def test_a_message_set_is_stored_as_one_batch(node, records_in, version: int, co
     sent = rows(node)
     answers = [produce(node, message_set(FORMAT[version], codec, sent), version) for _ in range(2)]
     assert [(row.error_code, row.base_offset) for row in answers] == [(0, 0), (0, 3)]
-    assert node.broker.metrics.value(CONVERSIONS, topic="t") == 6
+    assert node.broker.metrics.value_of(CONVERSIONS, topic="t") == 6
     expected = [(key, value, stamp if version == 2 else -1) for key, value, stamp in sent]
     found = stored(node, records_in)
     assert [row[0] for row in found] == list(range(6))
@@ -53,7 +53,7 @@ def test_a_message_set_is_stored_as_one_batch(node, records_in, version: int, co
 def test_batches_of_format_v2_are_also_accepted_in_these_versions(node) -> None:
     """Kafka takes them."""
     assert [node.produce("t", b"a", version=version).base_offset for version in (0, 1, 2)] == [0, 1, 2]
-    assert node.broker.metrics.value(CONVERSIONS, topic="t") == 0
+    assert node.broker.metrics.value_of(CONVERSIONS, topic="t") == 0
 
 
 @pytest.mark.parametrize("version", range(3, 9))
@@ -80,7 +80,7 @@ def test_a_large_message_set_is_converted_by_a_worker_while_the_connection_waits
     assert other.base_offset == 0, "other connections continue"
     assert node.answer(waiting).responses[0].partition_responses[0].base_offset == 3
     assert [row[1:] for row in stored(node, records_in)[3:]] == sent
-    assert node.broker.metrics.value(CONVERSIONS, topic="t") == 43
+    assert node.broker.metrics.value_of(CONVERSIONS, topic="t") == 43
 
 
 def test_a_small_message_set_is_converted_in_its_turn(node) -> None:

@@ -61,7 +61,7 @@ def test_batches_come_as_message_sets(node, version: int, codec: int) -> None:
     assert [(m.offset, m.key, m.value) for m in messages(seen)] == [(n, b"k", b"v%d" % (n % 3)) for n in range(6)]
     assert {(m.magic, m.timestamp) for m in messages(seen)} == {(magic, now + n if magic else -1) for n in range(3)}
     assert [entry.codec for entry in entries(bytes(seen.records))] == [codec] * (2 if codec else 6)
-    assert node.broker.metrics.value(CONVERSIONS, topic="t") == 6
+    assert node.broker.metrics.value_of(CONVERSIONS, topic="t") == 6
 
 
 def test_reading_from_the_midst_of_a_batch_begins_there(node) -> None:
@@ -180,7 +180,7 @@ def test_out_of_range_and_unknown_have_their_errors(node) -> None:
 
 def test_cold_bytes_are_warmed_and_converted(node) -> None:
     node.produce("t", b"a", b"b")
-    node.process.post(0, "stop", node.broker.stop, lambda _: None)
+    node.process.post_turn(0, "stop", node.broker.stop_broker, lambda _: None)
     node.pass_ms(5000)
     node.restart(Death.STOP)
     assert values(node.fetch("t", 0, 1)) == [b"a", b"b"]
@@ -189,7 +189,7 @@ def test_cold_bytes_are_warmed_and_converted(node) -> None:
 def test_a_reader_that_is_gone_is_not_converted_for(node) -> None:
     node.produce("t", bytes(AT_ONCE * 2))
     waiting = node.send(node.fetch_request("t", 0), 2)
-    node.process.post(0, "gone", node.broker.on_gone, node.peer)
+    node.process.post_turn(0, "gone", node.broker.on_gone, node.peer)
     node.pass_ms(1000)
     assert not waiting.answered
     assert values(node.fetch("t", 0, 2)) == [bytes(AT_ONCE * 2)], "the next one is served"

@@ -132,8 +132,8 @@ def test_of_many_small_batches_a_few_are_looked_into_in_a_turn(node: Node) -> No
     node.create("c", partitions=40, cleanup_policy="compact")
     jobs: list[str] = []
     workers = node.broker._world.workers
-    run = workers.run
-    workers.run = lambda job, *more: (jobs.append(job), run(job, *more))
+    run = workers.run_job
+    workers.run_job = lambda job, *more: (jobs.append(job), run(job, *more))
     rows = ProduceRequest.PartitionProduceData
     data = [rows(index=at, records=memoryview(bytes(batch_of(node, b"k")))) for at in range(40)]
     topic = ProduceRequest.TopicProduceData(name="c", partition_data=data)

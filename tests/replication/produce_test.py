@@ -72,7 +72,7 @@ def test_no_records_and_unknown_ids_have_their_errors(node) -> None:
 
 def test_clients_may_not_write_to_an_internal_topic(node) -> None:
     node.ask(FindCoordinatorRequest(key="group"), 1)
-    assert node.broker.hosted.find("__consumer_offsets", 0) is not None
+    assert node.broker.hosted.find_partition("__consumer_offsets", 0) is not None
     row = node.produce("__consumer_offsets", b"mine")
     assert row.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -159,7 +159,7 @@ def test_a_gap_an_old_epoch_and_a_long_gone_batch_have_their_errors(node) -> Non
 def test_a_restart_does_not_forget_the_producer(node, clean: bool) -> None:
     assert idempotent(node, 0, b"a").base_offset == 0
     if clean:
-        node.process.post(0, "stop", node.broker.stop, lambda _: None)
+        node.process.post_turn(0, "stop", node.broker.stop_broker, lambda _: None)
         node.pass_ms(5000)
     node.restart()
     assert idempotent(node, 0, b"a").base_offset == 0
@@ -181,7 +181,7 @@ def test_flush_messages_answers_when_the_disk_has_it(node, acks: int) -> None:
     sent = [
         node.send(node.produce_request("safe", value, acks=acks), 9, peer=type(node.peer)()) for value in (b"a", b"b")
     ]
-    log = node.broker.hosted.find("safe", 0).log
+    log = node.broker.hosted.find_partition("safe", 0).log
     assert log.end_offset == 2
     assert not any(place.answered for place in sent), "the sync is under way"
     assert node.answer(sent[1]).responses[0].partition_responses[0].error_code == 0
@@ -202,7 +202,7 @@ def test_flush_messages_counts_and_only_the_one_that_reaches_it_waits(node) -> N
 
 def test_a_sync_that_fails_is_an_error_and_not_an_acknowledgement(node) -> None:
     node.create("safe", flush_messages="1")
-    node.faults.arm(DiskOperation.SYNC)
+    node.faults.arm_error(DiskOperation.SYNC)
     row = node.produce("safe", b"a")
     assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert "not synced" in row.error_message
@@ -213,5 +213,5 @@ def test_a_sync_that_fails_is_an_error_and_not_an_acknowledgement(node) -> None:
 )
 def test_old_versions_get_not_leader_for_storage_errors(node, version: int, code) -> None:
     node.create("safe", flush_messages="1")
-    node.faults.arm(DiskOperation.SYNC)
+    node.faults.arm_error(DiskOperation.SYNC)
     assert node.produce("safe", b"a", version=version).error_code == code

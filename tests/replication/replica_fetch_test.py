@@ -232,7 +232,7 @@ def test_a_fetch_without_records_returns_the_latest_high_watermark(node) -> None
 
 def test_a_throttled_follower_that_catches_up_gets_nothing_for_a_while(node) -> None:
     throttle = Throttle(1, 11, 1)
-    throttle.limit(1000)
+    throttle.set_rate(1000)
     throttle.mark_topic("t", ["0:1"])
     node.broker._fetch._throttle = throttle
     node.send_state(1, (1,))
@@ -256,7 +256,7 @@ def test_a_moved_log_start_is_sent_at_once(node) -> None:
     session.fetch(1)
     waiting = session.send(1, max_wait_ms=500)
     assert not waiting.answered
-    node.process.post(0, "trim", lambda: (partition.raise_start(1), node.broker.end_turn()))
+    node.process.post_turn(0, "trim", lambda: (partition.raise_start(1), node.broker.end_turn()))
     node.pass_ms(0)
     assert waiting.answered
     assert [row.log_start_offset for row in session.rows(waiting)] == [1]
@@ -298,7 +298,7 @@ def test_a_consumer_at_a_follower_is_woken_when_that_learns_of_a_commit(node) ->
     partition = node.send_state(2, (1, 2))
     waiting = node.send(node.fetch_request("t", 0, max_wait_ms=5000), 12, peer=other_peer(node))
     assert not waiting.answered
-    node.process.post(0, "answer", lambda: (partition.take_from_leader(9, 0), node.broker.end_turn()))
+    node.process.post_turn(0, "answer", lambda: (partition.take_from_leader(9, 0), node.broker.end_turn()))
     node.pass_ms(0)
     assert waiting.answered
     assert node.answer(waiting).responses[0].partitions[0].high_watermark == 2, "not 9: it has two"
@@ -411,7 +411,7 @@ def test_fetches_of_another_replica_on_the_connection_confirm_nothing(node) -> N
 def test_state_of_a_connection_ends_with_it(node) -> None:
     node.send_state(1, (1, 2))
     node.replicate("t", 0)
-    assert node.broker._fetch._alone
-    node.process.post(0, "gone", node.broker.on_gone, node.peer)
+    assert node.broker._fetch._sessionless
+    node.process.post_turn(0, "gone", node.broker.on_gone, node.peer)
     node.pass_ms(0)
-    assert not node.broker._fetch._alone
+    assert not node.broker._fetch._sessionless

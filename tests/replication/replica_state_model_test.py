@@ -80,14 +80,14 @@ class Pair:
         self.epoch = 1
         self.real = InSyncReplicas(LEADER, PartitionContext(lag_ms=LAG_MS))
         self.sessions = {2: Session(), 3: Session()}
-        self.real.lead(PartitionState(LEADER, 7, isr, self.epoch, REPLICAS), end, self.now)
+        self.real.apply_state(PartitionState(LEADER, 7, isr, self.epoch, REPLICAS), end, self.now)
         self.model = Model(isr, min_isr, end, self.now)
         self.settle()
 
     def settle(self) -> None:
         """Both move the high watermark; everything visible is the same."""
         real, model = self.real, self.model
-        self.mark = next_high_watermark(self.mark, (real.lowest(self.end),), len(real.isr), self.min_isr)
+        self.mark = next_high_watermark(self.mark, (real.lowest_end(self.end),), len(real.isr), self.min_isr)
         model.advance()
         assert self.mark == model.mark
         assert real.isr == model.isr
@@ -120,7 +120,7 @@ class Pair:
         self.settle()
         joins = model.proposed is None and model.may_join(follower)
         if follower not in self.real.isr:
-            found = self.real.join(follower, self.mark, self.now)
+            found = self.real.propose_joiner(follower, self.mark, self.now)
             self.propose(found, (*model.isr, follower) if joins else None)
 
     def follow(self, follower: int) -> None:
@@ -132,7 +132,7 @@ class Pair:
         model = self.model
         kept = tuple(each for each in model.isr if each == LEADER or model.keeps_up(each, self.now))
         wanted = kept if kept != model.isr and model.proposed is None else None
-        self.propose(self.real.shrink(self.end, self.now), wanted)
+        self.propose(self.real.propose_shrink(self.end, self.now), wanted)
 
     def confirm(self) -> None:
         if self.real.proposed is None:
@@ -156,7 +156,7 @@ class Pair:
     def restate(self, isr: tuple[int, ...]) -> None:
         """The controller sends another state within the epoch."""
         self.epoch += 1
-        self.real.lead(PartitionState(LEADER, 7, isr, self.epoch, REPLICAS), None, self.now)
+        self.real.apply_state(PartitionState(LEADER, 7, isr, self.epoch, REPLICAS), None, self.now)
         self.model.isr, self.model.proposed = isr, None
         self.settle()
 

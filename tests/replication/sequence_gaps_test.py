@@ -204,7 +204,7 @@ def test_the_first_batch_of_a_new_epoch_may_also_be_overtaken() -> None:
 
 def test_a_batch_refused_for_good_is_not_waited_for() -> None:
     cluster, leader = handed_over()
-    leader.partition.configure(SMALL)
+    leader.partition.apply_config(SMALL)
     assert refusal(Sent(4, count=9).to, leader) is ErrorCode.MESSAGE_TOO_LARGE
     assert of_a_gap(Sent(13), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -218,7 +218,7 @@ def test_batches_do_not_wait_for_one_refused_for_good() -> None:
     assert refusal(Sent(2, count=9).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS
     joined(cluster)
     assert refusal(Sent(11).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS, "early, not out of order"
-    leader.partition.configure(SMALL)
+    leader.partition.apply_config(SMALL)
     assert refusal(Sent(2, count=9).to, leader) is ErrorCode.MESSAGE_TOO_LARGE
     assert of_a_gap(Sent(11), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 

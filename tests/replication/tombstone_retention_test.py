@@ -91,7 +91,7 @@ def test_a_replica_that_is_away_holds_the_bound_back() -> None:
     brokers.run(20 * LOOK_MS)
     assert bounds(brokers, 1, 2) == [3, 3]
     brokers[3].boot()
-    log = brokers[3].core.logs.get(T0)
+    log = brokers[3].core.logs.get_log(T0)
     assert log is not None
     assert log.removable_below == 0, "before any LeaderAndIsr"
     assert brokers.send_state(3, T0) == [ErrorCode.NONE]
@@ -145,7 +145,7 @@ def test_a_restarted_log_has_cleaned_nothing() -> None:
     brokers = three()
     cleaned(brokers, b1=9, b2=9, b3=9)
     brokers.until(lambda: bounds(brokers) == [9, 9, 9])
-    brokers[3].turn(lambda: brokers[3].core.replicas.fetchers.unfollow(brokers[3].partition()))
+    brokers[3].turn(lambda: brokers[3].core.replicas.fetchers.unfollow_partition(brokers[3].partition()))
     brokers[3].turn(lambda: brokers[3].partition().restart_at(0))
     brokers[3].turn(lambda: brokers[3].core.replicas.fetchers.follow_partition(brokers[3].partition()))
     assert brokers[3].partition().log.cleaned_until == 0
@@ -260,20 +260,20 @@ def test_the_bound_against_a_model(script: list[tuple[str, int, int, int]], own:
     shared = PartitionContext(safeguards=ReplicationSafeguards(broker_epoch_isr=False))
     in_sync = InSyncReplicas(1, shared)
     state = PartitionState(1, 0, (1,), 0, (1, 2, 3))
-    in_sync.lead(state, 0, 0)
+    in_sync.apply_state(state, 0, 0)
     at: dict[int, tuple[int, int]] = {}
     said: dict[int, int] = {}
     for what, node, offset, life in script:
         if what == "epoch":
             state = state._replace(leader_epoch=state.leader_epoch + 1)
-            in_sync.lead(state, 0, 0)
+            in_sync.apply_state(state, 0, 0)
             at, said = {}, {}
         elif what == "assign":
             state = state._replace(
                 replicas=tuple(each for each in (1, 2, 3, 4) if (each in state.replicas) != (each == node)),
                 partition_epoch=state.partition_epoch + 1,
             )
-            in_sync.lead(state, None, 0)
+            in_sync.apply_state(state, None, 0)
             at = {each: place for each, place in at.items() if each in state.replicas}
             said = {each: until for each, until in said.items() if each in state.replicas}
         elif what == "fetch" and node in state.replicas:
@@ -413,7 +413,7 @@ def test_a_broker_that_starts_waits_for_the_others_with_its_first_pass() -> None
     away_while_the_others_clean(brokers)
     cleaner = brokers[2].core.logs.cleaner
     assert cleaner is not None
-    brokers[2].turn(cleaner.stop)
+    brokers[2].turn(cleaner.stop_workers)
     fill(brokers[1], b"e")
     level(brokers, 1, 2)
     brokers.run(10_000)  # the high watermark has been noted
@@ -421,7 +421,7 @@ def test_a_broker_that_starts_waits_for_the_others_with_its_first_pass() -> None
     brokers[2].die()
     brokers[2].boot()
     brokers.run(10 * LOOK_MS)
-    log = brokers[2].core.logs.get(T0)
+    log = brokers[2].core.logs.get_log(T0)
     assert log is not None
     assert log.cleaned_until > before, "it has cleaned"
     assert brokers.send_state(2, T0) == [ErrorCode.NONE]

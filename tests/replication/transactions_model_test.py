@@ -86,7 +86,7 @@ class History:
         self.follower.fetch()
 
     def _roll(self, _: int) -> None:
-        self.leader.log.roll()
+        self.leader.log.roll_segment()
 
     def _settle(self, _: int = 0) -> None:
         """Both have everything; an answer ends where a segment does, and one more brings the high watermark."""

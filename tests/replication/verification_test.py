@@ -20,7 +20,7 @@ from ottla.broker.dispatch import ColdApi
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record, batches_of, encode_batch
 from ottla.replication.partition.verification_guards import VerificationGuards
-from ottla.replication.produce.verification import beginning, refusal
+from ottla.replication.produce.verification import beginning_producer, producer_error
 from ottla.replication.produce.verifier import VerificationCodes, VerificationRequest
 from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.requests import Context, handlers_of, handles
@@ -76,7 +76,7 @@ class Coordinator:
             )
             for one in request.transactions
         ]
-        context.reply(part(results_by_transaction=results))
+        context.send_reply(part(results_by_transaction=results))
 
 
 def _pairs(topics) -> list[tuple[str, int]]:
@@ -138,12 +138,12 @@ def test_a_local_coordinator_that_answers_at_once_does_not_hold_the_request(node
         later.append(answer) if is_late else answer()
         return True
 
-    node.broker.verifier.here = here
+    node.broker.verifier.ask_local = here
     place = node.send(asking(node), version)
     assert place.gate is (Gate.WAIT if is_late else Gate.NEXT)
     assert place.answered is not is_late
     for answer in later:
-        node.process.post(0, "answer", lambda answer=answer: (answer(), node.broker.end_turn()))
+        node.process.post_turn(0, "answer", lambda answer=answer: (answer(), node.broker.end_turn()))
     node.pass_ms(1)
     assert produced(node, place).base_offset == 0
     assert not node.partition().guards
@@ -184,7 +184,7 @@ def test_the_coordinators_code_is_mapped_for_the_produce_version(node, coordinat
 
 
 def test_without_a_verifier_transactions_are_refused() -> None:
-    assert refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 12).code is ErrorCode.INVALID_TXN_STATE
+    assert producer_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 12).code is ErrorCode.INVALID_TXN_STATE
 
 
 @pytest.mark.parametrize("nobody", [None, 9])
@@ -247,14 +247,14 @@ def test_a_marker_voids_verifications_of_the_transactions_it_ends(bumped: bool) 
         for producer_id in (7, 8)
         for epoch in range(4)
     }
-    guards.void(7, 2, bumped)
+    guards.void_ended(7, 2, bumped)
     left = [(7, 2), (7, 3)] if bumped else [(7, 3)]
     for guard in asked.values():
         guard.passed = True
-    assert [key for key in asked if key[0] == 7 and guards.passes(*key)] == left
-    assert all(guards.passes(8, epoch) for epoch in range(4))
+    assert [key for key in asked if key[0] == 7 and guards.may_open(*key)] == left
+    assert all(guards.may_open(8, epoch) for epoch in range(4))
     for guard in asked.values():
-        guards.end(guard)
+        guards.end_verification(guard)
     assert len(guards) == 0
 
 
@@ -370,9 +370,9 @@ def test_malformed_batches_are_not_verified(content: bytes, adds: bool) -> None:
     partition = led(1, isr=(1,)).members[1].partition
     partition.shared.verifies = True
     batch = bytearray(encode_batch([Record(0, 1, None, b"v", ())], producer_id=7, producer_epoch=0, transactional=True))
-    assert beginning(partition, memoryview(batch), adds) == (7, 0)
+    assert beginning_producer(partition, memoryview(batch), adds) == (7, 0)
     batch[16 : 16 + len(content)] = content
-    found = beginning(partition, memoryview(batch), adds)
+    found = beginning_producer(partition, memoryview(batch), adds)
     assert found is None or (batch[16] == 2 and min(found) >= 0)
 
 
@@ -402,7 +402,7 @@ def test_a_verification_after_the_stop_is_ignored(node, coordinator) -> None:
     coordinator.held = []
     place = node.send(asking(node), 9)
     node.pass_ms(5)
-    node.process.post(0, "stop", node.broker.stop, lambda _: None)
+    node.process.post_turn(0, "stop", node.broker.stop_broker, lambda _: None)
     node.pass_ms(1000)
     coordinator.let(node)
     assert not place.answered

@@ -10,7 +10,7 @@ from tests.retry.moving import Readers
 from ottla.client import Producer
 from ottla.retry import RetryError
 from ottla.retry.dead_letters import DeadLetter, DeadLetters
-from ottla.retry.headers import Origin, Trail, written
+from ottla.retry.headers import Origin, Trail, with_trail
 
 pytestmark = pytest.mark.slow
 VALUES = [b"a", b"b", b"c"]
@@ -22,7 +22,7 @@ def dead(broker: str, topic: str) -> Iterator[tuple[DeadLetters, DeadLetters]]:
     with Producer({"bootstrap.servers": broker}) as producer:
         for offset, value in enumerate(VALUES):
             trail = Trail(attempts=2, origin=Origin(topic, 0, offset))
-            producer.send(f"{topic}.dead", value, headers=written((), trail), partition=0)
+            producer.send(f"{topic}.dead", value, headers=with_trail((), trail), partition=0)
     settings: dict[str, str | int | bool] = {"bootstrap.servers": broker}
     with DeadLetters(settings, f"{topic}.dead") as first, DeadLetters(settings, f"{topic}.dead") as second:
         yield first, second

@@ -16,7 +16,7 @@ from ottla.client.admin.transactions import TransactionAdmin, TransactionView
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
 from ottla.retry import EmbeddedScheduler
 from ottla.retry.errors import SchedulerError, SchedulerLostError
-from ottla.retry.headers import Origin, Trail, written
+from ottla.retry.headers import Origin, Trail, with_trail
 from ottla.retry.scheduler import Ref, ScheduledRecord
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import LeaveGroupRequest, LeaveGroupResponse
@@ -104,7 +104,7 @@ def test_a_scheduler_that_fails_over_a_deleted_record_costs_none_of_those_claime
     due = now_ms() + 1_000  # they are read before they are claimed, and claimed together
     with Producer({"bootstrap.servers": broker}) as producer:
         for number, value in enumerate((b"deleted", b"a")):
-            headers = written((), Trail(2, due + number, origin=Origin(topic)))
+            headers = with_trail((), Trail(2, due + number, origin=Origin(topic)))
             producer.send(f"{topic}.retry.1", value, headers=headers, partition=0)
     with mover_of(broker, topic, scheduler=Deleted(None, fails)) as mover, Readers(broker, topic) as readers:
         turn_until(mover, lambda: readers.look() == [b"a"])

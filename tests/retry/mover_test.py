@@ -19,9 +19,9 @@ from ottla.cli.commands.retry import _Report
 from ottla.client import Admin, ClientConfig, Cluster, ConsumerRecord, NewTopic, Producer, TopicPartition, values_of
 from ottla.client.admin.groups import GroupAdmin
 from ottla.retry import RedisScheduler, RetryError, RetryPolicy
-from ottla.retry.headers import Origin, Trail, read, written
+from ottla.retry.headers import Origin, Trail, read_trail, with_trail
 from ottla.retry.routing import Route
-from ottla.retry.transactional_forward import DueRecord, _blaming, _RecordRefusedError
+from ottla.retry.transactional_forward import DueRecord, _blame_record, _RecordRefusedError
 
 pytestmark = pytest.mark.slow
 
@@ -50,10 +50,10 @@ def test_records_come_back_when_they_are_due_whatever_their_order_in_the_log(
         assert mover.waiting == 0
         assert sorted(readers.look(0.3)) == sorted(dues)
         assert none_early(readers.records, dues)
-        assert mover.stats.counts() | {"read": 0} == {"read": 0, "returned": 200, "dead": 0, "rewritten": 0,
+        assert mover.stats.counters_by_name() | {"read": 0} == {"read": 0, "returned": 200, "dead": 0, "rewritten": 0,
                                                       "expired": 0, "aborted": 0}  # fmt: skip
         back = readers.records[0]
-        trail = read(back.headers)
+        trail = read_trail(back.headers)
         assert (back.key, back.headers[0], trail.attempts, trail.passes) == (back.value, ("own", b"x"), 2, 1)
 
 
@@ -97,7 +97,7 @@ def test_a_service_without_partitions_yet_is_not_idle(broker: str, topic: str) -
     wait_here(broker, topic, {b"waits": now_ms() + 600_000})
     report = _Report("json", every_s=1_000, idle_s=0)
     with mover_of(broker, topic) as mover:
-        report.turn(mover)
+        report.on_turn(mover)
         assert not report.is_idle(mover)
         turn_until(mover, lambda: mover.is_caught_up and mover.waiting == 1)
         assert not report.is_idle(mover)
@@ -118,7 +118,7 @@ def test_the_second_of_one_instance_ends_the_first(broker: str, topic: str) -> N
 def test_a_record_that_was_delivered_too_often_ends_with_the_dead_letters(broker: str, topic: str) -> None:
     with Producer({"bootstrap.servers": broker}) as producer:
         for attempts in (3, 4):
-            headers = written((), Trail(attempts=attempts, origin=Origin(topic)))
+            headers = with_trail((), Trail(attempts=attempts, origin=Origin(topic)))
             producer.send(f"{topic}.retry.1", b"%d" % attempts, headers=headers)
     policy = RetryPolicy.fixed([0], attempts=3)
     with mover_of(broker, topic, policy=policy) as mover, Readers(broker, topic, f"{topic}.dead") as readers:
@@ -135,13 +135,13 @@ def test_records_without_headers_wait_for_their_level_and_are_counted_by_the_mov
             for deliveries in (1, 2):
                 turn_until(mover, lambda: len(readers.look()) == deliveries)  # noqa: B023
                 back = readers.records[-1]
-                assert (back.topic, read(back.headers).passes) == (topic, deliveries)
+                assert (back.topic, read_trail(back.headers).passes) == (topic, deliveries)
                 assert deliveries > 1 or back.timestamp >= sent.timestamp + 300
                 producer.send(f"{topic}.retry.1", b"v", key=b"k", headers=back.headers).result(180)
             turn_until(mover, lambda: len(readers.look()) == 3)
             dead = readers.records[-1]
             assert dead.topic == f"{topic}.dead"
-            failure = read(dead.headers).failure
+            failure = read_trail(dead.headers).failure
             assert failure is not None
             assert failure.kind == "ottla.retry.TooManyAttempts"
 
@@ -151,12 +151,12 @@ def test_a_record_that_has_nowhere_to_go_ends_with_the_dead_letters(
     broker: str, topic: str, back_to: str, kind: str
 ) -> None:
     with Producer({"bootstrap.servers": broker}) as producer:
-        headers = written((), Trail(attempts=2, origin=Origin(topic), back_to=back_to.format(topic)))
+        headers = with_trail((), Trail(attempts=2, origin=Origin(topic), back_to=back_to.format(topic)))
         producer.send(f"{topic}.retry.1", b"v", headers=headers)
-        producer.send(f"{topic}.retry.1", b"good", headers=written((), Trail(attempts=2, origin=Origin(topic))))
+        producer.send(f"{topic}.retry.1", b"good", headers=with_trail((), Trail(attempts=2, origin=Origin(topic))))
     with mover_of(broker, topic) as mover, Readers(broker, topic, f"{topic}.dead") as readers:
         turn_until(mover, lambda: len(readers.look()) == 2)
-        failures = {each.value: read(each.headers).failure for each in readers.records}
+        failures = {each.value: read_trail(each.headers).failure for each in readers.records}
         assert failures[b"good"] is None
         assert str(failures[b"v"] and failures[b"v"].kind).endswith(kind)
 
@@ -165,10 +165,10 @@ def test_a_record_that_its_topic_refuses_takes_no_other_to_the_dead_letters(brok
     with Cluster(ClientConfig(bootstrap_servers=broker)) as cluster:
         values_of(Admin(cluster).create_topics([NewTopic(f"{topic}-small", 2, 1, {"max.message.bytes": "500"})]))
     with Producer({"bootstrap.servers": broker}) as producer:
-        headers = written((), Trail(attempts=2, origin=Origin(f"{topic}-small")))
+        headers = with_trail((), Trail(attempts=2, origin=Origin(f"{topic}-small")))
         producer.send(f"{topic}.retry.1", bytes(1_000), headers=headers)
         for number in range(200):
-            good = written((), Trail(attempts=2, origin=Origin(topic)))
+            good = with_trail((), Trail(attempts=2, origin=Origin(topic)))
             producer.send(f"{topic}.retry.1", b"%d" % number, headers=good)
     with mover_of(broker, topic) as mover, Readers(broker, topic, f"{topic}-small.dead") as readers:
         with Cluster(ClientConfig(bootstrap_servers=broker)) as cluster:
@@ -180,7 +180,7 @@ def test_a_record_that_its_topic_refuses_takes_no_other_to_the_dead_letters(brok
 def test_headers_whose_keys_are_not_utf8_come_back_as_they_were(broker: str, topic: str) -> None:
     odd = "caf\udce9"
     with Producer({"bootstrap.servers": broker}) as producer:
-        headers = written([(odd, b"1")], Trail(attempts=2, origin=Origin(topic)))
+        headers = with_trail([(odd, b"1")], Trail(attempts=2, origin=Origin(topic)))
         producer.send(f"{topic}.retry.1", b"v", headers=headers)
     with mover_of(broker, topic) as mover, Readers(broker, topic) as readers:
         turn_until(mover, lambda: readers.look() == [b"v"])
@@ -198,8 +198,8 @@ def test_a_transaction_that_failed_meanwhile_is_not_the_fault_of_the_next_record
         handover._producer.begin_transaction()
         refused = handover._producer.send(f"{topic}-small", bytes(1_000))
         assert refused.exception(60) is not None
-        with pytest.raises(_RecordRefusedError) as blamed, _blaming([(items[0], route, refused)]):
-            handover._send(items[1], route)
+        with pytest.raises(_RecordRefusedError) as blamed, _blame_record([(items[0], route, refused)]):
+            handover._send_record(items[1], route)
         assert blamed.value.item is items[0]
         handover._producer.abort_transaction()
 
@@ -209,7 +209,7 @@ def test_where_dead_letters_cannot_be_written_nothing_is_committed(broker: str, 
         admin = Admin(cluster)
         admin.delete_topics([f"{topic}.dead"])
         with Producer({"bootstrap.servers": broker}) as producer:
-            headers = written((), Trail(attempts=200, origin=Origin(topic)))
+            headers = with_trail((), Trail(attempts=200, origin=Origin(topic)))
             producer.send(f"{topic}.retry.1", b"v", headers=headers, partition=0)
         with (
             mover_of(broker, topic) as mover,
@@ -294,7 +294,7 @@ def test_after_a_restart_nothing_is_handed_over_before_all_is_known_that_was(bro
     with Producer({"bootstrap.servers": broker}) as producer:
         for number in range(2_400):
             trail = Trail(2, start + 4_000 if number == 0 else start, origin=Origin(topic))
-            producer.send(f"{topic}.retry.1", b"%d" % number, headers=written((), trail), partition=0)
+            producer.send(f"{topic}.retry.1", b"%d" % number, headers=with_trail((), trail), partition=0)
     with mover_of(broker, topic) as mover:
         turn_until(mover, lambda: mover.stats.returned >= 2_399)
     while now_ms() < start + 4_000:

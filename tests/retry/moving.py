@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from ottla.client import Consumer, ConsumerRecord, Producer, TopicPartition
 from ottla.retry import EmbeddedScheduler, Mover, RedisScheduler, RetryPolicy
-from ottla.retry.headers import Origin, Trail, written
+from ottla.retry.headers import Origin, Trail, with_trail
 from ottla.retry.routing import Router
 from ottla.retry.scheduler import Scheduler
 
@@ -58,7 +58,7 @@ def wait_here(broker: str, topic: str, dues: Mapping[bytes, int]) -> None:
     with Producer({"bootstrap.servers": broker}) as producer:
         for number, (value, due_ms) in enumerate(dues.items()):
             trail = Trail(attempts=2, due_ms=due_ms, first_ms=1, origin=Origin(topic, 0, number))
-            headers = written([("own", b"x")], trail)
+            headers = with_trail([("own", b"x")], trail)
             producer.send(f"{topic}.retry.{1 + number % 2}", value, key=value, headers=headers)
 
 

@@ -15,8 +15,8 @@ from tests.retry.retrier_test import source
 
 from ottla.client import Consumer, ConsumerRecord, Producer, TopicPartition
 from ottla.retry import RetryPolicy
-from ottla.retry.headers import Origin, Trail, read
-from ottla.retry.ordered import Identity, KeyOrder, OrderedRetrier, identity
+from ottla.retry.headers import Origin, Trail, read_trail
+from ottla.retry.ordered import Identity, KeyOrder, OrderedRetrier, identify_record
 
 WHERE = TopicPartition("t", 0)
 
@@ -27,22 +27,22 @@ def test_a_record_waits_for_all_earlier_waiting_ones_of_its_key(steps: list[tupl
     for number, (step, offset, key) in enumerate(steps):
         who = Identity(WHERE, offset, key)
         if step == "w":
-            order.waits(who, number)
+            order.add_waiting(who, number)
             model[key, offset] = number
         elif step == "s":
             order.on_settled(who)
             model.pop((key, offset), None)
         earlier = [due for (other, at), due in model.items() if other == key and at < offset]
-        assert order.behind(who) == max(earlier, default=None)
+        assert order.blocked_until_ms(who) == max(earlier, default=None)
         assert len(order) == len(model)
 
 
 def test_a_record_without_a_key_or_a_known_origin_has_no_order() -> None:
     record = ConsumerRecord("t", 0, 5, 1, 0, b"k", b"v", (), 0)
-    assert identity(record, Trail()) == Identity(WHERE, 5, b"k")
-    assert identity(record, Trail(origin=Origin("o", 1, 7))) == Identity(TopicPartition("o", 1), 7, b"k")
-    assert identity(record, Trail(origin=Origin("o"))) is None
-    assert identity(record._replace(key=None), Trail()) is None
+    assert identify_record(record, Trail()) == Identity(WHERE, 5, b"k")
+    assert identify_record(record, Trail(origin=Origin("o", 1, 7))) == Identity(TopicPartition("o", 1), 7, b"k")
+    assert identify_record(record, Trail(origin=Origin("o"))) is None
+    assert identify_record(record._replace(key=None), Trail()) is None
 
 
 @pytest.mark.slow
@@ -125,6 +125,6 @@ def test_a_new_consumer_knows_what_waits_in_retry_topics_and_what_was_brought_ba
         assert retrier.handle(second, fails) is not None
         assert retrier.handle(brought, lambda _record: None) is None
         last = next_record()
-        assert (last.value, read(last.headers).attempts, read(last.headers).failure) == (b"2", 1, None)
+        assert (last.value, read_trail(last.headers).attempts, read_trail(last.headers).failure) == (b"2", 1, None)
         assert retrier.handle(last, lambda _record: None) is None
         assert retrier.waiting == 0

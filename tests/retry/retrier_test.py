@@ -13,7 +13,7 @@ from tests.retry.moving import Readers, mover_of, now_ms, turn_until
 
 from ottla.client import Admin, ClientConfig, Cluster, Consumer, NewTopic, Producer, RefusedError, aio, values_of
 from ottla.retry import AsyncRetrier, Dead, Later, Retrier, RetryPolicy
-from ottla.retry.headers import read
+from ottla.retry.headers import read_trail
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def test_an_exactly_once_consumer_gets_its_failures_back_and_the_hopeless_end_wi
             if records:
                 with producer.transaction():
                     for record in records:
-                        number = read(record.headers).attempts
+                        number = read_trail(record.headers).attempts
                         attempts[record.value].append(number)
                         error: Exception | None = None
                         if record.value == b"abort":
@@ -63,7 +63,7 @@ def test_an_exactly_once_consumer_gets_its_failures_back_and_the_hopeless_end_wi
 
         turn_until(mover, finished)
     assert attempts == {b"good": [1], b"fine": [1], b"third": [1, 2, 3], b"never": [1, 2, 3], b"abort": [1]}
-    ends = {each.value: read(each.headers) for each in dead.records}
+    ends = {each.value: read_trail(each.headers) for each in dead.records}
     never, abort = ends[b"never"], ends[b"abort"]
     assert never.origin is not None
     assert never.failure is not None

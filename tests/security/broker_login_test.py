@@ -15,7 +15,7 @@ from ottla.security.broker_proof import (
     MECHANISM,
     NONCE,
     PROOF,
-    matches,
+    matches_proof,
     proof_of_accepting,
     proof_of_connecting,
 )
@@ -66,7 +66,7 @@ def test_a_connection_that_proves_the_secret_is_a_brokers(three) -> None:
     answer = login.begin()
     theirs, proof = answer[:NONCE], answer[NONCE:]
     assert len(answer) == NONCE + PROOF
-    assert matches(proof, proof_of_accepting(SECRET, b"n" * NONCE, theirs)), "both sides prove it"
+    assert matches_proof(proof, proof_of_accepting(SECRET, b"n" * NONCE, theirs)), "both sides prove it"
     assert login.show(proof_of_connecting(SECRET, b"n" * NONCE, theirs)).error_code == 0
     assert login.peer.principal == BROKER_PRINCIPAL
     assert login.ask(StopReplicaRequest(controller_epoch=0, broker_epoch=0), 3).error_code != 31

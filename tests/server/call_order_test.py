@@ -29,7 +29,7 @@ class Crowd:
         here, there = socket.socketpair()
         self.pairs[name] = here, there
         self.takes[name] = takes
-        self.poller.read(here.fileno(), lambda: self._call(name))
+        self.poller.watch_read(here.fileno(), lambda: self._call(name))
 
     def _call(self, name: str) -> None:
         self.pairs[name][0].recv(1)
@@ -48,7 +48,7 @@ class Crowd:
 
     def close(self) -> None:
         for here, there in self.pairs.values():
-            self.poller.unread(here.fileno())
+            self.poller.unwatch_read(here.fileno())
             here.close()
             there.close()
         self.poller.close()
@@ -168,7 +168,7 @@ def test_a_connection_that_is_closed_meanwhile_is_not_called(crowd):
 
 def arranged(precedence: Precedence, *fds: int) -> list[int]:
     """The order of the calls, when these are all ready connections."""
-    return [fd for fd, _ in precedence.arrange([(fd, 1) for fd in fds], are_all=True)]
+    return [fd for fd, _ in precedence.arrange_calls([(fd, 1) for fd in fds], are_all=True)]
 
 
 def test_the_quickest_on_average_come_first():

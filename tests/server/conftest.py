@@ -47,7 +47,7 @@ class Echo:
         self.frames += 1
         self.bytes += len(frame)
         if self.answer:
-            self.network.reply(slot, self.answer)
+            self.network.send_reply(slot, self.answer)
         else:
             self.slots.append(slot)
         return Gate.NEXT
@@ -79,10 +79,10 @@ class Server:
         self.broker.network = RealNetwork(self.calls)
         self.broker.clock = self.turns.clock
         self.traffic.shares.share_ns = HOUR_NS  # tests count requests, not time
-        self.traffic.connect(self.broker)
+        self.traffic.set_inputs(self.broker)
         self.quotas = Quotas(self.traffic, connection_limits)
         self.listener = Listener(self.traffic, self.quotas, Endpoint("PLAINTEXT", "127.0.0.1", 0))
-        self.listener.start()
+        self.listener.start_accepting()
         self.port = self.listener.endpoint.port
         self.clients: list[socket.socket] = []
 
@@ -141,11 +141,11 @@ class Server:
     def stop(self) -> None:
         for sock in self.clients:
             sock.close()
-        self.listener.stop()
-        self.traffic.stop()
+        self.listener.stop_accepting()
+        self.traffic.close_all()
         self.steps(3)
-        self.calls.stop()
-        self.turns.stop()
+        self.calls.close_all()
+        self.turns.stop_threads()
         self.loop.close()
 
 

@@ -105,7 +105,7 @@ def test_frames_of_all_sizes_in_a_row(server):
 
     def on_frame(slot, view):
         seen.append((len(view), bytes(view[:1]), bytes(view[-1:])))
-        server.broker.network.reply(slot, [b"ok"])
+        server.broker.network.send_reply(slot, [b"ok"])
         return Gate.NEXT
 
     server.traffic.on_frame = on_frame
@@ -138,7 +138,7 @@ def test_half_open_length_prefixes_cost_next_to_nothing(server):
             sock = server.connect()
             sock.send(struct.pack(">i", 100_000_000))
             server.step()
-        server.until(lambda: sum(connection.collects for connection in server.traffic.connections) == count)
+        server.until(lambda: sum(connection.is_collecting for connection in server.traffic.connections) == count)
         _now, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -170,7 +170,7 @@ def test_requests_that_are_not_answered_are_not_read_without_end(server, framed)
         _flood(server, sock, framed(1_000))
     assert server.broker.frames == 1_000
     while server.broker.slots:
-        server.broker.network.reply(server.broker.slots.pop(0), [b"ok"])
+        server.broker.network.send_reply(server.broker.slots.pop(0), [b"ok"])
     server.until(lambda: server.broker.frames > 1_000)
 
 
@@ -191,7 +191,7 @@ def test_a_peer_whose_held_requests_are_large_waits(server):
     held = []
 
     def on_frame(slot, view):
-        held.append((slot, server.broker.network.hold(slot, view)))
+        held.append((slot, server.broker.network.hold_frame(slot, view)))
         return Gate.NEXT
 
     server.traffic.on_frame = on_frame
@@ -202,7 +202,7 @@ def test_a_peer_whose_held_requests_are_large_waits(server):
     assert server.traffic.request_memory.used < 7_000_000
     for slot, view in held:
         assert len(view) == 1_000_000
-        server.broker.network.reply(slot, [b"ok"])
+        server.broker.network.send_reply(slot, [b"ok"])
     server.until(lambda: len(held) > 5)
 
 
@@ -442,7 +442,7 @@ def test_bytes_that_come_between_the_answer_and_the_parked_request_do_not_end_th
         if not waiting:
             waiting.append(slot)
             return Gate.WAIT
-        server.broker.network.reply(slot, [bytes(view[:8])])
+        server.broker.network.send_reply(slot, [bytes(view[:8])])
         return Gate.NEXT
 
     server.traffic.on_frame = wait_for_the_first
@@ -450,7 +450,7 @@ def test_bytes_that_come_between_the_answer_and_the_parked_request_do_not_end_th
     server.send(sock, framed(20, b"1") + framed(20, b"2"))
     server.until(lambda: bool(waiting))
     sock.send(framed(20, b"3"))
-    server.broker.network.reply(waiting[0], [b"11111111"])  # the gate is open: the second request may start soon
+    server.broker.network.send_reply(waiting[0], [b"11111111"])  # the gate is open: the second request may start soon
     (connection,) = server.traffic.connections
     connection.on_readable()  # the poller called it before the test did
     server.traffic.send_answers()

@@ -43,7 +43,7 @@ class World:
 def world():
     made = World()
     yield made
-    made.turns.stop()
+    made.turns.stop_threads()
     made.loop.close()
 
 
@@ -221,10 +221,10 @@ def test_a_file_at_rest_has_no_descriptor_until_it_is_used(world, tmp_path):
     file.append([b"two"])
     assert content(file) == b"onetwo"
     assert len(descriptors) == 1
-    pinned = file.pin()
+    pinned = file.pin_descriptor()
     file.rest()
     assert os.fstat(pinned).st_size == 6
-    file.unpin()
+    file.unpin_descriptor()
     file.close()
     file.rest()
     assert len(descriptors) == 0
@@ -234,12 +234,12 @@ def test_a_busy_descriptor_is_not_taken_away(world, tmp_path):
     descriptors = Descriptors(1)
     disk = RealDisk(str(tmp_path), world.turns, descriptors)
     first = disk.open("a.log", True)
-    fd = first.pin()
+    fd = first.pin_descriptor()
     for n in range(5):
         disk.open(f"{n}.log", True)
     assert os.fstat(fd).st_size == 0
     assert first.fileno() == fd
-    first.unpin()
+    first.unpin_descriptor()
 
 
 def test_a_file_that_somebody_removed_is_the_devices_failure(world, tmp_path):
@@ -300,7 +300,7 @@ def test_a_directory_that_hangs_holds_up_no_other(world, tmp_path):
         disks.append(RealDisk(str(tmp_path / name), world.turns.branch()))
     hung, done = threading.Event(), []
     for _ in range(2 * THREADS):
-        disks[0].turns.off_loop(hung.wait, lambda _: done.append("hung"))
+        disks[0].turns.run_in_thread(hung.wait, lambda _: done.append("hung"))
     file = disks[1].open("a", create=True)
     file.append((b"x",))
     file.sync(done.append)
@@ -340,7 +340,7 @@ def test_a_checkpoint_over_a_file_that_somebody_removed_is_refused_where_its_cal
         disk.open(name, True)
     (tmp_path / "checkpoint").unlink()
     done = []
-    disk.replace("checkpoint", b"new", done.append)
+    disk.replace_file("checkpoint", b"new", done.append)
     world.until(lambda: bool(done))
     assert [outcome.kind for outcome in done] == [Kind.IO]
 

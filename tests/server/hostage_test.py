@@ -78,7 +78,7 @@ def test_beside_hostages_small_requests_go_through_and_large_ones_when_those_are
     rest = memoryview(data)[130_000:]
     with contextlib.suppress(BlockingIOError):
         rest = rest[victim.send(rest) :]
-    assert server.traffic.request_memory.waiting == 1
+    assert server.traffic.request_memory.waiting_connections == 1
     look_for_hostages(server, 30)
     server.send(victim, rest)
     assert server.receive(victim, 6) == OK
@@ -98,7 +98,7 @@ def test_requests_that_wait_behind_a_gate_are_hostages_too(make_server, framed):
     for victim in victims:
         server.send(victim, struct.pack(">i", 100_000) + bytes(50_000))
     server.steps()
-    assert server.traffic.request_memory.waiting == 1
+    assert server.traffic.request_memory.waiting_connections == 1
     look_for_hostages(server, 7)
     server.send(victims[1], bytes(50_000))
     assert server.receive(victims[1], 6) == OK
@@ -109,7 +109,7 @@ def test_a_peer_that_we_keep_waiting_ourselves_is_no_hostage(make_server, framed
     muted = server.connect()
     server.send(muted, framed(20))
     (peer,) = server.traffic.connections
-    server.broker.network.mute(peer, 2**62)
+    server.broker.network.pause_reading(peer, 2**62)
     muted.send(framed(1_000) * 100)
     for _ in range(3):
         server.send(server.connect(), struct.pack(">i", 200_000) + bytes(70_000))
@@ -129,7 +129,7 @@ def only_connection(server):
 
 def test_a_peer_that_is_muted_with_requests_in_its_buffer_is_no_hostage(server, framed):
     """Its requests wait because the broker delays them."""
-    server.traffic.on_frame = lambda slot, _view: server.broker.network.mute(slot.peer, 2**62)
+    server.traffic.on_frame = lambda slot, _view: server.broker.network.pause_reading(slot.peer, 2**62)
     server.connect().send(framed(1_000) * 100)
     server.until(lambda: server.traffic.request_memory.used > 0)
     connection = only_connection(server)

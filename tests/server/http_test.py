@@ -56,7 +56,7 @@ def test_others_have_their_turns_between_two_metrics() -> None:
     """With thousands of partitions all rows at once would delay every request."""
     registry, seen = Registry(), []
     for name in ("a", "b", "c"):
-        registry.gauge(name, "Read.", lambda: seen.append("read") or 1.0)
+        registry.add_gauge(name, "Read.", lambda: seen.append("read") or 1.0)
 
     async def other() -> None:
         while True:
@@ -69,7 +69,7 @@ def test_others_have_their_turns_between_two_metrics() -> None:
         task.cancel()
         return page.body
 
-    assert asyncio.run(both()) == registry.render().encode()
+    assert asyncio.run(both()) == registry.render_text().encode()
     assert seen[:6] == ["read", "other"] * 3
 
 
@@ -144,7 +144,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_counts_until_then() -> None:
         return Page(200, "text/plain", bytes(50_000_000))
 
     server = HttpServer(loop, {"/": large}, wait_s=0.2, answer_s=0.2)
-    server.start("127.0.0.1", 0)
+    server.start_listening("127.0.0.1", 0)
 
     async def sulk() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
@@ -161,7 +161,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_counts_until_then() -> None:
         writer.transport.abort()
 
     loop.run_until_complete(asyncio.wait_for(sulk(), 60))
-    server.stop()
+    server.stop_listening()
     loop.close()
 
 

@@ -34,12 +34,12 @@ class World:
         self.address = self.server.getsockname()
         wiring = ConnectionContext(self.loop, watch, self.turns, self.pool, memoryview(bytearray(1024)))
         self.calls = InterBrokerClient(self.loop, self.turns, 1, wiring)
-        self.calls.locate(OTHER, *self.address)
+        self.calls.set_address(OTHER, *self.address)
         self.done: list = []
         self.peers: list[socket.socket] = []
 
     def call(self, frame: bytes, deadline_ns: int = NEVER) -> None:
-        self.calls.call(OTHER, frame, deadline_ns, self.note)
+        self.calls.call_broker(OTHER, frame, deadline_ns, self.note)
 
     def note(self, outcome) -> None:
         self.done.append(bytes(outcome) if isinstance(outcome, memoryview) else outcome)
@@ -86,14 +86,14 @@ def framed(body: bytes) -> bytes:
 def world():
     made = World()
     yield made
-    made.calls.stop()
+    made.calls.close_all()
     made.until(lambda: True)
     for sock in [made.server, *made.peers]:
         sock.close()
     for _ in range(5):
         made.loop.call_soon(made.loop.stop)
         made.loop.run_forever()
-    made.turns.stop()
+    made.turns.stop_threads()
     made.loop.close()
 
 

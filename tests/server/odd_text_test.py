@@ -40,7 +40,7 @@ def filled(cls: StructType, version: int, *, top: bool = True) -> Any:
     """A message whose texts are not UTF-8, and whose arrays have one element."""
     made = cls()
     for field in cls.FIELDS:
-        if not field.exists(version):
+        if not field.exists_in(version):
             continue
         kind = field.type
         if kind == "array":

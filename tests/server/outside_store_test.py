@@ -76,12 +76,12 @@ def served(tmp_path) -> Iterator[ZnodeServer]:
     loop = asyncio.new_event_loop()
     (tmp_path / "store").mkdir()
     server = ZnodeServer(loop, str(tmp_path / "store"))
-    server.load()
-    loop.run_until_complete(server.listen("127.0.0.1", 0))
+    server.load_store()
+    loop.run_until_complete(server.start_listening("127.0.0.1", 0))
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     yield server
-    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(180)
+    asyncio.run_coroutine_threadsafe(server.stop_serving(), loop).result(180)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.run_until_complete(asyncio.sleep(0))
@@ -106,9 +106,9 @@ def test_the_broker_gets_the_store_and_its_session(tmp_path, served):
         return made[0]
 
     service = Service(configured(tmp_path, f"127.0.0.1:{served.port}"), make)
-    assert service.run(service.ask_to_stop)
+    assert service.run_until_stopped(service.ask_to_stop)
     assert made[0].told == ["start", Session.OPEN, [("/me", 0)], "stop"]
-    assert served.tree.get("/me") is None, "the session ended with the broker"
+    assert served.tree.get_node("/me") is None, "the session ended with the broker"
 
 
 @pytest.mark.slow
@@ -132,16 +132,16 @@ def test_a_standstill_is_told_although_the_watchdog_has_seen_the_end_of_the_sess
 
     def stand_still():
         """Stop all threads for longer than the session, in a connection's turn: timers run before the clock check."""
-        watch.unread(other.fileno())
+        watch.unwatch_read(other.fileno())
         ctypes.PyDLL(None).usleep(4_300_000)
         loop.call_later(0, time.sleep, 0.5)  # after the watchdog: the next session is already connected
         loop.call_later(0.1, loop.stop)
 
-    watch.read(other.fileno(), stand_still)
-    watch.on_standstill(store.standstill_ns, store.stood_still)
-    store.connect(Broker())
+    watch.watch_read(other.fileno(), stand_still)
+    watch.on_standstill(store.standstill_ns, store.on_standstill)
+    store.open_session(Broker())
     loop.run_forever()
-    store.stop()
+    store.close_session()
     loop.close()
     one.close()
     other.close()
@@ -151,7 +151,7 @@ def test_a_standstill_is_told_although_the_watchdog_has_seen_the_end_of_the_sess
 def test_a_path_that_is_missing_ends_the_start(tmp_path, served):
     service = Service(configured(tmp_path, f"127.0.0.1:{served.port}/nowhere"), Staged)
     with pytest.raises(Failure, match="the path /nowhere does not exist"):
-        service.run(service.ask_to_stop)
+        service.run_until_stopped(service.ask_to_stop)
 
 
 def test_a_client_that_is_not_installed_is_named(tmp_path, monkeypatch):

@@ -28,7 +28,7 @@ def file(server, tmp_path):
     file = RealDisk(str(tmp_path), server.turns).open("a.log", True)
     file.append([bytes(SIZE)])
     yield file
-    server.traffic.stop()
+    server.traffic.close_all()
     assert not file.busy
     file.close()
 
@@ -77,7 +77,7 @@ def test_a_peer_that_does_not_read_is_owed_little_whatever_the_answers_are_made_
     assert 0 < kept(server) < MIB // 2
     assert server.broker.frames < REQUESTS // 4
     (peer,) = server.traffic.connections
-    peer.close()
+    peer.close_connection()
     assert server.traffic.reply_memory.used == 0
 
 
@@ -89,7 +89,7 @@ def test_answers_that_wait_for_an_earlier_one_count(server, framed, file, shape)
     def on_frame(slot, _):
         server.broker.frames += 1
         if first:
-            server.broker.network.reply(slot, answer)
+            server.broker.network.send_reply(slot, answer)
         else:
             first.append(slot)
         return Gate.NEXT
@@ -98,7 +98,7 @@ def test_answers_that_wait_for_an_earlier_one_count(server, framed, file, shape)
     sock = flood(server, framed)
     assert server.broker.frames < 1_000
     assert kept(server) <= response_queue.MAX_OWED + 2 * SIZE
-    server.broker.network.reply(first[0], [b"ok"])
+    server.broker.network.send_reply(first[0], [b"ok"])
     size = sum(part.size if isinstance(part, Region) else len(part) for part in answer)
     assert server.receive(sock, 6) == OK
     for _ in range(200):
@@ -111,7 +111,7 @@ def test_a_turn_keeps_little_until_its_end(server, framed):
     most = []
 
     def on_frame(slot, _):
-        server.broker.network.reply(slot, [bytes(10), bytes(SIZE)])
+        server.broker.network.send_reply(slot, [bytes(10), bytes(SIZE)])
         most.append(kept(server))
         return Gate.NEXT
 
@@ -131,7 +131,7 @@ def test_peers_that_do_not_read_together_are_owed_no_more_than_the_limit(make_se
     assert memory.used <= MIB + MIB // 4 + 300_000
     reader = socks[-1]
     server.until(lambda: bool(read_some(reader)))
-    server.until(lambda: not memory.exhausted or not read_some(reader))
+    server.until(lambda: not memory.is_exhausted or not read_some(reader))
     for sock in socks:
         sock.close()
     server.until(lambda: len(server.traffic.connections) == 0)
@@ -166,7 +166,7 @@ def test_a_peer_that_waited_for_the_budget_goes_on_when_another_has_read(make_se
         if bytes(frame[:1]) == b"p":
             parked.append(slot)
         else:
-            server.broker.network.reply(slot, [bytes(60_000)])
+            server.broker.network.send_reply(slot, [bytes(60_000)])
         return Gate.NEXT
 
     server.traffic.on_frame = on_frame
@@ -177,10 +177,10 @@ def test_a_peer_that_waited_for_the_budget_goes_on_when_another_has_read(make_se
     socks[1].send(framed(14, b"q"))
     server.steps(20)
     assert server.broker.frames == 4, "the second peer owes, and the budget is used up"
-    server.broker.network.reply(parked[0], [b"ok"])
+    server.broker.network.send_reply(parked[0], [b"ok"])
     assert server.receive(socks[0], 6 + 60_004)[:6] == OK
     server.until(lambda: server.broker.frames == 5)
-    server.broker.network.reply(parked[1], [b"ok"])
+    server.broker.network.send_reply(parked[1], [b"ok"])
     assert server.receive(socks[1], 6 + 2 * 60_004)[:6] == OK
     assert server.traffic.reply_memory.used == 0
 

@@ -24,8 +24,8 @@ def world(request):
     for sock in (here, there):
         sock.setblocking(False)
     yield loop, watch, here, there
-    watch.unread(here.fileno())
-    watch.unwrite(here.fileno())
+    watch.unwatch_read(here.fileno())
+    watch.unwatch_write(here.fileno())
     here.close()
     there.close()
     loop.close()
@@ -99,16 +99,16 @@ def test_in_a_crowd_what_comes_meanwhile_is_served_at_once_but_not_for_ever():
 
     try:
         for at, (here, _) in enumerate(pairs):
-            watch.read(here.fileno(), reader(at))
+            watch.watch_read(here.fileno(), reader(at))
         pairs[0][1].send(b"x")
         watch.select(0)
         assert served == list(range(FEW)), "each call triggers the next; then the rest of the loop gets its turn"
-        watch.unread(pairs[-1][0].fileno())
+        watch.unwatch_read(pairs[-1][0].fileno())
         watch.select(0)
         assert served == list(range(FEW + 1)), "too few connections"
     finally:
         for here, there in pairs:
-            watch.unread(here.fileno())
+            watch.unwatch_read(here.fileno())
             here.close()
             there.close()
         loop.close()
@@ -228,7 +228,7 @@ def test_who_stood_still_hears_of_it_before_any_connection():
 
     def hang():
         watch.on_standstill(LONG_NS, lambda: seen.append("stood still"))
-        watch.read(here.fileno(), read)
+        watch.watch_read(here.fileno(), read)
         there.send(b"x")
         deadline = steady_ns() + LONG_NS
         while steady_ns() < deadline:
@@ -245,7 +245,7 @@ def test_who_stood_still_hears_of_it_before_any_connection():
         assert seen[:2] == ["stood still", "read"]
         assert seen.count("stood still") == 1
     finally:
-        watch.unread(here.fileno())
+        watch.unwatch_read(here.fileno())
         here.close()
         there.close()
         loop.close()
@@ -269,13 +269,13 @@ def test_a_connection_that_takes_long_is_a_standstill_for_the_next_one():
     try:
         watch.on_standstill(LONG_NS, lambda: seen.append("stood still"))
         for here, there in pairs:
-            watch.read(here.fileno(), reader(here))
+            watch.watch_read(here.fileno(), reader(here))
             there.send(b"x")
         rounds(loop, 1)
         assert seen[-3:] == ["read", "stood still", "read"]
     finally:
         for here, there in pairs:
-            watch.unread(here.fileno())
+            watch.unwatch_read(here.fileno())
             here.close()
             there.close()
         loop.close()

@@ -51,8 +51,8 @@ def test_a_second_broker_of_this_process_is_refused(tmp_path):
         DirectoryLock(str(tmp_path))
     assert refused.value.kind is Kind.CONFLICT
     assert f"process {os.getpid()}" in refused.value.message
-    lock.release()
-    DirectoryLock(str(tmp_path)).release()
+    lock.release_lock()
+    DirectoryLock(str(tmp_path)).release_lock()
 
 
 def test_a_second_process_is_refused_until_the_first_has_died(tmp_path):
@@ -64,7 +64,7 @@ def test_a_second_process_is_refused_until_the_first_has_died(tmp_path):
         DirectoryLock(str(tmp_path))
     holder.kill()
     holder.communicate()
-    DirectoryLock(str(tmp_path)).release()
+    DirectoryLock(str(tmp_path)).release_lock()
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path):
@@ -85,7 +85,7 @@ def lines():
 
 
 def test_lines_look_like_kafkas(lines):
-    logs.configure("INFO", stream=lines)
+    logs.configure_logging("INFO", stream=lines)
     log = logging.getLogger("ottla.server.test")
     log.warning("disk %s is slow", "a")
     log.debug("unseen")
@@ -95,7 +95,7 @@ def test_lines_look_like_kafkas(lines):
 
 
 def test_lines_as_json_are_one_object_each(lines):
-    logs.configure("TRACE", "json", lines)
+    logs.configure_logging("TRACE", "json", lines)
     log = logging.getLogger("ottla.server.test")
     log.debug('with "quotes"\nand lines')
     try:
@@ -118,16 +118,16 @@ def test_a_worker_that_dies_over_a_job_is_replaced():
     workers = RealWorkers(turns)
     done = []
     for n in range(5):
-        workers.run("os:_exit", (3,), done.append)
-        workers.run("operator:concat", (bytes(300_000), b"%d" % n), done.append)
+        workers.run_job("os:_exit", (3,), done.append)
+        workers.run_job("operator:concat", (bytes(300_000), b"%d" % n), done.append)
     end = time.monotonic() + 180
     while len(done) < 10 and time.monotonic() < end:
         loop.call_soon(loop.stop)
         loop.run_forever()
     assert [outcome.kind for outcome in done[::2]] == [Kind.UNKNOWN] * 5
     assert [outcome[-1:] for outcome in done[1::2]] == [b"0", b"1", b"2", b"3", b"4"]
-    workers.stop()
-    turns.stop()
+    workers.stop_processes()
+    turns.stop_threads()
     loop.close()
 
 
@@ -137,14 +137,14 @@ def test_what_a_job_prints_does_not_disturb_its_answer():
     turns = CompletionQueue(loop)
     workers = RealWorkers(turns)
     done = []
-    workers.run("builtins:print", ("hello",), done.append)
+    workers.run_job("builtins:print", ("hello",), done.append)
     end = time.monotonic() + 180
     while not done and time.monotonic() < end:
         loop.call_soon(loop.stop)
         loop.run_forever()
     assert done == [None]
-    workers.stop()
-    turns.stop()
+    workers.stop_processes()
+    turns.stop_threads()
     loop.close()
 
 
@@ -191,7 +191,7 @@ def test_a_higher_max_connections_counts_from_then_on(make_server, framed):
     server = make_server(connection_limits=far(total=0))
     first = server.connect()
     server.until(lambda: server.closed(first))
-    server.quotas.change(far(total=1))
+    server.quotas.set_limits(far(total=1))
     server.send(server.connect(), framed(20))
     server.until(lambda: server.broker.frames == 1)
 
@@ -221,9 +221,9 @@ def test_which_peers_are_of_this_machine(address, expected):
 
 def test_the_listener_between_brokers_is_not_held_by_max_connections(make_server):
     server = make_server(connection_limits=ConnectionLimits(total=1, protected="INTERNAL"))
-    assert server.quotas.admit("INTERNAL", "10.0.0.1") is None
-    assert server.quotas.admit("INTERNAL", "10.0.0.2") is None
-    assert server.quotas.admit("PLAINTEXT", "10.0.0.3") == "max.connections=1"
+    assert server.quotas.admit_connection("INTERNAL", "10.0.0.1") is None
+    assert server.quotas.admit_connection("INTERNAL", "10.0.0.2") is None
+    assert server.quotas.admit_connection("PLAINTEXT", "10.0.0.3") == "max.connections=1"
 
 
 def test_connections_beyond_max_connections_per_ip_are_closed(make_server, framed, caplog):
@@ -277,13 +277,13 @@ def test_a_port_that_is_taken_is_named(server):
 
 def test_an_empty_host_is_every_interface(server, framed):
     listener = Listener(server.traffic, Quotas(server.traffic, ConnectionLimits()), Endpoint("PLAINTEXT", "", 0))
-    listener.start()
+    listener.start_accepting()
     sock = socket.create_connection(("127.0.0.1", listener.endpoint.port))
     server.clients.append(sock)
     sock.setblocking(False)
     server.send(sock, framed(20))
     server.until(lambda: server.broker.frames == 1)
-    listener.stop()
+    listener.stop_accepting()
 
 
 @pytest.mark.parametrize(
@@ -320,12 +320,12 @@ def test_the_pool_keeps_a_few_big_buffers():
     pool = BufferPool(limit=300_000)
     first = pool.take_buffer(100_000)
     assert len(first) >= 100_000
-    pool.give(first)
+    pool.give_buffer(first)
     assert pool.take_buffer(90_000) is first
-    pool.give(first)
+    pool.give_buffer(first)
     assert pool.take_buffer(10_000) is not first
     assert pool.take_buffer(1_000_000) is not first
-    pool.give(bytearray(200_000))
+    pool.give_buffer(bytearray(200_000))
     assert len(pool.take_buffer(150_000)) != 200_000
 
 
@@ -361,8 +361,8 @@ def crews():
 
     yield make, wait
     for workers in made:
-        workers.stop()
-    turns.stop()
+        workers.stop_processes()
+    turns.stop_threads()
     loop.close()
 
 

@@ -31,7 +31,7 @@ class Frame:
         if not self.memory.may_take(self, size, self.size):
             return False
         self.charged += size
-        self.memory.charge(size)
+        self.memory.charge_bytes(size)
         return True
 
     def finish(self) -> None:

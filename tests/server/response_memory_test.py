@@ -36,7 +36,7 @@ class World:
     def peer(self, owed=0):
         peer = Peer(self)
         self.peers.append(peer)
-        if self.memory.exhausted:
+        if self.memory.is_exhausted:
             self.memory.hold_back(peer)
         if owed:
             peer.owe(owed)
@@ -54,7 +54,7 @@ class Peer:
 
     def owe(self, size):
         self.owed += size
-        self.world.memory.count(self, size, self.owed)
+        self.world.memory.count_owed(self, size, self.owed)
 
     def wait_for_readers(self):
         self.waits = True

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from kazoo.client import KazooClient
 
-from ottla.server.zookeeper.jute import write
+from ottla.server.zookeeper.jute import write_fields
 from ottla.server.zookeeper.records import (
     encode_request,
 )
@@ -29,8 +29,8 @@ class Served:
     def __init__(self, directory: str, limits: ZnodeLimits) -> None:
         self.loop = asyncio.new_event_loop()
         self.server = ZnodeServer(self.loop, directory, limits)
-        self.server.load()
-        self.loop.run_until_complete(self.server.listen(HOST, 0))
+        self.server.load_store()
+        self.loop.run_until_complete(self.server.start_listening(HOST, 0))
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
         self.clients: list[KazooClient] = []
@@ -67,7 +67,7 @@ class Served:
         for raw in self.sockets:
             raw.close()
         try:
-            asyncio.run_coroutine_threadsafe(self.server.stop(), self.loop).result(180)
+            asyncio.run_coroutine_threadsafe(self.server.stop_serving(), self.loop).result(180)
         finally:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
@@ -108,7 +108,7 @@ class Raw:
 
     def connect(self, timeout_ms: int = 10_000, session: int = 0, password: bytes = bytes(16)) -> tuple:
         """(time-out, session, password) as granted."""
-        self.send(write("iqiqdb", (0, 0, timeout_ms, session, password, False)))
+        self.send(write_fields("iqiqdb", (0, 0, timeout_ms, session, password, False)))
         answer = self.receive()
         _, granted, session = struct.unpack_from(">iiq", answer)
         self.session = (session, answer[20:36])

@@ -95,7 +95,7 @@ class Life:
 
     def _run(self):
         try:
-            self.outcome.append(self.service.run(self.ready.set))
+            self.outcome.append(self.service.run_until_stopped(self.ready.set))
         except Failure as failure:
             self.outcome.append(failure)
         finally:

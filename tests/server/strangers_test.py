@@ -87,7 +87,7 @@ def test_a_lock_that_is_no_file_is_set_aside_and_what_it_leads_to_stays(tmp_path
     lock = DirectoryLock(str(tmp_path))
     assert path.read_text() == f"{os.getpid()}\n"
     assert outside.read_text() == "untouched"
-    lock.release()
+    lock.release_lock()
 
 
 def test_a_lock_behind_a_link_that_a_broker_holds_is_respected(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_lock_behind_a_link_that_a_broker_holds_is_respected(tmp_path: Path) -
     with pytest.raises(Failure) as refused:
         DirectoryLock(str(data))
     assert refused.value.kind is Kind.CONFLICT
-    holder.release()
+    holder.release_lock()
 
 
 def test_names_that_no_broker_makes() -> None:

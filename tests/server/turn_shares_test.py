@@ -133,7 +133,7 @@ def test_what_waits_is_not_copied_for_every_turn(server, framed):
     server.traffic.shares.share_ns = 0
 
     class Pool:
-        give = server.traffic.pool.give
+        give = server.traffic.pool.give_buffer
 
         @staticmethod
         def take_buffer(size):
@@ -156,7 +156,7 @@ def test_frames_of_all_sizes_in_turns_of_one_request(server):
 
     def on_frame(slot, view):
         seen.append((len(view), bytes(view[:1]), bytes(view[-1:])))
-        server.broker.network.reply(slot, [b"ok"])
+        server.broker.network.send_reply(slot, [b"ok"])
         return Gate.NEXT
 
     server.traffic.on_frame = on_frame
@@ -185,7 +185,7 @@ def test_held_frames_in_turns_of_one_request(server):
     held = []
 
     def on_frame(slot, view):
-        held.append((slot, server.broker.network.hold(slot, view)))
+        held.append((slot, server.broker.network.hold_frame(slot, view)))
         return Gate.NEXT
 
     server.traffic.on_frame = on_frame
@@ -195,7 +195,7 @@ def test_held_frames_in_turns_of_one_request(server):
     server.until(lambda: len(held) == len(sizes))
     assert [(len(view), view[0], view[-1]) for _, view in held] == [(n, n % 251, n % 251) for n in sizes]
     for slot, _ in held:
-        server.broker.network.reply(slot, [b"ok"])
+        server.broker.network.send_reply(slot, [b"ok"])
     drain(server, sock, 6 * len(sizes))
     assert server.traffic.request_memory.used == 0
     with contextlib.suppress(BlockingIOError):

@@ -19,7 +19,7 @@ from kazoo.security import make_digest_acl
 from tests.server.served import HOST
 
 from ottla.seams import Failure
-from ottla.server.zookeeper.jute import write
+from ottla.server.zookeeper.jute import write_fields
 from ottla.server.zookeeper.records import (
     OPEN_ACL,
     Auth,
@@ -49,7 +49,7 @@ def test_a_session_is_taken_up_again_with_its_password(served):
     second = served.raw()
     assert second.connect(session=session, password=password) == (granted, session, password)
     assert second.ask(OpCode.EXISTS, PathWatch("/e", False))[0] == 0
-    assert second.ask(OpCode.GET_EPHEMERALS, Path("/"))[1] == write("T", (["/e"],))
+    assert second.ask(OpCode.GET_EPHEMERALS, Path("/"))[1] == write_fields("T", (["/e"],))
 
 
 def test_a_session_is_not_given_to_whoever_does_not_know_its_password(served):
@@ -172,7 +172,7 @@ def test_a_multi_of_reads_answers_each_for_itself(served):
     assert error == ZkError.OK
     none = struct.pack(">i?i", -1, False, ZkError.NO_NODE) + struct.pack(">i", ZkError.NO_NODE)
     end = struct.pack(">i?i", -1, True, -1)
-    assert answer == struct.pack(">i?i", 8, False, 0) + write("T", ([],)) + none + end
+    assert answer == struct.pack(">i?i", 8, False, 0) + write_fields("T", ([],)) + none + end
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -362,6 +362,6 @@ def test_a_port_that_is_taken_is_named(served, tmp_path):
     loop = asyncio.new_event_loop()
     other = ZnodeServer(loop, str(tmp_path / "other"))
     with pytest.raises(Failure, match=f"{HOST}:{served.server.port}"):
-        loop.run_until_complete(other.listen(HOST, served.server.port))
-    other.turns.stop()
+        loop.run_until_complete(other.start_listening(HOST, served.server.port))
+    other.turns.stop_threads()
     loop.close()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kazoo.protocol import serialization as kazoo
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from ottla.server.zookeeper.jute import Acl, BadMessage, Reader, Stat, read, write
+from ottla.server.zookeeper.jute import Acl, BadMessage, Reader, Stat, read_fields, write_fields
 from ottla.server.zookeeper.records import (
     FIELDS,
     MAX_OPS,
@@ -68,9 +68,9 @@ def records(draw, ops=tuple(FIELDS)):
 @given(TYPES.flatmap(lambda types: st.tuples(st.just(types), values_of(types))))
 def test_what_is_written_is_read_again(case):
     types, values = case
-    reader = Reader(write(types, values))
-    assert read(types, reader) == list(values)
-    reader.finish()
+    reader = Reader(write_fields(types, values))
+    assert read_fields(types, reader) == list(values)
+    reader.check_end()
 
 
 @given(INT32, records())
@@ -181,7 +181,7 @@ def test_kazoo_reads_the_answers():
 
 
 def test_a_connect_of_any_age_is_read():
-    old = write("iqiqd", (0, 5, 4000, 0, bytes(16)))
+    old = write_fields("iqiqd", (0, 5, 4000, 0, bytes(16)))
     assert decode_connect(old) == decode_connect(old + b"\x01") == (0, 5, 4000, 0, bytes(16))
 
 

@@ -105,7 +105,7 @@ def test_a_message_that_goes_in_parts_is_one_question(server):
 
 
 def test_a_cut_is_noticed_by_whoever_reads(server):
-    server.wire.cut()
+    server.wire.cut_connection()
     assert server.wire.recv(4) == b""
     server.wire.close()
-    server.wire.cut()
+    server.wire.cut_connection()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.sim.checkers import CHECKERS, violations
+from ottla.sim.checkers import CHECKERS, find_violations
 from ottla.sim.history import Ends, History, Loss, Outcome, Passage, Read, Refusal, Reset, Write
 from ottla.sim.world import SECOND
 
@@ -34,7 +34,7 @@ def healthy() -> History:
         final={LOG: {0: b"a", 1: b"b", 2: b"c"}},
         final_life=1,
     )
-    assert not violations(history)
+    assert not find_violations(history)
     return history
 
 
@@ -187,7 +187,7 @@ PLANTED = [
 def test_a_planted_anomaly_is_flagged(plant, expected):
     history = healthy()
     plant(history)
-    assert {name for name, _ in violations(history)} == expected
+    assert {name for name, _ in find_violations(history)} == expected
 
 
 def test_every_checker_has_an_anomaly_that_it_flags():
@@ -199,19 +199,19 @@ def test_a_tombstone_may_be_gone_when_its_time_is_over_or_the_clock_has_jumped()
     history = healthy()
     keyed(history, b"a=1", b"a=", b"b=1", b=b"1")
     history.passages.append(Passage(KEYS, 2 * SECOND, 0, 3, frozenset({2})))
-    assert violations(history) == []
+    assert find_violations(history) == []
     history.passages.append(Passage(KEYS, 2 * SECOND - 1, 0, 3, frozenset({2})))
     history.jumps.append(3 * SECOND // 2)
-    assert violations(history) == []
+    assert find_violations(history) == []
 
 
 def test_of_a_compacted_log_a_loss_takes_what_was_not_durable_and_what_was_before_it_counts_again():
     history = healthy()
     keyed(history, b"a=1", b"a=2", b"b=1", a=b"1")
     history.losses.append(Loss(1, 0, {KEYS: 1}))
-    assert violations(history) == []
+    assert find_violations(history) == []
     history.shown[KEYS, 0] = {b"b": b"1"}
-    assert {name for name, _ in violations(history)} == {"latest_is_shown"}
+    assert {name for name, _ in find_violations(history)} == {"latest_is_shown"}
 
 
 def test_a_loss_excuses_what_was_not_durable_and_nothing_else():
@@ -219,9 +219,9 @@ def test_a_loss_excuses_what_was_not_durable_and_nothing_else():
     history.losses.append(Loss(1, 0, {LOG: 2}))
     lost(history)
     history.final_life = 2
-    assert not violations(history)
+    assert not find_violations(history)
     del history.final[LOG][1]
-    assert {name for name, _ in violations(history)} == {"acknowledged_is_kept", "seen_is_kept"}
+    assert {name for name, _ in find_violations(history)} == {"acknowledged_is_kept", "seen_is_kept"}
 
 
 def test_after_a_loss_an_offset_may_get_another_value_but_only_one():
@@ -230,10 +230,10 @@ def test_after_a_loss_an_offset_may_get_another_value_but_only_one():
     history.writes.append(write(["x"], 2, life=2, sequence=3))
     history.final[LOG][2] = b"x"
     history.final_life = 2
-    assert not violations(history)
+    assert not find_violations(history)
     history.writes.append(write(["y"], -1, sequence=9, outcome=Outcome.INFO))
     history.reads.append(read(2, ["y"], life=2, reader="s", connection=9))
-    assert "one_offset_one_value" in {name for name, _ in violations(history)}
+    assert "one_offset_one_value" in {name for name, _ in find_violations(history)}
 
 
 def test_a_record_acknowledged_after_the_loss_is_not_excused_by_it():
@@ -241,7 +241,7 @@ def test_a_record_acknowledged_after_the_loss_is_not_excused_by_it():
     history.losses.append(Loss(1, 0, {LOG: 3}))
     history.writes.append(write(["x"], 3, life=2, sequence=3))
     history.final_life = 2
-    assert {name for name, _ in violations(history)} == {"acknowledged_is_kept"}
+    assert {name for name, _ in find_violations(history)} == {"acknowledged_is_kept"}
 
 
 def test_deleted_records_may_be_gone():
@@ -249,17 +249,17 @@ def test_deleted_records_may_be_gone():
     history.deleted[LOG] = 2
     del history.final[LOG][0], history.final[LOG][1]
     history.resets.append(Reset("r", LOG, 1, 0, 1))
-    assert not violations(history)
+    assert not find_violations(history)
 
 
 def test_a_plain_producer_may_write_twice():
     history = healthy()
     history.writes.append(write(["d"], 3, producer_id=-1))
     history.final[LOG][3] = history.final[LOG][4] = b"d"
-    assert not violations(history)
+    assert not find_violations(history)
 
 
 def test_of_each_property_only_the_first_few_are_told():
     history = healthy()
     history.stuck.extend(str(number) for number in range(50))
-    assert len(violations(history, at_most=3)) == 3
+    assert len(find_violations(history, at_most=3)) == 3

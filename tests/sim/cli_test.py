@@ -105,10 +105,10 @@ def test_a_swarm_that_is_stopped_says_what_it_covered_so_far():
 
 def test_which_seeds_ran_before_it_was_stopped():
     progress, coverage = SwarmProgress(range(10, 20), quiet=True), Coverage()
-    assert progress.stopped() == "stopped       of 10..19 ran none"
+    assert progress.stopped_text() == "stopped       of 10..19 ran none"
     for seed in (10, 11, 13):
         progress.add_result(Result(seed), coverage)
-    assert progress.stopped() == "stopped       of 10..19 ran 10..11 and 1 after them"
+    assert progress.stopped_text() == "stopped       of 10..19 ran 10..11 and 1 after them"
     for seed in (12, *range(14, 20)):
         progress.add_result(Result(seed), coverage)
-    assert progress.stopped() is None
+    assert progress.stopped_text() is None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.sim.clients.checkers import CHECKERS, violations
+from ottla.sim.clients.checkers import CHECKERS, find_violations
 from ottla.sim.clients.history import ClientHistory, Owned, Promise, Sent
 from ottla.sim.cluster import checkers as cluster
 from ottla.sim.history import Outcome, Write
@@ -40,14 +40,14 @@ def healthy():
 
 
 def flagged(history):
-    return {name for name, _ in violations(history)}
+    return {name for name, _ in find_violations(history)}
 
 
 def test_a_healthy_history_is_clean():
     history = healthy()
     tp = TopicPartition("t", 0)
     history.owned += [Owned("g", 3, "a", (tp,), 1), Owned("g", 4, "b", (tp,), 2)]
-    assert not violations(history)
+    assert not find_violations(history)
 
 
 def no_outcome(history):
@@ -133,11 +133,11 @@ def test_what_was_promised_less_is_judged_less():
     history.sent[1].turn = 0
     for record in history.sent:
         record.write.producer_id = -1
-    assert not violations(history)
+    assert not find_violations(history)
 
 
 def test_an_acknowledged_record_may_have_been_deleted():
     history = healthy()
     history.deleted[LOG] = 2
     del history.final[LOG][0], history.final[LOG][1]
-    assert not violations(history)
+    assert not find_violations(history)

@@ -24,7 +24,7 @@ from ottla.sim.swarm import Coverage
 
 
 def run(seed: int, **options: object) -> ClientResult:
-    result = ClientOptions(**options).start(seed)
+    result = ClientOptions(**options).run_seed(seed)
     assert isinstance(result, ClientResult)
     return result
 
@@ -43,7 +43,7 @@ def test_the_same_seed_is_the_same_run_whatever_the_process_and_its_hash_seed():
 def test_a_seed_of_full_length_counts_and_is_clean():
     result = run(1)
     assert result.ok, result.violations
-    assert result.short_of == []
+    assert result.unmet_minimums == []
     assert result.epochs > 5
     assert result.generations > 5
 
@@ -59,7 +59,7 @@ def test_without_faults_every_record_is_delivered_at_its_first_attempt():
 @pytest.mark.slow
 def test_what_has_to_be_delivered_is_not_sent_faster_than_that():
     world = ClientRun(1, ClientOptions(seconds=2, strikes=()))
-    assert world.run().ok
+    assert world.run_phases().ok
     for producer in world.workload.producers:
         sent = [one.write for one in world.history.sent if one.calm and one.write.producer == producer.name]
         assert len(sent) > 2
@@ -99,10 +99,10 @@ def test_results_add_up_and_tell_how_to_replay():
         1, 60 * second, acknowledged=2000, faults=faults, elections=3, accepted=2100, failed=100, retried=400, epochs=7
     )
     calm = ClientResult(2, 60 * second, acknowledged=2000, faults=faults, elections=3, accepted=2000, retried=40)
-    assert good.short_of == []
+    assert good.unmet_minimums == []
     coverage = Coverage()
-    coverage.add(good)
-    coverage.add(calm)
+    coverage.add_result(good)
+    coverage.add_result(calm)
     options = ClientOptions(without="client.epoch_recovery")
     assert replay_command(calm, options) == "ottla sim --clients --seed 2 --ablate client.epoch_recovery"
     text = "\n".join(coverage_lines(coverage, options))

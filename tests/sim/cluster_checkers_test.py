@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.sim.cluster.checkers import BESIDE, CHECKERS, violations
+from ottla.sim.cluster.checkers import BESIDE, CHECKERS, find_violations
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.history import Outcome, Read, Refusal, Reset, Write
 
@@ -33,7 +33,7 @@ def healthy() -> ClusterHistory:
         reads=[read(0, ["a", "b"], epochs=[(0, 3)]), read(2, ["c"], epoch=4, epochs=[(2, 4)], connection=2)],
         final={LOG: {0: b"a", 1: b"b", 2: b"c"}},
     )
-    assert not violations(history)
+    assert not find_violations(history)
     return history
 
 
@@ -175,7 +175,7 @@ PLANTED = [
 def test_a_planted_anomaly_is_flagged(plant, expected):
     history = healthy()
     plant(history)
-    found = {name for name, _ in violations(history)}
+    found = {name for name, _ in find_violations(history)}
     assert found
     assert found <= expected
 
@@ -185,7 +185,7 @@ def test_every_checker_has_an_anomaly_that_it_flags():
     for plant, _ in PLANTED:
         history = healthy()
         plant(history)
-        flagged |= {name for name, _ in violations(history)}
+        flagged |= {name for name, _ in find_violations(history)}
     assert flagged == {checker.__name__ for checker in CHECKERS}
     assert flagged > BESIDE
 
@@ -194,7 +194,7 @@ def test_a_retried_batch_does_not_prove_who_wrote_it():
     history = healthy()
     history.writes[1].sends = 2
     two_writers_of_an_epoch(history)
-    assert not violations(history)
+    assert not find_violations(history)
 
 
 def test_a_log_with_an_excuse_may_lose_its_tail_and_nothing_before_it():
@@ -202,15 +202,15 @@ def test_a_log_with_an_excuse_may_lose_its_tail_and_nothing_before_it():
     history.excused[LOG] = 2
     lost(history)
     out_of_range(history)
-    assert not violations(history)
+    assert not find_violations(history)
     del history.final[LOG][1]
-    assert {name for name, _ in violations(history)} == {"acknowledged_is_kept", "seen_is_kept"}
+    assert {name for name, _ in find_violations(history)} == {"acknowledged_is_kept", "seen_is_kept"}
 
 
 def test_in_another_epoch_the_watermark_may_be_lower():
     history = healthy()
     history.reads.append(read(3, [], high_watermark=50, epoch=5))
-    assert not violations(history)
+    assert not find_violations(history)
 
 
 def test_what_a_leader_alone_acknowledged_may_be_lost_with_it():
@@ -218,4 +218,4 @@ def test_what_a_leader_alone_acknowledged_may_be_lost_with_it():
     history.writes[1].acks = 1
     history.reads.pop()
     overwritten(history)
-    assert not violations(history)
+    assert not find_violations(history)

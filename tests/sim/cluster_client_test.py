@@ -58,17 +58,17 @@ class World:
     def __init__(self) -> None:
         self.timeline = Timeline()
         streams = Streams(1)
-        self.network = Network(self.timeline, streams.stream("net"))
+        self.network = Network(self.timeline, streams.named_stream("net"))
         self.brokers = {}
         for number in (1, 2):
-            machine = Machine(number, self.timeline, streams.scoped(f"node{number}"), [])
-            process = machine.boot()
-            shell = self.network.attach(process)
+            machine = Machine(number, self.timeline, streams.scoped_streams(f"node{number}"), [])
+            process = machine.boot_process()
+            shell = self.network.attach_process(process)
             self.brokers[number] = process.inputs = Answering(shell)
-            self.network.listen(shell)
+            self.network.start_listening(shell)
         self.noted = []
         note = lambda response, node: self.noted.append(node)  # noqa: E731
-        self.client = ClusterClient(self.network, "client", [1, 2], streams.stream("client"), note)
+        self.client = ClusterClient(self.network, "client", [1, 2], streams.named_stream("client"), note)
 
     def tell(self, leader, epoch, controller=1):
         for broker in self.brokers.values():
@@ -76,13 +76,13 @@ class World:
 
     def learn(self):
         before = len(self.noted)
-        self.client.stale()
+        self.client.mark_metadata_stale()
         assert self.timeline.run_while(lambda: len(self.noted) == before, self.timeline.now_ns + SECOND)
 
     def ask(self, route):
         outcomes = []
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
-        self.client.request(request, 2, InitProducerIdResponse, lambda *answer: outcomes.append(answer), route)
+        self.client.send_request(request, 2, InitProducerIdResponse, lambda *answer: outcomes.append(answer), route)
         assert self.timeline.run_while(lambda: not outcomes, self.timeline.now_ns + SECOND)
         return outcomes[0]
 

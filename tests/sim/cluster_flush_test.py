@@ -29,7 +29,7 @@ CAUGHT = {"flush_before_ack": 4, "replication.follower_sync_before_ack": 5}
 def test_nothing_acknowledged_is_lost_when_all_lose_power(seed):
     result = run_seed(seed, FLUSH)
     assert result.ok, result.violations
-    assert result.short_of == []
+    assert result.unmet_minimums == []
     assert result.whole_losses >= WHOLE_LOSSES
     assert result.durable > 1_000
 
@@ -77,8 +77,8 @@ def test_the_command_counts_losses_of_power_and_what_they_left():
         result_lines(result, FLUSH)
     )
     coverage = Coverage()
-    coverage.add(result)
-    coverage.add(result)
+    coverage.add_result(result)
+    coverage.add_result(result)
     assert coverage_value(coverage)["whole_losses"] == 2 * value["whole_losses"]
     assert f"{2 * value['durable']:,} records acknowledged" in "\n".join(coverage_lines(coverage, FLUSH))
 

@@ -14,7 +14,7 @@ import pytest
 
 from ottla.sim.cluster.checkers import BESIDE
 from ottla.sim.cluster.runner import ClusterOptions, ClusterResult, run_cluster
-from ottla.sim.cluster.shrink import shrink
+from ottla.sim.cluster.shrink import shrink_faults
 from ottla.sim.report import coverage_lines, replay_command, result_lines, result_value, shrunk_lines
 from ottla.sim.swarm import Coverage
 
@@ -55,7 +55,7 @@ def test_a_run_does_not_depend_on_the_hash_seed_or_the_process():
 def test_a_seed_of_full_length_counts_and_is_clean():
     result = run_cluster(1)
     assert result.ok, result.violations
-    assert result.short_of == []
+    assert result.unmet_minimums == []
     assert result.controllers > 1
     assert result.read > result.acknowledged
 
@@ -71,7 +71,7 @@ def test_a_cluster_without_faults_elects_no_second_leader():
 def test_a_failing_run_is_made_smaller():
     options = ClusterOptions(without="replication.truncate_by_epoch")
     failed = next(result for seed in range(1, 50) if not (result := run_cluster(seed, options)).ok)
-    shrunk = shrink(failed, options, limit=8)
+    shrunk = shrink_faults(failed, options, limit=8)
     assert shrunk.runs <= 8
     assert len(shrunk.result.strikes) < len(failed.strikes)
     names = {name for name, _ in failed.violations}
@@ -90,7 +90,7 @@ def test_results_add_up_and_tell_how_to_replay():
     calm = ClusterResult(3, 60 * 10**9, 10, 2000, 3000, 2, {"kill": 20}, elections=2)
     coverage = Coverage()
     for result in (good, bad, calm):
-        coverage.add(result)
+        coverage.add_result(result)
     options = ClusterOptions(seconds=30, without="dedupe", brokers=4, strikes=(), flush=True)
     command = "ottla sim --cluster --brokers 4 --flush --seed 2 --seconds 30 --ablate dedupe --faults none"
     assert replay_command(bad, options) == command

@@ -9,8 +9,8 @@ import pytest
 
 from ottla.sim.cluster.checkers import BESIDE
 from ottla.sim.cluster.history import ClusterHistory
-from ottla.sim.compaction.runner import CompactionOptions, CompactionResult, violations
-from ottla.sim.history import Outcome, Write, packed, unpacked
+from ottla.sim.compaction.runner import CompactionOptions, CompactionResult, find_violations
+from ottla.sim.history import Outcome, Write, pack_record, unpack_record
 from ottla.sim.report import replay_command, result_lines, result_value
 from ottla.sim.swarm import run_seed
 
@@ -47,7 +47,7 @@ OK, INFO, FAIL = Outcome.OK, Outcome.INFO, Outcome.FAIL
     ],
 )
 def test_what_may_be_shown(writes: list[tuple[str, Outcome]], shown: dict[str, str | None]) -> None:
-    assert violations(history(*writes, **shown)) == []
+    assert find_violations(history(*writes, **shown)) == []
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_may_be_shown(writes: list[tuple[str, Outcome]], shown: dict[str, s
     ],
 )
 def test_what_may_not(writes: list[tuple[str, Outcome]], shown: dict[str, str | None], text: str) -> None:
-    ((name, sentence),) = violations(history(*writes, **shown))
+    ((name, sentence),) = find_violations(history(*writes, **shown))
     assert name == "latest_is_shown"
     assert text in sentence
 
@@ -69,12 +69,12 @@ def test_what_may_not(writes: list[tuple[str, Outcome]], shown: dict[str, str | 
 def test_a_log_that_lost_data_with_an_excuse_is_not_judged() -> None:
     found = history(("a=1", OK))
     found.excused[LOG] = 0
-    assert violations(found) == []
+    assert find_violations(found) == []
 
 
 def test_records_travel_as_one_text() -> None:
-    assert unpacked(packed(b"k", b"v=w")) == (b"k", b"v=w")
-    assert unpacked(packed(b"k", None)) == (b"k", None)
+    assert unpack_record(pack_record(b"k", b"v=w")) == (b"k", b"v=w")
+    assert unpack_record(pack_record(b"k", None)) == (b"k", None)
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------

@@ -60,21 +60,21 @@ class Small:
         self.drive = Drive("data")
         self.faults = DriveFaults()
         self.machine = Machine(0, self.timeline, self.streams, [self.drive])
-        self.network = Network(self.timeline, self.streams.stream("net"))
+        self.network = Network(self.timeline, self.streams.named_stream("net"))
 
     def boot(self) -> SimDisk:
         """Start a process; its broker is an Echo that listens."""
-        self.process = self.machine.boot()
-        self.shell = self.network.attach(self.process)
+        self.process = self.machine.boot_process()
+        self.shell = self.network.attach_process(self.process)
         self.echo = Echo(self.shell)
         self.process.inputs = self.echo
-        self.network.listen(self.shell)
+        self.network.start_listening(self.shell)
         self.disk = SimDisk(self.drive, self.faults, self.process)
         return self.disk
 
     def end(self, death) -> SimDisk:
         """Kill the process, start the next one, and return its disk."""
-        self.machine.end(death)
+        self.machine.end_process(death)
         return self.boot()
 
     def run(self, seconds: float = 1.0) -> None:

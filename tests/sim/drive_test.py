@@ -102,7 +102,7 @@ def test_a_checkpoint_is_the_old_or_the_new_one_whatever_happens(worlds):
 
 def test_a_checkpoint_that_was_reported_is_durable(small):
     done = []
-    small.disk.replace("checkpoint", b"new", done.append)
+    small.disk.replace_file("checkpoint", b"new", done.append)
     small.run()
     assert done == [None]
     assert content(power_loss(small).open("checkpoint", False)) == b"new"
@@ -122,7 +122,7 @@ def test_a_kill_strikes_between_the_steps_of_a_checkpoint(worlds):
 def test_an_armed_error_strikes_once_and_the_device_stays_broken(small, operation):
     file = small.disk.open("a", True)
     file.append([b"before"])
-    small.faults.arm(operation)
+    small.faults.arm_error(operation)
     fired = []
     small.faults.fired = fired.append
 
@@ -134,7 +134,7 @@ def test_an_armed_error_strikes_once_and_the_device_stays_broken(small, operatio
             act()
         assert failed.value.kind is Kind.IO
     assert len(fired) == 1
-    small.faults.repair()
+    small.faults.repair_device()
     assert content(file) == b"before"
 
 
@@ -142,11 +142,11 @@ def test_a_failed_sync_is_final_for_its_file_and_the_bytes_are_gone_after_a_rest
     file = small.disk.open("a", True)
     file.append([b"lost"])
     small.disk.sync_now("")
-    small.faults.arm(DiskOperation.SYNC)
+    small.faults.arm_error(DiskOperation.SYNC)
     done = []
     file.sync(done.append)
     small.run()
-    small.faults.repair()
+    small.faults.repair_device()
     file.sync(done.append)
     small.run()
     assert [outcome.kind for outcome in done] == [Kind.IO, Kind.IO]
@@ -169,7 +169,7 @@ def test_a_full_drive_refuses_whole_appends_and_still_reads_and_deletes(small):
 
 def test_a_short_write_leaves_nothing(small):
     file = small.disk.open("a", True)
-    small.faults.arm(DiskOperation.SHORT_WRITE)
+    small.faults.arm_error(DiskOperation.SHORT_WRITE)
     with pytest.raises(Failure) as full:
         file.append([b"0123456789"])
     assert full.value.kind is Kind.FULL

@@ -31,7 +31,7 @@ def test_what_was_synced_is_there_and_nothing_is_longer_than_it_was(synced, dirt
 
 def test_a_kill_loses_nothing():
     inode = inode_with(b"synced", b"dirty")
-    inode.process_gone()
+    inode.on_process_gone()
     assert inode.data == b"synceddirty"
     assert inode.durable == 6
 
@@ -101,5 +101,5 @@ def test_after_a_failed_sync_the_bytes_are_seen_until_they_are_read_again():
     assert inode.durable == 4
     inode.end_sync(inode.start_sync())
     assert inode.durable == 4, "a second sync has nothing to write: the pages are clean"
-    inode.evict()
+    inode.evict_lost()
     assert inode.data == b"kept\0\0\0\0"

@@ -20,9 +20,9 @@ from ottla.sim.world import MS, SECOND, Timeline
 def test_events_run_in_order_of_time_and_then_of_scheduling():
     timeline = Timeline()
     seen = []
-    timeline.after(5, "c", seen.append, "third")
-    timeline.after(3, "a", seen.append, "first")
-    timeline.after(3, "b", seen.append, "second")
+    timeline.schedule_after(5, "c", seen.append, "third")
+    timeline.schedule_after(3, "a", seen.append, "first")
+    timeline.schedule_after(3, "b", seen.append, "second")
     timeline.run_until(10)
     assert seen == ["first", "second", "third"]
     assert timeline.now_ns == 10
@@ -31,7 +31,7 @@ def test_events_run_in_order_of_time_and_then_of_scheduling():
 def test_the_trace_tells_runs_apart():
     def trace(delay: int, fact: bytes) -> str:
         timeline = Timeline()
-        timeline.after(delay, "event", timeline.trace_fact, "fact", fact)
+        timeline.schedule_after(delay, "event", timeline.trace_fact, "fact", fact)
         timeline.run_until(100)
         return timeline.trace_hash
 
@@ -41,15 +41,15 @@ def test_the_trace_tells_runs_apart():
 
 def test_streams_do_not_disturb_each_other():
     alone = Streams(7)
-    first = [alone.below("net", 1000) for _ in range(20)]
+    first = [alone.random_below("net", 1000) for _ in range(20)]
     together = Streams(7)
     second = []
     for _ in range(20):
-        together.below("disk", 3)
-        second.append(together.below("net", 1000))
+        together.random_below("disk", 3)
+        second.append(together.random_below("net", 1000))
     assert first == second
-    assert first != [Streams(8).below("net", 1000) for _ in range(20)]
-    assert first != [Streams(7).scoped("node1").below("net", 1000) for _ in range(20)]
+    assert first != [Streams(8).random_below("net", 1000) for _ in range(20)]
+    assert first != [Streams(7).scoped_streams("node1").random_below("net", 1000) for _ in range(20)]
 
 
 def test_numbers_do_not_depend_on_the_hash_seed():
@@ -68,35 +68,35 @@ def test_numbers_do_not_depend_on_the_hash_seed():
 
 def test_a_stream_keeps_its_promises():
     stream = Stream(1, "test")
-    assert {stream.below(4) for _ in range(200)} == {0, 1, 2, 3}
+    assert {stream.random_below(4) for _ in range(200)} == {0, 1, 2, 3}
     assert {stream.between(3, 5) for _ in range(200)} == {3, 4, 5}
     assert not any(stream.chance(0.0) for _ in range(100))
     assert all(stream.chance(1.0) for _ in range(100))
-    assert len(stream.octets(13)) == 13
+    assert len(stream.random_bytes(13)) == 13
     assert 0.8 < sum(stream.exponential(1.0) for _ in range(4000)) / 4000 < 1.2
 
 
 def test_a_dead_process_has_no_more_turns(small):
     seen = []
-    small.process.post(5 * MS, "late", seen.append, 1)
-    small.machine.end(Death.KILL)
+    small.process.post_turn(5 * MS, "late", seen.append, 1)
+    small.machine.end_process(Death.KILL)
     small.run()
     assert seen == []
 
 
 def test_what_arrives_in_a_pause_is_handled_afterwards_in_order(small):
     seen = []
-    small.process.pause(100 * MS)
+    small.process.pause_until(100 * MS)
     for number in range(3):
-        small.process.post(number * MS, "turn", lambda n=number: seen.append((n, small.timeline.now_ns)))
-    small.process.post(150 * MS, "turn", lambda: seen.append((3, small.timeline.now_ns)))
+        small.process.post_turn(number * MS, "turn", lambda n=number: seen.append((n, small.timeline.now_ns)))
+    small.process.post_turn(150 * MS, "turn", lambda: seen.append((3, small.timeline.now_ns)))
     small.run()
     assert [number for number, _ in seen] == [0, 1, 2, 3]
     assert seen[0][1] == 100 * MS
 
 
 def test_an_exception_is_a_crash_and_a_finding(small):
-    small.process.post(0, "turn", lambda: 1 // 0)
+    small.process.post_turn(0, "turn", lambda: 1 // 0)
     small.timeline.run_until(SECOND)
     assert "ZeroDivisionError" in small.machine.crashes[0]
     assert small.machine.process is None
@@ -114,15 +114,15 @@ def test_a_fuse_kills_in_the_middle_of_a_turn(small):
         reached.append(2)
 
     small.process.fuse = 1
-    small.process.post(0, "turn", turn)
+    small.process.post_turn(0, "turn", turn)
     small.run()
     assert reached == [1]
     assert small.machine.deaths[Death.KILL] == 1
-    assert bytes(small.drive.file("a").data) == b"one"
+    assert bytes(small.drive.file_at("a").data) == b"one"
 
 
 def test_a_seam_that_calls_back_inside_a_call_is_found(small):
-    small.process.post(0, "turn", lambda: small.process.turn(lambda: None))
+    small.process.post_turn(0, "turn", lambda: small.process.run_turn(lambda: None))
     small.timeline.run_until(SECOND)
     assert "called back inside a call" in small.machine.crashes[0]
 
@@ -141,8 +141,8 @@ def test_workers_return_results_and_failures(small):
     from ottla.sim.machines.workers import SimWorkers
 
     workers = SimWorkers(small.process)
-    workers.run("operator:add", (2, 3), done.append)
-    workers.run("operator:truediv", (1, 0), done.append)
+    workers.run_job("operator:add", (2, 3), done.append)
+    workers.run_job("operator:truediv", (1, 0), done.append)
     assert done == []
     small.run()
     assert 5 in done

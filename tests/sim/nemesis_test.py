@@ -19,8 +19,8 @@ from ottla.sim.world import SECOND
 def started(seed=3, brokers=3) -> ClusterRun:
     run = ClusterRun(seed, ClusterOptions(brokers=brokers))
     for node in run.nodes:
-        node.start()
-    run.workload.start()
+        node.start_broker()
+    run.workload.start_clients()
     run.nemesis.active = True
     run.timeline.run_until(3 * SECOND)
     return run
@@ -37,7 +37,7 @@ def test_every_kind_strikes_and_is_healed(kind):
     for number in range(6):
         deed(Stream(number, kind))
         run.timeline.run_until(run.timeline.now_ns + SECOND)
-    run.nemesis.heal()
+    run.nemesis.heal_faults()
     run.timeline.run_until(run.timeline.now_ns + 20 * SECOND)
     for node in run.nodes:
         assert node.machine.process is not None
@@ -50,8 +50,8 @@ def test_every_kind_strikes_and_is_healed(kind):
 def test_a_coordinator_is_replaced_whose_markers_are_late():
     run = TransactionRun(3, TransactionOptions(brokers=3))
     for node in run.nodes:
-        node.start()
-    run.workload.start()
+        node.start_broker()
+    run.workload.start_clients()
     run.nemesis.active = True
     run.timeline.run_until(8 * SECOND)
     assert run.ledger.elections_of.get(STATE, 0) == 0

@@ -75,7 +75,7 @@ def test_between_connections_nothing_is_ordered(worlds):
 def test_one_way_cuts(small):
     client = Client(small)
     small.run(0.1)
-    path = small.network.path("client", 0)
+    path = small.network.path_between("client", 0)
     path.outward_cut_ns = small.timeline.now_ns + SECOND
     client.send(b"heard")
     small.run(0.5)
@@ -92,12 +92,12 @@ def test_one_way_cuts(small):
 
 
 def test_nobody_connects_through_a_cut_or_to_a_dead_node(small):
-    small.network.path("cut", 0).inward_cut_ns = 10 * SECOND
+    small.network.path_between("cut", 0).inward_cut_ns = 10 * SECOND
     cut = Client(small, "cut")
     small.run(5)
     assert (cut.open, cut.closed) == (False, 1)
-    small.machine.end(Death.KILL)
-    small.network.process_gone(small.process, silent=False)
+    small.machine.end_process(Death.KILL)
+    small.network.on_process_gone(small.process, silent=False)
     refused = Client(small, "refused")
     small.run(1)
     assert (refused.open, refused.closed) == (False, 1)
@@ -119,8 +119,8 @@ def test_the_death_of_a_node_is_noticed(small):
     client = Client(small)
     small.run(0.1)
     client.send(b"x")
-    small.machine.end(Death.KILL)
-    small.network.process_gone(small.process, silent=False)
+    small.machine.end_process(Death.KILL)
+    small.network.on_process_gone(small.process, silent=False)
     small.run()
     assert client.closed == 1
 
@@ -132,13 +132,13 @@ def test_a_closed_gate_holds_the_next_request(small):
     client.send(b"second")
     small.run(0.1)
     assert small.echo.frames == [b"first"]
-    small.shell.release(small.echo.slots[0])
+    small.shell.open_gate(small.echo.slots[0])
     small.run(0.1)
     assert small.echo.frames == [b"first", b"second"]
-    small.shell.reply(small.echo.slots[1], [b"two"])
+    small.shell.send_reply(small.echo.slots[1], [b"two"])
     small.run(0.1)
     assert client.got == [], "answers leave in the order of the requests"
-    small.shell.reply(small.echo.slots[0], [b"one"])
+    small.shell.send_reply(small.echo.slots[0], [b"one"])
     small.run(0.1)
     assert client.got == [b"one", b"two"]
 
@@ -156,7 +156,7 @@ def test_a_muted_peer_waits(small):
     client.send(b"one")
     small.run(0.1)
     now = small.process.clock.now().mono_ns
-    small.shell.mute(small.echo.slots[0].peer, now + 500 * MS)
+    small.shell.pause_reading(small.echo.slots[0].peer, now + 500 * MS)
     client.send(b"two")
     small.run(0.3)
     assert small.echo.frames == [b"one"]
@@ -248,11 +248,11 @@ def test_a_lane_to_another_node_stalls_and_no_other_lane(small):
     late = small.process.clock.now().mono_ns + 20 * SECOND
     small.network.listening[7] = small.network.listening[0]
     for lane in ("markers", ""):
-        small.shell.call(7, b"first", late, lambda _value: None, lane)
+        small.shell.call_broker(7, b"first", late, lambda _value: None, lane)
     small.run(1)
     small.shell.stall_queue("markers", small.network.timeline.now_ns + 5 * SECOND)
     for lane in ("markers", ""):
-        small.shell.call(7, lane.encode() or b"others", late, lambda value: done.append(bytes(value)), lane)
+        small.shell.call_broker(7, lane.encode() or b"others", late, lambda value: done.append(bytes(value)), lane)
     small.run(4)
     assert done == [b"others"]
     small.run(2)
@@ -263,7 +263,7 @@ def test_calls_to_a_node_are_answered_once_each(small):
     done = []
     late = small.process.clock.now().mono_ns + 10 * SECOND
     for frame in (b"one", b"two"):
-        small.shell.call(0, frame, late, lambda value: done.append(bytes(value)))
+        small.shell.call_broker(0, frame, late, lambda value: done.append(bytes(value)))
     assert done == []
     small.run()
     assert done == [b"one", b"two"]
@@ -273,7 +273,7 @@ def test_calls_to_a_node_are_answered_once_each(small):
 def test_calls_that_nobody_answers_fail(small, death, kind):
     small.echo.late = True
     done = []
-    small.shell.call(0, b"one", small.process.clock.now().mono_ns + SECOND, done.append)
+    small.shell.call_broker(0, b"one", small.process.clock.now().mono_ns + SECOND, done.append)
     small.run(0.1)
     if death:
         for connection in list(small.network.connections.values()):

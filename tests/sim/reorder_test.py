@@ -14,7 +14,7 @@ from ottla.cli.commands.reorder import SAFEGUARDS
 from ottla.cli.main import cli
 from ottla.sim.reorder.choices import Choices, Path, WrongPath
 from ottla.sim.reorder.schedule import Bounds
-from ottla.sim.reorder.search import Tally, branches, play, run_schedule, walk
+from ottla.sim.reorder.search import Tally, play_schedule, run_schedule, split_tree, walk_schedules
 
 pytestmark = pytest.mark.timeout(1200)
 """Generous, because a machine may be busy; the whole file takes less than a minute of processor time."""
@@ -34,10 +34,10 @@ def leaves(root: Path = ()) -> list[Path]:
     path: Path | None = root
     while path is not None:
         choices = Choices(path)
-        if choices.choose(3) == 1:
-            choices.choose(2)
-        choices.choose(1)
-        choices.choose(2)
+        if choices.choose_option(3) == 1:
+            choices.choose_option(2)
+        choices.choose_option(1)
+        choices.choose_option(2)
         found.append(choices.path)
         path = choices.next_path(len(root))
     return found
@@ -50,15 +50,15 @@ def test_every_path_is_taken_once() -> None:
 
 def test_a_path_that_leads_nowhere() -> None:
     with pytest.raises(WrongPath):
-        Choices((3,)).choose(3)
+        Choices((3,)).choose_option(3)
 
 
 @pytest.mark.slow
 def test_the_branches_are_the_whole_tree() -> None:
     bounds = Bounds(delays=1, failovers=0, plan=(True,))
-    whole, parts = walk(bounds, prune=False), Tally()
-    for root, alone in branches(bounds):
-        parts.add(run_schedule(bounds, root) if alone else walk(bounds, root, prune=False))
+    whole, parts = walk_schedules(bounds, prune=False), Tally()
+    for root, alone in split_tree(bounds):
+        parts.add_tally(run_schedule(bounds, root) if alone else walk_schedules(bounds, root, prune=False))
     assert parts.schedules == whole.schedules > 20
 
 
@@ -67,7 +67,7 @@ def test_the_branches_are_the_whole_tree() -> None:
 
 def test_a_schedule_without_anything_late() -> None:
     told: list[str] = []
-    assert play(Bounds(), Choices(), told.append) == []
+    assert play_schedule(Bounds(), Choices(), told.append) == []
     text = "\n".join(told)
     assert text.count("WRITE_TXN_MARKERS arrives") == 4, "of two transactions, in two partitions each"
     assert "hears NONE of EndTxn" in text
@@ -84,7 +84,7 @@ def test_a_schedule_without_anything_late() -> None:
     ids=["commit-abort", "commit-commit", "failovers"],
 )
 def test_transaction_version_2_is_clean(bounds: Bounds) -> None:
-    tally = walk(bounds)
+    tally = walk_schedules(bounds)
     assert tally.schedules > 50
     assert not tally.examples
 
@@ -93,7 +93,7 @@ def test_transaction_version_2_is_clean(bounds: Bounds) -> None:
 @pytest.mark.parametrize(("plan", "root"), [((True,), ()), (CA, (0,) * 15)], ids=["first", "second"])
 def test_transaction_version_2_is_clean_when_coordinators_fail_over(plan: tuple[bool, ...], root: Path) -> None:
     """All schedules with one held request and one failover: of a single transaction, and of two in a row."""
-    tally = walk(Bounds(delays=1, failovers=1, plan=plan), root)
+    tally = walk_schedules(Bounds(delays=1, failovers=1, plan=plan), root)
     assert tally.schedules > 300
     assert not tally.examples
 
@@ -101,7 +101,7 @@ def test_transaction_version_2_is_clean_when_coordinators_fail_over(plan: tuple[
 @pytest.mark.slow
 def test_transaction_version_1_breaks() -> None:
     """A late request joins the next transaction, which KIP-890 prevents only in version 2. But nothing hangs."""
-    tally = walk(Bounds(version=1, delays=1, failovers=0, brokers_too=True))
+    tally = walk_schedules(Bounds(version=1, delays=1, failovers=0, brokers_too=True))
     assert {"visible_if_committed", "offsets_go_with_records", "acknowledged_is_written"} <= set(tally.by_property)
     assert not {"nothing_hangs", "the_coordinator_rests", "markers_are_decided"} & set(tally.by_property)
 
@@ -130,13 +130,13 @@ def test_what_is_taken_away_is_noticed(name: str) -> None:
     bounds, prop = CAUGHT[name]
     weak = Bounds(bounds.version, bounds.plan, bounds.delays, bounds.failovers, bounds.brokers_too, name)
     root = (0, 0, 0, 0, 0, 0, 0, 0, 2) if bounds.failovers and bounds.delays else ()
-    assert prop in walk(weak, root, until_broken=True).by_property
+    assert prop in walk_schedules(weak, root, until_broken=True).by_property
 
 
 @pytest.mark.slow
 def test_what_goes_on_like_another_one_is_left_and_nothing_is_missed() -> None:
     bounds = Bounds(version=1, delays=1, failovers=0)
-    pruned, whole = walk(bounds), walk(bounds, prune=False)
+    pruned, whole = walk_schedules(bounds), walk_schedules(bounds, prune=False)
     assert pruned.redundant > 0
     assert set(pruned.by_property) == set(whole.by_property)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ottla.record.batch import Record, encode_batch
 from ottla.record.control import Marker, marker_batch
-from ottla.sim.cluster.replicas import content_on, contradiction, difference, other_values, replica_on
+from ottla.sim.cluster.replicas import content_on, find_contradiction, find_difference, find_other_value, replica_on
 from ottla.sim.disks.drive import Directory, Drive
 from ottla.sim.disks.inode import Inode
 from ottla.types import uuid_to_text
@@ -45,17 +45,17 @@ def test_segments_may_differ_if_batches_do_not():
     left = copy(1, (0, ONE + TWO + THREE))
     right = copy(2, (0, ONE), (2, TWO + THREE))
     assert left.end == right.end == 5
-    assert difference(left, right, 1 << 62) is None
+    assert find_difference(left, right, 1 << 62) is None
 
 
 def test_one_may_begin_later():
-    assert difference(copy(1, (0, ONE + TWO + THREE)), copy(2, (2, TWO + THREE)), 1 << 62) is None
+    assert find_difference(copy(1, (0, ONE + TWO + THREE)), copy(2, (2, TWO + THREE)), 1 << 62) is None
 
 
 def test_other_bytes_below_the_limit_are_a_difference_and_above_it_are_not():
     left, right = copy(1, (0, ONE + TWO + THREE)), copy(2, (0, ONE + TWO + batch(3, "d", "x")))
-    assert difference(left, right, 5) == "brokers 1 and 2 differ at (3, 4) and (3, 4)"
-    assert difference(left, right, 3) is None
+    assert find_difference(left, right, 5) == "brokers 1 and 2 differ at (3, 4) and (3, 4)"
+    assert find_difference(left, right, 3) is None
 
 
 def test_a_torn_end_does_not_count():
@@ -98,8 +98,8 @@ def test_copies_that_were_cleaned_otherwise_have_the_same_values():
     one = content(1, keyed(0, "a=1"), keyed(1, "b=1"), keyed(2, "a=2"), keyed(3, "b="))
     other = content(2, keyed(2, "a=2"))
     assert one.values == other.values == {b"a": b"2"}
-    assert contradiction(one, other, 9) is None
-    assert other_values(one, other) is None
+    assert find_contradiction(one, other, 9) is None
+    assert find_other_value(one, other) is None
 
 
 def test_what_was_aborted_or_is_open_is_no_value():
@@ -107,7 +107,7 @@ def test_what_was_aborted_or_is_open_is_no_value():
     one = content(1, *batches)
     assert one.values == {b"a": b"1", b"b": b"1"}
     assert content(2, *batches, ends(5, 8, True)).values == {b"a": b"3", b"b": b"1"}
-    assert other_values(one, content(2, keyed(0, "a=1"), keyed(4, "b=1"))) is None
+    assert find_other_value(one, content(2, keyed(0, "a=1"), keyed(4, "b=1"))) is None
 
 
 def test_what_is_committed_late_does_not_count_before_what_was_written_behind_it():
@@ -116,7 +116,7 @@ def test_what_is_committed_late_does_not_count_before_what_was_written_behind_it
 
 def test_another_value_and_another_record_are_differences():
     one, other = content(1, keyed(0, "a=1"), keyed(1, "b=1")), content(2, keyed(0, "a=1"))
-    assert other_values(one, other) == "brokers 1 and 2 have different values of the key b'b'"
+    assert find_other_value(one, other) == "brokers 1 and 2 have different values of the key b'b'"
     changed = content(2, keyed(0, "a=1"), keyed(1, "b=2"))
-    assert contradiction(one, changed, 2) == "brokers 1 and 2 have different records at 1"
-    assert contradiction(one, changed, 1) is None
+    assert find_contradiction(one, changed, 2) == "brokers 1 and 2 have different records at 1"
+    assert find_contradiction(one, changed, 1) is None

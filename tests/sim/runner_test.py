@@ -15,8 +15,8 @@ from ottla.broker.containment import ContainmentSafeguards
 from ottla.cli.commands.sim import CLUSTER_SAFEGUARDS, DEFECT_SAFEGUARDS, SAFEGUARDS
 from ottla.sim.cluster.runner import NAMES
 from ottla.sim.report import coverage_lines, coverage_value, result_lines, result_value
-from ottla.sim.runner import Options, Result, Run, run
-from ottla.sim.swarm import Coverage, swarm
+from ottla.sim.runner import Options, Result, Run, run_broker
+from ottla.sim.swarm import Coverage, run_swarm
 from ottla.storage.safeguards import Safeguards
 
 SHORT = Options(seconds=4)
@@ -30,10 +30,10 @@ def fingerprint(result: Result) -> tuple[object, ...]:
 
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_run():
-    first, second = run(5, SHORT), run(5, SHORT)
+    first, second = run_broker(5, SHORT), run_broker(5, SHORT)
     assert fingerprint(first) == fingerprint(second)
     assert first.ok, first.violations
-    assert run(6, SHORT).trace_hash != first.trace_hash
+    assert run_broker(6, SHORT).trace_hash != first.trace_hash
 
 
 @pytest.mark.slow
@@ -49,14 +49,14 @@ def test_a_run_does_not_depend_on_the_hash_seed_or_the_process():
         ).stdout.strip()
         for hash_seed in ("1", "2")
     }
-    assert hashes == {run(5, SHORT).trace_hash}
+    assert hashes == {run_broker(5, SHORT).trace_hash}
 
 
 @pytest.mark.slow
 def test_a_seed_of_full_length_counts_and_is_clean():
-    result = run(1)
+    result = run_broker(1)
     assert result.ok, result.violations
-    assert result.short_of == []
+    assert result.unmet_minimums == []
     assert result.recoveries > 0
     assert result.read > result.acknowledged
     assert result.written > 3 * result.kept
@@ -65,8 +65,8 @@ def test_a_seed_of_full_length_counts_and_is_clean():
 
 @pytest.mark.slow
 def test_a_swarm_gives_what_single_runs_give():
-    together = {result.seed: fingerprint(result) for result in swarm(range(1, 4), SHORT, jobs=2)}
-    assert together == {seed: fingerprint(run(seed, SHORT)) for seed in range(1, 4)}
+    together = {result.seed: fingerprint(result) for result in run_swarm(range(1, 4), SHORT, jobs=2)}
+    assert together == {seed: fingerprint(run_broker(seed, SHORT)) for seed in range(1, 4)}
 
 
 FIRST = {"flush_before_ack": 10, "failed_sync_is_final": 5, "exchange_finished": 3, "exchange_in_order": 6}
@@ -94,7 +94,7 @@ cover them."""
 @pytest.mark.parametrize("safeguard", [name for name in SAFEGUARDS if name not in AT_POINTS])
 def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
     for seed in (FIRST.get(safeguard, 1), *range(1, 201)):
-        found = {name for name, _ in run(seed, Options(without=safeguard)).violations} - BESIDE
+        found = {name for name, _ in run_broker(seed, Options(without=safeguard)).violations} - BESIDE
         if found:
             return
     pytest.fail("200 seeds noticed nothing")
@@ -111,7 +111,7 @@ def test_defects_cost_requests_and_the_broker_only_inside_a_change():
     options = Options(seconds=10, defects=True)
     stopped, kinds = 0, set()
     for seed in range(1, 4):
-        result = run(seed, options)
+        result = run_broker(seed, options)
         assert result.ok, result.violations
         assert result.faults["defect"] > 20
         stopped += result.faults.get("defect inside a change", 0)
@@ -123,13 +123,13 @@ def test_defects_cost_requests_and_the_broker_only_inside_a_change():
         "defect in an alarm",
         "defect in an effect of a callback",
     }
-    assert run(1, options).trace_hash == run(1, options).trace_hash
+    assert run_broker(1, options).trace_hash == run_broker(1, options).trace_hash
 
 
 @pytest.mark.slow
 def test_a_defect_that_is_not_contained_stops_a_broker():
     for seed in range(1, 20):
-        found = {name for name, _ in run(seed, Options(10, "containment.contains", defects=True)).violations}
+        found = {name for name, _ in run_broker(seed, Options(10, "containment.contains", defects=True)).violations}
         if "broker_stays_up" in found:
             return
     pytest.fail("no seed noticed it")
@@ -138,7 +138,7 @@ def test_a_defect_that_is_not_contained_stops_a_broker():
 @pytest.mark.slow
 def test_a_defect_of_an_alarm_that_is_not_contained_stops_a_broker():
     for seed in (2, 3, *range(1, 30)):
-        violations = run(seed, Options(10, "containment.contains", defects=True)).violations
+        violations = run_broker(seed, Options(10, "containment.contains", defects=True)).violations
         if any(name == "broker_stays_up" and "in contain_callback" in text for name, text in violations):
             return
     pytest.fail("no seed noticed it")
@@ -148,7 +148,7 @@ def test_a_defect_of_an_alarm_that_is_not_contained_stops_a_broker():
 def test_a_broker_that_goes_on_half_changed_is_caught_end_to_end():
     options = Options(10, "containment.stops_when_half_changed", defects=True)
     for seed in (5, 7, *range(1, 60)):
-        found = {name for name, _ in run(seed, options).violations} - BESIDE
+        found = {name for name, _ in run_broker(seed, options).violations} - BESIDE
         if found:
             return
     pytest.fail("no seed noticed it")
@@ -165,7 +165,7 @@ def test_results_add_up_and_tell_how_to_replay():
     idle = Result(3, 60 * 10**9, 10, 20, 30, 0, {"kill": 12}, [], "ef")
     coverage = Coverage()
     for result in (good, bad, idle):
-        coverage.add(result)
+        coverage.add_result(result)
     assert (coverage.seeds, coverage.acknowledged, coverage.recoveries) == (3, 4020, 3)
     assert coverage.faults == {"kill": 34, "pause": 1}
     assert [seed for seed, _ in coverage.not_counted] == [3]

@@ -48,12 +48,12 @@ class Client:
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
-        self.machine = Machine(number, world.timeline, world.streams.scoped(f"node{number}"), [])
-        self.process = self.machine.boot()
+        self.machine = Machine(number, world.timeline, world.streams.scoped_streams(f"node{number}"), [])
+        self.process = self.machine.boot_process()
         self.told = Told()
         self.process.inputs = self.told
         self.store = SimStore(self.process, world.ensemble)
-        self.store.open()
+        self.store.start_session()
 
     def __getattr__(self, name):
         return getattr(self.store, name)
@@ -74,12 +74,12 @@ class Client:
 
     def cut(self, inward=True, outward=True):
         for node in STORE_NODES:
-            path = self.world.network.path(f"node{self.machine.node}", node)
+            path = self.world.network.path_between(f"node{self.machine.node}", node)
             path.inward_cut_ns, path.outward_cut_ns = FOREVER * inward, FOREVER * outward
 
     def mend(self):
         for node in STORE_NODES:
-            path = self.world.network.path(f"node{self.machine.node}", node)
+            path = self.world.network.path_between(f"node{self.machine.node}", node)
             path.inward_cut_ns = path.outward_cut_ns = 0
 
 
@@ -89,8 +89,8 @@ class World:
     def __init__(self, seed=1) -> None:
         self.timeline = Timeline()
         self.streams = Streams(seed)
-        self.network = Network(self.timeline, self.streams.stream("net"))
-        self.ensemble = Ensemble(self.timeline, self.network, self.streams.stream("store"))
+        self.network = Network(self.timeline, self.streams.named_stream("net"))
+        self.ensemble = Ensemble(self.timeline, self.network, self.streams.named_stream("store"))
 
     def client(self, number=0) -> Client:
         client = Client(self, number)
@@ -160,7 +160,7 @@ def test_one_in_flight_per_lane_and_a_failure_takes_what_waits_behind_it(world):
     world.run()
     assert [o.kind for o in outcomes if isinstance(o, Failure)] == [Kind.CONFLICT, Kind.NOT_DONE, Kind.NOT_DONE]
     assert [("/o", 0)] in outcomes
-    assert world.ensemble.tree.children("/") == ["o"]
+    assert world.ensemble.tree.get_children("/") == ["o"]
 
 
 def test_a_watch_fires_once_and_before_the_new_state_is_seen(world):
@@ -179,9 +179,9 @@ def test_ephemeral_nodes_go_when_the_process_was_silent_for_its_session_time(wor
     one.create("/e", b"", "ephemeral")
     world.run()
     died = world.timeline.now_ns
-    one.machine.end(Death.KILL)
-    world.network.process_gone(one.process, silent=False)
-    world.run_while(lambda: world.ensemble.tree.get("/e") is not None)
+    one.machine.end_process(Death.KILL)
+    world.network.on_process_gone(one.process, silent=False)
+    world.run_while(lambda: world.ensemble.tree.get_node("/e") is not None)
     assert SESSION_TIMEOUT_NS * 0.6 <= world.timeline.now_ns - died <= SESSION_TIMEOUT_NS * 1.3
     assert two.told.states == [Session.OPEN], "pings keep the session"
 
@@ -190,9 +190,9 @@ def test_a_closed_session_is_over_at_once(world):
     one = world.client(0)
     one.create("/e", b"", "ephemeral")
     one.close()
-    one.machine.end(Death.STOP)
+    one.machine.end_process(Death.STOP)
     world.run(0.1)
-    assert world.ensemble.tree.get("/e") is None
+    assert world.ensemble.tree.get_node("/e") is None
 
 
 def test_connection_loss_suspends_keeps_the_session_and_drops_the_watches(world):
@@ -206,7 +206,7 @@ def test_connection_loss_suspends_keeps_the_session_and_drops_the_watches(world)
     two.create("/a")
     world.run()
     assert "/a" not in one.told.log
-    assert world.ensemble.tree.get("/e") is not None
+    assert world.ensemble.tree.get_node("/e") is not None
 
 
 def test_what_was_on_its_way_when_the_connection_broke_is_unknown_and_what_waits_goes_on(world):
@@ -229,10 +229,10 @@ def test_unknown_means_done_in_some_worlds_and_not_done_in_others():
         one = world.client(0)
         outcomes = []
         one.submit("lane", [Op("create", "/a")], outcomes.append)
-        world.timeline.after(100 * US, "cut", world.ensemble.break_connections, lambda _host: True)
+        world.timeline.schedule_after(100 * US, "cut", world.ensemble.break_connections, lambda _host: True)
         world.run()
         if isinstance(outcomes[0], Failure):
-            found.add(world.ensemble.tree.get("/a") is not None)
+            found.add(world.ensemble.tree.get_node("/a") is not None)
     assert found == {True, False}
 
 
@@ -249,29 +249,29 @@ def test_a_partition_longer_than_the_session_ends_it_on_both_sides(world, inward
     assert outcomes[0].kind is Kind.UNKNOWN
     assert one.create("/x").kind is Kind.EXPIRED
     if inward:
-        assert world.ensemble.tree.get("/e") is None
+        assert world.ensemble.tree.get_node("/e") is None
     one.mend()
     world.run_while(lambda: one.told.states[-1] is not Session.OPEN)
     assert one.session_id != session
     world.run(3)
-    assert world.ensemble.tree.get("/e") is None
-    assert (world.ensemble.tree.get("/late") is None) == inward, "a request of a session that is over does nothing"
+    assert world.ensemble.tree.get_node("/e") is None
+    assert (world.ensemble.tree.get_node("/late") is None) == inward, "a request of a session that is over does nothing"
     assert one.create("/x") == [("/x", 0)]
 
 
 def test_a_paused_process_learns_of_its_expiry_afterwards(world):
     one = world.client(0)
     one.create("/e", b"", "ephemeral")
-    one.process.pause(world.timeline.now_ns + 5 * SECOND)
+    one.process.pause_until(world.timeline.now_ns + 5 * SECOND)
     outcomes = []
     world.run(4)
-    assert world.ensemble.tree.get("/e") is None
+    assert world.ensemble.tree.get_node("/e") is None
     assert one.told.states == [Session.OPEN]
     one.submit("lane", [Op("create", "/zombie")], outcomes.append)
     world.run(3)
     assert one.told.log[1] == "stood still", "before anything else"
     assert one.told.states == [Session.OPEN, Session.SUSPENDED, Session.EXPIRED, Session.OPEN]
-    assert world.ensemble.tree.get("/zombie") is None
+    assert world.ensemble.tree.get_node("/zombie") is None
     assert outcomes[0].kind in (Kind.UNKNOWN, Kind.EXPIRED)
 
 
@@ -281,13 +281,13 @@ def test_without_a_quorum_nobody_is_served_and_sessions_are_kept(world):
     world.ensemble.lose_quorum(int(0.8 * SESSION_TIMEOUT_NS))
     world.run(4)
     assert one.told.states == [Session.OPEN, Session.SUSPENDED, Session.OPEN]
-    assert world.ensemble.tree.get("/e") is not None
+    assert world.ensemble.tree.get_node("/e") is not None
     assert one.create("/a") == [("/a", 0)]
 
 
 def test_one_server_that_restarts_costs_its_clients_the_connection_only(world):
     clients = [world.client(number) for number in range(6)]
-    world.ensemble.servers[0].restart(SECOND)
+    world.ensemble.servers[0].restart_server(SECOND)
     world.run(3)
     assert {tuple(client.told.states) for client in clients} == {
         (Session.OPEN,),
@@ -302,7 +302,7 @@ def test_a_server_that_restarts_while_there_is_no_quorum_serves_nobody_before_th
     world.ensemble.lose_quorum(int(0.8 * SESSION_TIMEOUT_NS))
     world.run(0.1)
     for server in world.ensemble.servers:
-        server.restart(SECOND // 10)
+        server.restart_server(SECOND // 10)
     world.run(1)
     assert one.told.states == [Session.OPEN, Session.SUSPENDED]
     assert not set(STORE_NODES) & set(world.network.listening)
@@ -325,7 +325,7 @@ def test_completions_are_turns_of_their_own_in_the_order_of_the_requests(world):
 def test_a_node_changed_by_hand_fires_watches(world):
     one = world.client(0)
     one.ask("get", "/a", True)
-    assert world.ensemble.by_hand([Op("create", "/a", b"by hand")]) == [("/a", 0)]
-    assert world.ensemble.by_hand([Op("create", "/a")]).kind is Kind.CONFLICT
+    assert world.ensemble.change_nodes_now([Op("create", "/a", b"by hand")]) == [("/a", 0)]
+    assert world.ensemble.change_nodes_now([Op("create", "/a")]).kind is Kind.CONFLICT
     world.run()
     assert "/a" in one.told.log

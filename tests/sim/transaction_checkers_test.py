@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.sim.transactions.checkers import CHECKERS, rings, violations
+from ottla.sim.transactions.checkers import CHECKERS, find_cycles, find_violations
 from ottla.sim.transactions.history import (
     Committed,
     Copied,
@@ -82,7 +82,7 @@ def clean() -> TransactionHistory:
 
 
 def test_a_clean_history_has_no_violations():
-    assert violations(clean()) == []
+    assert find_violations(clean()) == []
 
 
 def plant_dirty_write(history):
@@ -215,7 +215,7 @@ PLANTED = {
 def test_a_planted_anomaly_is_flagged(name, plant):
     history = clean()
     plant(history)
-    assert name in {found for found, _ in violations(history)}
+    assert name in {found for found, _ in find_violations(history)}
 
 
 def test_every_property_has_a_planted_anomaly():
@@ -226,10 +226,10 @@ def test_nothing_is_asked_of_transactions_after_a_loss_with_an_excuse():
     history = clean()
     plant_torn_transaction(history)
     history.excused[LEFT] = 0
-    assert violations(history) == []
+    assert find_violations(history) == []
 
 
 def test_rings_are_found_wherever_the_search_begins():
     edges = {1: [2], 2: [3, 4], 3: [1], 4: [5], 5: [6], 6: [5, 4], 7: [7], 8: []}
-    assert sorted(sorted(ring) for ring in rings(edges)) == [[1, 2, 3], [4, 5, 6]]
-    assert list(rings({1: [2], 2: [3], 3: []})) == []
+    assert sorted(sorted(ring) for ring in find_cycles(edges)) == [[1, 2, 3], [4, 5, 6]]
+    assert list(find_cycles({1: [2], 2: [3], 3: []})) == []

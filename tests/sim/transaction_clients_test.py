@@ -11,8 +11,8 @@ from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Streams
 from ottla.sim.networks.network import Network
 from ottla.sim.transactions.polling import Parsed
-from ottla.sim.transactions.steps import Actor, pause, request_broker, send
-from ottla.sim.transactions.workload import unread
+from ottla.sim.transactions.steps import Actor, pause_client, request_broker, send_later
+from ottla.sim.transactions.workload import unread_cursors
 from ottla.sim.workload.catalog import Role, Topic
 from ottla.sim.workload.readers import Cursor
 from ottla.sim.world import SECOND, Timeline
@@ -62,10 +62,10 @@ def test_nobody_is_through_while_another_was_told_of_more():
     topic = Topic("mix", Role.OUTPUT, 1, bytes(16))
     raw = Cursor(topic, 0, position=181, high_watermark=181)
     committed = Cursor(topic, 0, position=182, high_watermark=182)  # a marker came in between
-    assert len(unread([("raw", raw), ("committed", committed)])) == 1
+    assert len(unread_cursors([("raw", raw), ("committed", committed)])) == 1
     raw.position = raw.high_watermark = 182
-    assert unread([("raw", raw), ("committed", committed)]) == []
-    assert len(unread([("new", Cursor(topic, 0))])) == 1
+    assert unread_cursors([("raw", raw), ("committed", committed)]) == []
+    assert len(unread_cursors([("new", Cursor(topic, 0))])) == 1
 
 
 def test_a_reader_of_everything_sees_all_from_its_position_on():
@@ -90,26 +90,26 @@ class Told(Actor):
     """Sends to a node where no broker listens, pauses, and notes each step."""
 
     def __init__(self, client: ClusterClient, streams: Streams) -> None:
-        super().__init__(client, streams.stream("told"))
+        super().__init__(client, streams.named_stream("told"))
         self.story: list[object] = []
 
-    def steps(self):
+    def client_steps(self):
         node, request = 9, MetadataRequest(topics=None)
         self.story.append((yield from request_broker(node, request, 12, MetadataResponse)))
-        yield from pause(SECOND)
+        yield from pause_client(SECOND)
         self.story.append(self.timeline.now_ns)
-        yield from send(node, request, 12, MetadataResponse, SECOND)
+        yield from send_later(node, request, 12, MetadataResponse, SECOND)
         self.story.append("on")
 
 
 def test_an_actor_does_one_thing_after_the_other_and_does_not_wait_for_what_it_only_sends():
     timeline, streams = Timeline(), Streams(1)
-    network = Network(timeline, streams.stream("net"))
-    client = ClusterClient(network, "told", [9], streams.stream("client"), lambda _response, _node: None)
+    network = Network(timeline, streams.named_stream("net"))
+    client = ClusterClient(network, "told", [9], streams.named_stream("client"), lambda _response, _node: None)
     actor = Told(client, streams)
-    actor.start()
+    actor.start_steps()
     timeline.run_until(30 * SECOND)
-    assert actor.done
+    assert actor.is_done
     answer, at_ns, last = actor.story
     assert answer is None, "no broker listens"
     assert at_ns > SECOND

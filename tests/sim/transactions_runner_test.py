@@ -21,7 +21,7 @@ from ottla.sim.transactions.runner import TransactionOptions, TransactionResult,
 
 
 def run(seed: int, **options: object) -> TransactionResult:
-    result = TransactionOptions(**options).start(seed)
+    result = TransactionOptions(**options).run_seed(seed)
     assert isinstance(result, TransactionResult)
     return result
 
@@ -37,7 +37,7 @@ def test_the_same_seed_is_the_same_run():
 def test_a_seed_of_full_length_counts_and_is_clean():
     result = run(1)
     assert result.ok, result.violations
-    assert result.short_of == []
+    assert result.unmet_minimums == []
     assert result.aborts > 10
     assert result.generations > 10
     assert result.removed > 100
@@ -83,10 +83,10 @@ def test_results_add_up_and_tell_how_to_replay():
     faults, second = {"kill": 20}, 10**9
     good = TransactionResult(1, 60 * second, faults=faults, commits=150, offset_commits=60, coordinator_changes=5)
     calm = TransactionResult(2, 60 * second, faults=faults, commits=150, offset_commits=40, coordinator_changes=4)
-    assert good.short_of == []
+    assert good.unmet_minimums == []
     coverage = Coverage()
-    coverage.add(good)
-    coverage.add(calm)
+    coverage.add_result(good)
+    coverage.add_result(calm)
     options = TransactionOptions(without="groups.generation_check")
     assert replay_command(calm, options) == "ottla sim --transactions --seed 2 --ablate groups.generation_check"
     text = "\n".join(coverage_lines(coverage, options))

@@ -20,7 +20,7 @@ from ottla.client.errors import values_of
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink.exactly_once import Marker, TaskBatch
 from ottla.spark.sink.sink_options import SinkOptions, sink_options
-from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_turn
+from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_task_batch
 from ottla.spark.source.source_positions import Positions
 from ottla.types import TopicPartition
 
@@ -66,7 +66,7 @@ class Bench:
     ) -> Marker | Prepared | None:
         """All steps but the last. sources: the offsets of the source's groups that count with the rows."""
         found = sources or {}
-        return write_turn(attempt, [rows(values)], lambda: None, begin_without_rows=False, sources=lambda: found)
+        return write_task_batch(attempt, [rows(values)], lambda: None, begin_without_rows=False, sources=lambda: found)
 
     def run(
         self, attempt: TransactionalWrite, values: Sequence[str], sources: Positions | None = None
@@ -76,7 +76,7 @@ class Bench:
         if isinstance(outcome, Marker):
             return outcome
         assert outcome is not None
-        attempt.commit(outcome)
+        attempt.commit_prepared(outcome)
         return None
 
     def committed(self) -> Counter[str]:
@@ -106,7 +106,7 @@ class Bench:
 
     def close(self) -> None:
         for links in self._links:
-            links.close()
+            links.close_connections()
 
 
 def rows(values: Iterable[str]) -> pa.RecordBatch:

@@ -250,9 +250,9 @@ class Query:
         links = ConnectionCache(ClientConfig(bootstrap_servers=self.topics.bootstrap))
         try:
             for name in self._ids:
-                BatchTransaction(links, name, 60_000).fence()
+                BatchTransaction(links, name, 60_000).fence_producer()
         finally:
-            links.close()
+            links.close_connections()
 
     def ahead(self) -> list[TopicPartition]:
         """Partitions of the source where a group is past rows that are not committed."""
@@ -325,7 +325,7 @@ class Query:
         try:
             written = mine._write(links, task, turn, iter([self._encoded(version, rows)]))
         finally:
-            links.close()
+            links.close_connections()
         if written.prepared is None:
             self._committed.update(rows.rows)
         return written  # type: ignore[no-any-return]

@@ -21,7 +21,7 @@ from ottla.spark.sink.exactly_once import (
 )
 from ottla.spark.sink.sink_options import Scope, SinkOptions, batch_scope, sink_options, stream_scope
 from ottla.spark.source.source_positions import TaskPosition
-from ottla.spark.tasks import KEPT_NOTES, add_note, held_notes, leave_note, notes_of
+from ottla.spark.tasks import KEPT_NOTES, add_note, hold_notes, read_notes, write_note
 from ottla.types import TopicPartition
 
 TURN = TaskBatch("ottla-", "3f1c", "sink", 4, 2)
@@ -151,25 +151,25 @@ def test_rows_of_several_partitions_in_one_task_are_not_stable() -> None:
 
 def test_notes_of_a_task_that_writes_outlive_any_number_of_other_tasks(tmp_path: Path) -> None:
     one = TaskPosition("c", None, TopicPartition("t", 0), 1)
-    with held_notes(tmp_path, 3):
+    with hold_notes(tmp_path, 3):
         add_note(tmp_path, 3, one)
         for task in range(4, 4 + 2 * KEPT_NOTES):
             add_note(tmp_path, task, one)
-        assert notes_of(tmp_path, 3) == [one]
-    assert not notes_of(tmp_path, 3)
+        assert read_notes(tmp_path, 3) == [one]
+    assert not read_notes(tmp_path, 3)
 
 
 def test_reader_and_writer_of_one_task_find_each_other(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    assert notes_of(notes, 0) == []
+    assert read_notes(notes, 0) == []
     for task in (0, 7, 5000):
         add_note(notes, task, TaskPosition("c", None, TopicPartition("t", 0), task))
-    assert [task for task in range(6000) if notes_of(notes, task)] == [0, 7, 5000]
+    assert [task for task in range(6000) if read_notes(notes, task)] == [0, 7, 5000]
     for task in range(8000, 13000):
         add_note(notes, task, TaskPosition(None, None, TopicPartition("t", 0), 1))
     assert len(list(notes.iterdir())) <= KEPT_NOTES + 512, "they do not become more and more"
-    assert notes_of(notes, 12999)
-    assert not notes_of(notes, 7)
+    assert read_notes(notes, 12999)
+    assert not read_notes(notes, 7)
 
 
 def test_a_task_may_read_several_partitions(tmp_path: Path) -> None:
@@ -178,11 +178,11 @@ def test_a_task_may_read_several_partitions(tmp_path: Path) -> None:
     add_note(tmp_path, 5 + 4096, TaskPosition("c", "g", TopicPartition("earlier", 0), 1))
     for one in read:
         add_note(tmp_path, 5, one)
-    assert notes_of(tmp_path, 5) == read
+    assert read_notes(tmp_path, 5) == read
     with (tmp_path / "5").open("a") as file:
         file.write('["c", "g"')
-    assert notes_of(tmp_path, 5) == read, "one that is being written is none yet"
+    assert read_notes(tmp_path, 5) == read, "one that is being written is none yet"
 
 
 def test_outside_of_a_task_no_note_is_left() -> None:
-    leave_note(TaskPosition("c", "g", TopicPartition("t", 0), 1))
+    write_note(TaskPosition("c", "g", TopicPartition("t", 0), 1))

@@ -56,7 +56,7 @@ def test_offsets_of_an_expired_group_are_committed_again(topics: Any, monkeypatc
         GroupAdmin(topics.cluster).delete_groups([group])
         query.trigger()
         assert committed(topics, group) == {}, "an hour has not passed"
-        told = reader._lookup().group
+        told = reader._open_lookup().group
         assert told is not None
         monkeypatch.setattr(told, "_repeat", Deadline(0))
         query.trigger()
@@ -137,7 +137,7 @@ def test_a_query_waits_for_open_transactions_of_the_group_where_it_begins(topics
     once = {"kafka.default.api.timeout.ms": "500", "kafka.request.timeout.ms": "400", "fetchOffset.numRetries": "0"}
     with pytest.raises(DeadlineError, match="UNSTABLE_OFFSET_COMMIT"):
         batch(topics, **options, **once)
-    attempt.commit(prepared)  # type: ignore[arg-type]
+    attempt.commit_prepared(prepared)  # type: ignore[arg-type]
     assert batch(topics, **options) == [(f"{topic}-0", 4, 5)]
     bench.close()
 

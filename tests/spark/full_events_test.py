@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from ottla.demo.events import load
+from ottla.demo.events import load_lines
 
 EVENTS = Path(__file__).parent.parent / "data" / "file-changes.jsonl.gz"
 
@@ -41,7 +41,7 @@ def test_the_packaged_excerpt_is_an_even_sample_of_the_events() -> None:
     """As src/ottla/data/README.md describes."""
     lines = gzip.decompress(EVENTS.read_bytes()).splitlines()
     assert len(lines) == 101_229
-    assert load() == [lines[number * len(lines) // 20_000] for number in range(20_000)]
+    assert load_lines() == [lines[number * len(lines) // 20_000] for number in range(20_000)]
 
 
 @pytest.mark.spark

@@ -103,7 +103,7 @@ def letters(topics: Any, topic: str) -> list[tuple[bytes | None, str]]:
     found = []
     for records in topics.records(topic).values():
         for record in records:
-            failure = trails.read(record.headers).failure
+            failure = trails.read_trail(record.headers).failure
             assert failure is not None
             found.append((record.value, failure.kind.rpartition(".")[2]))
     return found
@@ -126,7 +126,11 @@ def test_all_events_come_through_three_steps_once_and_the_mended_come_home(
     assert Counter(letters(topics, dead)) == parked_letters + Counter(zip(BROKEN, kinds, strict=True))
 
     arrived = [
-        {trails.read(one.headers).origin: one.timestamp for records in topics.records(name).values() for one in records}
+        {
+            trails.read_trail(one.headers).origin: one.timestamp
+            for records in topics.records(name).values()
+            for one in records
+        }
         for name in (f"{raw}.{raw}-audit.retry-{level}" for level in (1, 2))
     ]
     assert len(arrived[0]) >= len(lines) // EVERY

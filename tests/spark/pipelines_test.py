@@ -23,7 +23,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.fetching.fetch import fetch_range
 from ottla.client.records import records_in
 from ottla.client.settings import ClientConfig
-from ottla.demo.events import directory_of, load
+from ottla.demo.events import directory_of, load_lines
 from ottla.pipeline import BadPipeline, Out, Pipeline, Record, StepFailed, map_batches, map_rows
 from ottla.pipeline.queries import without_null_lists
 from ottla.record.batch import Record as Stored
@@ -64,7 +64,7 @@ def reasons(records: list[Stored]) -> list[tuple[str, str]]:
     """(value, kind of the failure)"""
     found = []
     for record in records:
-        failure = trails.read(record.headers).failure
+        failure = trails.read_trail(record.headers).failure
         assert failure is not None
         found.append(((record.value or b"").decode(errors="replace"), failure.kind.rpartition(".")[2]))
     return sorted(found)
@@ -88,7 +88,7 @@ def stopped_when(running: Any, done: Callable[[dict[str, Any]], bool]) -> dict[s
 def test_real_events_through_three_steps_with_failures_of_every_kind(
     spark: Any, topics: Any, committed: Committed, tmp_path: Path
 ) -> None:
-    lines = load()[:6000]
+    lines = load_lines()[:6000]
     raw = topics.make(2)
     poison = [b"not json", b"\xff\xff", b'{"path": 7}', b'{"path": "huge", "added": 0, "deleted": 0}']
     for number in range(2):
@@ -139,8 +139,8 @@ def test_real_events_through_three_steps_with_failures_of_every_kind(
     odd = committed(f"{raw}.odd")
     assert len(odd) == len(changes) - len(usual) > 0
     assert {kind for _, kind in reasons(odd)} == {"Poison"}
-    waited = {trails.read(one.headers).origin: one.timestamp for one in committed(f"{raw}.{name}.retry-1")}
-    again = {trails.read(one.headers).origin: one.timestamp for one in committed(f"{raw}.{name}.retry-2")}
+    waited = {trails.read_trail(one.headers).origin: one.timestamp for one in committed(f"{raw}.{name}.retry-1")}
+    again = {trails.read_trail(one.headers).origin: one.timestamp for one in committed(f"{raw}.{name}.retry-2")}
     assert len(waited) == len(again) == sum(1 for offset in range(3002) if offset % 500 == 77) * 2
     assert all(again[origin] - at >= 700 for origin, at in waited.items()), "none came back too early"
     assert [figures[step].retries for step in ("enrich", "count", "double")] == [2 * len(waited), 0, 0]

@@ -340,7 +340,7 @@ def test_a_source_that_is_planned_twice_for_a_batch_holds_its_group(topics: Any)
     options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": group}
 
     def held(reader: StreamReader) -> int | None:
-        at = reader._lookup().group.committed([tp]).get(tp)  # type: ignore[union-attr]
+        at = reader._open_lookup().group.read_committed_offsets([tp]).get(tp)  # type: ignore[union-attr]
         return None if at is None else held_until(at)
 
     with stream(topics, **options) as reader:
@@ -364,7 +364,7 @@ def test_what_a_driver_that_was_killed_left_open_does_not_keep_the_next_one_wait
     topics.put(topic, 0, [b"a", b"b"])
     group, links = f"{topic}-readers", ConnectionCache(ClientConfig(bootstrap_servers=topics.bootstrap))
     left = BatchTransaction(links, f"{topic}-killed", 60_000)
-    left.fence()
+    left.fence_producer()
     left.send_positions(group, {TopicPartition(topic, 0): OffsetAndMetadata(2)})
     options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": group}
     with stream(topics, **options, **{"kafka.default.api.timeout.ms": "300"}) as reader:
@@ -372,5 +372,5 @@ def test_what_a_driver_that_was_killed_left_open_does_not_keep_the_next_one_wait
         end = logged(reader.latestOffset(start, reader.getDefaultReadLimit()))
         reader.partitions(start, end)
         assert "cannot read the offsets" not in caplog.text
-    left.fence()
-    links.close()
+    left.fence_producer()
+    links.close_connections()

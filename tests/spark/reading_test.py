@@ -15,7 +15,7 @@ from ottla.client.columns.columnar import Columns
 from ottla.client.connections.address import parse_addresses
 from ottla.client.errors import values_of
 from ottla.record.batch import Record
-from ottla.spark.connection_cache import kept_links
+from ottla.spark.connection_cache import cached_connections
 from ottla.spark.errors import DataLoss
 from ottla.spark.offsets import Range
 from ottla.spark.options import source_options
@@ -184,13 +184,13 @@ def test_connections_on_which_an_answer_is_still_due_are_not_kept(topics: Any) -
     topics.put(topic, 0, [b"a"])
     options = {"failOnDataLoss": "false", "kafkaConsumer.pollTimeoutMs": "50", "kafka.fetch.max.wait.ms": "40"}
     config = source_options({**topics.options, "subscribe": topic, **options}, streaming=True).client
-    with kept_links(config) as before:
+    with cached_connections(config) as before:
         pass
     assert [row["value"] for row in rows(topics, topic, 0, 1, **options)] == [b"a"]
-    with kept_links(config) as behind_a_whole_answer:
+    with cached_connections(config) as behind_a_whole_answer:
         assert behind_a_whole_answer is before
     assert rows(topics, topic, 1, 9, **options) == []
-    with kept_links(config) as behind_what_never_came:
+    with cached_connections(config) as behind_what_never_came:
         assert behind_what_never_came is not before
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from ottla.client.positions import OffsetAndMetadata
 from ottla.spark.errors import BadRows, OffsetsOutside
-from ottla.spark.offset_metadata import goes_on, held_until, hold, marked, query_of
+from ottla.spark.offset_metadata import held_until, mark_held, mark_offsets, may_replace, query_of
 from ottla.spark.sink.exactly_once import TaskBatch
 from ottla.spark.sink.sink_options import Scope, sink_options
-from ottla.spark.source.source_positions import COLUMN, Sources, TaskPosition, behind, check_source_column
+from ottla.spark.source.source_positions import COLUMN, Sources, TaskPosition, check_source_column, next_offsets
 from ottla.types import TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -36,8 +36,8 @@ def sources(notes: Sequence[TaskPosition], scope: Scope = Scope.PARTITION, **opt
 
 
 def found(given: Sources, rows: Sequence[Row] = (("orders", 0, 1),)) -> dict[str, dict[TopicPartition, int]]:
-    list(given.watch([batch(rows)]))
-    return given.found()
+    list(given.watch_batches([batch(rows)]))
+    return given.known_positions()
 
 
 def test_by_partition_the_end_of_what_the_task_has_read_counts() -> None:
@@ -90,25 +90,25 @@ def test_a_whole_batch_counts_up_to_its_last_row_of_each_partition() -> None:
 def test_next_offsets_of_many_rows() -> None:
     rows: list[Row] = [(f"t{n % 3}", n % 7, n) for n in range(10_000)]
     wanted = {TopicPartition(f"t{n % 3}", n % 7): n + 1 for n in range(10_000)}
-    assert behind(origins(rows)) == wanted
-    assert behind(origins(rows).slice(9_999)) == {TopicPartition("t0", 3): 10_000}
+    assert next_offsets(origins(rows)) == wanted
+    assert next_offsets(origins(rows).slice(9_999)) == {TopicPartition("t0", 3): 10_000}
     unmatched = pa.array([{"topic": None, "partition": None, "offset": None}, None], ORIGIN)
-    assert behind(pa.concat_arrays([unmatched, origins(rows[:1])])) == {TopicPartition("t0", 0): 1}
-    assert behind(unmatched) == behind(origins([])) == behind(origins([None])) == {}
+    assert next_offsets(pa.concat_arrays([unmatched, origins(rows[:1])])) == {TopicPartition("t0", 0): 1}
+    assert next_offsets(unmatched) == next_offsets(origins([])) == next_offsets(origins([None])) == {}
 
 
 def test_positions_name_their_query_and_never_move_back() -> None:
-    ((tp, position),) = marked(TaskBatch("ottla-", "3f1c", "sink", 4, 2), {P0: 10}).items()
+    ((tp, position),) = mark_offsets(TaskBatch("ottla-", "3f1c", "sink", 4, 2), {P0: 10}).items()
     assert (tp, position) == (P0, OffsetAndMetadata(10, -1, '{"q":"3f1c","b":4}'))
     assert query_of(position) == "3f1c"
     assert [query_of(OffsetAndMetadata(1, -1, text)) for text in ("", "{}", "[1]", '{"q":"x","b":"y"}', "x")] == [
         None
     ] * 5
-    assert goes_on(11, position, "3f1c")
-    assert not goes_on(10, position, "3f1c")
-    assert not goes_on(9, OffsetAndMetadata(10), "3f1c")
-    assert goes_on(9, position, "another query, which began elsewhere")
-    assert goes_on(0, None, "3f1c")
+    assert may_replace(11, position, "3f1c")
+    assert not may_replace(10, position, "3f1c")
+    assert not may_replace(9, OffsetAndMetadata(10), "3f1c")
+    assert may_replace(9, position, "another query, which began elsewhere")
+    assert may_replace(0, None, "3f1c")
 
 
 def test_the_column_is_checked_when_the_query_starts() -> None:
@@ -136,9 +136,9 @@ def test_the_column_is_checked_when_the_query_starts() -> None:
 
 def test_a_held_position_still_names_its_query() -> None:
     turn = TaskBatch("ottla-", "3f1c", "sink", 4, 0)
-    position = marked(turn, {TopicPartition("t", 0): 10})[TopicPartition("t", 0)]
-    held = hold(position, 20)
+    position = mark_offsets(turn, {TopicPartition("t", 0): 10})[TopicPartition("t", 0)]
+    held = mark_held(position, 20)
     assert (held.offset, held_until(held), query_of(held)) == (10, 20, "3f1c")
-    assert hold(held, None) == position
-    assert hold(OffsetAndMetadata(5, -1, "a person's"), 9) == OffsetAndMetadata(5, -1, '{"until":9}')
+    assert mark_held(held, None) == position
+    assert mark_held(OffsetAndMetadata(5, -1, "a person's"), 9) == OffsetAndMetadata(5, -1, '{"until":9}')
     assert held_until(OffsetAndMetadata(5, -1, "[]")) is None

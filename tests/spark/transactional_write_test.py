@@ -17,17 +17,17 @@ from tests.spark.attempts import Bench, rows
 
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.types import LATEST, NewTopic, Resource, ResourceType
-from ottla.client.batch_transaction import ConnectionCache, end, is_fenced
-from ottla.client.errors import ClientError, DeadlineError, refusal, values_of
+from ottla.client.batch_transaction import ConnectionCache, end_transaction, is_fenced
+from ottla.client.errors import ClientError, DeadlineError, refused_error, values_of
 from ottla.client.settings import ClientConfig
 from ottla.errors import ErrorCode
 from ottla.server.embedded import EmbeddedBroker
-from ottla.spark.connection_cache import kept_links
+from ottla.spark.connection_cache import cached_connections
 from ottla.spark.errors import BadRows, ChangedUnit, Fenced, MarkersGone, StaleDriver
 from ottla.spark.safeguards import SinkSafeguards
 from ottla.spark.sink.exactly_once import MARKER, MARKERS, Marker
 from ottla.spark.sink.task_claims import Claim, Claims, claims_of
-from ottla.spark.sink.transactional_write import TransactionalWrite, write_turn
+from ottla.spark.sink.transactional_write import TransactionalWrite, write_task_batch
 from ottla.types import TopicPartition
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop]
@@ -68,7 +68,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     links = ConnectionCache(ClientConfig(bootstrap_servers=bootstrap))
     values_of(Admin(links.cluster).create_topics([NewTopic(topic, 3, 1, {})]))
     links.cluster.topic(topic, create=True)
-    links.close()
+    links.close_connections()
     made = Bench(bootstrap, topic, f"query-{topic}")
     yield made
     made.close()
@@ -93,7 +93,7 @@ def test_coordinators_that_are_not_there_yet_are_waited_for() -> None:
     with EmbeddedBroker() as broker:
         links = ConnectionCache(ClientConfig(bootstrap_servers=broker.bootstrap))
         values_of(Admin(links.cluster).create_topics([NewTopic("first", 1, 1, {})]))
-        links.close()
+        links.close_connections()
         bench = Bench(broker.bootstrap, "first", "query")
         assert bench.run(bench.attempt(), VALUES) is None
         assert bench.run(bench.attempt(), VALUES) is not None
@@ -108,7 +108,7 @@ def test_what_is_written_already_is_not_read_again(bench: Bench) -> None:
         yield rows(["first"])
         raise AssertionError("asked for more")
 
-    assert isinstance(write_turn(bench.attempt(), coming(), lambda: None, begin_without_rows=False), Marker)
+    assert isinstance(write_task_batch(bench.attempt(), coming(), lambda: None, begin_without_rows=False), Marker)
 
 
 def test_a_crash_before_the_end_leaves_nothing(bench: Bench) -> None:
@@ -122,7 +122,7 @@ def test_rows_are_not_written_again_after_a_crash_after_the_commit(bench: Bench)
     first = bench.attempt()
     prepared = bench.prepared(first, VALUES)
     assert prepared is not None
-    first.commit(prepared)  # type: ignore[arg-type]
+    first.commit_prepared(prepared)  # type: ignore[arg-type]
     assert bench.run(bench.attempt(), VALUES) is not None
     assert bench.committed() == Counter(VALUES)
 
@@ -137,7 +137,7 @@ def test_an_error_in_the_middle_leaves_nothing_open(bench: Bench) -> None:
     attempt = bench.attempt()
     attempt._held_bytes = 1 << 40  # so that the first rows are sent at once
     with pytest.raises(ZeroDivisionError):
-        write_turn(attempt, breaking(), lambda: None, begin_without_rows=False)
+        write_task_batch(attempt, breaking(), lambda: None, begin_without_rows=False)
     bench.run(bench.attempt(partition=1), ["other"])
     assert bench.committed() == Counter(["other"])
 
@@ -146,12 +146,12 @@ def test_rows_are_held_back_until_there_are_many(bench: Bench, monkeypatch: pyte
     """A slow transformation keeps no transaction open, which would end by its time and keep readers waiting."""
     slow = bench.attempt()
     slow.take_over()
-    slow.write(rows(VALUES))
+    slow.write_rows(rows(VALUES))
     bench.run(bench.attempt(partition=1), ["read at once"])
     seen = bench.committed().total()  # first: a broker may write the marker of the end after its response
     assert bench.written() == seen + 1
     monkeypatch.setattr("ottla.spark.sink.transactional_write.HELD_BYTES", 1)
-    slow.write(rows(["one more"]))
+    slow.write_rows(rows(["one more"]))
     assert bench.written() > len(VALUES)
     slow.give_up()
 
@@ -161,17 +161,17 @@ def test_a_zombie_that_wakes_at_the_end_is_fenced(bench: Bench) -> None:
     prepared = bench.prepared(zombie, VALUES)
     assert bench.run(bench.attempt(), VALUES) is None
     with pytest.raises(Fenced, match="another attempt has taken over"):
-        zombie.commit(prepared)  # type: ignore[arg-type]
+        zombie.commit_prepared(prepared)  # type: ignore[arg-type]
     assert bench.committed() == Counter(VALUES)
 
 
 def test_a_zombie_that_wakes_in_the_middle_is_fenced(bench: Bench) -> None:
     zombie = bench.attempt()
     assert zombie.take_over() is None
-    zombie.write(rows(VALUES))
+    zombie.write_rows(rows(VALUES))
     assert bench.run(bench.attempt(), VALUES) is None
     with pytest.raises(Fenced):
-        zombie.prepare()
+        zombie.prepare_commit()
     zombie.give_up()
     assert bench.run(bench.attempt(batch=1), ["next"]) is None
     assert bench.committed() == Counter([*VALUES, "next"])
@@ -194,12 +194,12 @@ def test_an_attempt_that_commits_at_the_last_moment_is_seen_because_it_is_fenced
     """The safeguard is proved: without it the rows are there twice."""
     early = bench.attempt()
     assert early.take_over() is None
-    early.write(rows(VALUES))
+    early.write_rows(rows(VALUES))
 
     def other() -> None:
-        prepared = early.prepare()
+        prepared = early.prepare_commit()
         assert prepared is not None
-        early.commit(prepared)
+        early.commit_prepared(prepared)
 
     late = bench.attempt(safeguards=SinkSafeguards(fence_first=fence_first), kind=_FinishesFirst)
     assert isinstance(late, _FinishesFirst)
@@ -227,7 +227,7 @@ def test_a_driver_that_was_overtaken_writes_nothing(bench: Bench) -> None:
 def test_a_partition_without_rows_costs_nothing_and_keeps_its_marker(bench: Bench) -> None:
     bench.run(bench.attempt(), VALUES)
     empty = bench.attempt(batch=1)
-    assert write_turn(empty, [rows([])], lambda: None, begin_without_rows=False) is None
+    assert write_task_batch(empty, [rows([])], lambda: None, begin_without_rows=False) is None
     assert bench.run(bench.attempt(), VALUES) is not None
 
 
@@ -235,9 +235,9 @@ def test_a_whole_batch_takes_over_even_without_rows(bench: Bench) -> None:
     """A transaction prepared by an earlier attempt cannot be committed then."""
     first = bench.attempt()
     prepared = bench.prepared(first, ["other rows"])
-    assert write_turn(bench.attempt(), [], lambda: None, begin_without_rows=True) is None
+    assert write_task_batch(bench.attempt(), [], lambda: None, begin_without_rows=True) is None
     with pytest.raises(Fenced):
-        first.commit(prepared)  # type: ignore[arg-type]
+        first.commit_prepared(prepared)  # type: ignore[arg-type]
     assert bench.committed() == Counter()
 
 
@@ -245,7 +245,7 @@ def test_partitions_and_queries_do_not_know_each_other(bench: Bench) -> None:
     one, two = bench.attempt(partition=0), bench.attempt(partition=1)
     waiting = bench.prepared(one, ["a"])
     assert bench.run(two, ["b"]) is None
-    one.commit(waiting)  # type: ignore[arg-type]
+    one.commit_prepared(waiting)  # type: ignore[arg-type]
     other = Bench(bench.bootstrap, bench.topic, bench.query + "-2")
     assert other.run(other.attempt(), ["c"]) is None
     other.close()
@@ -255,7 +255,7 @@ def test_partitions_and_queries_do_not_know_each_other(bench: Bench) -> None:
 def test_anybody_may_end_what_is_prepared(bench: Bench) -> None:
     prepared = bench.prepared(bench.attempt(), VALUES)
     for _ in range(2):  # a second time, as after a lost response
-        end(bench.links(), prepared, commit=True)  # type: ignore[arg-type]
+        end_transaction(bench.links(), prepared, commit=True)  # type: ignore[arg-type]
     assert bench.committed() == Counter(VALUES)
 
 
@@ -267,10 +267,10 @@ def test_rows_for_several_topics_are_in_one_transaction(bench: Bench) -> None:
         [pa.array(["a", "b"]), pa.array([bench.topic, bench.topic + "-dead"])], names=["value", "topic"]
     )
     values_of(Admin(bench.links().cluster).create_topics([NewTopic(bench.topic + "-dead", 1, 1, {})]))
-    prepared = write_turn(attempt, [one], lambda: None, begin_without_rows=False)
+    prepared = write_task_batch(attempt, [one], lambda: None, begin_without_rows=False)
     dead = Bench(bench.bootstrap, bench.topic + "-dead", "unused")
     assert (bench.committed(), dead.committed()) == (Counter(), Counter())
-    attempt.commit(prepared)  # type: ignore[arg-type]
+    attempt.commit_prepared(prepared)  # type: ignore[arg-type]
     assert (bench.committed(), dead.committed()) == (Counter("a"), Counter("b"))
     dead.close()
 
@@ -285,13 +285,13 @@ def test_the_topic_of_the_markers_is_compacted_and_empty(bench: Bench) -> None:
 
 def test_links_are_kept_for_the_next_task_and_closed_after_an_error(bench: Bench) -> None:
     config = ClientConfig(bootstrap_servers=bench.bootstrap)
-    with kept_links(config) as first:
+    with cached_connections(config) as first:
         first.cluster.refresh()
-    with kept_links(config) as second:
+    with cached_connections(config) as second:
         assert second is first
-    with pytest.raises(ZeroDivisionError), kept_links(config):
+    with pytest.raises(ZeroDivisionError), cached_connections(config):
         raise ZeroDivisionError
-    with kept_links(config) as third:
+    with cached_connections(config) as third:
         assert third is not first
         third.cluster.refresh()
 
@@ -300,7 +300,7 @@ def test_rows_cannot_be_written_to_the_topic_of_the_markers(bench: Bench) -> Non
     attempt = TransactionalWrite(bench.links(), bench.options._replace(topic=None), bench.attempt().turn)
     one = pa.record_batch([pa.array(["a"]), pa.array([MARKERS])], names=["value", "topic"])
     with pytest.raises(BadRows, match="where the sink commits its markers"):
-        write_turn(attempt, [one], lambda: None, begin_without_rows=False)
+        write_task_batch(attempt, [one], lambda: None, begin_without_rows=False)
 
 
 def test_markers_that_are_gone_are_an_error_by_name(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +337,7 @@ def test_the_group_moves_when_the_rows_count_and_not_before(bench: Bench, source
     first = bench.attempt()
     prepared = bench.prepared(first, VALUES, upto(source, 10, 7))
     assert (bench.group(f"{source}-readers", source), bench.committed()) == ({}, Counter())
-    first.commit(prepared)  # type: ignore[arg-type]
+    first.commit_prepared(prepared)  # type: ignore[arg-type]
     assert bench.group(f"{source}-readers", source) == {0: 10, 1: 7}
     assert bench.committed() == Counter(VALUES)
 
@@ -354,7 +354,7 @@ def test_an_attempt_that_is_aborted_leaves_no_offset(bench: Bench, source: str) 
     prepared = bench.prepared(zombie, ["lost"], upto(source, 99, 99))
     assert bench.run(bench.attempt(), VALUES, upto(source, 10)) is None
     with pytest.raises(Fenced):
-        zombie.commit(prepared)  # type: ignore[arg-type]
+        zombie.commit_prepared(prepared)  # type: ignore[arg-type]
     assert bench.group(f"{source}-readers", source) == {0: 10}
     assert bench.committed() == Counter(VALUES)
 
@@ -375,7 +375,7 @@ def test_a_task_without_rows_takes_over_and_commits_its_offsets(bench: Bench, so
     assert bench.run(bench.attempt(), [], upto(source, 10)) is None
     assert bench.run(bench.attempt(partition=1, batch=1), ["next"], upto(source, 20)) is None
     with pytest.raises(Fenced):
-        zombie.commit(prepared)  # type: ignore[arg-type]
+        zombie.commit_prepared(prepared)  # type: ignore[arg-type]
     assert bench.group(f"{source}-readers", source) == {0: 20}
     assert bench.run(bench.attempt(), VALUES, upto(source, 10)) == Marker(bench.query, 0, 0)
     assert bench.committed() == Counter(["next"])
@@ -414,10 +414,10 @@ def test_rows_of_earlier_batches_do_not_take_the_group_back(bench: Bench, source
     """As a join of streams makes them. Another query, which began elsewhere, does."""
     bench.run(bench.attempt(), VALUES, upto(source, 10, 10))
     later = bench.attempt(batch=1)
-    assert later.ahead(upto(source, 9, 11)) == {f"{source}-readers": {TopicPartition(source, 1): 11}}
-    assert later.ahead(upto(source, 10, 3)) == {}
+    assert later.offsets_ahead(upto(source, 9, 11)) == {f"{source}-readers": {TopicPartition(source, 1): 11}}
+    assert later.offsets_ahead(upto(source, 10, 3)) == {}
     other = Bench(bench.bootstrap, bench.topic, bench.query + "-2")
-    assert other.attempt().ahead(upto(source, 9, 11)) == upto(source, 9, 11)
+    assert other.attempt().offsets_ahead(upto(source, 9, 11)) == upto(source, 9, 11)
     other.close()
 
 
@@ -442,11 +442,11 @@ def test_a_batch_that_is_committed_in_part_is_not_written_as_a_whole(bench: Benc
 def test_a_task_that_failed_before_its_commit_claims_nothing(bench: Bench) -> None:
     attempt = claimed(bench, "partition", 1)
     attempt.take_over()
-    attempt.write(rows(["lost"]))
+    attempt.write_rows(rows(["lost"]))
     bench.run(claimed(bench, "batch"), ["one", "two"])
     assert isinstance(bench.run(claimed(bench, "partition", 2), ["three"]), Marker)
     with pytest.raises((ClientError, StaleDriver)):
-        attempt.prepare()
+        attempt.prepare_commit()
     assert bench.committed() == Counter(["one", "two"])
 
 
@@ -462,7 +462,7 @@ def test_a_whole_batch_that_was_not_committed_can_be_written_by_partition(bench:
     for partition in range(2):
         assert bench.run(claimed(bench, "partition", partition), [f"p{partition}"]) is None
     with pytest.raises(ClientError) as caught:
-        end(bench.links(), prepared, commit=True)  # type: ignore[arg-type]
+        end_transaction(bench.links(), prepared, commit=True)  # type: ignore[arg-type]
     assert is_fenced(caught.value)
     assert bench.committed() == Counter(["p0", "p1"])
 
@@ -471,7 +471,7 @@ def test_of_attempts_that_claim_a_batch_at_the_same_time_all_write_it_in_one_uni
     def claim(number: int) -> str:
         unit = "partition" if number % 2 else "batch"
         try:
-            claimed(bench, unit, number).claims[0].write()
+            claimed(bench, unit, number).claims[0].write_claim()
         except (ChangedUnit, StaleDriver, Fenced) as error:
             return type(error).__name__
         return unit
@@ -484,16 +484,16 @@ def test_of_attempts_that_claim_a_batch_at_the_same_time_all_write_it_in_one_uni
 class _OtherNamesDenied(Claims):
     """A client whose ACLs allow names with the query's prefix alone."""
 
-    def _claim(self) -> Claim | None:
+    def _stored_claim(self) -> Claim | None:
         if self._name != self._own_name:
-            raise refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"positions of group {self._name}")
-        return super()._claim()
+            raise refused_error(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"positions of group {self._name}")
+        return super()._stored_claim()
 
 
 def test_a_client_that_may_not_use_the_common_name_claims_under_its_own(bench: Bench) -> None:
     claim = Claim(bench.query, 0, "partition", "sink", "mine-")
     claims = _OtherNamesDenied(bench.links(), claim, 0, 60_000, alone=True)
-    claims.write()
+    claims.write_claim()
     assert claims._name == f"mine-{bench.query}-unit"
     with pytest.raises(ChangedUnit):
-        _OtherNamesDenied(bench.links(), claim._replace(unit="batch"), 0, 60_000, alone=True).check()
+        _OtherNamesDenied(bench.links(), claim._replace(unit="batch"), 0, 60_000, alone=True).check_claim()

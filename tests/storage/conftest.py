@@ -59,7 +59,7 @@ class SimWorld:
         self._boot()
 
     def _boot(self) -> None:
-        self.process = self.machine.boot()
+        self.process = self.machine.boot_process()
         self.clock = self.process.clock
         self.entropy = self.process.entropy
         self.faults = [DriveFaults() for _ in self.drives]
@@ -73,7 +73,7 @@ class SimWorld:
 
     def settle(self) -> None:
         """Run all outstanding completions."""
-        while self.timeline.step():
+        while self.timeline.run_next_event():
             pass
         assert not self.machine.crashes, self.machine.crashes[0]
 
@@ -85,8 +85,8 @@ class SimWorld:
         """End the process this way, at once, and start a new one."""
         if loss is not None:
             self.machine.loss = loss
-        self.machine.end(death)
-        while self.timeline.step():
+        self.machine.end_process(death)
+        while self.timeline.run_next_event():
             pass
         self._boot()
 
@@ -95,7 +95,7 @@ class SimWorld:
         self.restart()
 
     def contents(self, path: str) -> bytes:
-        return bytes(self.drives[0].file(path).data)
+        return bytes(self.drives[0].file_at(path).data)
 
     def names(self, path: str) -> list[str]:
         return list(self.disk.list(path))
@@ -105,7 +105,7 @@ class SimWorld:
         inode = self.drives[0].find_path(path)
         if inode is None:
             self.disk.open(path, create=True).close()
-            inode = self.drives[0].file(path)
+            inode = self.drives[0].file_at(path)
         inode.data[:] = data
         inode.sealed = None
         inode.synced = min(inode.synced, len(data))
@@ -131,7 +131,7 @@ class RealWorld:
     def _boot(self) -> None:
         self._turns = CompletionQueue(self._loop)
         self._in_flight = 0
-        off_loop = self._turns.off_loop
+        off_loop = self._turns.run_in_thread
 
         def counted(work, then):
             self._in_flight += 1
@@ -168,7 +168,7 @@ class RealWorld:
 
     def _end(self) -> None:
         """Close all descriptors: there are hundreds of these worlds in one process."""
-        self._turns.stop()
+        self._turns.stop_threads()
         for owner in list(self.disk.descriptors):
             owner.park()
 
@@ -197,8 +197,8 @@ class _Counting:
         self._turns = turns
         self.off_loop = off_loop
         self.clock = turns.clock
-        self.soon = turns.soon
-        self.stop = turns.stop
+        self.soon = turns.run_soon
+        self.stop = turns.stop_threads
 
 
 WORLDS = {"real": RealWorld, "sim": SimWorld}
@@ -259,12 +259,12 @@ class Shelf:
         self.manager = LogManager(
             world.disks, world.clock, world.entropy, broker or BrokerConfig(), safeguards, workers
         )
-        self.manager.load(lambda _topic: self.config, progress)
+        self.manager.load_logs(lambda _topic: self.config, progress)
 
     @property
     def log(self) -> Log:
         """The one log, created when it is missing."""
-        return self.manager.get(TP) or self.manager.create_log(TP, TOPIC_ID, self.config)
+        return self.manager.get_log(TP) or self.manager.create_log(TP, TOPIC_ID, self.config)
 
     def put(self, *batches: bytearray, epoch: int = 0) -> list[int]:
         """Append batches as a client's; their base offsets."""
@@ -279,7 +279,7 @@ class Shelf:
 
     def stop(self) -> object:
         answers = Answers()
-        self.manager.stop(answers)
+        self.manager.stop_logs(answers)
         self.world.settle()
         assert len(answers) == 1
         return answers[0]
@@ -324,7 +324,7 @@ def make_rolled(world: SimWorld | RealWorld, bases: list[int], end: int, **confi
     log.restart_at(bases[0])
     for base, following in zip(bases, [*bases[1:], end], strict=True):
         if base != bases[0]:
-            log.roll()
+            log.roll_segment()
         while log.end_offset < following:
             shelf.put(make_batch(1, timestamp=1_700_000_000_000 + log.end_offset))
     log.high_watermark = log.end_offset
@@ -344,7 +344,7 @@ def read_bytes(world: SimWorld | RealWorld, log: Log, offset: int, max_bytes: in
         try:
             region = log.read(offset, max_bytes, limit, **keywords)
         except Cold as cold:
-            world.disk.warm(cold.regions, Answers())
+            world.disk.warm_regions(cold.regions, Answers())
             world.settle()
             keywords["warmed"] = True
             continue

@@ -45,7 +45,7 @@ def test_a_cut_across_segments_leaves_no_hole(sim, kit) -> None:
     shelf.manager.dirs[0].checkpoint_recovery_points()
     sim.settle()
     shelf.log.truncate_to(15)
-    for _, inode in sim.drives[0].walk():
+    for _, inode in sim.drives[0].walk_files():
         inode.shadow = b""  # the shorter length is on the platter already
     again = power_cut(sim, shelf)
     assert again.log.end_offset == 15
@@ -56,7 +56,7 @@ def test_a_segment_that_is_cut_to_nothing_is_flushed_as_well(sim, kit) -> None:
     shelf.flush()
     shelf.log.truncate_to(10)
     assert shelf.flush() == 10
-    assert sim.drives[0].file("t-0/00000000000000000010.log").shadow == b""
+    assert sim.drives[0].file_at("t-0/00000000000000000010.log").shadow == b""
 
 
 def test_an_unsynced_cut_of_a_killed_process_is_durable_after_a_clean_stop(sim, kit) -> None:
@@ -68,7 +68,7 @@ def test_an_unsynced_cut_of_a_killed_process_is_durable_after_a_clean_stop(sim, 
     again = shelf.again()
     assert again.log.end_offset == 10
     assert again.stop() is None
-    assert sim.drives[0].file("t-0/00000000000000000010.log").shadow == b""
+    assert sim.drives[0].file_at("t-0/00000000000000000010.log").shadow == b""
     left = [name for operation in sim.drives[0].journal for _, name, _ in (*operation.removed, *operation.added)]
     assert all(name.endswith(".deleted") for name in left)  # a start removes them again
 
@@ -109,7 +109,7 @@ def test_indexes_are_rebuilt_whole_or_not_at_all(sim, kit) -> None:
     for fuse in range(5, 80, 3):
         sim.machine.loss = (LossPattern.NONE, JournalLoss.ALL)
         sim.process.fuse, sim.process.fuse_death = fuse, Death.POWER_LOSS
-        sim.process.turn(lambda: kit.Shelf(sim))
+        sim.process.run_turn(lambda: kit.Shelf(sim))
         if sim.machine.process is None:
             sim._boot()
             continue

@@ -57,7 +57,7 @@ def test_clients_are_refused_before_the_disk_is_full_and_served_again(shelf, kit
 
 def test_a_new_segment_is_refused_as_well(shelf, kit) -> None:
     leave(shelf, MIB // 2)
-    shelf.log.configure(shelf.config)
+    shelf.log.apply_config(shelf.config)
     refused(shelf, kit.batch(1))
 
 

@@ -51,8 +51,8 @@ def our_lines(run: Run, decoder: Decoder | None = None) -> list[str]:
         options = Options(options.logs._replace(decoder=decoder))
     complaints: list[str] = []
     dump = Dump(options, complaints.append)
-    lines = [item.text() for item in dump.items(run.files)]
-    return lines + complaints + [line.replace(os.getcwd() + os.sep, "") for line in dump.report()]
+    lines = [item.text() for item in dump.iter_items(run.files)]
+    return lines + complaints + [line.replace(os.getcwd() + os.sep, "") for line in dump.report_lines()]
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -48,8 +48,8 @@ def run(paths: list[str], options: Options = DEEP) -> tuple[list[str], list[str]
     """(stdout, stderr, failed)"""
     errors: list[str] = []
     dump = Dump(options, errors.append)
-    out = [item.text() for item in dump.items(paths)]
-    return out, errors + list(dump.report()), dump.failed
+    out = [item.text() for item in dump.iter_items(paths)]
+    return out, errors + list(dump.report_lines()), dump.failed
 
 
 def test_a_cut_tail_and_what_comes_after_a_broken_length(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_states(tmp_path: Path) -> None:
         ),
         "producerId: 2 producerEpoch: 0 coordinatorEpoch: 7 currentTxnFirstOffset: OptionalLong.empty lastTimestamp: 5",
     ]
-    items = [item.json() for item in Dump(DEEP, print).items([str(path)])]
+    items = [item.json() for item in Dump(DEEP, print).iter_items([str(path)])]
     assert [item["currentTxnFirstOffset"] for item in items[1:]] == [42, None]
     path.write_bytes(path.read_bytes()[:-1])
     assert run([str(path)]) == ([f"Dumping {path}"], [f"{path}: a producer snapshot with a wrong checksum"], True)
@@ -279,7 +279,7 @@ def test_options_of_a_log(tmp_path: Path) -> None:
 def test_json_is_an_object_per_item(tmp_path: Path) -> None:
     raw = encode_batch([Record(100, 1, b"\xff", None, (("h", b"1"),))], base_offset=100, producer_id=1, base_sequence=4)
     with segment(tmp_path, bytes(raw)) as paths:
-        items = [json.loads(json.dumps(item.json())) for item in Dump(DEEP, print).items([paths["log"]])]
+        items = [json.loads(json.dumps(item.json())) for item in Dump(DEEP, print).iter_items([paths["log"]])]
     assert [item["type"] for item in items] == ["remark", "remark", "batch", "record"]
     assert items[2]["baseSequence"] == 4
     assert items[2]["isvalid"] is True
@@ -300,7 +300,7 @@ def test_json_is_an_object_per_item(tmp_path: Path) -> None:
 def test_a_large_log_passes_through_bounded_memory(tmp_path: Path) -> None:
     one = batch(100, 100, size=10_000)
     with segment(tmp_path, one * 64) as paths:
-        assert peak_of(lambda: list(map(id, Dump(DEEP, print).items([paths["log"]])))) < 8 * len(one)
+        assert peak_of(lambda: list(map(id, Dump(DEEP, print).iter_items([paths["log"]])))) < 8 * len(one)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)

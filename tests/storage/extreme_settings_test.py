@@ -46,8 +46,8 @@ def test_a_real_loop_takes_its_deadlines(real, kit, key: str) -> None:
     shelf.put(*(kit.batch(2, 900) for _ in range(10)))
     shelf.log.delete_old_segments(real.clock.now())
     shelf.manager.on_time()
-    real.clock.connect(lambda: None)
-    real.clock.alarm(shelf.manager.timers.next_ns)
+    real.clock.set_receiver(lambda: None)
+    real.clock.set_alarm(shelf.manager.timers.next_ns)
     real.settle()
     assert shelf.log.end_offset == 20
 

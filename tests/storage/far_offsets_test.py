@@ -39,7 +39,7 @@ def logs(world) -> list[str]:
 
 
 def logs_of_drive(world: SimWorld) -> list[str]:
-    return [path for path, _ in world.drives[0].walk() if path.endswith(".log")]
+    return [path for path, _ in world.drives[0].walk_files() if path.endswith(".log")]
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -85,10 +85,10 @@ def test_a_crash_while_a_segment_is_split_loses_nothing(kit, death: Death) -> No
     for fuse in range(20, 110):
         world = SimWorld()
         put_wide_log(world, kit, offsets)
-        for _, inode in world.drives[0].walk():
+        for _, inode in world.drives[0].walk_files():
             inode.synced = len(inode.data)
         world.process.fuse, world.process.fuse_death = fuse, death
-        world.process.turn(lambda world=world: kit.Shelf(world))
+        world.process.run_turn(lambda world=world: kit.Shelf(world))
         if world.machine.process is None:
             splits += len(logs_of_drive(world)) > 1
             world._boot()

@@ -81,7 +81,7 @@ def test_indexes_of_a_segment_whose_records_were_durable_before_its_roll_are_syn
     shelf.flush()
     for name in sim.names("t-0"):
         if name.startswith("00000000000000000000."):
-            assert sim.drives[0].file(f"t-0/{name}").durable == len(sim.contents(f"t-0/{name}")), name
+            assert sim.drives[0].file_at(f"t-0/{name}").durable == len(sim.contents(f"t-0/{name}")), name
 
 
 def test_recovered_records_are_awaited_until_they_are_durable(sim, kit) -> None:

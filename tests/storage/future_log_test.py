@@ -16,7 +16,7 @@ from ottla.sim.disks.drive import JournalLoss
 from ottla.sim.disks.inode import LossPattern
 from ottla.sim.machines.machine import Death
 from ottla.sim.machines.workers import SimWorkers
-from ottla.storage.future_log import FutureLog, settle
+from ottla.storage.future_log import FutureLog, settle_moves
 from ottla.storage.log_manager import LogManager
 
 PIECE = 6000
@@ -32,8 +32,8 @@ class Shelves:
     def load(self) -> None:
         world = self.world
         self.manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
-        self.manager.load(lambda _topic: self.config)
-        self.log = self.manager.get(self.kit.TP)
+        self.manager.load_logs(lambda _topic: self.config)
+        self.log = self.manager.get_log(self.kit.TP)
         self.move: FutureLog | None = None
         self.busy = False
 
@@ -43,7 +43,7 @@ class Shelves:
 
     def begin(self) -> None:
         """Continue a move that was found, or begin one."""
-        move = self.manager.move_under_way(self.kit.TP)
+        move = self.manager.find_move(self.kit.TP)
         if move is None and self.log.disk.name == "data0":
             move = self.manager.begin_move(self.kit.TP, self.manager.dirs[1])
         self.move = move
@@ -53,10 +53,10 @@ class Shelves:
         if self.move is None or self.busy:
             return
         self.busy = True
-        if self.move.behind:
+        if self.move.lag:
             self.move.copy_piece(PIECE, self._copied)
         else:
-            self.move.flush(self._flushed)
+            self.move.flush_copy(self._flushed)
 
     def _copied(self, outcome: object) -> None:
         assert isinstance(outcome, int), outcome
@@ -66,7 +66,7 @@ class Shelves:
         self.busy = False
         assert not isinstance(outcome, Failure)
         if self.move is not None and self.move.may_swap and self.move.catch_up(PIECE):
-            self.log = self.move.swap()
+            self.log = self.move.swap_in()
             self.move = None
 
     def finish(self) -> None:
@@ -80,7 +80,7 @@ class Shelves:
 
     def pass_minute(self) -> None:
         self.world.advance(61_000)
-        self.manager.on_time()
+        self.manager.run_due()
         self.world.settle()
 
     def names(self) -> list[list[str]]:
@@ -123,12 +123,12 @@ def test_a_log_moves_with_all_of_its_state(shelves, kit) -> None:
     shelves.finish()
     log = shelves.log
     assert log is not old
-    assert log is shelves.manager.get(kit.TP)
+    assert log is shelves.manager.get_log(kit.TP)
     assert log.disk.name == "data1"
     assert shelves.content() == before
     assert (log.start_offset, log.high_watermark, log.topic_id) == (9, 38, kit.TOPIC_ID)
     assert log.epochs.entries == old.epochs.entries
-    assert log.producers.snapshot() == old.producers.snapshot()
+    assert log.producers.snapshot_entries() == old.producers.snapshot_entries()
     assert log.aborted_transactions(9, 100) == old.aborted_transactions(9, 100) != []
     assert log.recovery_point == log.end_offset
     assert [name.rpartition("-")[2] for name in shelves.names()[0]] == ["delete/"]
@@ -139,12 +139,12 @@ def test_a_log_moves_with_all_of_its_state(shelves, kit) -> None:
     assert shelves.names() == [[], ["t-0/"]]
     put(shelves, 40)
     answers = kit.Answers()
-    shelves.manager.stop(answers)
+    shelves.manager.stop_logs(answers)
     shelves.world.settle()
     assert answers == [None]
     again = Shelves(kit, shelves.world)
     assert again.log.end_offset == 46
-    assert again.log.producers.snapshot() == log.producers.snapshot()
+    assert again.log.producers.snapshot_entries() == log.producers.snapshot_entries()
 
 
 def test_the_copy_follows_appends_deletions_and_cuts(shelves) -> None:
@@ -156,7 +156,7 @@ def test_the_copy_follows_appends_deletions_and_cuts(shelves) -> None:
     copied = shelves.move.copy.end_offset
     assert 4 < copied < 30
     shelves.log.truncate_to(copied - 2)
-    shelves.move.cut()
+    shelves.move.follow_cut()
     assert shelves.move.copy.end_offset == copied - 2
     del written[(copied - 2) // 2 :]
     shelves.piece()
@@ -179,7 +179,7 @@ def test_a_restarted_log_restarts_its_copy(shelves) -> None:
     shelves.piece()
     shelves.world.settle()
     shelves.log.restart_at(500)
-    shelves.move.cut()
+    shelves.move.follow_cut()
     assert (shelves.move.copy.start_offset, shelves.move.copy.end_offset) == (500, 500)
     shelves.finish()
     assert (shelves.log.start_offset, shelves.log.end_offset) == (500, 500)
@@ -188,7 +188,7 @@ def test_a_restarted_log_restarts_its_copy(shelves) -> None:
 def test_offsets_that_were_compacted_away_at_the_end(shelves) -> None:
     put(shelves, 0)
     shelves.log.end_offset = 40  # compaction removed the records at these offsets
-    shelves.log.roll()
+    shelves.log.roll_segment()
     shelves.begin()
     shelves.finish()
     assert shelves.log.end_offset == 40
@@ -202,7 +202,7 @@ def test_a_move_continues_after_a_clean_stop(shelves, kit) -> None:
         shelves.piece()
         shelves.world.settle()
     copied, before = shelves.move.copy.end_offset, shelves.content()
-    shelves.manager.stop(kit.Answers())
+    shelves.manager.stop_logs(kit.Answers())
     shelves.world.settle()
     shelves.load()
     shelves.begin()
@@ -232,7 +232,7 @@ def test_a_move_that_is_given_up_leaves_nothing(shelves) -> None:
     shelves.piece()
     shelves.world.settle()
     shelves.move.give_up()
-    assert not shelves.move.stands
+    assert not shelves.move.can_continue
     shelves.pass_minute()
     assert shelves.names() == [["t-0/"], []]
     assert not shelves.manager.is_moving(shelves.kit.TP)
@@ -256,7 +256,7 @@ def test_a_topic_with_the_longest_name_moves(kit) -> None:
     world.settle()
     assert kit_tp != shelves.kit.TP
     shelves.load()
-    assert shelves.manager.move_under_way(shelves.kit.TP) is not None
+    assert shelves.manager.find_move(shelves.kit.TP) is not None
 
 
 def test_a_moving_log_is_not_compacted_until_the_swap(kit) -> None:
@@ -267,7 +267,7 @@ def test_a_moving_log_is_not_compacted_until_the_swap(kit) -> None:
     shelves.manager = LogManager(
         world.disks, world.clock, world.entropy, BrokerConfig(), None, SimWorkers(world.process)
     )
-    shelves.manager.load(lambda _topic: config)
+    shelves.manager.load_logs(lambda _topic: config)
     shelves.create()
     for number in range(40):
         records = [Record(at, 1_700_000_000_000, b"key", b"%d" % number + bytes(100)) for at in range(3)]
@@ -296,7 +296,7 @@ def test_of_two_logs_the_complete_one_is_served(shelves, kit) -> None:
         if shelves.move is None:
             break
         assert shelves.move.catch_up(PIECE)
-    shelves.log = shelves.move.swap() if shelves.move is not None else shelves.log
+    shelves.log = shelves.move.swap_in() if shelves.move is not None else shelves.log
     put(shelves, 2)
     shelves.world.restart()
     assert [len(names) for names in shelves.names()] == [1, 1]
@@ -312,7 +312,7 @@ def test_of_two_complete_logs_the_newer_epoch_wins_and_then_the_longer(shelves, 
     """As a stop leaves them between the two renames of a swap, one of them without what no sync covered."""
     dirs = shelves.manager.dirs
     put(shelves, 0)
-    shelves.log = dirs[1].create(kit.TP, kit.TOPIC_ID, shelves.config)
+    shelves.log = dirs[1].create_log(kit.TP, kit.TOPIC_ID, shelves.config)
     put(shelves, 0)
     shelves.log = dirs[better].logs[kit.TP]
     put(shelves, 2, epoch=1 if by == "epoch" else 0)
@@ -321,7 +321,7 @@ def test_of_two_complete_logs_the_newer_epoch_wins_and_then_the_longer(shelves, 
         put(shelves, 2)
         put(shelves, 4)
     shelves.world.settle()
-    settle(dirs)
+    settle_moves(dirs)
     shelves.world.settle()
     assert [kit.TP in each.logs for each in dirs] == [better == 0, better == 1]
 
@@ -363,7 +363,7 @@ class Story(Shelves):
         del self.history[-3:]
         self.log.truncate_to(offset)
         if self.move is not None:
-            self.move.cut()
+            self.move.follow_cut()
         self.epoch = 1
         self.write(2)
 
@@ -416,7 +416,7 @@ class Story(Shelves):
         assert "moving" not in self.world.disks[1].list("t-0")
         self.kit.append(self.log, self.kit.batch(2), 2, self.world.clock.now())
         answers = self.kit.Answers()
-        self.manager.stop(answers)
+        self.manager.stop_logs(answers)
         self.world.settle()
         assert answers == [None]
         self.load()

@@ -36,7 +36,7 @@ def opened(golden, tmp_path, real_over):
                 path.unlink()
         world = real_over(directory)
         manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
-        manager.load(lambda topic: CONFIGS.get(topic, TopicConfig()))
+        manager.load_logs(lambda topic: CONFIGS.get(topic, TopicConfig()))
         world.settle()
         assert manager.offline_dirs == ()
         return world, manager

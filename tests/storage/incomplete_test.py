@@ -9,7 +9,7 @@ from tests.storage.conftest import SMALL, TOPIC_ID, TP
 
 from ottla.sim.disks.drive import Drive
 from ottla.storage.checkpoints import format_partition_metadata
-from ottla.storage.log_loss import IncompleteLog, format_lack, parse_lack
+from ottla.storage.log_loss import IncompleteLog, format_loss, parse_loss
 
 IDS = {"t": TOPIC_ID}
 OTHER_ID = bytes(range(100, 116))
@@ -86,5 +86,5 @@ def test_a_log_that_ends_below_its_high_watermark_is_reported(sim, kit) -> None:
 
 
 def test_an_unreadable_mark_means_the_worst_loss() -> None:
-    assert [parse_lack(format_lack(lack)) for lack in IncompleteLog] == list(IncompleteLog)
-    assert parse_lack(b"") is IncompleteLog.WITHIN
+    assert [parse_loss(format_loss(lack)) for lack in IncompleteLog] == list(IncompleteLog)
+    assert parse_loss(b"") is IncompleteLog.WITHIN

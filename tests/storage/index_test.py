@@ -52,8 +52,8 @@ def test_offset_index_entries(world, kit) -> None:
     old = OffsetIndex(world.disk, "old.index", 0, LIMIT, create=True)
     for number in range(1, 10):
         old.append(819 * number, 16_377 * number)
-    assert old.lookup(819) == old.lookup(1637) == (819, 16_377)
-    assert old.lookup(818) == (0, 0)
+    assert old.lookup_offset(819) == old.lookup_offset(1637) == (819, 16_377)
+    assert old.lookup_offset(818) == (0, 0)
 
 
 def test_lookup_offset_23(offset_index) -> None:
@@ -197,7 +197,7 @@ def test_entries_come_back_from_a_file_that_was_not_closed(world, offset_index) 
     world.overwrite(f"{0:020d}.index", world.contents(f"{0:020d}.index")[:16].ljust(800, b"\0"))
     index.close()
     reopened = OffsetIndex(world.disk, f"{0:020d}.index", 0, 0)
-    assert [reopened.entry(slot) for slot in range(reopened.entries)] == [(3, 256), (9, 512)]
+    assert [reopened.entry_at_slot(slot) for slot in range(reopened.entries)] == [(3, 256), (9, 512)]
 
 
 def test_truncate_keeps_what_is_below(offset_index, time_index) -> None:
@@ -226,7 +226,7 @@ def test_impossible_index_files_are_not_sane(world, offset_index) -> None:
     index.seal()
     index.close()
     world.overwrite(f"{100:020d}.index", b"12345")
-    assert not OffsetIndex(world.disk, f"{100:020d}.index", 100, 0).sane(1000)
+    assert not OffsetIndex(world.disk, f"{100:020d}.index", 100, 0).is_sane(1000)
 
 
 @given(
@@ -264,12 +264,12 @@ def test_an_index_is_a_sorted_map(kit, data) -> None:
             index.truncate_to(cut)
             times.truncate_to(cut)
     if data.draw(st.booleans()):
-        index.seal()
-        times.seal()
+        index.seal_file()
+        times.seal_file()
     for target in range(40, 360, 7):
         below = [entry for entry in model if entry[0] <= target]
-        assert index.lookup(target) == (OffsetPosition(*below[-1]) if below else (50, 0))
+        assert index.lookup_offset(target) == (OffsetPosition(*below[-1]) if below else (50, 0))
         before = [entry for entry in model if entry[1] <= target]
-        assert times.lookup(target) == (TimestampOffset(before[-1][1], before[-1][0]) if before else (-1, 50))
+        assert times.lookup_timestamp(target) == (TimestampOffset(before[-1][1], before[-1][0]) if before else (-1, 50))
         at = [entry for entry in model if entry[1] <= target]
         assert index.floor_of_position(target) == (at[-1][1] if at else 0)

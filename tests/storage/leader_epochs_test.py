@@ -21,7 +21,7 @@ def written() -> Written:
 def cache(written: list, *entries: tuple[int, int], end: int = 1000) -> LeaderEpochs:
     made = LeaderEpochs([], lambda: end, written.append)
     for entry in entries:
-        made.assign(*entry)
+        made.assign_epoch(*entry)
     return made
 
 
@@ -46,9 +46,9 @@ def test_the_end_of_an_epoch_is_the_start_of_the_next(written) -> None:
 
 def test_an_entry_that_contradicts_later_ones_removes_them(written) -> None:
     epochs = cache(written, (0, 0), (2, 10), (5, 20))
-    epochs.assign(3, 8)
+    epochs.assign_epoch(3, 8)
     assert epochs.entries == ((0, 0), (3, 8))
-    epochs.assign(4, 8)
+    epochs.assign_epoch(4, 8)
     assert epochs.entries == ((0, 0), (4, 8))
 
 

@@ -20,7 +20,7 @@ MINUTE = 60_000
 
 def test_the_layout_of_a_directory(world, kit, shelf) -> None:
     shelf.put(kit.batch(1))
-    shelf.manager.claim("cluster", 1)
+    shelf.manager.claim_directories("cluster", 1)
     assert shelf.stop() is None
     assert world.names("") == [
         ".kafka_cleanshutdown",
@@ -119,9 +119,9 @@ def three(sim, kit):
 def loaded_while(sim, wanted):
     """A manager whose loading polls `wanted`, the result of loading, and that of its stop."""
     manager = LogManager(sim.disks, sim.clock, sim.entropy, BrokerConfig())
-    whole = manager.load(lambda _topic: TopicConfig(), is_wanted=wanted)
+    whole = manager.load_logs(lambda _topic: TopicConfig(), is_wanted=wanted)
     outcomes: list[object] = []
-    manager.stop(outcomes.append)
+    manager.stop_logs(outcomes.append)
     sim.settle()
     return whole, outcomes
 
@@ -158,7 +158,7 @@ def test_directories_that_were_not_loaded_stay_as_they_are(sim, kit, clean: bool
     before = {name: sim.contents(name) for name in sim.names("") if not name.endswith("/")}
     manager = LogManager(sim.disks, sim.clock, sim.entropy, BrokerConfig())
     outcomes: list[object] = []
-    manager.stop(outcomes.append)
+    manager.stop_logs(outcomes.append)
     sim.settle()
     assert outcomes == [None]
     assert {name: sim.contents(name) for name in sim.names("") if not name.endswith("/")} == before
@@ -171,7 +171,7 @@ def test_directories_that_were_not_loaded_stay_as_they_are(sim, kit, clean: bool
 def two(kit):
     world = kit.SimWorld(drives=2)
     manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
-    manager.load(lambda _topic: TopicConfig())
+    manager.load_logs(lambda _topic: TopicConfig())
     logs = [manager.create_log(TopicPartition("t", number), kit.TOPIC_ID, TopicConfig()) for number in range(4)]
     return world, manager, logs
 
@@ -252,9 +252,9 @@ def test_a_directory_that_cannot_be_loaded_is_offline(kit) -> None:
     world.restart()
     world.faults[0].broken = True
     again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
-    again.load(lambda _topic: TopicConfig())
+    again.load_logs(lambda _topic: TopicConfig())
     assert again.offline_dirs == ("data0",)
-    assert [log.tp.partition for log in again.logs()] == [1, 3]
+    assert [log.tp.partition for log in again.online_logs()] == [1, 3]
 
 
 def test_of_two_logs_of_one_partition_the_one_with_the_topics_id_is_served(kit) -> None:
@@ -266,15 +266,15 @@ def test_of_two_logs_of_one_partition_the_one_with_the_topics_id_is_served(kit) 
     world.disks[1].make_dir("t-0")
     world.disks[1].replace_now("t-0/partition.metadata", b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
     again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
-    again.load(lambda _topic: TopicConfig())
+    again.load_logs(lambda _topic: TopicConfig())
     tp = TopicPartition("t", 0)
-    adopted = again.adopt(tp, kit.TOPIC_ID)
+    adopted = again.adopt_log(tp, kit.TOPIC_ID)
     assert adopted is not None
     assert adopted.disk.name == "data0"
-    assert [log.tp.partition for log in again.logs()] == [0, 2, 1, 3]
+    assert [log.tp.partition for log in again.online_logs()] == [0, 2, 1, 3]
     assert "t-0/" not in world.disks[1].list("")
-    assert again.adopt(tp, bytes(range(1, 17))) is None
-    assert again.get(tp) is None
+    assert again.adopt_log(tp, bytes(range(1, 17))) is None
+    assert again.get_log(tp) is None
 
 
 def test_the_log_of_another_topic_is_kept_aside(kit) -> None:
@@ -306,8 +306,8 @@ def test_a_log_whose_topic_id_never_reached_the_disk_is_the_topics(kit) -> None:
     world.settle()
     world.disks[0].unlink_now("t-0/partition.metadata")
     again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
-    again.load(lambda _topic: TopicConfig())
-    adopted = again.adopt(TopicPartition("t", 0), kit.TOPIC_ID)
+    again.load_logs(lambda _topic: TopicConfig())
+    adopted = again.adopt_log(TopicPartition("t", 0), kit.TOPIC_ID)
     assert adopted is not None
     assert adopted.topic_id == kit.TOPIC_ID
     world.settle()
@@ -322,9 +322,9 @@ def test_a_partition_that_may_be_in_an_offline_directory_is_not_created_again(ki
     world.restart()
     world.faults[0].broken = True
     again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
-    again.load(lambda _topic: TopicConfig())
+    again.load_logs(lambda _topic: TopicConfig())
     tp = TopicPartition("t", 0)
-    assert again.adopt(tp, kit.TOPIC_ID) is None
+    assert again.adopt_log(tp, kit.TOPIC_ID) is None
     with pytest.raises(Failure) as refused:
         again.create_log(tp, kit.TOPIC_ID, TopicConfig(), is_new=False)
     assert refused.value.kind is Kind.NOT_DONE

@@ -23,7 +23,7 @@ class Starts:
         return b"%d" % self.made
 
     def save(self, number: int) -> None:
-        self.file.save(lambda: self.continued.append(number))
+        self.file.save_starts(lambda: self.continued.append(number))
 
 
 @pytest.fixture
@@ -47,21 +47,21 @@ def test_some_callers_continue_in_a_turn_and_all_in_their_order(sim, starts) -> 
         starts.save(number)
     seen = 0
     while seen < CALLERS:
-        if not sim.timeline.step():
-            starts.file._home.timers.run(sim.clock.now().mono_ns)
+        if not sim.timeline.run_next_event():
+            starts.file._home.timers.run_due(sim.clock.now().mono_ns)
         assert len(starts.continued) - seen <= CONTINUED_PER_TURN
         seen = len(starts.continued)
     assert starts.continued == list(range(CALLERS))
 
 
 def test_a_caller_that_comes_while_others_continue_waits_for_a_write_of_its_own(sim, starts) -> None:
-    starts.file.save(lambda: starts.save(1))
+    starts.file.save_starts(lambda: starts.save(1))
     sim.settle()
     assert (starts.made, starts.continued) == (2, [1])
 
 
 def test_a_write_without_a_waiting_caller_reaches_the_file(sim, starts) -> None:
-    starts.file.write()
+    starts.file.write_starts()
     starts.file.write_now()
     sim.settle()
     assert sim.contents(NAME) == b"2"

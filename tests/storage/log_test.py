@@ -83,7 +83,7 @@ def test_a_reader_at_the_tail_reads_no_header(world, kit, shelf) -> None:
         assert region.pos + region.size == before
         reads.append(region)
     assert log.read(398, 1 << 20, 399).size == reads[0].size
-    assert len(log._tail.offsets) <= 256
+    assert len(log._newest_positions.offsets) <= 256
 
 
 def test_a_batch_larger_than_a_segment_is_refused(world, kit) -> None:
@@ -119,7 +119,7 @@ def test_few_calls_per_append(world, kit, shelf) -> None:
         log.append(batch, header, 0, now)
     finally:
         sys.setprofile(before)
-    assert log.segments.active.index.last.offset == 5
+    assert log.segments.active.index.last_entry.offset == 5
     assert len(called) <= 6, called  # and one each in record and in the disk
 
 
@@ -196,7 +196,7 @@ def test_a_rolled_segment_is_complete(world, kit) -> None:
 
 
 def test_rolling_an_empty_segment_does_nothing(shelf) -> None:
-    shelf.log.roll()
+    shelf.log.roll_segment()
     assert len(shelf.log.segments) == 1
 
 
@@ -390,9 +390,9 @@ def test_time_lookup_unpacks_large_batches_in_a_worker_and_few_in_a_turn(kit, si
     jobs: list[str] = []
 
     class Workers(SimWorkers):
-        def run(self, job, arguments, done, owner=None) -> None:
+        def run_job(self, job, arguments, done, owner=None) -> None:
             jobs.append(job)
-            super().run(job, arguments, done, owner)
+            super().run_job(job, arguments, done, owner)
 
     shelf = kit.Shelf(sim, workers=Workers(sim.process))
 

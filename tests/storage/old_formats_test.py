@@ -182,12 +182,12 @@ def test_a_cut_of_old_messages_is_durable_at_once(sim, kit) -> None:
 def test_segments_without_timestamps_age_by_their_files_time(world, kit, shelf) -> None:
     log = shelf.log
     log.append_replica(memoryview(kept_set(0, NONE, records(3))))
-    log.roll()
+    log.roll_segment()
     log.append_replica(memoryview(kept_set(0, NONE, records(3, 3))))
     log.high_watermark = log.end_offset
     modified = world.disk.modified_ms(log.segments.first.path)
     assert log.segments.first.largest_timestamp == modified
-    log.configure(TopicConfig(segment_bytes=3000, retention_ms=1000))
+    log.apply_config(TopicConfig(segment_bytes=3000, retention_ms=1000))
     now = world.clock.now()
     assert log.delete_old_segments(now._replace(wall_ms=modified + 1000)) == 0
     assert log.delete_old_segments(now._replace(wall_ms=modified + 60_000)) == 2
@@ -200,7 +200,7 @@ def test_indexes_of_earlier_brokers_name_the_first_offset_of_a_wrapper(world, ki
     for first in range(0, 40, 4):
         log.append_replica(memoryview(kept_set(1, GZIP, records(4, first))))
     segment = log.segments.active
-    positions = [segment.index.entry(slot) for slot in range(segment.index.entries)]
+    positions = [segment.index.entry_at_slot(slot) for slot in range(segment.index.entries)]
     assert positions
     assert shelf.stop() is None
     index = b"".join((each.offset - 3).to_bytes(4, "big") + each.position.to_bytes(4, "big") for each in positions)

@@ -21,13 +21,13 @@ def header(sequence: int, count: int = 1, *, epoch=0, producer_id=7, attributes=
 
 def put(state: ProducerState, offset: int, sequence: int, count: int = 1, **keywords) -> None:
     made = header(sequence, count, **keywords)
-    assert state.check(made) is None
-    state.update(made, offset, 0)
+    assert state.check_batch(made) is None
+    state.note_batch(made, offset, 0)
 
 
 def refused(state: ProducerState, made) -> ErrorCode:
     with pytest.raises(ApiError) as error:
-        state.check(made)
+        state.check_batch(made)
     return error.value.code
 
 
@@ -43,7 +43,7 @@ def test_a_repeated_batch_is_found_with_its_place() -> None:
     for number in range(BATCHES_KEPT):
         put(state, 100 + 2 * number, 2 * number, 2, timestamp=50 + number)
     for number in range(BATCHES_KEPT):
-        found = state.check(header(2 * number, 2))
+        found = state.check_batch(header(2 * number, 2))
         assert found == (100 + 2 * number, 101 + 2 * number, 50 + number)
 
 
@@ -82,20 +82,20 @@ def test_sequences_wrap() -> None:
     state = ProducerState()
     put(state, 0, LAST - 1, 2)
     put(state, 2, 0)
-    assert state.check(header(LAST - 1, 2)) == (0, 1, 5)
+    assert state.check_batch(header(LAST - 1, 2)) == (0, 1, 5)
     put(state, 3, 1)
     within = ProducerState()
     put(within, 0, LAST - 1, 4)
     put(within, 4, 2)
-    assert within.check(header(LAST - 1, 4)) == (0, 3, 5)
+    assert within.check_batch(header(LAST - 1, 4)) == (0, 3, 5)
 
 
 def test_expiry_spares_open_transactions() -> None:
     state = ProducerState()
-    state.update(header(0, producer_id=1), 0, 1000)
-    state.update(header(0, producer_id=2, attributes=TRANSACTIONAL), 1, 1000)
-    assert state.expire(1999, 1000) == 0
-    assert state.expire(2000, 1000) == 1
+    state.note_batch(header(0, producer_id=1), 0, 1000)
+    state.note_batch(header(0, producer_id=2, attributes=TRANSACTIONAL), 1, 1000)
+    assert state.expire_producers(1999, 1000) == 0
+    assert state.expire_producers(2000, 1000) == 1
     assert state.get(1) is None
     assert state.get(2) is not None
 
@@ -174,8 +174,8 @@ def test_between_the_records_of_a_transaction_its_producer_writes_nothing_else()
 def test_a_coordinators_batches_for_a_producer_have_no_sequence() -> None:
     state = ProducerState()
     for offset in (0, 3):
-        state.update(header(-1, 3, attributes=TRANSACTIONAL), offset, 0)
-    (entry,) = state.snapshot()
+        state.note_batch(header(-1, 3, attributes=TRANSACTIONAL), offset, 0)
+    (entry,) = state.snapshot_entries()
     assert (entry.last_sequence, entry.last_offset, entry.offset_delta, entry.current_txn_first_offset) == (-1, 5, 2, 0)
 
 
@@ -185,9 +185,9 @@ def test_a_snapshot_gives_the_state_again() -> None:
     put(state, 3, 0, 2, producer_id=9, attributes=TRANSACTIONAL)
     put(state, 5, 3, 4)
     again = ProducerState()
-    again.load_entries(state.snapshot(), 9, 0)
-    assert again.snapshot() == state.snapshot()
-    assert again.check(header(3, 4)) == (5, 8, 5)
+    again.load_entries(state.snapshot_entries(), 9, 0)
+    assert again.snapshot_entries() == state.snapshot_entries()
+    assert again.check_batch(header(3, 4)) == (5, 8, 5)
     assert again.first_unstable_offset(9) == 3
     # Only the last batch is in a snapshot; the ones before it were certainly written as well.
     assert refused(again, header(0, 3)) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
@@ -200,7 +200,7 @@ def test_nothing_is_written_twice_and_nothing_left_out(sends, first) -> None:
     lengths = [1 + number % 3 for number in range(200)]
     starts = [sum(lengths[:number]) for number in range(200)]
     state = ProducerState()
-    state.update(header(first, lengths[0]), 0, 0)
+    state.note_batch(header(first, lengths[0]), 0, 0)
     written, offset = [0], lengths[0]
     for back, ahead in sends:
         number = max(0, len(written) - back) if back else len(written) + ahead - 1
@@ -208,11 +208,11 @@ def test_nothing_is_written_twice_and_nothing_left_out(sends, first) -> None:
         if number > len(written):
             assert refused(state, made) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         elif number == len(written):
-            assert state.check(made) is None
-            state.update(made, offset, 0)
+            assert state.check_batch(made) is None
+            state.note_batch(made, offset, 0)
             written.append(offset)
             offset += lengths[number]
         elif number >= len(written) - BATCHES_KEPT:
-            assert state.check(made).base_offset == written[number]
+            assert state.check_batch(made).base_offset == written[number]
         else:
             assert refused(state, made) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER

@@ -93,7 +93,9 @@ def test_a_recovery_point_at_a_segments_base_does_not_cover_the_indexes_before_i
     shelf.manager.dirs[0].checkpoint_recovery_points()
     sim.settle()
     shelf.log.roll()
-    sim.drives[0].sync_directory(sim.drives[0].directory("t-0"), sim.drives[0].pending(sim.drives[0].directory("t-0")))
+    sim.drives[0].sync_directory(
+        sim.drives[0].directory_at("t-0"), sim.drives[0].pending_operations(sim.drives[0].directory_at("t-0"))
+    )
     sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.ALL))
     again = shelf.again()
     assert [segment.base_offset for segment in again.log.segments] == [0, 5]
@@ -111,7 +113,7 @@ def test_a_cut_is_durable_before_anything_follows_it(sim, kit) -> None:
     sim.disk.sync_now(LOG)
     again = shelf.again()
     assert len(sim.contents(LOG)) == size
-    assert not sim.drives[0].file(LOG).shadow, "the platter holds no more than the file"
+    assert not sim.drives[0].file_at(LOG).shadow, "the platter holds no more than the file"
     assert again.log.end_offset == 5
 
 
@@ -203,7 +205,7 @@ def test_a_new_log_is_not_taken_for_the_deleted_one_of_its_name(sim, kit, died_b
         manager = kit.Shelf(sim, SMALL).manager
     if under_way:  # writes that begin before the new log exists, and end after that
         for name in CHECKPOINTS:
-            sim.disk.replace(name, sim.contents(name), lambda _: None)
+            sim.disk.replace_file(name, sim.contents(name), lambda _: None)
     manager.create_log(kit.TP, bytes(range(1, 17)), SMALL)
     for name in CHECKPOINTS:
         assert kit.TP not in parse_offsets(sim.contents(name)), name
@@ -255,6 +257,6 @@ def test_no_recovery_point_from_before_a_cut_covers_the_sealed_segment(world, ki
     world.settle()
     shelf.log.truncate_to(4)
     shelf.put(*(kit.batch(1) for _ in range(8)))
-    shelf.log.roll()
+    shelf.log.roll_segment()
     assert parse_offsets(world.contents("recovery-point-offset-checkpoint")) == {kit.TP: 4}
     world.settle()

@@ -250,7 +250,7 @@ def test_a_marker_above_the_high_watermark_ends_nothing_for_readers_after_a_rest
     shelf.put(kit.batch(2), kit.batch(2, base_sequence=0, **keywords), kit.batch(1, base_sequence=2, **keywords))
     shelf.put(kit.marker(1))
     if rolled:
-        shelf.log.roll()
+        shelf.log.roll_segment()
         world.settle()
     shelf.put(kit.batch(1))
     shelf.log.high_watermark = 5
@@ -316,7 +316,7 @@ def test_after_a_clean_stop_leader_epochs_beyond_the_end_stay_in_the_file_until_
     world, kit, shelf
 ) -> None:
     shelf.put(kit.batch(1), epoch=1)
-    shelf.log.epochs.assign(4, 1)
+    shelf.log.epochs.assign_epoch(4, 1)
     assert shelf.stop() is None
     stored = world.contents("t-0/leader-epoch-checkpoint")
     again = shelf.again()
@@ -381,7 +381,7 @@ def test_a_failed_sync_leaves_no_mark_and_takes_the_directory_offline(sim, kit) 
     outcome = shelf.stop()
     assert outcome is not None
     assert shelf.manager.offline_dirs == ("data0",)
-    sim.faults[0].repair()
+    sim.faults[0].repair_device()
     assert ".kafka_cleanshutdown" not in sim.names("")
 
 

@@ -171,7 +171,7 @@ def test_a_write_that_fails_changes_nothing(sim, kit) -> None:
     content = memoryview(content_of(kit, *(kit.batch(2) for _ in range(10))))
     log = kit.Shelf(sim).log
     log.append_replica(content[: len(content) // 2])
-    sim.faults[0].arm(DiskOperation.APPEND)
+    sim.faults[0].arm_error(DiskOperation.APPEND)
     with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
         log.append_replica(content[len(content) // 2 :])
     assert (log.size, log.end_offset) == (len(content) // 2, 10)

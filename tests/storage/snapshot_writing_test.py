@@ -191,16 +191,16 @@ def test_a_snapshot_is_of_its_offset_whatever_happens_meanwhile(kit, steps) -> N
 def test_frozen_entries_are_complete_in_any_order() -> None:
     state = ProducerState()
     for producer_id in range(5):
-        state.update((0, 100, 0, 2, 0, TRANSACTIONAL, 0, 5, 5, producer_id, 0, 0, 1), producer_id, 0)
-    before = state.snapshot()
-    frozen = state.freeze()
+        state.note_batch((0, 100, 0, 2, 0, TRANSACTIONAL, 0, 5, 5, producer_id, 0, 0, 1), producer_id, 0)
+    before = state.snapshot_entries()
+    frozen = state.freeze_producers()
     taken = frozen.take_entries(2)
     for producer_id in (4, 0, 0, 9):
-        state.update((0, 100, 0, 2, 0, TRANSACTIONAL, 0, 5, 5, producer_id, 0, 1, 1), 7, 0)
+        state.note_batch((0, 100, 0, 2, 0, TRANSACTIONAL, 0, 5, 5, producer_id, 0, 1, 1), 7, 0)
     while entries := frozen.take_entries(2):
         taken += entries
     assert sorted(taken) == before
     assert len(format_snapshot(taken)) == len(format_snapshot(before))
     again = ProducerState()
     again.load_entries(before, 5, 0)
-    assert again.snapshot() == before
+    assert again.snapshot_entries() == before

@@ -35,18 +35,18 @@ class Counted(DriveFaults):
         super().__init__()
         self.seen: Counter[tuple[DiskOperation, str]] = Counter()
 
-    def check(self, operation: DiskOperation, path: str) -> None:
+    def check_operation(self, operation: DiskOperation, path: str) -> None:
         self.seen[operation, path] += 1
-        super().check(operation, path)
+        super().check_operation(operation, path)
 
 
 class NoRoomForEpochs(DriveFaults):
     """The drive is full when leader epochs are written."""
 
-    def check(self, operation: DiskOperation, path: str) -> None:
+    def check_operation(self, operation: DiskOperation, path: str) -> None:
         if operation is DiskOperation.REPLACE and path.endswith(EPOCHS[4:]):
             raise Failure(Kind.FULL, path)
-        super().check(operation, path)
+        super().check_operation(operation, path)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.storage.conftest import RealWorld, Shelf
 from ottla.cli.commands.log import log
 from ottla.config.topic import TopicConfig
 from ottla.server.disks.data_dir_lock import DirectoryLock
-from ottla.storage.verify.directory import verify
+from ottla.storage.verify.directory import verify_directory
 from ottla.storage.verify.source import OrdinaryDirectory
 
 GOLDEN = sorted((Path(__file__).parent.parent / "data" / "golden").rglob("*.tar.gz"))
@@ -26,7 +26,7 @@ def directory(tmp_path, kit) -> Path:
     world = RealWorld(tmp_path)
     try:
         shelf = Shelf(world, TopicConfig(index_interval_bytes=1000))
-        shelf.manager.claim("cluster", 1)
+        shelf.manager.claim_directories("cluster", 1)
         for round_number in range(2):
             for number in range(3):
                 sequence = round_number * 6 + number * 2
@@ -39,7 +39,7 @@ def directory(tmp_path, kit) -> Path:
                 epoch=round_number,
             )
             if not round_number:
-                shelf.log.roll()
+                shelf.log.roll_segment()
         shelf.log.high_watermark = shelf.log.end_offset
         assert shelf.log.segments.active.base_offset == 8
         shelf.manager.dirs[0].checkpoint_starts()
@@ -50,7 +50,7 @@ def directory(tmp_path, kit) -> Path:
 
 
 def check(directory: Path):
-    return verify(OrdinaryDirectory(str(directory)), lambda batches, size: None)
+    return verify_directory(OrdinaryDirectory(str(directory)), lambda batches, size: None)
 
 
 def run(*arguments: object):
@@ -209,7 +209,7 @@ def test_a_directory_in_use_is_not_repaired(directory) -> None:
             assert result.exit_code == 2
             assert "in use" in result.output
     finally:
-        lock.release()
+        lock.release_lock()
 
 
 def test_a_missing_directory_is_an_error(tmp_path) -> None:

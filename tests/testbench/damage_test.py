@@ -45,7 +45,7 @@ def test_what_a_cluster_has_committed_outlives_the_damage_of_one_replica() -> No
 def test_without_its_safeguard_a_damaged_replica_leads_and_the_others_cut_theirs() -> None:
     worlds = list(clusters.bases(1))
     believing = BrokerSafeguards(storage=Safeguards(losses_told=False))
-    cases = ((Streams(seed).stream("base").choice(worlds), seed, (".log",)) for seed in range(100, 200))
+    cases = ((Streams(seed).named_stream("base").choice(worlds), seed, (".log",)) for seed in range(100, 200))
     assert any(clusters.try_one(*case, believing).wrong for case in cases)
 
 
@@ -53,8 +53,8 @@ def test_every_kind_of_file_is_struck_in_every_way() -> None:
     story = Story(SCRIPTS["a clean stop of much"])
     assert not story.play()
     (drive,) = story.site.drives
-    struck = [strike(drive, Streams(seed).stream("harm")) for seed in range(300)]
+    struck = [strike(drive, Streams(seed).named_stream("harm")) for seed in range(300)]
     assert {harm.harm for harm in struck if harm} == set(HARMS)
-    there = {kind_of(path) for path, _ in drive.walk()} & set(KINDS)
+    there = {kind_of(path) for path, _ in drive.walk_files()} & set(KINDS)
     assert {harm.kind for harm in struck if harm} >= there - {"cleaner-offset-checkpoint"}
     assert len(there) >= 9

@@ -85,7 +85,7 @@ class Bench:
         """A new leader epoch; what was not committed is lost, or kept by the new leader."""
         for _, effects in self._parked:
             for effect in effects:
-                effect.drop(ApiError(ErrorCode.NOT_COORDINATOR))
+                effect.cancel_effect(ApiError(ErrorCode.NOT_COORDINATOR))
         self._parked.clear()
         self._later.clear()
         if lose:
@@ -116,7 +116,7 @@ class Bench:
         for event in outcome.volatile:
             self.machine.apply(event, VOLATILE)
         for effect in outcome.now:
-            effect.perform()
+            effect.perform_effect()
         if outcome.committed:
             self._parked.append((len(self.records), outcome.committed))
         return True
@@ -128,14 +128,14 @@ class Bench:
                 self.high_watermark = len(self.records)
             if self._parked and self._parked[0][0] <= self.high_watermark:
                 for effect in self._parked.popleft()[1]:
-                    effect.perform()
+                    effect.perform_effect()
             elif self._later:
                 self._later.popleft()()
             elif not self._on_time():
                 return
 
     def _on_time(self) -> bool:
-        deadline_ns = self.machine.deadline()
+        deadline_ns = self.machine.next_deadline()
         if deadline_ns is None or deadline_ns > self.now.mono_ns:
             return False
         return self._carry_out(self.machine.on_time(self.now))
@@ -144,7 +144,7 @@ class Bench:
         """Effects that wait for a commit time out."""
         while self._parked:
             for effect in self._parked.popleft()[1]:
-                effect.drop(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                effect.cancel_effect(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         self.settle()
 
     # -- commands ------------------------------------------------------------------------------------------------------

@@ -78,9 +78,9 @@ def test_a_coordinator_whose_log_refuses_appends(hand: Hand) -> None:
     topic = "__transaction_state"
     config = hand.node.broker.cluster.topic_config(topic)
     for index in range(4):
-        partition = hand.node.broker.hosted.find(topic, index)
+        partition = hand.node.broker.hosted.find_partition(topic, index)
         partition.replicas = (1, 2)  # of which one is in sync
-        partition.configure(config.with_overrides({"min.insync.replicas": "2"}))
+        partition.apply_config(config.with_overrides({"min.insync.replicas": "2"}))
     away = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert hand.init().error_code == away
     assert hand.add() == {("t", 0): away}

@@ -65,7 +65,7 @@ class Markers:
         self.asked += request.markers
         process = self.node.process
         if self.held:
-            process.post(1_000_000, "lost", process.complete, done, Failure(Kind.UNKNOWN, "lost"))
+            process.post_turn(1_000_000, "lost", process.deliver_completion, done, Failure(Kind.UNKNOWN, "lost"))
             return
         self._call(target, frame, deadline_ns, done, lane)
 

@@ -60,7 +60,7 @@ def test_bytes_turned_over(seed: int, listener: str) -> None:
     hand = Hand().started()
     node, rng = hand.node, random.Random(seed)
     hand.find("g", 0)
-    ranges = node.broker._dispatch.ranges()
+    ranges = node.broker._dispatch.version_ranges()
     peer = Asker()
     peer.listener = listener
     answered = 0
@@ -78,7 +78,7 @@ def test_bytes_turned_over(seed: int, listener: str) -> None:
         def turn(place: Place = place, frame: bytearray = frame) -> None:
             node.broker.on_frame(place, memoryview(frame))
 
-        node.process.post(0, "frame", turn)
+        node.process.post_turn(0, "frame", turn)
         node.pass_ms(rng.choice((0, 0, 0, 5)))
         answered += place.answered
     assert answered > CASES / 4

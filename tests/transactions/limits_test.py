@@ -105,14 +105,14 @@ def test_short_transactions_share_a_search_for_time_outs() -> None:
     looks = 0
     for epoch in range(3):  # each ends before the alarm that it has set
         bench._submit(AddPartitions("a", ProducerIdentity(1000, epoch), (T0,), 2, Ticket()))
-        looks += bench.machine.deadline() <= bench.now.mono_ns
+        looks += bench.machine.next_deadline() <= bench.now.mono_ns
         bench._submit(EndTransaction("a", ProducerIdentity(1000, epoch), True, 2, Ticket()))
         bench._submit(MarkersWritten("a", ProducerIdentity(1000, epoch + 1), (T0,), Ticket()))
         bench.settle()
         assert bench.state("a").status is TransactionStatus.COMPLETE_COMMIT
     assert looks == 1
     bench.pass_ms(60_000)
-    assert bench.machine.deadline() > bench.now.mono_ns + 60_000 * MS, "nothing has begun since"
+    assert bench.machine.next_deadline() > bench.now.mono_ns + 60_000 * MS, "nothing has begun since"
 
 
 def test_many_are_forgotten_in_steps() -> None:
@@ -121,7 +121,7 @@ def test_many_are_forgotten_in_steps() -> None:
         bench.init(f"x{number}")
     assert steps_of(bench, 604_800_000) == [FORGOTTEN_PER_STEP, 5]
     assert not bench.machine.transactions
-    assert bench.machine.deadline() is None, "nothing to look for"
+    assert bench.machine.next_deadline() is None, "nothing to look for"
 
 
 def test_long_names_are_forgotten_few_at_a_time() -> None:

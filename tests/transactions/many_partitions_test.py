@@ -88,7 +88,7 @@ def test_a_turn_checks_a_bounded_number_of_partitions(hand: Hand) -> None:
     most = len(seen)
     while not place.answered:
         before = len(seen)
-        hand.node.process.machine.timeline.step()
+        hand.node.process.machine.timeline.run_next_event()
         most = max(most, len(seen) - before)
     assert len(seen) == COUNT
     assert most <= 2 * SLICE, "the slices of a turn"

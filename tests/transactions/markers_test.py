@@ -64,8 +64,8 @@ def queue(leaders: Leaders) -> MarkerQueue:
 
 
 def test_markers_are_gathered_by_broker(queue: MarkerQueue) -> None:
-    queue.add(markers("a", 1000, T0, T1, U0))
-    queue.add(markers("b", 1001, T0, T2, commit=False))
+    queue.add_markers(markers("a", 1000, T0, T1, U0))
+    queue.add_markers(markers("b", 1001, T0, T2, commit=False))
     batches, gone = queue.drain_due_markers(0)
     assert not gone
     assert {batch.node: sent(batch) for batch in batches} == {
@@ -80,8 +80,8 @@ def test_markers_are_gathered_by_broker(queue: MarkerQueue) -> None:
 
 def test_each_partition_is_acknowledged_once(queue: MarkerQueue) -> None:
     mine = markers("a", 1000, T0, T1)
-    queue.add(mine)
-    queue.add(mine)
+    queue.add_markers(mine)
+    queue.add_markers(mine)
     (one, two), _ = queue.drain_due_markers(0)
     assert queue.on_marker_response(one, answer(one), 0) == [PartitionsMarked(mine, (T0,))]
     queue.mark_written(PartitionsMarked(mine, (T0,)))
@@ -107,12 +107,12 @@ def test_a_refused_marker_is_written_again_wherever_its_partition_is_led_then(
     queue: MarkerQueue, leaders: Leaders, code: ErrorCode
 ) -> None:
     mine = markers("a", 1000, T0, T2)
-    queue.add(mine)
+    queue.add_markers(mine)
     (batch,), _ = queue.drain_due_markers(0)
     assert queue.on_marker_response(batch, answer(batch, t_2=code), 0) == [PartitionsMarked(mine, (T0,))]
     leaders[T2] = 3
     assert queue.drain_due_markers(0) == ([], [])
-    assert queue.deadline() == 20 * MS
+    assert queue.next_deadline() == 20 * MS
     (again,), _ = queue.drain_due_markers(20 * MS)
     assert (again.node, sent(again)) == (3, [(1000, "t", [2])])
 
@@ -124,49 +124,49 @@ def test_a_refused_marker_is_written_again_wherever_its_partition_is_led_then(
 def test_a_partition_with_a_later_epoch_does_not_hold_up_its_transaction(queue: MarkerQueue, code: ErrorCode) -> None:
     """KAFKA-19999: otherwise the transaction would be ending for ever."""
     mine = markers("a", 1000, T0)
-    queue.add(mine)
+    queue.add_markers(mine)
     (batch,), _ = queue.drain_due_markers(0)
     assert queue.on_marker_response(batch, answer(batch, t_0=code), 0) == [PartitionsMarked(mine, (T0,))]
 
 
 def test_a_missing_response_and_an_incomplete_one(queue: MarkerQueue) -> None:
     mine = markers("a", 1000, T0, T2)
-    queue.add(mine)
+    queue.add_markers(mine)
     (batch,), _ = queue.drain_due_markers(0)
     assert queue.on_marker_response(batch, None, 0) == []
     (batch,), _ = queue.drain_due_markers(20 * MS)
     half = answer(batch)
     del half.markers[0].topics[0].partitions[1]
     assert queue.on_marker_response(batch, half, 20 * MS) == [PartitionsMarked(mine, (T0,))]
-    assert queue.deadline() == 60 * MS, "the second wait is longer"
+    assert queue.next_deadline() == 60 * MS, "the second wait is longer"
 
 
 def test_waits_grow_up_to_a_second(queue: MarkerQueue) -> None:
-    queue.add(markers("a", 1000, T0))
+    queue.add_markers(markers("a", 1000, T0))
     now, waits = 0, []
     for _ in range(12):
         (batch,), _ = queue.drain_due_markers(now)
         queue.on_marker_response(batch, None, now)
-        waits.append((queue.deadline() - now) // MS)
-        now = queue.deadline()
+        waits.append((queue.next_deadline() - now) // MS)
+        now = queue.next_deadline()
     assert waits == [20, 40, 80, 160, 320, 640] + [1000] * 6
 
 
 def test_a_partition_without_a_leader_is_retried(queue: MarkerQueue, leaders: Leaders) -> None:
     leaders[T0] = None
-    queue.add(markers("a", 1000, T0, T1))
+    queue.add_markers(markers("a", 1000, T0, T1))
     (batch,), _ = queue.drain_due_markers(0)
     assert sent(batch) == [(1000, "t", [1])]
-    assert queue.deadline() == 20 * MS
+    assert queue.next_deadline() == 20 * MS
     leaders[T0] = 1
     (batch,), _ = queue.drain_due_markers(20 * MS)
-    assert (sent(batch), queue.deadline()) == ([(1000, "t", [0])], None)
+    assert (sent(batch), queue.next_deadline()) == ([(1000, "t", [0])], None)
 
 
 def test_a_deleted_partition_needs_no_marker(queue: MarkerQueue, leaders: Leaders) -> None:
     del leaders[T0]
     mine = markers("a", 1000, T0, T1)
-    queue.add(mine)
+    queue.add_markers(mine)
     batches, gone = queue.drain_due_markers(0)
     assert (len(batches), gone) == (1, [PartitionsMarked(mine, (T0,))])
     assert queue.drain_due_markers(0) == ([], [])
@@ -175,10 +175,10 @@ def test_a_deleted_partition_needs_no_marker(queue: MarkerQueue, leaders: Leader
 def test_a_broker_gets_few_requests_at_a_time(queue: MarkerQueue) -> None:
     under_way = []
     for number in range(IN_FLIGHT + 3):
-        queue.add(markers(f"x{number}", 1000 + number, T0))
+        queue.add_markers(markers(f"x{number}", 1000 + number, T0))
         under_way += queue.drain_due_markers(0)[0]
     assert len(under_way) == IN_FLIGHT
-    assert queue.deadline() == 20 * MS, "the next answer is waited for, unless leaders move meanwhile"
+    assert queue.next_deadline() == 20 * MS, "the next answer is waited for, unless leaders move meanwhile"
     first = under_way[0]
     queue.on_marker_response(first, answer(first), 0)
     (batch,), _ = queue.drain_due_markers(0)
@@ -189,17 +189,17 @@ def test_markers_for_a_busy_broker_are_not_walked_for_every_new_marker(leaders: 
     asked: list[TopicPartition] = []
     queue = MarkerQueue(lambda tp: asked.append(tp) or leaders(tp))
     for number in range(IN_FLIGHT + 100):
-        queue.add(markers(f"x{number}", 1000 + number, T0))
+        queue.add_markers(markers(f"x{number}", 1000 + number, T0))
         queue.drain_due_markers(0)
     assert len(asked) == IN_FLIGHT + 100
 
 
 def test_markers_for_a_busy_broker_move_to_the_next_leader(queue: MarkerQueue, leaders: Leaders) -> None:
     for number in range(IN_FLIGHT + 1):
-        queue.add(markers(f"x{number}", 1000 + number, T0))
+        queue.add_markers(markers(f"x{number}", 1000 + number, T0))
         queue.drain_due_markers(0)
     leaders[T0] = 2
-    (batch,), _ = queue.drain_due_markers(queue.deadline())
+    (batch,), _ = queue.drain_due_markers(queue.next_deadline())
     assert (batch.node, sent(batch)) == (2, [(1000 + IN_FLIGHT, "t", [0])])
 
 
@@ -207,14 +207,14 @@ def test_a_request_has_a_bounded_size(queue: MarkerQueue, leaders: Leaders) -> N
     for number in range(4):
         partitions = [TopicPartition(f"t{number}", index) for index in range(PARTITIONS_PER_REQUEST // 2)]
         leaders.update(dict.fromkeys(partitions, 1))
-        queue.add(markers(f"x{number}", 1000 + number, *partitions))
+        queue.add_markers(markers(f"x{number}", 1000 + number, *partitions))
     batches, _ = queue.drain_due_markers(0)
     assert [len(batch.request.markers) for batch in batches] == [2, 2]
 
 
 def test_written_markers_that_were_not_recorded_are_reported_again(queue: MarkerQueue) -> None:
     mine = markers("a", 1000, T0)
-    queue.add(mine)
+    queue.add_markers(mine)
     (batch,), _ = queue.drain_due_markers(0)
     (written,) = queue.on_marker_response(batch, answer(batch), 0)
     queue.put_back(written, 0)
@@ -225,11 +225,11 @@ def test_written_markers_that_were_not_recorded_are_reported_again(queue: Marker
 def test_responses_to_older_markers_are_ignored(queue: MarkerQueue) -> None:
     """Of version 0 both transactions have the same producer and epoch."""
     old = markers("a", 1000, T0)
-    queue.add(old)
+    queue.add_markers(old)
     (late,), _ = queue.drain_due_markers(0)
     queue.drop_markers(lambda _: False)
     new = markers("a", 1000, T0)
-    queue.add(new)
+    queue.add_markers(new)
     assert queue.on_marker_response(late, answer(late), 0) == []
     queue.mark_written(PartitionsMarked(old, (T0,)))
     queue.put_back(PartitionsMarked(old, (T0,)), 0)
@@ -239,16 +239,16 @@ def test_responses_to_older_markers_are_ignored(queue: MarkerQueue) -> None:
 
 def test_a_newer_coordinator_epoch_writes_all_markers_again(queue: MarkerQueue) -> None:
     old = markers("a", 1000, T0)
-    queue.add(old)
+    queue.add_markers(old)
     queue.drain_due_markers(0)
-    queue.add(old._replace(coordinator_epoch=8))
+    queue.add_markers(old._replace(coordinator_epoch=8))
     (batch,), _ = queue.drain_due_markers(0)
     assert batch.request.markers[0].coordinator_epoch == 8
 
 
 def test_markers_of_the_next_transaction_replace_those_of_the_last(queue: MarkerQueue) -> None:
-    queue.add(markers("a", 1000, T0))
+    queue.add_markers(markers("a", 1000, T0))
     queue.drain_due_markers(0)
-    queue.add(markers("a", 1000, T1, epoch=2))
+    queue.add_markers(markers("a", 1000, T1, epoch=2))
     (batch,), _ = queue.drain_due_markers(0)
     assert (batch.request.markers[0].producer_epoch, len(queue)) == (2, 1)

@@ -29,7 +29,7 @@ def asked(bench: Bench, version: int, request: AddPartitionsToTxnRequest) -> lis
     outcomes = []
     for wanted in messages.wanted_in(over_the_wire(request, version), version):
         told = Ticket()
-        bench._submit(wanted.command(version, told))
+        bench._submit(wanted.to_command(version, told))
         bench.settle()
         outcomes.append((wanted.transactional_id, *told))
     return outcomes
@@ -105,7 +105,7 @@ def test_brokers_ask_for_several_transactions_at_once(version: int) -> None:
             batched("", 0, True, T1),
         ]
     )
-    kinds = [type(wanted.command(version, Ticket())) for wanted in messages.wanted_in(request, version)]
+    kinds = [type(wanted.to_command(version, Ticket())) for wanted in messages.wanted_in(request, version)]
     assert kinds == [AddPartitions, VerifyPartitions, VerifyPartitions, AddPartitions, VerifyPartitions]
     outcomes = asked(bench, version, request)
     response = over_the_wire(messages.add_response(version, outcomes), version)
@@ -130,7 +130,7 @@ def test_one_wrong_partition_prevents_the_others() -> None:
         T0: ErrorCode.OPERATION_NOT_ATTEMPTED,
         T1: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }
-    assert wanted.refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED) == {
+    assert wanted.refuse_all(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED) == {
         T0: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         T1: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
@@ -169,7 +169,7 @@ def test_described() -> None:
     bench.init("a", timeout_ms=7000)
     bench.pass_ms(500)
     bench.add("a", ProducerIdentity(1000, 0), T1, T0, TopicPartition("u", 3))
-    shown = messages.described("a", bench.describe("a")[0])
+    shown = messages.description_row("a", bench.describe("a")[0])
     assert shown == DescribeTransactionsResponse.TransactionState(
         transactional_id="a",
         transaction_state="Ongoing",
@@ -184,11 +184,11 @@ def test_described() -> None:
     )
     bench.end("a", ProducerIdentity(1000, 0), commit=True)
     bench.written("a", ProducerIdentity(1000, 1), T0, T1)
-    shown = messages.described("a", bench.describe("a")[0])
+    shown = messages.description_row("a", bench.describe("a")[0])
     assert (shown.transaction_state, shown.topics[0].topic, len(shown.topics)) == ("PrepareCommit", "u", 1)
-    gone = messages.described("b", bench.describe("b")[0])
+    gone = messages.description_row("b", bench.describe("b")[0])
     assert (gone.error_code, gone.transactional_id) == (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "b")
-    assert messages.described("", bench.describe("")[0]).error_code == ErrorCode.INVALID_REQUEST
+    assert messages.description_row("", bench.describe("")[0]).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_listed() -> None:
@@ -202,7 +202,7 @@ def test_listed() -> None:
 
     def names(**filters: object) -> list[str]:
         request = ListTransactionsRequest(**filters)
-        return sorted(row.transactional_id for row in messages.listed(request, everything, bench.now.wall_ms))
+        return sorted(row.transactional_id for row in messages.list_rows(request, everything, bench.now.wall_ms))
 
     assert names() == ["a", "b", "c"]
     assert names(state_filters=["Ongoing"]) == ["a", "b"]
@@ -211,7 +211,7 @@ def test_listed() -> None:
     assert names(duration_filter=1000) == []
     assert names(state_filters=["ongoing"]) == []
     assert messages.unknown_states(ListTransactionsRequest(state_filters=["ongoing", "Empty"])) == ["ongoing"]
-    picked = messages.listed(ListTransactionsRequest(), everything, bench.now.wall_ms, lambda name: name > "a")
+    picked = messages.list_rows(ListTransactionsRequest(), everything, bench.now.wall_ms, lambda name: name > "a")
     assert sorted((row.transactional_id, row.producer_id, row.transaction_state) for row in picked) == [
         ("b", 1001, "Ongoing"),
         ("c", 1002, "Empty"),

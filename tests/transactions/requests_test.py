@@ -61,7 +61,7 @@ def test_a_broker_writes_its_own_markers_without_messages(hand: Hand, commit: bo
     assert hand.state == ("CompleteCommit" if commit else "CompleteAbort")
     assert hand.offset(stable=True) == (5 if commit else -1, 0)
     assert hand.marks.asked == []
-    assert hand.node.broker._coordinators.transactions.pending == 0
+    assert hand.node.broker._coordinators.transactions.pending_count == 0
 
 
 def test_internal_topics_do_not_enable_the_check_of_producers_batches(hand: Hand) -> None:
@@ -428,7 +428,7 @@ def join(hand: Hand) -> tuple[str, int]:
 
 
 def test_metrics(hand: Hand) -> None:
-    value = hand.node.broker.metrics.value
+    value = hand.node.broker.metrics.value_of
     prefix = "kafka_coordinator_transaction_transactionstatemanager_"
     pending = "kafka_coordinator_transaction_transactionmarkerchannelmanager_pendingtransactions"
     assert (value(f"{prefix}numtransactionalids"), value(f"{prefix}numempty")) == (1, 1)
@@ -460,6 +460,6 @@ def test_stopped() -> None:
     hand = Hand().started()
     hand.add()
     transactions = hand.node.broker._coordinators.transactions
-    hand.node.broker._coordinators.stop()
+    hand.node.broker._coordinators.stop_coordinators()
     assert list(transactions.machines()) == []
     assert hand.end().error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

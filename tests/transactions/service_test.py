@@ -104,10 +104,12 @@ class Service(runtime.Bench):
     def boot(self) -> None:
         runtime.Bench.boot(self)
         clock = self.process.clock
-        self.log = self.logs.adopt(TP, b"t" * 16) or self.logs.create_log(TP, b"t" * 16, self.config)
+        self.log = self.logs.adopt_log(TP, b"t" * 16) or self.logs.create_log(TP, b"t" * 16, self.config)
         self.shared = PartitionContext()
         self.partition = Partition(self.log, self.config, 1, runtime.Proposals(), self.shared)
-        tools = RuntimeContext(clock, self.purgatory, self.effects.later, TransactionCodec(), commit_timeout_ms=2000)
+        tools = RuntimeContext(
+            clock, self.purgatory, self.effects.queue_effect, TransactionCodec(), commit_timeout_ms=2000
+        )
         self.wire = Wire(self.process)
         self.leaders: dict[TopicPartition, int | None] = {T0: 1, T1: 2}
         self.next_id = getattr(self, "next_id", 1000)
@@ -140,7 +142,7 @@ class Service(runtime.Bench):
     # -- clients -------------------------------------------------------------------------------------------------------
 
     def send(self, command: TransactionCommand) -> Ticket:
-        self.turn(lambda: self.service.submit(command))  # type: ignore[arg-type]
+        self.turn(lambda: self.service.submit_command(command))  # type: ignore[arg-type]
         assert isinstance(command.ticket, Ticket)
         return command.ticket
 
@@ -247,7 +249,7 @@ def test_transactions_that_end_together_share_requests(service: Service) -> None
         service.init(f"x{number}")
         service.add(0, T0, name=f"x{number}", producer_id=1000 + number)
     ends = [EndTransaction(f"x{number}", ProducerIdentity(1000 + number, 0), True, 2, Ticket()) for number in range(10)]
-    service.turn(lambda: [service.service.submit(end) for end in ends])
+    service.turn(lambda: [service.service.submit_command(end) for end in ends])
     assert len(service.wire.calls) == 1
     service.pass_ms(10)
     assert all(service.status(f"x{number}") is TransactionStatus.COMPLETE_COMMIT for number in range(10))
@@ -274,7 +276,7 @@ def test_partitions_of_this_broker_get_markers_without_a_request(service: Servic
     service.pass_ms(100)
     assert written == [first, first], "it was refused, and is written again"
     assert service.status() is TransactionStatus.COMPLETE_COMMIT
-    assert service.service.pending == 0
+    assert service.service.pending_count == 0
 
 
 class Here:
@@ -300,7 +302,7 @@ def test_markers_of_this_broker_alone_need_no_request(service: Service, codes: S
     service.add(0, T0, T1)
     assert service.end(0).value == ProducerIdentity(1000, 1)
     assert service.status() is TransactionStatus.PREPARE_COMMIT
-    assert service.service.pending == 1
+    assert service.service.pending_count == 1
     service.turn(lambda: here.answers[0](codes))
     refused = any(codes)
     assert service.status() is (TransactionStatus.PREPARE_COMMIT if refused else TransactionStatus.COMPLETE_COMMIT)
@@ -310,7 +312,7 @@ def test_markers_of_this_broker_alone_need_no_request(service: Service, codes: S
         assert here.calls == [[T0, T1]] * 2, "after a while both are written again"
         service.turn(lambda: here.answers[1]([ErrorCode.NONE, ErrorCode.NONE]))
         assert service.status() is TransactionStatus.COMPLETE_COMMIT
-    assert service.service.pending == 0
+    assert service.service.pending_count == 0
     assert service.wire.shown() == []
 
 
@@ -323,7 +325,7 @@ def test_a_late_answer_to_a_former_coordinator_changes_nothing(service: Service)
     service.turn(lambda: here.answers[0]([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2))
     service.pass_ms(5000)
     assert len(here.calls) == 1
-    assert service.service.pending == 0
+    assert service.service.pending_count == 0
 
 
 def test_a_coordinator_that_loads_writes_few_markers_without_the_queue(service: Service) -> None:
@@ -333,7 +335,7 @@ def test_a_coordinator_that_loads_writes_few_markers_without_the_queue(service: 
         service.init(f"x{number}")
         service.add(0, T0, T1, name=f"x{number}", producer_id=1000 + number)
         service.turn(
-            lambda number=number: service.service.submit(
+            lambda number=number: service.service.submit_command(
                 EndTransaction(f"x{number}", ProducerIdentity(1000 + number, 0), True, 2, Ticket())
             )
         )
@@ -395,7 +397,7 @@ def test_a_coordinator_that_is_about_to_be_one() -> None:
 def test_a_journal_that_refuses_appends(service: Service) -> None:
     service.init()
     service.partition.replicas = (1, 2)  # of which one is in sync
-    service.partition.configure(TopicConfig(min_insync_replicas=2))
+    service.partition.apply_config(TopicConfig(min_insync_replicas=2))
     assert service.add(0, T0).value is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert service.status() is TransactionStatus.EMPTY
 
@@ -424,7 +426,7 @@ def test_stopped(service: Service) -> None:
     service.add(0, T0)
     service.wire.silent = True
     service.end(0)
-    service.turn(service.service.stop)
+    service.turn(service.service.stop_coordinator)
     service.wire.shown()
     service.pass_ms(5000)
     assert service.wire.shown() == []
@@ -436,9 +438,9 @@ def test_written_markers_that_cannot_be_recorded_are_recorded_later(service: Ser
     service.add(0, T0)
     service.end(0)
     service.partition.replicas = (1, 2)  # of which one is in sync
-    service.partition.configure(TopicConfig(min_insync_replicas=2))
+    service.partition.apply_config(TopicConfig(min_insync_replicas=2))
     service.pass_ms(300)
     assert service.status() is TransactionStatus.PREPARE_COMMIT
-    service.partition.configure(TopicConfig(min_insync_replicas=1))
+    service.partition.apply_config(TopicConfig(min_insync_replicas=1))
     service.pass_ms(1000)
     assert service.status() is TransactionStatus.COMPLETE_COMMIT

@@ -55,7 +55,7 @@ def test_names_that_are_not_utf8_are_accepted(hand: Hand, request_: object, vers
     assert frame.count(b"abcd") == 1
     place = Place(Asker(), key, version)
     spoiled = memoryview(bytearray(frame.replace(b"abcd", raw)))
-    hand.node.process.post(0, "frame", lambda: hand.node.broker.on_frame(place, spoiled))
+    hand.node.process.post_turn(0, "frame", lambda: hand.node.broker.on_frame(place, spoiled))
     hand.node.pass_ms(10)
     assert place.answered
     assert hand.node.network.closed == []
@@ -116,11 +116,11 @@ def test_a_thousand_markers_of_a_client(hand: Hand) -> None:
         )
         for at in range(1000)
     ]
-    ends = [hand.node.broker.hosted.find("t", at).log.end_offset for at in (0, 1)]
+    ends = [hand.node.broker.hosted.find_partition("t", at).log.end_offset for at in (0, 1)]
     answer = hand.ask(WriteTxnMarkersRequest(markers=markers), 1)
     codes = {part.error_code for each in answer.markers for topic in each.topics for part in topic.partitions}
     assert ErrorCode.NONE not in codes
-    assert [hand.node.broker.hosted.find("t", at).log.end_offset for at in (0, 1)] == ends
+    assert [hand.node.broker.hosted.find_partition("t", at).log.end_offset for at in (0, 1)] == ends
     assert hand.produce(b"b") == 0
     assert hand.end().error_code == 0
 

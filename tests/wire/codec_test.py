@@ -204,7 +204,7 @@ def test_bytes_that_claim_arrays_take_no_memory() -> None:
         (ListOffsetsRequest, 1, struct.pack(">iih", -1, 1, 0) + struct.pack(">i", 2**30)),
         (StopReplicaRequest, 0, struct.pack(">ii?i", 1, 1, True, 2**31 - 1)),
     ):
-        codec.warm(cls, version)
+        codec.warm_codec(cls, version)
         assert _peak(cls, version, body) < 8 * 1024
 
 
@@ -229,7 +229,7 @@ BOMBS = [
 def test_memory_is_bounded_by_the_bytes_received(bomb: int, size: int) -> None:
     cls, version, make = BOMBS[bomb]
     body = make(size)
-    codec.warm(cls, version)
+    codec.warm_codec(cls, version)
     assert _peak(cls, version, body) <= AMPLIFICATION * len(body) + ALLOWANCE
 
 
@@ -238,7 +238,7 @@ def test_nested_arrays_share_one_allowance() -> None:
     """Many inner arrays that are each small enough are not small together."""
     inner = b"\1\1\0" * 200
     topics = uvarint(400 + 1) + (b"\1" + uvarint(200 + 1) + inner + b"\0") * 400
-    codec.warm(OffsetFetchRequest, 8)
+    codec.warm_codec(OffsetFetchRequest, 8)
     assert _peak(OffsetFetchRequest, 8, topics) <= AMPLIFICATION * len(topics) + ALLOWANCE
     with pytest.raises(MalformedMessage, match="too many small elements"):
         decode(OffsetFetchRequest, 8, topics)
@@ -328,9 +328,9 @@ def test_nullable_struct() -> None:
 
 
 def test_warm_compiles_once() -> None:
-    codec.warm(ControlledShutdownRequest, 2)
+    codec.warm_codec(ControlledShutdownRequest, 2)
     decoder, encoder = ControlledShutdownRequest.DECODERS[2], ControlledShutdownRequest.ENCODERS[2]
-    codec.warm(ControlledShutdownRequest, 2)
+    codec.warm_codec(ControlledShutdownRequest, 2)
     encode_bytes(ControlledShutdownRequest(broker_id=1), 2)
     assert ControlledShutdownRequest.DECODERS[2] is decoder
     assert ControlledShutdownRequest.ENCODERS[2] is encoder

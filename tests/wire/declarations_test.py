@@ -79,7 +79,7 @@ def default_of(row: dict[str, Any], ours: Field) -> object:
 
 
 def compare(cls: StructType, table: dict[str, Any], rows: list[dict[str, Any]], version: int) -> None:
-    ours = [f for f in cls.FIELDS if f.exists(version) and (f.tag is None or f.tag < OWN_TAG)]
+    ours = [f for f in cls.FIELDS if f.exists_in(version) and (f.tag is None or f.tag < OWN_TAG)]
     theirs = fields_of(table, rows, version)
     names = [RENAMED.get((table["name"], row["name"]), row["name"]) for row in theirs]
     assert [f.name for f in ours] == [snake(name) for name in names], cls.__qualname__

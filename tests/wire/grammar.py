@@ -63,7 +63,7 @@ def _struct(rng: random.Random, cls: StructType, version: int, style: Style) -> 
     out: Struct = cls()
     for field in cls.FIELDS:
         is_own = field.tag is not None and field.tag >= OWN_TAG  # other implementations know nothing of it
-        if field.exists(version) and not (style.modest and is_own):
+        if field.exists_in(version) and not (style.modest and is_own):
             setattr(out, field.name, _value(rng, cls, field, version, style))
     return out
 

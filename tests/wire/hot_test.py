@@ -358,7 +358,7 @@ def test_a_region_of_less_than_nothing_is_refused(size: int) -> None:
 @given(st.text(max_size=99), st.binary(min_size=16, max_size=16), st.integers(0, 2**31 - 1), st.integers(-1, 2**63 - 1))
 def test_the_usual_produce_answer_is_the_compiled_one(version, name, topic_id, partition, number) -> None:
     one = hot.OneAnswer(version)
-    written = one.head(name, topic_id) + one.pack(partition, 0, number, number, number, *one.constants)
+    written = one.head_bytes(name, topic_id) + one.pack(partition, 0, number, number, number, *one.constants)
     row = ProduceResponse.PartitionProduceResponse(
         index=partition, base_offset=number, log_append_time_ms=number, log_start_offset=number, error_message=None
     )

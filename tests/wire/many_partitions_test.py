@@ -56,7 +56,7 @@ def fetch(version: int) -> memoryview:
 def test_a_produce_request_is_read_alike(version: int) -> None:
     frame = produce(version)
     walk = ProduceWalk(version, frame, 0)
-    entries = [entry for chunk in read_chunks(walk.entries(), 2) for entry in chunk]
+    entries = [entry for chunk in read_chunks(walk.walk_entries(), 2) for entry in chunk]
     assert (walk.transactional_id, walk.acks, walk.timeout_ms, entries) == decode_produce(version)(frame, 0)
 
 
@@ -64,8 +64,8 @@ def test_a_produce_request_is_read_alike(version: int) -> None:
 def test_a_fetch_request_is_read_alike(version: int) -> None:
     frame = fetch(version)
     walk = FetchWalk(version, frame, 0)
-    asked = [each for run in walk.runs(2) for each in run]
-    forgotten = [each for chunk in read_chunks(walk.forgotten(), 2) for each in chunk]
+    asked = [each for run in walk.walk_runs(2) for each in run]
+    forgotten = [each for chunk in read_chunks(walk.walk_forgotten(), 2) for each in chunk]
     whole = decode_fetch(version)(frame, 0)
     assert (asked, forgotten) == (whole.partitions, whole.forgotten)
     for name in ("replica_id", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "session_id"):
@@ -79,8 +79,8 @@ def test_a_fetch_request_is_read_alike(version: int) -> None:
 
 def read_whole_fetch(frame: memoryview) -> None:
     walk = FetchWalk(12, frame, 0)
-    list(walk.runs(10))
-    list(read_chunks(walk.forgotten(), 10))
+    list(walk.walk_runs(10))
+    list(read_chunks(walk.walk_forgotten(), 10))
 
 
 @pytest.mark.parametrize("version", [0, 8, 9, 13])
@@ -88,7 +88,7 @@ def test_a_cut_request_is_malformed(version: int) -> None:
     frame = produce(version)
     for end in range(len(frame)):
         with pytest.raises(MalformedMessage):
-            list(read_chunks(ProduceWalk(version, frame[:end], 0).entries(), 10))
+            list(read_chunks(ProduceWalk(version, frame[:end], 0).walk_entries(), 10))
     frame = fetch(12)
     for end in range(len(frame)):
         with pytest.raises(MalformedMessage):
@@ -108,7 +108,7 @@ def test_a_produce_of_many_partitions_is_not_decoded_as_a_whole(version: int, to
 def test_partitions_without_tags_are_read_many_at_a_time() -> None:
     rows = [FetchRequest.FetchPartition(partition=number) for number in range(10)]
     frame = memoryview(encode_bytes(FetchRequest(topics=[FetchRequest.FetchTopic(topic="t", partitions=rows)]), 12))
-    runs = list(FetchWalk(12, frame, 0).runs(4))
+    runs = list(FetchWalk(12, frame, 0).walk_runs(4))
     assert [[each[1] for each in run] for run in runs] == [[], [0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
@@ -121,10 +121,10 @@ def test_an_answer_in_pieces_is_the_whole_one(version: int) -> None:
     rows = [(number, 3, 1, 2, 0, [(5, 6)] if number else None, -1, b"r" * number) for number in range(3)]
     topics = [("" if version >= 13 else f"t{number}", number.to_bytes(16, "big"), rows) for number in range(200)]
     pieces = FetchPieces(version)
-    pieces.add(topics[:130])
-    pieces.add([])
-    pieces.add(topics[130:])
-    body = b"".join(pieces.body(7 if version >= 7 else 0))
+    pieces.add_topics(topics[:130])
+    pieces.add_topics([])
+    pieces.add_topics(topics[130:])
+    body = b"".join(pieces.body_parts(7 if version >= 7 else 0))
     assert body == b"".join(encode_fetch(version)(topics, 0, 0, 7))
     assert decode(FetchResponse, version, body)[1] == len(body)
 
@@ -138,7 +138,7 @@ def test_topics_of_an_answer_that_are_encoded_already_count(version: int) -> Non
     response, _ = decode(FetchResponse, version, whole)
     pieces = FetchPieces(version)
     for begin, end in ((0, 2), (2, 130), (130, 260)):
-        pieces.add(topics[begin : begin + 1])
+        pieces.add_topics(topics[begin : begin + 1])
         declared = FetchResponse(responses=response.responses[begin + 1 : end])
         pieces.add_encoded(encode(declared, version), len(declared.responses))
-    assert b"".join(pieces.body(0)) == whole
+    assert b"".join(pieces.body_parts(0)) == whole

@@ -58,7 +58,7 @@ def test_a_request_is_what_the_compiled_codec_writes(
     )
     expected = encode_request_header(ApiKey.PRODUCE, version, number, client) + encode_bytes(request, version)
     layout = LoneProduce(version, client, transactional, acks, timeout_ms, topic, topic_id, partition)
-    found = layout.frame(number, size) + records + layout.tail
+    found = layout.frame_head(number, size) + records + layout.tail
     assert found == len(expected).to_bytes(4, "big") + expected
 
 

@@ -19,7 +19,7 @@ from ottla.wire.messages import (
     OffsetFetchResponse,
 )
 from ottla.wire.messages.end_txn import WriteTxnMarkersRequest
-from ottla.wire.slices import Elements, Joined, path_in, split, weigh
+from ottla.wire.slices import Elements, Joined, count_elements, path_in, split_struct
 
 _Topic = DeleteRecordsRequest.DeleteRecordsTopic
 _Partition = DeleteRecordsRequest.DeleteRecordsPartition
@@ -41,10 +41,12 @@ def _elements(request: DeleteRecordsRequest) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("sizes", [(), (0, 0, 0), (1,), (7, 0, 3), (250,), (9, 10, 11), (1,) * 40])
 @pytest.mark.parametrize("size", [2, 10, 100])
 def test_parts_are_small_and_have_every_element_in_order(sizes, size) -> None:
-    parts = list(split(_request(*sizes), PATH, size))
+    parts = list(split_struct(_request(*sizes), PATH, size))
     assert [each for part in parts for each in _elements(part)] == _elements(_request(*sizes))
     assert all(part.timeout_ms == 77 for part in parts)
-    assert all(weigh(part, PATH) <= size + 1 for part in parts), "one element of the outer array may come on top"
+    assert all(count_elements(part, PATH) <= size + 1 for part in parts), (
+        "one element of the outer array may come on top"
+    )
 
 
 @pytest.mark.parametrize("version", [0, 2], ids=["plain", "flexible"])
@@ -65,9 +67,9 @@ def test_a_topic_that_was_cut_is_whole_again_in_the_response(version) -> None:
     whole = _request(9, 300, 1, 2)
     expected = encode_bytes(response(_elements(whole)), version)
     joined = Joined(DeleteRecordsResponse, version, PATH)
-    for part in split(whole, PATH, 16):
-        joined.add(response(_elements(part)))
-    assert b"".join(joined.parts()) == expected  # type: ignore[arg-type]  # bytes
+    for part in split_struct(whole, PATH, 16):
+        joined.add_response(response(_elements(part)))
+    assert b"".join(joined.final_parts()) == expected  # type: ignore[arg-type]  # bytes
 
 
 def test_three_levels_are_joined() -> None:
@@ -80,24 +82,24 @@ def test_three_levels_are_joined() -> None:
 
     joined = Joined(OffsetFetchResponse, 8, ("groups", "topics", "partitions"))
     for start in range(0, 1000, 100):
-        joined.add(response(range(start, start + 100)))
-    assert b"".join(joined.parts()) == encode_bytes(response(range(1000)), 8)  # type: ignore[arg-type]  # bytes
+        joined.add_response(response(range(start, start + 100)))
+    assert b"".join(joined.final_parts()) == encode_bytes(response(range(1000)), 8)  # type: ignore[arg-type]  # bytes
 
 
 def test_equal_elements_of_one_part_stay_two() -> None:
     group = OffsetFetchResponse.OffsetFetchResponseGroup
     response = OffsetFetchResponse(groups=[group(group_id="g"), group(group_id="g")])
     joined = Joined(OffsetFetchResponse, 8, ("groups", "topics", "partitions"))
-    joined.add(response)
-    assert b"".join(joined.parts()) == encode_bytes(response, 8)  # type: ignore[arg-type]  # bytes
+    joined.add_response(response)
+    assert b"".join(joined.final_parts()) == encode_bytes(response, 8)  # type: ignore[arg-type]  # bytes
 
 
 def test_the_first_error_of_the_whole_counts() -> None:
     joined = Joined(FindCoordinatorResponse, 4, ("coordinators",))
-    joined.add(FindCoordinatorResponse())
+    joined.add_response(FindCoordinatorResponse())
     row = FindCoordinatorResponse.Coordinator(key="k", error_code=15)
-    joined.add(FindCoordinatorResponse(coordinators=[row]))
-    content = b"".join(joined.parts())  # type: ignore[arg-type]  # bytes
+    joined.add_response(FindCoordinatorResponse(coordinators=[row]))
+    content = b"".join(joined.final_parts())  # type: ignore[arg-type]  # bytes
     assert decode(FindCoordinatorResponse, 4, content)[0].coordinators == [row]
 
 
@@ -182,8 +184,8 @@ def test_small_answers_of_many_parts_are_kept_in_few_pieces() -> None:
     row = OffsetFetchResponse.OffsetFetchResponsePartition
     topic = OffsetFetchResponse.OffsetFetchResponseTopic
     for number in range(2_000):
-        joined.add(OffsetFetchResponse(topics=[topic(name="t", partitions=[row(partition_index=number)])]))
-    parts = joined.parts()
+        joined.add_response(OffsetFetchResponse(topics=[topic(name="t", partitions=[row(partition_index=number)])]))
+    parts = joined.final_parts()
     assert len(parts) < 20
     response, _ = decode(OffsetFetchResponse, 5, b"".join(parts))
     (only,) = response.topics

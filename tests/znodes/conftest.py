@@ -27,7 +27,7 @@ class Shell:
         self.effects = Effects()
 
     def end_turn(self) -> None:
-        self.effects.drain()
+        self.effects.drain_effects()
 
     def background(self, _budget_ns: int) -> bool:
         return False
@@ -46,14 +46,14 @@ class Home:
 
     def open(self) -> None:
         """Boot, and load the store."""
-        self.process = self.machine.boot()
+        self.process = self.machine.boot_process()
         self.shell = Shell()
         self.process.inputs = self.shell
         self.faults = DriveFaults()
         self.disk = SimDisk(self.drive, self.faults, self.process)
         self.told: list[object] = []
-        self.engine = EmbeddedStore(self.disk, self.process.clock, self.shell.effects.later, self.snapshot_bytes)
-        self.engine.load(self.keep_sessions)
+        self.engine = EmbeddedStore(self.disk, self.process.clock, self.shell.effects.queue_effect, self.snapshot_bytes)
+        self.engine.load_files(self.keep_sessions)
         self.store = LocalSession(
             self.engine,
             lambda path: self.told.append(("node", path)),
@@ -66,25 +66,25 @@ class Home:
         if loss is not None:
             self.machine.loss = loss
         if self.machine.process is not None:
-            self.machine.end(death)
+            self.machine.end_process(death)
         self.open()
 
     def flip_bit(self, name: str, byte: int) -> None:
         """Damage a file of the store while no process runs."""
-        inode = self.drive.file(f"__znodes-0/{name}")
+        inode = self.drive.file_at(f"__znodes-0/{name}")
         inode.data[byte] ^= 1
         inode.sealed = None
 
     def settle(self) -> None:
         """Run all queued effects and completions."""
-        self.shell.effects.drain()
+        self.shell.effects.drain_effects()
         self.timeline.run_until(self.timeline.now_ns + 10 * SECOND)
         assert not self.machine.crashes, self.machine.crashes[0]
 
     def submit(self, *ops: Op, lane: str = "test"):
         """Submit and wait. Returns the results, or raises the Failure."""
         box = []
-        self.store.submit(lane, ops, box.append)
+        self.store.submit_ops(lane, ops, box.append)
         assert not box, "`done` was called before the call returned"
         self.settle()
         (outcome,) = box
@@ -94,7 +94,7 @@ class Home:
 
     def get(self, path: str, watch: bool = False):
         box = []
-        self.store.get(path, watch, box.append)
+        self.store.get_node(path, watch, box.append)
         self.settle()
         (found,) = box
         if isinstance(found, Failure):
@@ -103,7 +103,7 @@ class Home:
 
     def children(self, path: str, watch: bool = False):
         box = []
-        self.store.children(path, watch, box.append)
+        self.store.get_children(path, watch, box.append)
         self.settle()
         return list(box[0])
 

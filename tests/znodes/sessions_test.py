@@ -14,7 +14,7 @@ from ottla.sim.machines.machine import Death
 from ottla.sim.world import MS, SECOND
 from ottla.znodes.local_session import LocalSession
 from ottla.znodes.records import CorruptStore, decode_snapshot, encode_snapshot
-from ottla.znodes.sessions import Deadlines, Grant, Watches, negotiated
+from ottla.znodes.sessions import Deadlines, Grant, Watches, negotiate_timeout
 from ottla.znodes.tree import Change, Event, EventKind, Tree, Verb
 
 FIRST_FORMAT = bytes.fromhex(
@@ -71,7 +71,7 @@ def test_deadlines_equal_a_simple_model(steps):
             deadlines.end_session(session)
             model.pop(session, None)
         due = sorted((end, session) for session, end in model.items() if end <= now)
-        assert deadlines.due(now) == [session for _, session in due]
+        assert deadlines.due_sessions(now) == [session for _, session in due]
         if model:
             assert deadlines.next_ns <= min(model.values())
         else:
@@ -83,18 +83,23 @@ def test_next_deadline_advances_for_a_touched_session():
     deadlines.begin_session(1, 10, 0)
     deadlines.touch_session(1, 5 * MS)
     assert deadlines.next_ns == 10 * MS
-    assert deadlines.due(10 * MS) == []
+    assert deadlines.due_sessions(10 * MS) == []
     assert deadlines.next_ns == 15 * MS
 
 
 def test_a_negotiated_timeout_is_within_bounds():
-    assert [negotiated(asked, 1000, 60_000) for asked in (1, 1000, 18_000, 90_000)] == [1000, 1000, 18_000, 60_000]
+    assert [negotiate_timeout(asked, 1000, 60_000) for asked in (1, 1000, 18_000, 90_000)] == [
+        1000,
+        1000,
+        18_000,
+        60_000,
+    ]
 
 
 def test_a_grant_survives_the_journal():
     for grant in (Grant(), Grant(18_000, bytes(range(16)))):
-        assert Grant.unpack(grant.pack()) == grant
-    assert Grant.unpack(b"") == Grant()
+        assert Grant.unpack_grant(grant.pack_grant()) == grant
+    assert Grant.unpack_grant(b"") == Grant()
 
 
 def test_a_deletion_fires_both_watches_of_a_node_as_one_event():
@@ -102,7 +107,7 @@ def test_a_deletion_fires_both_watches_of_a_node_as_one_event():
     watches.data["/a"] = watches.children["/a"] = watches.children["/"] = None
     tree = Tree()
     tree.apply([Change(Verb.CREATE, "/a")], 1, 0)
-    fired = watches.fire(tree.apply([Change(Verb.DELETE, "/a")], 2, 0))
+    fired = watches.fire_watches(tree.apply([Change(Verb.DELETE, "/a")], 2, 0))
     assert fired == [Event("/a", False, EventKind.DELETED), Event("/", True, EventKind.CHILD)]
     assert not watches.data
     assert not watches.children
@@ -110,7 +115,7 @@ def test_a_deletion_fires_both_watches_of_a_node_as_one_event():
 
 def test_a_snapshot_of_the_first_format_is_read():
     tree = Tree()
-    tree.apply([Change(Verb.OPEN, "", Grant(5).pack(), 3), Change(Verb.CREATE, "/a", b"x", 3)], 3, 0)
+    tree.apply([Change(Verb.OPEN, "", Grant(5).pack_grant(), 3), Change(Verb.CREATE, "/a", b"x", 3)], 3, 0)
     again, _ = decode_snapshot(memoryview(encode_snapshot(tree, 5)))
     assert again.grants == tree.grants
     assert again.ephemerals == tree.ephemerals
@@ -129,21 +134,21 @@ def test_a_silent_session_expires_with_its_nodes(home):
     told = []
     session = LocalSession(home.engine, told.append, lambda state, _: told.append(state)).begin_session(timeout_ms=2000)
     box = []
-    session.submit("x", [Op("create", "/ids"), Op("ephemeral", "/ids/1")], box.append)
-    home.shell.effects.drain()
+    session.submit_ops("x", [Op("create", "/ids"), Op("ephemeral", "/ids/1")], box.append)
+    home.shell.effects.drain_effects()
     home.timeline.run_until(home.timeline.now_ns + SECOND)
     home.get("/ids/1", watch=True)  # ten seconds pass
     assert box == [[("/ids", 0), ("/ids/1", 0)]]
     assert home.engine.next_expiry_ns < home.timeline.now_ns
     home.told.clear()
-    home.process.turn(home.engine.expire_due)
+    home.process.run_turn(home.engine.expire_due)
     home.settle()
     assert told == [Session.OPEN, Session.EXPIRED]
     assert home.told == [("node", "/ids/1")]
     assert home.get("/ids/1") is None
     assert home.engine.next_expiry_ns is None
-    session.submit("x", [Op("create", "/b")], box.append)
-    session.get("/ids", False, box.append)
+    session.submit_ops("x", [Op("create", "/b")], box.append)
+    session.get_node("/ids", False, box.append)
     home.settle()
     assert [failure.kind for failure in box[1:]] == [Kind.EXPIRED, Kind.EXPIRED]
 
@@ -151,72 +156,72 @@ def test_a_silent_session_expires_with_its_nodes(home):
 def test_touching_keeps_a_session(home):
     told = []
     session = LocalSession(home.engine, told.append, lambda state, _: told.append(state)).begin_session(timeout_ms=2000)
-    home.shell.effects.drain()
+    home.shell.effects.drain_effects()
     acts = [
-        session.touch,
-        lambda: session.get("/", False, lambda _: None),
-        lambda: session.submit("x", [Op("check", "/")], lambda _: None),
-        lambda: session.children("/", False, lambda _: None),
+        session.touch_session,
+        lambda: session.get_node("/", False, lambda _: None),
+        lambda: session.submit_ops("x", [Op("check", "/")], lambda _: None),
+        lambda: session.get_children("/", False, lambda _: None),
     ]
     for act in acts:
         home.timeline.run_until(home.timeline.now_ns + 1900 * MS)
-        home.process.turn(home.engine.expire_due)
-        home.process.turn(act)
-        home.shell.effects.drain()
+        home.process.run_turn(home.engine.expire_due)
+        home.process.run_turn(act)
+        home.shell.effects.drain_effects()
     assert told == [Session.OPEN]
 
 
 def test_kept_sessions_outlive_their_host(home):
     remote = Remote()
-    session = home.engine.open(remote, Grant(4000, b"secret"))
-    home.engine.commit([Op("ephemeral", "/me")], session)
+    session = home.engine.open_session(remote, Grant(4000, b"secret"))
+    home.engine.commit_ops([Op("ephemeral", "/me")], session)
     home.settle()
     home.keep_sessions = True
     home.restart(Death.KILL)
     assert home.get("/me").owner == session
-    home.process.turn(home.engine.expire_due)
+    home.process.run_turn(home.engine.expire_due)
     home.settle()
     assert home.get("/me") is None, "from the restart on it has its whole time, and no more"
 
 
 def test_a_host_that_does_not_keep_sessions_ends_them(home):
-    session = home.engine.open(Remote(), Grant(4000, b"secret"))
-    home.engine.commit([Op("ephemeral", "/me")], session)
+    session = home.engine.open_session(Remote(), Grant(4000, b"secret"))
+    home.engine.commit_ops([Op("ephemeral", "/me")], session)
     home.settle()
     home.restart()
     assert home.get("/me") is None
-    assert home.engine.resume(session, b"secret", Remote()) is None
+    assert home.engine.resume_session(session, b"secret", Remote()) is None
 
 
 @pytest.mark.parametrize("snapshot_bytes", [200, 1 << 22])
 def test_a_client_resumes_with_its_password(make_home, snapshot_bytes):
     home = make_home(snapshot_bytes=snapshot_bytes)
     home.keep_sessions = True
-    session = home.engine.open(Remote(), Grant(3_600_000, b"secret"))
-    home.engine.commit([Op("ephemeral", "/me")], session)
+    session = home.engine.open_session(Remote(), Grant(3_600_000, b"secret"))
+    home.engine.commit_ops([Op("ephemeral", "/me")], session)
     for number in range(10):
         home.submit(Op("create", f"/{number}", bytes(50)))
     home.restart()
     engine, first, second = home.engine, Remote(), Remote()
-    assert engine.resume(session, b"guessed", first) is None
-    assert engine.resume(session + 1, b"secret", first) is None
-    assert engine.resume(session, b"secret", first) == Grant(3_600_000, b"secret")
-    assert engine.resume(session, b"secret", second) == Grant(3_600_000, b"secret")
+    assert engine.resume_session(session, b"guessed", first) is None
+    assert engine.resume_session(session + 1, b"secret", first) is None
+    assert engine.resume_session(session, b"secret", first) == Grant(3_600_000, b"secret")
+    assert engine.resume_session(session, b"secret", second) == Grant(3_600_000, b"secret")
     assert first.told == ["displaced"]
-    engine.leave(session, first)
+    engine.leave_session(session, first)
     home.submit(Op("delete", "/me"))
     assert not first.events
     assert [event.path for event in second.events] == ["/me", "/me", "/"]
 
 
 def test_a_process_session_cannot_be_resumed(home):
-    assert home.engine.resume(home.store.id, b"", Remote()) is None
+    assert home.engine.resume_session(home.store.id, b"", Remote()) is None
 
 
 def test_the_session_of_a_dead_process_expires_at_once(home):
     remote = Remote()
-    session = home.engine.open(remote, Grant(18_000, b"secret"))
-    home.engine.commit([Op("ephemeral", "/me")], session)
+    session = home.engine.open_session(remote, Grant(18_000, b"secret"))
+    home.engine.commit_ops([Op("ephemeral", "/me")], session)
     home.engine.expire_session(session)
     home.engine.expire_session(session)
     home.settle()
@@ -226,19 +231,19 @@ def test_the_session_of_a_dead_process_expires_at_once(home):
 
 def test_a_full_disk_delays_the_expiry_of_a_session(home, caplog):
     remote = Remote()
-    session = home.engine.open(remote, Grant(2000, b"secret"))
+    session = home.engine.open_session(remote, Grant(2000, b"secret"))
     home.settle()
     home.drive.capacity = home.drive.used_bytes()
-    home.process.turn(home.engine.expire_due)
+    home.process.run_turn(home.engine.expire_due)
     home.settle()
     assert "could not expire session" in caplog.text
     assert remote.told == []
     home.drive.capacity = 1 << 40
-    home.process.turn(home.engine.expire_due)
+    home.process.run_turn(home.engine.expire_due)
     home.settle()
     assert remote.told == ["expired"]
     with pytest.raises(Failure) as failure:
-        home.engine.commit([Op("create", "/a")], session)
+        home.engine.commit_ops([Op("create", "/a")], session)
     assert failure.value.kind is Kind.EXPIRED
 
 

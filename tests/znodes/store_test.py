@@ -67,9 +67,9 @@ def test_a_multi_is_applied_as_a_whole_or_not(home):
 
 def test_a_failure_fails_the_rest_of_its_lane(home):
     told = []
-    home.store.submit("x", [Op("create", "/a/b")], lambda outcome: told.append(("1", outcome)))
-    home.store.submit("x", [Op("create", "/c")], lambda outcome: told.append(("2", outcome)))
-    home.store.submit("y", [Op("create", "/d")], lambda outcome: told.append(("3", outcome)))
+    home.store.submit_ops("x", [Op("create", "/a/b")], lambda outcome: told.append(("1", outcome)))
+    home.store.submit_ops("x", [Op("create", "/c")], lambda outcome: told.append(("2", outcome)))
+    home.store.submit_ops("y", [Op("create", "/d")], lambda outcome: told.append(("3", outcome)))
     home.settle()
     outcomes = dict(told)
     assert outcomes["1"].kind is Kind.CONFLICT
@@ -82,7 +82,7 @@ def test_a_failure_fails_the_rest_of_its_lane(home):
 def test_multis_of_a_lane_run_one_at_a_time_in_order(home):
     told = []
     for number in range(5):
-        home.store.submit("x", [Op("create", f"/{number}")], lambda _, number=number: told.append(number))
+        home.store.submit_ops("x", [Op("create", f"/{number}")], lambda _, number=number: told.append(number))
     home.settle()
     assert told == [0, 1, 2, 3, 4]
     czxids = [home.get(f"/{number}").czxid for number in range(5)]
@@ -91,9 +91,9 @@ def test_multis_of_a_lane_run_one_at_a_time_in_order(home):
 
 def test_completions_wait_for_the_sync(home):
     told = []
-    home.store.submit("x", [Op("create", "/a", b"1")], told.append)
-    home.store.get("/a", False, told.append)
-    home.shell.effects.drain()
+    home.store.submit_ops("x", [Op("create", "/a", b"1")], told.append)
+    home.store.get_node("/a", False, told.append)
+    home.shell.effects.drain_effects()
     assert told == []
     home.settle()
     assert told[0] == [("/a", 0)]
@@ -106,7 +106,7 @@ def test_a_watch_fires_once_and_before_the_completion(home):
     home.children("/a", watch=True)
     home.get("/later", watch=True)
     home.told.clear()
-    home.store.submit("x", [Op("put", "/a", b"2")], lambda _: home.told.append("done"))
+    home.store.submit_ops("x", [Op("put", "/a", b"2")], lambda _: home.told.append("done"))
     home.settle()
     assert home.told == [("node", "/a"), "done"]
     home.submit(Op("put", "/a", b"3"), Op("create", "/a/b"), Op("create", "/later"))
@@ -140,12 +140,12 @@ def test_a_power_loss_keeps_everything_confirmed(make_home, pages, names, snapsh
         home = make_home(seed, snapshot_bytes)
         told = {}
         for number in range(40):
-            home.store.submit(
+            home.store.submit_ops(
                 f"lane {number % 3}",
                 [Op("create", f"/n{number}", b"x" * number)],
                 lambda outcome, number=number, told=told: told.update({number: outcome}),
             )
-        home.shell.effects.drain()
+        home.shell.effects.drain_effects()
         home.timeline.run_until(home.timeline.now_ns + seed * 17_000_000 + 5_000_000)
         home.restart(Death.POWER_LOSS, (pages, names))
         for number, outcome in told.items():
@@ -159,10 +159,10 @@ def test_a_power_loss_keeps_everything_confirmed(make_home, pages, names, snapsh
 def test_a_torn_tail_is_cut_and_overwritten(home):
     home.submit(Op("create", "/a"))
     (name,) = home.names()
-    file = home.drive.file(f"{DIRECTORY}/{name}")
+    file = home.drive.file_at(f"{DIRECTORY}/{name}")
     whole = bytes(file.data)
     home.submit(Op("create", "/b"))
-    home.machine.end(Death.KILL)
+    home.machine.end_process(Death.KILL)
     for cut in (1, 30, 61):
         del file.data[len(whole) + cut :]
         home.open()
@@ -179,15 +179,15 @@ def test_a_torn_tail_is_cut_and_overwritten(home):
         home.submit(Op("delete", "/b"))
         whole = bytes(file.data)
         home.submit(Op("create", "/b"))
-        home.machine.end(Death.KILL)
+        home.machine.end_process(Death.KILL)
 
 
 def test_a_flipped_bit_in_the_tail_is_cut(home):
     home.submit(Op("create", "/a"))
     (name,) = home.names()
-    size = len(home.drive.file(f"{DIRECTORY}/{name}").data)
+    size = len(home.drive.file_at(f"{DIRECTORY}/{name}").data)
     home.submit(Op("create", "/b", b"value"))
-    home.machine.end(Death.KILL)
+    home.machine.end_process(Death.KILL)
     home.flip_bit(name, size + 80)
     home.open()
     assert home.get("/a") is not None
@@ -216,7 +216,7 @@ def test_a_damaged_snapshot_falls_back_to_the_one_before(make_home):
         home.submit(Op("create", f"/n{number}", b"v" * 50))
     before = home.tree()
     newest = [name for name in home.names() if name.endswith(".snapshot")][-1]
-    home.machine.end(Death.KILL)
+    home.machine.end_process(Death.KILL)
     home.flip_bit(newest, 200)
     home.open()
     assert home.tree() == before
@@ -228,7 +228,7 @@ def test_a_damaged_log_before_the_last_one_is_an_error(make_home):
         home.submit(Op("create", f"/n{number}", b"v" * 50))
     oldest = next(name for name in home.names() if name.endswith(".log"))
     snapshots = [name for name in home.names() if name.endswith(".snapshot")]
-    home.machine.end(Death.KILL)
+    home.machine.end_process(Death.KILL)
     home.flip_bit(oldest, 200)
     for name in snapshots:
         home.flip_bit(name, 200)
@@ -254,10 +254,10 @@ def test_a_full_disk_refuses_and_changes_nothing(home):
 
 def test_a_failed_sync_leaves_the_outcome_unknown_and_ends_the_store(home):
     home.submit(Op("create", "/a"))
-    home.faults.arm(DiskOperation.SYNC)
+    home.faults.arm_error(DiskOperation.SYNC)
     read = []
-    home.store.submit("x", [Op("create", "/b")], read.append)
-    home.store.get("/b", False, read.append)
+    home.store.submit_ops("x", [Op("create", "/b")], read.append)
+    home.store.get_node("/b", False, read.append)
     home.settle()
     assert [outcome.kind for outcome in read] == [Kind.UNKNOWN, Kind.IO]
     assert (Session.EXPIRED, home.told[0][1]) in home.told
@@ -270,9 +270,9 @@ def test_a_closed_session_loses_its_nodes_and_refuses_requests(home):
     home.submit(Op("ephemeral", "/me"))
     other = LocalSession(home.engine, lambda path: home.told.append(("other", path)), lambda *_: None).begin_session()
     home.settle()
-    other.get("/me", True, home.told.append)
+    other.get_node("/me", True, home.told.append)
     home.settle()
-    home.store.close()
+    home.store.close_session()
     home.settle()
     assert ("other", "/me") in home.told
     with pytest.raises(Failure) as failure:
@@ -282,8 +282,8 @@ def test_a_closed_session_loses_its_nodes_and_refuses_requests(home):
 
 def test_close_waits_for_the_last_sync(home):
     told = []
-    home.store.submit("x", [Op("create", "/a")], lambda _: told.append("submit"))
-    home.engine.close(lambda outcome: told.append(("closed", outcome)))
+    home.store.submit_ops("x", [Op("create", "/a")], lambda _: told.append("submit"))
+    home.engine.close_store(lambda outcome: told.append(("closed", outcome)))
     home.settle()
     assert told == ["submit", ("closed", None)]
 

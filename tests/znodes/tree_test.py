@@ -87,7 +87,7 @@ def test_multis_equal_the_model(multis):
     for ops in multis:
         expected = model.multi(ops, SESSION)
         try:
-            changes, results = tree.draft(ops, SESSION)
+            changes, results = tree.draft_changes(ops, SESSION)
         except Refused:
             results = None
         else:
@@ -98,35 +98,35 @@ def test_multis_equal_the_model(multis):
             path: (node["data"], node["version"], node["owner"]) for path, node in model.nodes.items()
         }
         for path in tree.nodes:
-            assert tree.children(path) == sorted(kid.rpartition("/")[2] for kid in model.kids(path))
+            assert tree.get_children(path) == sorted(kid.rpartition("/")[2] for kid in model.kids(path))
 
 
 @given(st.lists(OPS, min_size=1, max_size=4))
 def test_a_draft_changes_nothing(ops):
     tree = new_tree()
-    tree.apply(tree.draft([Op("create", "/a"), Op("create", "/b")], SESSION)[0], 2, 0)
+    tree.apply(tree.draft_changes([Op("create", "/a"), Op("create", "/b")], SESSION)[0], 2, 0)
     before = {path: (node.data, node.version, dict(node.children)) for path, node in tree.nodes.items()}
     with contextlib.suppress(Refused):
-        tree.draft(ops, SESSION)
+        tree.draft_changes(ops, SESSION)
     assert before == {path: (node.data, node.version, dict(node.children)) for path, node in tree.nodes.items()}
 
 
 def test_the_end_of_a_session_removes_its_ephemeral_nodes():
     tree = new_tree()
-    tree.apply(tree.draft([Op("create", "/ids"), Op("ephemeral", "/ids/1", b"x")], SESSION)[0], 2, 0)
-    assert tree.get("/ids/1").owner == SESSION
-    tree.apply(tree.closing(SESSION), 10, 0)
-    assert tree.get("/ids/1") is None
-    assert tree.get("/ids") is not None
+    tree.apply(tree.draft_changes([Op("create", "/ids"), Op("ephemeral", "/ids/1", b"x")], SESSION)[0], 2, 0)
+    assert tree.get_node("/ids/1").owner == SESSION
+    tree.apply(tree.closing_changes(SESSION), 10, 0)
+    assert tree.get_node("/ids/1") is None
+    assert tree.get_node("/ids") is not None
     assert tree.ephemerals == {}
 
 
 def test_stat_fields_count_as_in_zookeeper():
     tree = new_tree()
-    tree.apply(tree.draft([Op("create", "/a")], SESSION)[0], 5, 100)
-    tree.apply(tree.draft([Op("put", "/a", b"1")], SESSION)[0], 6, 200)
-    tree.apply(tree.draft([Op("create", "/a/b")], SESSION)[0], 7, 300)
-    tree.apply(tree.draft([Op("delete", "/a/b")], SESSION)[0], 8, 400)
+    tree.apply(tree.draft_changes([Op("create", "/a")], SESSION)[0], 5, 100)
+    tree.apply(tree.draft_changes([Op("put", "/a", b"1")], SESSION)[0], 6, 200)
+    tree.apply(tree.draft_changes([Op("create", "/a/b")], SESSION)[0], 7, 300)
+    tree.apply(tree.draft_changes([Op("delete", "/a/b")], SESSION)[0], 8, 400)
     node = tree.nodes["/a"]
     assert (node.czxid, node.mzxid, node.pzxid) == (5, 6, 8)
     assert (node.ctime, node.mtime) == (100, 200)
@@ -140,12 +140,12 @@ def test_invalid_paths_are_refused(path):
     with pytest.raises(BadPath):
         check_path(path)
     with pytest.raises(BadPath):
-        new_tree().draft([Op("create", path)], SESSION)
+        new_tree().draft_changes([Op("create", path)], SESSION)
 
 
 def test_data_has_a_limit():
     with pytest.raises(Refused, match="limit"):
-        new_tree().draft([Op("create", "/a", bytes(2**20))], SESSION)
+        new_tree().draft_changes([Op("create", "/a", bytes(2**20))], SESSION)
 
 
 def test_children_stay_sorted_without_another_sort(monkeypatch):
@@ -153,15 +153,15 @@ def test_children_stay_sorted_without_another_sort(monkeypatch):
     path = "/topics"
 
     def run(*ops: Op) -> None:
-        changes, _ = made.draft(ops, 0)
+        changes, _ = made.draft_changes(ops, 0)
         made.apply(changes, 1, 1)
 
     run(Op("create", path))
     run(*(Op("create", f"{path}/{number:03d}") for number in range(0, 100, 2)))
-    before = made.children(path)
+    before = made.get_children(path)
     sorts = []
     monkeypatch.setattr(tree, "sorted", lambda names: sorts.append(names) or sorted(names), raising=False)
     run(Op("create", f"{path}/051"), Op("delete", f"{path}/000"), Op("delete", f"{path}/098"))
-    assert made.children(path) == sorted([*before[1:-1], "051"])
+    assert made.get_children(path) == sorted([*before[1:-1], "051"])
     assert len(before) == 50
     assert not sorts

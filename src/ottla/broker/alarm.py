@@ -20,29 +20,29 @@ class SharedAlarm:
         self.logs_ns: int | None = None
         self._armed: int | None = None
 
-    def alarm(self, mono_ns: int | None) -> None:
+    def set_alarm(self, mono_ns: int | None) -> None:
         """Set the purgatory's next deadline."""
         self._purgatory_ns = mono_ns
-        self._arm()
+        self._set_earliest()
 
-    def for_logs(self, mono_ns: int | None) -> None:
+    def set_logs_alarm(self, mono_ns: int | None) -> None:
         """Set the logs' next deadline."""
         self.logs_ns = mono_ns
-        self._arm()
+        self._set_earliest()
 
-    def fired(self) -> Instant:
+    def on_fired(self) -> Instant:
         """Note that the alarm has fired, so it is not set any more. Returns the time."""
         self._armed = None
         self._purgatory_ns = None  # the purgatory sets its next deadline again, or none if it is empty
         return self._clock.now()
 
-    def settle(self) -> None:
+    def set_next_alarm(self) -> None:
         """Set the next alarm after one has been handled."""
-        self._arm()
+        self._set_earliest()
 
-    def _arm(self) -> None:
+    def _set_earliest(self) -> None:
         wishes = [each for each in (self._purgatory_ns, self.logs_ns) if each is not None]
         earliest = min(wishes, default=None)
         if earliest != self._armed:
             self._armed = earliest
-            self._clock.alarm(earliest)
+            self._clock.set_alarm(earliest)

@@ -35,7 +35,7 @@ from ottla.changes import changes_state
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.image import Delta
 from ottla.cluster.leaders import ImageLeaders
-from ottla.cluster.log_import import adopt
+from ottla.cluster.log_import import import_logs
 from ottla.cluster.membership import MembershipSteps
 from ottla.cluster.store.workflow import Workflow
 from ottla.config.broker import BrokerConfig
@@ -59,7 +59,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.seams import Done, Failure, Gate, Peer, Session, Slot, World
 from ottla.security.broker_login import BrokerLogin
 from ottla.storage.checkpoints import CorruptCheckpoint
-from ottla.storage.cleaning.metrics import declare as declare_cleaner
+from ottla.storage.cleaning.metrics import declare_metrics as declare_cleaner
 from ottla.storage.errors import WrongDirectory
 from ottla.storage.log_manager import LogManager
 from ottla.transactions.service import TOPIC as TRANSACTION_STATE
@@ -85,19 +85,19 @@ class Broker:
         self.config = config
         self.listening = False
         """Whether other brokers may write to it, so the listeners have to be open."""
-        self.on_listening: Callable[[], None] = _nothing
+        self.on_listening: Callable[[], None] = _ignore_event
         """Called once, when `listening` becomes true."""
         self.ready = False
         """Whether it has applied the controller's orders and serves all requests."""
-        self.on_ready: Callable[[], None] = _nothing
+        self.on_ready: Callable[[], None] = _ignore_event
         """Called once, when `ready` becomes true."""
-        self.on_config: Callable[[BrokerConfig], None] = _unheard
+        self.on_config: Callable[[BrokerConfig], None] = _ignore_config
         """Called with the effective settings after a change of dynamic ones."""
         self.failed: Failure | None = None
         """Why it cannot become ready."""
-        self.on_unheard: Callable[[], None] = _nothing
+        self.on_unheard: Callable[[], None] = _ignore_event
         """Called when no controller took the report of a failed log directory (KIP-858): the broker has to stop."""
-        self.is_wanted: Callable[[], bool] = _always
+        self.is_wanted: Callable[[], bool] = _is_always_wanted
         """Polled during log recovery, which may take long; False aborts start-up."""
         self._world = world
         self._safeguards = safeguards = safeguards or BrokerSafeguards()
@@ -114,18 +114,18 @@ class Broker:
         self._fence = ControlFence(config.node_id, safeguards.replication)
         self._peers = BrokerClient(world.network, world.clock, config.node_id)
         self._replicas = self._replica_manager()
-        self._replicas.fetchers.on_heard = self._on_heard
+        self._replicas.fetchers.on_responding = self._on_leader_responding
         self._warming: Iterator[ApiKey] = iter(())
         self._stores = Stores(world, self._effects)
         self._leaders = ImageLeaders(lambda: self.cluster.image)
         self._login = BrokerLogin(world.broker_secret, world.entropy, world.network) if world.broker_secret else None
         self._dispatch = self._new_dispatch()
-        self._dispatch.close()
+        self._dispatch.hold_clients()
         self._on_frame = self._dispatch.on_frame
         self._serve_hot_requests()
-        self.metrics = self._measures().registry
+        self.metrics = self._new_metrics().registry
         self._readiness = Readiness(config.node_id)
-        self._is_told = False
+        self._has_image = False
         """Whether the controller has sent the cluster's state."""
         self._left = False
 
@@ -148,7 +148,7 @@ class Broker:
             self._purgatory,
             self._peers,
             self._fence,
-            self._effects.later,
+            self._effects.queue_effect,
             self.cluster.topic_config,
             self._safeguards.replication,
         )
@@ -159,35 +159,35 @@ class Broker:
             self._peers,
             self._world.clock,
             self._purgatory,
-            self._effects.later,
+            self._effects.queue_effect,
             lambda transactional_id: self._leaders.coordinator_of(TRANSACTION_STATE, transactional_id),
             config.request_timeout_ms,
             config.add_partitions_to_txn_retry_backoff_ms,
             config.add_partitions_to_txn_retry_backoff_max_ms,
         )
 
-    def _measures(self) -> BrokerMetrics:
+    def _new_metrics(self) -> BrokerMetrics:
         measures = BrokerMetrics(self.hosted, self._dispatch, self.logs, self._replicas.shared)
-        measures.follow(self._replicas.fetchers)
-        measures.moves(self._replicas.moves)
+        measures.register_fetchers(self._replicas.fetchers)
+        measures.register_moves(self._replicas.moves)
         if self.logs.cleaner is not None:
             declare_cleaner(measures.registry, self.logs.cleaner)
-        clock = self._world.clock
-        measures.transactions(lambda: clock.now().wall_ms, lambda: self.cluster.config.transaction_max_timeout_ms)
+        clock, cluster = self._world.clock, self.cluster
+        measures.register_transactions(lambda: clock.now().wall_ms, lambda: cluster.config.transaction_max_timeout_ms)
         return measures
 
     def _serve_hot_requests(self) -> None:
         world = self._world
         self.verifier = self._new_verifier()
         """Asks transaction coordinators for this broker's leaders."""
-        contain, run_steps = self._containment.contain, self._dispatch.sliced.run_steps
+        contain, run_steps = self._containment.contain_defect, self._dispatch.sliced.run_steps
         slots = self.config.max_incremental_fetch_session_cache_slots
         self._fetch = FetchHandler(
             world,
             self.hosted,
             self._purgatory,
             FetchSessions(world.clock, world.entropy, slots),
-            self._effects.later,
+            self._effects.queue_effect,
             self._dispatch.is_broker,
             self._leaders,
             selector_named(self.config.replica_selector_class),
@@ -206,18 +206,17 @@ class Broker:
 
     # -- start -------------------------------------------------------------------------------------------------------
 
-    def start(self, endpoints: Sequence[Endpoint]) -> None:
+    def start_broker(self, endpoints: Sequence[Endpoint]) -> None:
         """Join the cluster once there is a session with the metadata store; `on_ready` follows in a later turn.
 
         `endpoints` are the addresses for clients and other brokers. Raises Failure or CorruptStore when the first log
-        directory, which contains the embedded metadata store, cannot be read.
-        """
+        directory, which contains the embedded metadata store, cannot be read."""
         steps = MembershipSteps(
-            self._remembered,
+            self._stored_cluster_id,
             self.logs.has_blank_dir,
-            self.logs.topics,
-            self.logs.incomplete,
-            self._adopt,
+            self.logs.topic_names,
+            self.logs.incomplete_partitions,
+            self._adopt_logs,
             self._on_found,
             self._on_failed,
         )
@@ -232,9 +231,9 @@ class Broker:
             steps,
             self._safeguards.controller,
         )
-        self._coordinators = self._coordinate(control)
-        control.membership.start(endpoints)
-        self._dispatch.add(control.handlers(self._dispatch.ranges))
+        self._coordinators = self._new_coordinators(control)
+        control.membership.set_endpoints(endpoints)
+        self._dispatch.add_handlers(control.handler_objects(self._dispatch.version_ranges))
         is_broker = self._dispatch.is_broker
         log_handlers = LogHandlers(self.hosted, self._purgatory, self._world.clock, self._leaders, is_broker)
         log_dirs = LogDirHandlers(self.logs, self._replicas.moves)
@@ -248,20 +247,20 @@ class Broker:
         )
         markers = self._marker_handlers()
         epochs = EpochHandlers(self.hosted, self._leaders, self._replicas.removals, is_broker)
-        self._dispatch.add([log_handlers, log_dirs, epochs, orders, markers, *filter(None, (self._login,))])
-        self._dispatch.add(self._coordinators.handlers())
+        self._dispatch.add_handlers([log_handlers, log_dirs, epochs, orders, markers, *filter(None, (self._login,))])
+        self._dispatch.add_handlers(self._coordinators.handler_objects())
         self._dispatch.add_hot(heartbeats.DECLARATION, self._coordinators.heartbeats.on_request)
-        self.verifier.here = self._coordinators.verify_here
-        self._coordinators.transactions.here = self.config.node_id, markers.write
+        self.verifier.ask_local = self._coordinators.verify_here
+        self._coordinators.transactions.here = self.config.node_id, markers.write_markers
         orders.on_applied = self._readiness.mark_applied
         self._replicas.on_dir_failure = lambda _: control.log_dir_events.report_failure()
-        control.log_dir_events.on_unheard = self.on_unheard
+        control.log_dir_events.on_not_reported = self.on_unheard
         control.seat.declare_metrics(self.metrics)
         self._coordinators.declare_metrics(self.metrics, self.hosted)
         ExporterMetrics(self.metrics, self.hosted, lambda: self.cluster.image, lambda: self.is_controller)
         self.end_turn()
 
-    def _coordinate(self, control: ControlPlane) -> BrokerCoordinators:
+    def _new_coordinators(self, control: ControlPlane) -> BrokerCoordinators:
         surroundings = TransactionClusterView(self.cluster, self.hosted, control.topics, self._world.clock)
         return BrokerCoordinators(
             self.cluster,
@@ -281,7 +280,7 @@ class Broker:
         is_broker = self._dispatch.is_broker
         return MarkerHandlers(self.hosted, self._purgatory, self._world.clock, self._leaders, is_broker, timeout_ms)
 
-    def _remembered(self) -> str | None:
+    def _stored_cluster_id(self) -> str | None:
         try:
             return self.logs.stored_cluster_id()
         except WrongDirectory as wrong:
@@ -289,32 +288,32 @@ class Broker:
         except Failure:
             return None  # claiming that directory takes it offline later
 
-    def _adopt(self, new_id: Callable[[], bytes]) -> Workflow[None] | None:
-        return self._adoption(new_id) if self.config.ottla_adopt_logs and self._stores.is_own else None
+    def _adopt_logs(self, new_id: Callable[[], bytes]) -> Workflow[None] | None:
+        return self._adoption_steps(new_id) if self.config.ottla_adopt_logs and self._stores.is_own else None
 
-    def _adoption(self, new_id: Callable[[], bytes]) -> Workflow[None]:
-        cluster_id = self._remembered()
+    def _adoption_steps(self, new_id: Callable[[], bytes]) -> Workflow[None]:
+        cluster_id = self._stored_cluster_id()
         assert cluster_id is not None, "only logs of another cluster are adopted"
         self._check_owner(cluster_id)
         try:
             found = self.logs.found_logs()
         except (Failure, CorruptCheckpoint) as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the logs cannot be adopted: {error}") from None
-        yield from adopt(found, self.config, new_id)
+        yield from import_logs(found, self.config, new_id)
 
     def _check_owner(self, cluster_id: str) -> None:
         try:
-            self.logs.claim(cluster_id, self.config.node_id, check_only=True)
+            self.logs.claim_directories(cluster_id, self.config.node_id, check_only=True)
         except WrongDirectory as wrong:
             raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, str(wrong)) from None
 
     def _on_found(self, cluster_id: str) -> None:
         """Recover the logs when the cluster and its settings are known. Other brokers may write from now on."""
         self._check_owner(cluster_id)
-        if not self.logs.load(self.cluster.topic_config, is_wanted=self.is_wanted):
-            self._control.membership.leave()
+        if not self.logs.load_logs(self.cluster.topic_config, is_wanted=self.is_wanted):
+            self._control.membership.leave_cluster()
             return
-        self._replicas.start()
+        self._replicas.start_checks()
         self.listening = True
         self.on_listening()
 
@@ -323,7 +322,7 @@ class Broker:
         self.failed = failure
 
     @changes_state
-    def _look_whether_ready(self, at_last: bool = False) -> None:
+    def _check_ready(self, at_last: bool = False) -> None:
         """Become ready if nothing is missing. Called in each turn after the controller's first message."""
         if self.ready or self._left:
             return
@@ -332,96 +331,96 @@ class Broker:
                 return
             node_id, missing = self.config.node_id, self._readiness.missing
             _log.warning("broker %d is ready, but the controller has not assigned %s yet", node_id, missing)
-        self._tell_strays()
+        self._report_strays()
         self._warming = self._dispatch.warm_up()
         self.ready = True
-        self._dispatch.open()
+        self._dispatch.serve_clients()
         self._claim_blank_dirs()
         self.on_ready()
 
     def _has_all(self) -> bool:
         """Whether all orders of the controller that the broker can expect have been applied."""
-        return self._control.seat.is_settled and self._readiness.is_complete(self.cluster.image, self.cluster.expected)
+        image, expected = self.cluster.image, self.cluster.expected_topics
+        return self._control.seat.is_settled and self._readiness.is_complete(image, expected)
 
     @property
-    def _heard(self) -> int:
+    def _message_count(self) -> int:
         """A number that grows with each message of the controller."""
-        return self.cluster.image.epoch + self._readiness.told
+        return self.cluster.image.epoch + self._readiness.applied_orders
 
-    def _look_at_last(self, heard: int, waited_ms: int) -> None:
+    def _check_ready_late(self, heard: int, waited_ms: int) -> None:
         """Wait on while messages arrive, or while this broker's own controller starts; then become ready."""
-        news = self._heard
+        news = self._message_count
         if (news > heard or not self._control.seat.is_settled) and waited_ms < READY_AT_MOST_MS:
-            self._purgatory.look_after(READY_MS, lambda: self._look_at_last(news, waited_ms + READY_MS))
+            self._purgatory.look_after(READY_MS, lambda: self._check_ready_late(news, waited_ms + READY_MS))
         else:
-            self._look_whether_ready(at_last=True)
+            self._check_ready(at_last=True)
 
     def _claim_blank_dirs(self) -> None:
         """Mark new log directories as this broker's once the controller knows that they are new. If the broker dies
-        before that, its next start has to report them as new again.
-        """
+        before that, its next start has to report them as new again."""
         image = self.cluster.image
-        if not self._readiness.is_complete(image, self.cluster.expected):
+        if not self._readiness.is_complete(image, self.cluster.expected_topics):
             self._purgatory.look_after(READY_MS, self._claim_blank_dirs)
             return
         self.logs.forget_missing()
         if image.cluster_id is not None and self.logs.has_blank_dir():
-            self.logs.claim(image.cluster_id, self.config.node_id)
+            self.logs.claim_directories(image.cluster_id, self.config.node_id)
 
-    def _tell_strays(self) -> None:
+    def _report_strays(self) -> None:
         """Report logs that the cluster does not know; they stay on disk, so that no data is lost."""
-        for log in self.logs.logs():
-            if self.hosted.find(*log.tp) is None:
+        for log in self.logs.online_logs():
+            if self.hosted.find_partition(*log.tp) is None:
                 _log.warning("%s/%s is not a replica of this broker; keeping its log on disk", log.disk.name, log.tp)
 
     # -- stop --------------------------------------------------------------------------------------------------------
 
-    def leave(self, done: Callable[[], None], hand_over: bool = True) -> None:
+    def hand_over_leaderships(self, done: Callable[[], None], hand_over: bool = True) -> None:
         """Hand leaderships over while the broker still serves (controlled shutdown); `done` follows in any case.
         Not hand_over: all brokers stop, so there is no broker to take them."""
         if self._left:
-            self._effects.later(done)
+            self._effects.queue_effect(done)
         else:
             self._left = True
-            self._control.leave(done, hand_over)
+            self._control.leave_cluster(done, hand_over)
         self.end_turn()
 
-    def stop(self, done: Done[None]) -> None:
+    def stop_broker(self, done: Done[None]) -> None:
         """Leave, flush, checkpoint, write the marker of a clean shutdown; then close the metadata store."""
 
         def left() -> None:
             self.ready = False
-            self._coordinators.stop()
+            self._coordinators.stop_coordinators()
             self._replicas.shut_down()
-            self.logs.stop(logs_stopped)
+            self.logs.stop_logs(logs_stopped)
 
         def logs_stopped(outcome: Failure | None) -> None:
-            self._stores.close(lambda failure: done(outcome or failure), self._effects.later)
+            self._stores.close_store(lambda failure: done(outcome or failure), self._effects.queue_effect)
 
-        self.leave(left)
+        self.hand_over_leaderships(left)
 
-    def _on_heard(self, leader: int, hears: bool) -> None:
+    def _on_leader_responding(self, leader: int, hears: bool) -> None:
         if hears:
             self.cluster.on_broker_responding(leader)
         else:
-            self.cluster.fell_silent(leader)
+            self.cluster.on_broker_silent(leader)
 
     # -- changes of the cluster --------------------------------------------------------------------------------------
 
     def _on_change(self, delta: Delta) -> None:
-        if not self._is_told and self.cluster.image.brokers:
-            self._is_told = True
-            heard = self._heard
-            self._purgatory.look_after(READY_MS, lambda: self._look_at_last(heard, READY_MS))
+        if not self._has_image and self.cluster.image.brokers:
+            self._has_image = True
+            heard = self._message_count
+            self._purgatory.look_after(READY_MS, lambda: self._check_ready_late(heard, READY_MS))
         if delta.deleted:
             self._readiness.forget_topics(delta.deleted)
             self.logs.forget_topics(delta.deleted)
             self._coordinators.topics_deleted(delta.deleted)
         for name in delta.configured:
-            self._replicas.configure(name, self.cluster.topic_config(name))
+            self._replicas.apply_topic_config(name, self.cluster.topic_config(name))
         if delta.broker_config:
-            self.logs.configure(self.cluster.config)
-            self._replicas.broker_configured(self.cluster.config)
+            self.logs.apply_config(self.cluster.config)
+            self._replicas.apply_broker_config(self.cluster.config)
             self.on_config(self.cluster.config)
         if delta.configured or delta.broker_config:
             self._control.settings_changed(delta)
@@ -445,13 +444,13 @@ class Broker:
 
     def on_alarm(self) -> None:
         """Expire what is due in the purgatory and the logs."""
-        now = self._alarm.fired()
+        now = self._alarm.on_fired()
         self._purgatory.on_alarm()
         deadline = self._log_timers.next_ns
         if deadline is not None and deadline <= now.mono_ns:
-            self.logs.on_time()
+            self.logs.run_due()
         self.end_turn()
-        self._alarm.settle()
+        self._alarm.set_next_alarm()
 
     def on_session(self, state: Session, session_id: int) -> None:
         """React to a new session with the metadata store, or to another state of it."""
@@ -471,30 +470,30 @@ class Broker:
     def end_turn(self) -> None:
         """End a turn: drain the effects, and set the alarm for the logs' next deadline."""
         if self._effects.queue:
-            self._effects.drain()
-        if self._is_told and not self.ready:
-            self._effects.later(self._look_whether_ready)
-            self._effects.drain()
+            self._effects.drain_effects()
+        if self._has_image and not self.ready:
+            self._effects.queue_effect(self._check_ready)
+            self._effects.drain_effects()
         deadline = self._log_timers.next_ns
         if deadline != self._alarm.logs_ns:
-            self._alarm.for_logs(deadline)
+            self._alarm.set_logs_alarm(deadline)
 
-    def background(self, budget_ns: int) -> bool:
+    def run_background(self, budget_ns: int) -> bool:
         """Do idle work: retention, flushing, checkpoints, warming of codecs."""
-        more = self.logs.background(budget_ns)
+        more = self.logs.run_background(budget_ns)
         self.end_turn()
         warmed = list(islice(self._warming, 1 + budget_ns // _WARM_NS))
         return more or bool(warmed)
 
 
-def _nothing() -> None:
+def _ignore_event() -> None:
     """Ignore the event: the default of a callback."""
 
 
-def _always() -> bool:
+def _is_always_wanted() -> bool:
     """The default of `is_wanted`: start-up is not aborted."""
     return True
 
 
-def _unheard(_: BrokerConfig) -> None:
+def _ignore_config(_: BrokerConfig) -> None:
     """Ignore the settings: the default of a callback."""

@@ -62,7 +62,7 @@ class Containment:
         self._lines = 0
         self._lines_ns = 0
 
-    def contain(
+    def contain_defect(
         self,
         error: Exception,
         slot: Slot,
@@ -79,7 +79,7 @@ class Containment:
             raise error
         where = release_stack(error)  # first, so that the memory of a MemoryError is free for the response
         try:
-            parts = None if api_key in ORDERS else _refusal(api_key, version, correlation_id, decoded)
+            parts = None if api_key in ORDERS else _error_parts(api_key, version, correlation_id, decoded)
         except Exception as second:  # noqa: BLE001  # the error response fails as well: close the connection
             release_stack(second)
             parts = None
@@ -87,10 +87,10 @@ class Containment:
         if parts is None:
             return
         try:
-            self._network.reply(slot, parts)
+            self._network.send_reply(slot, parts)
         except Exception as second:  # noqa: BLE001  # a part of the response may have been sent
-            self._network.close(
-                slot.peer, f"an error response could not be sent: {describe(second)} at {release_stack(second)}"
+            self._network.close_connection(
+                slot.peer, f"an error response could not be sent: {describe_error(second)} at {release_stack(second)}"
             )
 
     def refuse_elements(self, error: Exception, slot: Slot, api_key: int, version: int, request: Any) -> Any:
@@ -100,7 +100,7 @@ class Containment:
         """
         if not self.safeguards.contains or isinstance(error, HalfChanged):
             raise error
-        response = None if api_key in ORDERS else element_errors(api_key, version, request, _defect())
+        response = None if api_key in ORDERS else element_errors(api_key, version, request, _defect_error())
         if response is None:
             raise error
         self._send_error(error, release_stack(error), slot, api_key, version, closes=False)
@@ -116,9 +116,9 @@ class Containment:
         self.callbacks += 1
         if self._may_write():
             text = "%s failed with %s at %s; retrying in %d ms, nothing else is affected; please report this"
-            _logger.error(text, name_of_action(action), describe(error), where, AGAIN_MS)
+            _logger.error(text, name_of_action(action), describe_error(error), where, AGAIN_MS)
 
-    def close(self, error: Exception, slot: Slot, api_key: int, version: int) -> None:
+    def close_connection(self, error: Exception, slot: Slot, api_key: int, version: int) -> None:
         """Close the connection after a response was sent in part. Raises HalfChanged when `error` is one."""
         self._send_error(error, release_stack(error), slot, api_key, version, closes=True)
 
@@ -126,9 +126,9 @@ class Containment:
         self, error: Exception, where: str, slot: Slot, api_key: int, version: int, *, closes: bool
     ) -> None:
         self.counts[api_key] = self.counts.get(api_key, 0) + 1
-        what = f"{name_of(api_key)} in version {version} failed with {describe(error)} at {where}"
+        what = f"{name_of(api_key)} in version {version} failed with {describe_error(error)} at {where}"
         if closes:
-            self._network.close(slot.peer, f"{what}; please report this")
+            self._network.close_connection(slot.peer, f"{what}; please report this")
         elif self._may_write():
             text = "%s: %s; answered UNKNOWN_SERVER_ERROR, nothing else is affected; please report this"
             _logger.error(text, slot.peer.host, what)
@@ -167,7 +167,7 @@ def _place_trace(trace: TracebackType | None) -> str:
     return found
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Type and text of an exception, bounded."""
     text = str(error)[:_TEXT_MAX]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -190,20 +190,22 @@ def error_response(api_key: int, error: ApiError) -> Any | None:
     return response
 
 
-def _defect() -> ApiError:
+def _defect_error() -> ApiError:
     return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a defect of the broker failed this request; see the broker's log")
 
 
-def _refusal(api_key: int, version: int, correlation_id: int, decoded: Callable[[], Any] | None) -> list[Any] | None:
+def _error_parts(
+    api_key: int, version: int, correlation_id: int, decoded: Callable[[], Any] | None
+) -> list[Any] | None:
     api = API_TABLE.get(api_key)
     if api is None:
         return None
     # 1. One field for the whole. 2. One per element, which needs the decoded request. 3. Neither: close the connection.
-    if any(field.name == "error_code" and field.exists(version) for field in api.response.FIELDS):
-        response = error_response(api_key, _defect())
+    if any(field.name == "error_code" and field.exists_in(version) for field in api.response.FIELDS):
+        response = error_response(api_key, _defect_error())
     else:
         request = None if decoded is None else decoded()
-        response = None if request is None else element_errors(api_key, version, request, _defect())
+        response = None if request is None else element_errors(api_key, version, request, _defect_error())
     if response is None:
         return None
     return [response_header(api_key, version, correlation_id), *encode(response, version)]

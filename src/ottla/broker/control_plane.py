@@ -45,11 +45,11 @@ class ControlPlane:
         safeguards: ControllerSafeguards | None,
     ) -> None:
         """Opens the metadata store. Raises Failure or CorruptStore when the embedded one cannot be read."""
-        store = stores.open(self.on_node, self.on_session)
+        store = stores.open_store(self.on_node, self.on_session)
         clock, entropy = world.clock, world.entropy
         self._store = store
         node_id = cluster.node_id
-        self.changes = ConfigChanges(store, cluster, clock, purgatory, effects.later)
+        self.changes = ConfigChanges(store, cluster, clock, purgatory, effects.queue_effect)
         self.seat = ControllerElector(
             node_id,
             store,
@@ -59,7 +59,7 @@ class ControlPlane:
             world.network,
             purgatory,
             lambda: cluster.config,
-            effects.later,
+            effects.queue_effect,
             safeguards,
         )
         self.membership = Membership(cluster, self.changes, self.seat, store, fence, purgatory, clock, entropy, steps)
@@ -71,7 +71,7 @@ class ControlPlane:
         fence.look_up = EpochLookup(store, fence).look_up
         self._room = HandlerContext(cluster, self.changes, alterations, topics, fence, world.network)
 
-    def handlers(self, ranges: Ranges) -> list[object]:
+    def handler_objects(self, ranges: Ranges) -> list[object]:
         """The objects whose methods are declared as handlers."""
         return cluster_handlers(self._room, ranges)
 
@@ -81,7 +81,7 @@ class ControlPlane:
 
     def on_node(self, path: str) -> None:
         """React to the change of a watched node."""
-        self._store.on_node(path)
+        self._store.on_node_changed(path)
 
     def settings_changed(self, delta: Delta) -> None:
         """Inform the controller, if it is on this broker: other settings may allow an election (unclean elections)."""
@@ -89,15 +89,15 @@ class ControlPlane:
         if office is None:
             return
         for name in delta.configured:
-            office.settings_changed(name)
+            office.on_settings_changed(name)
         if delta.broker_config:
-            office.settings_changed(None)
+            office.on_settings_changed(None)
 
-    def leave(self, done: Callable[[], None], hand_over: bool) -> None:
+    def leave_cluster(self, done: Callable[[], None], hand_over: bool) -> None:
         """Hand leaderships over if another broker can take them; then leave the cluster."""
 
         def left() -> None:
-            self.membership.leave()
+            self.membership.leave_cluster()
             done()
 
         if hand_over and self.membership.is_registered and self.departure.is_needed:

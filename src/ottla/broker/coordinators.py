@@ -73,7 +73,7 @@ class BrokerCoordinators:
         self._world = world
         self._surroundings = surroundings
         self._openings = openings
-        around = world.clock, purgatory, effects.later
+        around = world.clock, purgatory, effects.queue_effect
 
         def make(_: int) -> GroupShard:
             return GroupShard(lambda: cluster.config, safeguards.groups)
@@ -82,14 +82,19 @@ class BrokerCoordinators:
         self.groups = Groups(shards, self, partition_for, lambda: cluster.config, self._new_id)
         tools = RuntimeContext(*around, TransactionCodec(), buffer_size=config.transaction_state_log_load_buffer_size)
         self.transactions = Transactions(
-            tools, _policy(config, safeguards.transactions), ids, peers, surroundings, config.request_timeout_ms
+            tools,
+            _transaction_policy(config, safeguards.transactions),
+            ids,
+            peers,
+            surroundings,
+            config.request_timeout_ms,
         )
         self.heartbeats = Heartbeats(self.groups, world.network)
         self._producers = ProducerHandlers(self.transactions, ids, surroundings)
         shared.on_role = self._on_role
         shared.on_marker = self._on_marker
 
-    def handlers(self) -> list[object]:
+    def handler_objects(self) -> list[object]:
         """The objects whose methods are declared as handlers."""
         clock = self._world.clock
         return [
@@ -109,20 +114,20 @@ class BrokerCoordinators:
             return False
         identity = _new(ProducerIdentity, (question.producer_id, question.epoch))
         fields = question.transactional_id, identity, not question.add, question.partitions
-        self._producers.add(_new(RequestedPartitions, fields), verifier.VERSION, done, shard.submit)
+        self._producers.add_or_verify(_new(RequestedPartitions, fields), verifier.VERSION, done, shard.submit_command)
         return True
 
     def declare_metrics(self, registry: Registry, hosted: PartitionRegistry) -> None:
         """Register the metrics of groups and transactions."""
 
         def end_of(topic: str, partition: int) -> int | None:
-            found = hosted.find(topic, partition)
+            found = hosted.find_partition(topic, partition)
             return None if found is None else found.high_watermark
 
         GroupMetrics(registry, self.groups, end_of)
         TransactionMetrics(registry, self.transactions)
 
-    def partitions(self, topic: str) -> int:
+    def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic; 0: there is no such topic."""
         found = self._cluster.image.topics.get(topic)
         return 0 if found is None else len(found.partitions)
@@ -139,12 +144,12 @@ class BrokerCoordinators:
 
     def is_to_lead(self, topic: str, partition: int) -> bool:
         """Whether the cluster expects this broker to lead a partition."""
-        found = self._cluster.image.partition(topic, partition)
+        found = self._cluster.image.find_partition(topic, partition)
         return found is not None and found.leader == self._cluster.node_id
 
     def _new_id(self) -> str:
         """A random UUID in its usual text form."""
-        text = self._world.entropy.octets("member ids", 16).hex()
+        text = self._world.entropy.random_bytes("member ids", 16).hex()
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     # -- events of partitions ----------------------------------------------------------------------------------------
@@ -167,10 +172,10 @@ class BrokerCoordinators:
         """Forget topics that were deleted."""
         self.groups.topics_deleted(frozenset(names))
 
-    def stop(self) -> None:
+    def stop_coordinators(self) -> None:
         """Refuse all requests because the logs are about to be closed."""
-        self.groups.coordinator.stop()
-        self.transactions.stop()
+        self.groups.coordinator.stop_shards()
+        self.transactions.stop_coordinator()
 
 
 def _group_tools(
@@ -187,7 +192,7 @@ def _group_tools(
     )
 
 
-def _policy(config: BrokerConfig, safeguards: TransactionSafeguards) -> Policy:
+def _transaction_policy(config: BrokerConfig, safeguards: TransactionSafeguards) -> Policy:
     return Policy(
         config.transaction_max_timeout_ms,
         config.transactional_id_expiration_ms,

@@ -94,7 +94,13 @@ class Dispatch:
         brokers_log_in: only connections with BROKER_PRINCIPAL belong to brokers.
         """
         self.sliced = SlicedRequests(
-            network, later, self._handle_cold_api, self._answer, self._on_failed, self._refuse_elements, error_response
+            network,
+            later,
+            self._handle_cold_api,
+            self._send_answer,
+            self._on_failed,
+            self._refuse_elements,
+            error_response,
         )
         self._network = network
         self.containment = containment or Containment(network)
@@ -110,25 +116,25 @@ class Dispatch:
         """Register a hand-written handler for an API."""
         self.hot[int(declaration.api_key)] = HotApi(declaration, handler)
 
-    def add(self, owners: Iterable[object]) -> None:
+    def add_handlers(self, owners: Iterable[object]) -> None:
         """Register the handlers that these objects declare."""
         for owner in owners:
             for declaration, handler in handlers_of(owner):
                 assert declaration.api_key not in self.cold, f"API {declaration.api_key} is declared twice"
                 self.cold[declaration.api_key] = ColdApi(declaration, handler)
 
-    def declarations(self) -> Iterator[Declaration]:
+    def all_declarations(self) -> Iterator[Declaration]:
         """The declarations of all registered APIs, by key."""
         apis: dict[int, HotApi | ColdApi] = {**self.hot, **self.cold}
         return (api.declaration for _, api in sorted(apis.items(), key=itemgetter(0)))
 
-    def ranges(self) -> dict[int, tuple[int, int]]:
+    def version_ranges(self) -> dict[int, tuple[int, int]]:
         """The versions for ApiVersions: key → (lowest, highest version)."""
-        return {each.api_key: (each.min_version, each.max_version) for each in self.declarations()}
+        return {each.api_key: (each.min_version, each.max_version) for each in self.all_declarations()}
 
     def warm_up(self) -> Iterator[ApiKey]:
         """Compile the codecs of all registered APIs, one pair per step, so that no request has to wait for it."""
-        return warm_up((key, *versions) for key, versions in self.ranges().items())
+        return warm_up((key, *versions) for key, versions in self.version_ranges().items())
 
     # -- one request -----------------------------------------------------------------------------------------------
 
@@ -151,16 +157,16 @@ class Dispatch:
                     return hot.handler(slot, frame, version, correlation_id, pos)
             return self._on_cold_frame(slot, frame)
         except MalformedMessage as error:
-            self._network.close(slot.peer, f"sent a request that cannot be decoded: {error}")
+            self._network.close_connection(slot.peer, f"sent a request that cannot be decoded: {error}")
             return Gate.WAIT
         except HalfChanged as error:
             if self.containment.safeguards.stops_when_half_changed:
                 raise
-            self._network.close(slot.peer, str(error))
+            self._network.close_connection(slot.peer, str(error))
             return Gate.WAIT
         except Exception as error:  # noqa: BLE001  # it fails this request or this connection, not the broker
             decoded = partial(self._decode_again, key, version, frame)
-            self.containment.contain(error, slot, key, version, correlation_id, decoded)
+            self.containment.contain_defect(error, slot, key, version, correlation_id, decoded)
             return Gate.NEXT
 
     def _decode_again(self, key: int, version: int, frame: memoryview) -> Any | None:
@@ -177,7 +183,7 @@ class Dispatch:
             return self._refuse_version(slot, key, version, correlation_id)
         # Not ready: hold a client's request, which may need the cluster's view.
         if self._early is not None and self._may_wait(cold.declaration, key, version):
-            self._early[slot.peer] = slot, self._network.hold(slot, frame)
+            self._early[slot.peer] = slot, self._network.hold_frame(slot, frame)
             return Gate.WAIT
         cold.count += 1
         request: Any = None
@@ -185,10 +191,10 @@ class Dispatch:
         def fail(context: Context, error: Exception) -> None:
             self._on_failed(context, error, request)
 
-        context = Context(key, version, correlation_id, client_id, slot, self._answer, fail=fail)
+        context = Context(key, version, correlation_id, client_id, slot, self._send_answer, fail=fail)
         try:
             if len(frame) > SMALL:
-                self.sliced.start(cold, context, frame, body_pos)
+                self.sliced.start_request(cold, context, frame, body_pos)
                 return Gate.NEXT if context.answered else Gate.WAIT
             request, _ = decode(cold.request, version, frame, body_pos)
             response = self._handle_cold_api(cold, context, request)
@@ -198,7 +204,7 @@ class Dispatch:
             self._on_failed(context, error, request)
             return Gate.NEXT
         if response is not None:
-            self._answer(context, response)
+            self._send_answer(context, response)
         return Gate.NEXT if context.answered else Gate.WAIT
 
     def _on_failed(self, context: Context, error: Exception, request: Any = None) -> None:
@@ -207,7 +213,7 @@ class Dispatch:
         if not context.answered:
             context.answered = True
             key, version = context.api_key, context.api_version
-            self.containment.contain(error, context.slot, key, version, context.correlation_id, lambda: request)
+            self.containment.contain_defect(error, context.slot, key, version, context.correlation_id, lambda: request)
 
     def _refuse_elements(self, context: Context, error: Exception, request: Any) -> Any:
         """The response that refuses a part of a request whose handler has failed. Raises the error if there is none."""
@@ -219,11 +225,11 @@ class Dispatch:
         is_early = declaration.early or declaration.is_for_brokers(version)
         return api_key != ApiKey.API_VERSIONS and not is_early
 
-    def close(self) -> None:
-        """Hold clients' requests back until `open`."""
+    def hold_clients(self) -> None:
+        """Hold clients' requests back until `serve_clients`."""
         self._early = {}
 
-    def open(self) -> None:
+    def serve_clients(self) -> None:
         """Serve clients, beginning with the requests that wait."""
         early, self._early = self._early, None
         for slot, frame in (early or {}).values():
@@ -244,7 +250,8 @@ class Dispatch:
             return cold.handler(context, request)
         except ApiError as error:
             cold.errors += 1
-            # Without an error field for the whole response each element gets the error; else `_answer` fills the field.
+            # Without an error field for the whole response each element gets the error; else `_send_answer` fills the
+            # field.
             return element_errors(context.api_key, context.api_version, request, error.as_value()) or error.as_value()
         except Failure as failure:
             cold.errors += 1
@@ -258,7 +265,7 @@ class Dispatch:
             return False
         return not self._brokers_log_in or peer.principal == BROKER_PRINCIPAL
 
-    def _answer(self, context: Context, response: object) -> None:
+    def _send_answer(self, context: Context, response: object) -> None:
         if context.failed:
             return
         assert not context.answered, f"API {context.api_key} answered twice"
@@ -273,37 +280,37 @@ class Dispatch:
             error = response
             response = error_response(context.api_key, error)
             if response is None:
-                self._network.close(context.slot.peer, f"{name_of(context.api_key)} failed: {error}")
+                self._network.close_connection(context.slot.peer, f"{name_of(context.api_key)} failed: {error}")
                 return
-        self._send(context.slot, context.api_key, context.api_version, context.correlation_id, response)
+        self._send_response(context.slot, context.api_key, context.api_version, context.correlation_id, response)
 
-    def _send(self, slot: Slot, api_key: int, version: int, correlation_id: int, response: Any) -> None:
+    def _send_response(self, slot: Slot, api_key: int, version: int, correlation_id: int, response: Any) -> None:
         """Encode and send a response. One that cannot be encoded fails its request only."""
         try:
             head = response_header(api_key, version, correlation_id)
             parts = response.parts if type(response) is Encoded else encode(response, version)
         except Exception as error:  # noqa: BLE001  # encoding changes nothing
-            self.containment.contain(error, slot, api_key, version, correlation_id)
+            self.containment.contain_defect(error, slot, api_key, version, correlation_id)
             return
         only = parts[0] if len(parts) == 1 else None
         try:
             if type(only) is bytes and len(only) < _JOINED:
-                self._network.reply(slot, [head + only])
+                self._network.send_reply(slot, [head + only])
             else:
-                self._network.reply(slot, [head, *parts])
+                self._network.send_reply(slot, [head, *parts])
         except MemoryError as error:  # the shell may have sent the beginning
-            self.containment.close(error, slot, api_key, version)
+            self.containment.close_connection(error, slot, api_key, version)
 
     def _refuse_version(self, slot: Slot, api_key: int, version: int, correlation_id: int) -> Gate:
         """Answer ApiVersions in version 0 (KIP-511); for other APIs the response format is unknown: close."""
         if api_key == ApiKey.API_VERSIONS:
-            self._send(slot, api_key, 0, correlation_id, self._versions_refusal())
+            self._send_response(slot, api_key, 0, correlation_id, self._versions_refusal())
             return Gate.NEXT
         what = f"API {api_key} ({name_of(api_key)}) in version {version}"
-        self._network.close(slot.peer, f"sent {what}, which is not supported")
+        self._network.close_connection(slot.peer, f"sent {what}, which is not supported")
         return Gate.WAIT
 
     def _versions_refusal(self) -> ApiVersionsResponse:
-        low, high = self.ranges()[ApiKey.API_VERSIONS]
+        low, high = self.version_ranges()[ApiKey.API_VERSIONS]
         keys = [ApiVersionsResponse.ApiVersion(api_key=int(ApiKey.API_VERSIONS), min_version=low, max_version=high)]
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)

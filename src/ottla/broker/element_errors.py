@@ -53,17 +53,17 @@ _UNPAIRED: Final = frozenset(
 def element_errors(api_key: int, version: int, request: Any, error: ApiError) -> object | None:
     """The response with the error in each element; None if it has one error field for the whole, or none at all."""
     kind = API_TABLE[api_key].response
-    if api_key in _UNPAIRED or any(field.name == _ERROR and field.exists(version) for field in kind.FIELDS):
+    if api_key in _UNPAIRED or any(field.name == _ERROR and field.exists_in(version) for field in kind.FIELDS):
         return None
     response = kind()
     # A short request may name many elements (by ids), and each one costs far more memory in the response.
-    elements, size = _extent(request, version)
+    elements, size = _measure_request(request, version)
     if not 0 < elements <= ELEMENTS_MAX or elements * ELEMENT_COST > size * AMPLIFICATION + ALLOWANCE:
         return None
     return response if _fill_response(response, request, version, error) else None
 
 
-def _asked(request: Any, version: int) -> list[Any]:
+def _elements_of(request: Any, version: int) -> list[Any]:
     """The elements of a request, or of an element of one."""
     if not hasattr(type(request), "FIELDS"):
         return []
@@ -71,17 +71,17 @@ def _asked(request: Any, version: int) -> list[Any]:
     return next((elements for field in arrays if (elements := getattr(request, field.name))), [])
 
 
-def _extent(request: Any, version: int) -> tuple[int, int]:
+def _measure_request(request: Any, version: int) -> tuple[int, int]:
     """The number of elements that a request names, and about how many bytes of the request name them."""
     elements = size = 0
-    for asked in _asked(request, version):
-        below, named = _extent(asked, version)
+    for asked in _elements_of(request, version):
+        below, named = _measure_request(asked, version)
         elements += 1 + below
-        size += named + _size(asked, version)
+        size += named + _named_size(asked, version)
     return elements, size
 
 
-def _size(asked: Any, version: int) -> int:
+def _named_size(asked: Any, version: int) -> int:
     if isinstance(asked, (str, int)):
         return 2 + len(asked) if isinstance(asked, str) else 4
     fields = [field for field in asked.FIELDS if field.exists(version)]
@@ -96,7 +96,9 @@ def _fill_response(response: Any, request: Any, version: int, error: ApiError) -
             kind = struct_class(cast("StructType", type(response)), field)
             if _has_place(kind, version):
                 setattr(
-                    response, field.name, [_refused(kind, asked, version, error) for asked in _asked(request, version)]
+                    response,
+                    field.name,
+                    [_refused_element(kind, asked, version, error) for asked in _elements_of(request, version)],
                 )
                 return True
     return False
@@ -104,7 +106,7 @@ def _fill_response(response: Any, request: Any, version: int, error: ApiError) -
 
 def _has_place(kind: StructType, version: int) -> bool:
     return any(
-        field.exists(version) and (field.name in _PLACES or _leads_to_place(kind, field, version))
+        field.exists_in(version) and (field.name in _PLACES or _leads_to_place(kind, field, version))
         for field in kind.FIELDS
     )
 
@@ -113,13 +115,13 @@ def _leads_to_place(kind: StructType, field: Field, version: int) -> bool:
     return field.type == "array" and field.of == "struct" and _has_place(struct_class(kind, field), version)
 
 
-def _refused(kind: StructType, asked: Any, version: int, error: ApiError) -> Any:
+def _refused_element(kind: StructType, asked: Any, version: int, error: ApiError) -> Any:
     element = kind()
-    names = {field.name: field for field in kind.FIELDS if field.exists(version)}
+    names = {field.name: field for field in kind.FIELDS if field.exists_in(version)}
     if isinstance(asked, (str, int)):
-        setattr(element, _key(kind, asked), asked)
+        setattr(element, _key_field(kind, asked), asked)
     else:
-        _identify(element, asked, names, version)
+        _copy_identity(element, asked, names, version)
     for name in names.keys() & _POSITIONS:
         setattr(element, name, -1)
     places = [name for name in _PLACES if name in names]
@@ -132,7 +134,7 @@ def _refused(kind: StructType, asked: Any, version: int, error: ApiError) -> Any
     return element
 
 
-def _identify(element: Any, asked: Any, names: dict[str, Field], version: int) -> None:
+def _copy_identity(element: Any, asked: Any, names: dict[str, Field], version: int) -> None:
     for name in _IDENTITY.keys() & names.keys():
         source = next((each for each in _IDENTITY[name] if hasattr(asked, each)), None)
         if source is not None:
@@ -141,7 +143,7 @@ def _identify(element: Any, asked: Any, names: dict[str, Field], version: int) -
                 setattr(element, name, value)
 
 
-def _key(kind: StructType, asked: str | int) -> str:
+def _key_field(kind: StructType, asked: str | int) -> str:
     """The first field with the type of an element that is a plain text or number."""
     wanted = "string" if isinstance(asked, str) else "int32"
     return next(field.name for field in kind.FIELDS if field.type == wanted and field.name != _MESSAGE)

@@ -31,20 +31,20 @@ class ExporterMetrics:
         self._hosted = hosted
         self._image = image
         self._is_controller = is_controller
-        gauge = registry.gauge
-        gauge("kafka_brokers", "Brokers in the cluster.", self._brokers)
+        gauge = registry.add_gauge
+        gauge("kafka_brokers", "Brokers in the cluster.", self._broker_count)
         gauge("kafka_broker_info", "1 for each broker.", self._broker_infos)
         gauge("kafka_topic_partitions", "Partitions of a topic.", self._topic_partitions)
         self._of_logs(registry)
         self._of_replicas(registry)
 
     def _of_logs(self, registry: Registry) -> None:
-        gauge, rows = registry.gauge, self._led_logs
+        gauge, rows = registry.add_gauge, self._led_logs
         gauge(f"{_PARTITION}current_offset", "End of the committed records.", lambda: rows(lambda p: p.high_watermark))
         gauge(f"{_PARTITION}oldest_offset", "First offset.", lambda: rows(lambda p: p.log.start_offset))
 
     def _of_replicas(self, registry: Registry) -> None:
-        gauge, rows = registry.gauge, self._led
+        gauge, rows = registry.add_gauge, self._led_image_rows
         gauge(f"{_PARTITION}leader", "Id of the leader.", lambda: rows(lambda p: p.leader))
         gauge(
             f"{_PARTITION}leader_is_preferred",
@@ -61,7 +61,7 @@ class ExporterMetrics:
 
     # -- the cluster ---------------------------------------------------------------------------------------------------
 
-    def _brokers(self) -> Rows:
+    def _broker_count(self) -> Rows:
         if self._is_controller():
             yield {}, len(self._image().brokers)
 
@@ -78,20 +78,20 @@ class ExporterMetrics:
 
     # -- partitions ----------------------------------------------------------------------------------------------------
 
-    def _leading(self) -> Iterator[Partition]:
+    def _led_partitions(self) -> Iterator[Partition]:
         return (each for each in self._hosted if each.is_leader)
 
     def _led_logs(self, read: Callable[[Partition], float]) -> Rows:
-        for each in self._leading():
-            yield _labels(each), read(each)
+        for each in self._led_partitions():
+            yield _partition_labels(each), read(each)
 
-    def _led(self, read: Callable[[PartitionImage], float]) -> Rows:
+    def _led_image_rows(self, read: Callable[[PartitionImage], float]) -> Rows:
         image = self._image()
-        for each in self._leading():
-            found = image.partition(each.tp.topic, each.tp.partition)
+        for each in self._led_partitions():
+            found = image.find_partition(each.tp.topic, each.tp.partition)
             if found is not None:
-                yield _labels(each), read(found)
+                yield _partition_labels(each), read(found)
 
 
-def _labels(partition: Partition) -> Labels:
+def _partition_labels(partition: Partition) -> Labels:
     return {"topic": partition.tp.topic, "partition": str(partition.tp.partition)}

@@ -25,14 +25,14 @@ class GroupTxnVerification:
         self._hosted = hosted
         self._verifier = verifier
 
-    def open(
+    def open_transaction(
         self, transactional_id: str, producer: JournalProducer, partition: int, adds: bool, run: RunEffects
     ) -> None:
         """Ask the coordinator, then call `run` with its code; at once with NONE if there is nothing to ask.
 
         That is so if the transaction is open here, or if the partition is not led here: then `run` fails anyway.
         """
-        found = self._hosted.find(CONSUMER_OFFSETS, partition)
+        found = self._hosted.find_partition(CONSUMER_OFFSETS, partition)
         if found is None or not found.is_leader or not _is_to_ask(found, producer, adds):
             run(ErrorCode.NONE)
         else:
@@ -61,9 +61,9 @@ def _on_verified(partition: Partition, guard: VerificationGuard, codes: Verifica
         return  # the broker has stopped: no client waits any more
     code = codes[partition.tp]
     guard.passed = code is ErrorCode.NONE
-    if guard.passed and not partition.guards.passes(guard.producer_id, guard.epoch):
+    if guard.passed and not partition.guards.may_open(guard.producer_id, guard.epoch):
         code = ErrorCode.CONCURRENT_TRANSACTIONS  # the transaction has ended since the answer: the client retries
     try:
         run(code)
     finally:
-        partition.guards.end(guard)
+        partition.guards.end_verification(guard)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ottla.duplicate_names import DuplicateNames
 from ottla.requests import Parts
-from ottla.wire.slices import Elements, Path, weigh, with_array
+from ottla.wire.slices import Elements, Path, count_elements, with_array
 
 DECODE_US: Final = 2_000
 """Cost of decoding a slice, in microseconds."""
@@ -34,19 +34,19 @@ class SomeElements:
         self.weight = 0
         self.repeated: AbstractSet[int] = frozenset()
 
-    def survey(self) -> Iterator[int]:
+    def survey_elements(self) -> Iterator[int]:
         """Count elements and find repeated names, in steps; yields their costs in microseconds."""
         once, names = self.parts.once, self.parts.names
         repeats = DuplicateNames()
         for elements in self._read_elements():
-            self.weight += self._weigh(elements)
+            self.weight += self._weigh_elements(elements)
             yield self.cost_us
             if names is not None:
                 for element in elements:
-                    yield repeats.add(names(element)) // _NAMES_PER_US
+                    yield repeats.add_names(names(element)) // _NAMES_PER_US
             elif once is not None:
-                yield repeats.add(map(once, elements)) // _NAMES_PER_US
-        steps = repeats.find()
+                yield repeats.add_names(map(once, elements)) // _NAMES_PER_US
+        steps = repeats.find_repeated()
         while True:
             try:
                 yield next(steps) // _NAMES_PER_US
@@ -57,11 +57,11 @@ class SomeElements:
     def _read_elements(self) -> Iterator[list[Any]]:
         yield getattr(self.request, self.path[0])
 
-    def _weigh(self, elements: list[Any]) -> int:
+    def _weigh_elements(self, elements: list[Any]) -> int:
         rest = self.path[1:]
-        return len(elements) + (sum(weigh(element, rest) for element in elements) if rest else 0)
+        return len(elements) + (sum(count_elements(element, rest) for element in elements) if rest else 0)
 
-    def slices(self) -> Iterator[Any]:
+    def request_slices(self) -> Iterator[Any]:
         """The request with some of its elements at a time, without repetitions if `Parts.once` is set.
 
         None: a step that has not completed an element.
@@ -87,7 +87,7 @@ class SomeElements:
     def as_one(self) -> Any:
         """The whole request, if it is small enough."""
         request = self.request
-        elements = [element for some in self.slices() if some for element in getattr(some, self.path[0])]
+        elements = [element for some in self.request_slices() if some for element in getattr(some, self.path[0])]
         return with_array(request, self.path[0], elements) if elements else request
 
 
@@ -101,6 +101,6 @@ class ManyElements(SomeElements):
         self._elements = elements
 
     def _read_elements(self) -> Iterator[list[Any]]:
-        request = yield from self._elements.slices()
+        request = yield from self._elements.iterate_slices()
         if self.request is None:
             self.request = request

@@ -83,29 +83,29 @@ class LogDirHandlers:
     )
     def describe_log_dirs(self, _context: Context, request: DescribeLogDirsRequest) -> _Answer:
         """Log directories with the sizes of all partitions in them, or of the requested ones."""
-        pieces = self._pieces(request)
+        pieces = self._description_pieces(request)
         replicas = sum(len(each.logs) + len(each.moves.futures) for each in self._logs.dirs)
         if replicas > _PIECE or isinstance(request.topics, Elements):
             return InPieces(("results", "topics", "partitions"), pieces)
         return DescribeLogDirsResponse(results=[result for piece in pieces for result in piece.results])
 
-    def _pieces(self, request: DescribeLogDirsRequest) -> Generator[DescribeLogDirsResponse, None, None]:
+    def _description_pieces(self, request: DescribeLogDirsRequest) -> Generator[DescribeLogDirsResponse, None, None]:
         """Pieces of the response: at least one per directory."""
         wanted = None
         if request.topics is not None:
-            wanted = yield from self._wanted(request.topics)
+            wanted = yield from self._wanted_partitions(request.topics)
         for each in self._logs.dirs:
             if each.offline is not None:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
                 yield DescribeLogDirsResponse(results=[_Result(error_code=code, log_dir=each.name)])
                 continue
-            space, names = each.space, _names_in(each, wanted)
+            space, names = each.total_and_free_bytes, _names_in(each, wanted)
             for begin in range(0, max(1, len(names)), _PIECE):
                 chunk = names[begin : begin + _PIECE]
-                rows = [(tp.topic, row) for tp in chunk if (row := self._described(each, tp)) is not None]
-                yield DescribeLogDirsResponse(results=[_result(each, space, rows)])
+                rows = [(tp.topic, row) for tp in chunk if (row := self._describe_partition(each, tp)) is not None]
+                yield DescribeLogDirsResponse(results=[_dir_result(each, space, rows)])
 
-    def _wanted(
+    def _wanted_partitions(
         self, topics: Iterable[DescribeLogDirsRequest.DescribableLogDirTopic]
     ) -> Generator[DescribeLogDirsResponse, None, set[TopicPartition]]:
         """The requested partitions that are here. Yields empty responses, so that the search takes several turns."""
@@ -125,17 +125,17 @@ class LogDirHandlers:
     def _is_here(self, tp: TopicPartition) -> bool:
         return any(tp in each.logs or tp in each.moves.futures for each in self._logs.dirs)
 
-    def _described(self, each: LogDir, tp: TopicPartition) -> _Described | None:
+    def _describe_partition(self, each: LogDir, tp: TopicPartition) -> _Described | None:
         """The description of a partition; None if it was deleted meanwhile."""
         log = each.logs.get(tp)
         if log is not None:
-            return _present(log)
+            return _describe_log(log)
         copy = each.moves.futures.get(tp)
-        return None if copy is None else self._copied(copy)
+        return None if copy is None else self._describe_copy(copy)
 
-    def _copied(self, copy: Log) -> _Described:
+    def _describe_copy(self, copy: Log) -> _Described:
         """The description of a future replica, with its lag behind the present one."""
-        log = self._logs.get(copy.tp)
+        log = self._logs.get_log(copy.tp)
         lag = 0 if log is None else max(0, log.end_offset - copy.end_offset)
         return _Described(
             partition_index=copy.tp.partition, partition_size=copy.size, offset_lag=lag, is_future_key=True
@@ -147,7 +147,7 @@ def _names_in(each: LogDir, wanted: set[TopicPartition] | None) -> list[TopicPar
     return sorted(names if wanted is None else (tp for tp in names if tp in wanted))
 
 
-def _result(each: LogDir, space: tuple[int, int], rows: list[tuple[str, _Described]]) -> _Result:
+def _dir_result(each: LogDir, space: tuple[int, int], rows: list[tuple[str, _Described]]) -> _Result:
     return _Result(
         log_dir=each.name,
         total_bytes=space[0],
@@ -159,7 +159,7 @@ def _result(each: LogDir, space: tuple[int, int], rows: list[tuple[str, _Describ
     )
 
 
-def _present(log: Log) -> _Described:
+def _describe_log(log: Log) -> _Described:
     return _Described(
         partition_index=log.tp.partition,
         partition_size=log.size,

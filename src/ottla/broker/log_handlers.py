@@ -13,7 +13,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.deletion import delete_records
-from ottla.replication.leaders import Leaders, NoLeaders, missing
+from ottla.replication.leaders import Leaders, NoLeaders, missing_partition_error
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition_registry import PartitionRegistry
 from ottla.requests import Context, Parts, handles
@@ -84,9 +84,9 @@ class LogHandlers:
 
     def _find_topic(self, topic: str, partition: int) -> Partition:
         """The partition of that name. Raises ApiError when it is not on this broker."""
-        found = self._hosted.find(topic, partition)
+        found = self._hosted.find_partition(topic, partition)
         if found is None:
-            raise missing(self._leaders, topic, partition)
+            raise missing_partition_error(self._leaders, topic, partition)
         return found
 
     # -- ListOffsets -------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class LogHandlers:
         as_replica = request.replica_id >= 0 and self._is_broker is not None and self._is_broker(context.peer)
         counts = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
         gather: FanIn[tuple[str, _Offset]] = FanIn(
-            lambda results: context.reply(
+            lambda results: context.send_reply(
                 ListOffsetsResponse(
                     topics=[
                         ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=partitions)
@@ -118,7 +118,7 @@ class LogHandlers:
         )
         for topic in request.topics:
             for one in topic.partitions:
-                slot = gather.slot()
+                slot = gather.new_slot()
                 asked = _Asked(
                     topic.name,
                     one.partition_index,
@@ -130,12 +130,12 @@ class LogHandlers:
                 try:
                     if counts[asked.topic, asked.partition] > 1:
                         raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
-                    self._list(context, request.isolation_level, asked, slot)
+                    self._list_offset(context, request.isolation_level, asked, slot)
                 except ApiError as error:
                     slot((asked.topic, _Offset(partition_index=asked.partition, error_code=error.code)))
-        gather.close()
+        gather.close_slots()
 
-    def _list(
+    def _list_offset(
         self, context: Context, isolation_level: int, asked: _Asked, slot: Callable[[tuple[str, _Offset]], None]
     ) -> None:
         """Answer one partition, now or later. Raises ApiError before it has used `slot`."""
@@ -164,12 +164,12 @@ class LogHandlers:
             offsets = _old_offsets(partition, asked, limit, self._clock.now().wall_ms)
             slot((asked.topic, _Offset(partition_index=asked.partition, old_style_offsets=offsets)))
         elif asked.timestamp == LATEST:
-            slot((asked.topic, _offset(asked, NO_TIMESTAMP, limit, log.epochs.latest)))
+            slot((asked.topic, _offset_row(asked, NO_TIMESTAMP, limit, log.epochs.latest)))
         elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
             start = log.start_offset
-            slot((asked.topic, _offset(asked, NO_TIMESTAMP, start, log.epochs.epoch_of(start))))
+            slot((asked.topic, _offset_row(asked, NO_TIMESTAMP, start, log.epochs.epoch_of(start))))
         elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING):
-            slot((asked.topic, _offset(asked, NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)))
+            slot((asked.topic, _offset_row(asked, NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)))
         else:
             self._look_up(context, partition, asked, limit, slot)
 
@@ -181,15 +181,15 @@ class LogHandlers:
         limit: int,
         slot: Callable[[tuple[str, _Offset]], None],
     ) -> None:
-        @context.continuing
+        @context.wrap_step
         def found(outcome: TimestampOffset | Failure | None) -> None:
             if isinstance(outcome, Failure):
                 slot((asked.topic, _Offset(partition_index=asked.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)))
             elif outcome is None or outcome.offset >= limit:
-                slot((asked.topic, _offset(asked, NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)))
+                slot((asked.topic, _offset_row(asked, NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)))
             else:
                 epoch = partition.log.epochs.epoch_of(outcome.offset)
-                slot((asked.topic, _offset(asked, outcome.timestamp, outcome.offset, epoch)))
+                slot((asked.topic, _offset_row(asked, outcome.timestamp, outcome.offset, epoch)))
 
         if asked.timestamp == MAX_TIMESTAMP:
             partition.log.max_timestamp_offset(found)
@@ -209,7 +209,7 @@ class LogHandlers:
     def delete_records(self, context: Context, request: DeleteRecordsRequest) -> None:
         """Raise log starts; the response has the new low watermark per partition."""
         gather: FanIn[tuple[str, _Trimmed]] = FanIn(
-            lambda results: context.reply(
+            lambda results: context.send_reply(
                 DeleteRecordsResponse(
                     topics=[
                         DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=partitions)
@@ -220,10 +220,12 @@ class LogHandlers:
         )
         for topic in request.topics:
             for one in topic.partitions:
-                self._trim(context, topic.name, one.partition_index, one.offset, request.timeout_ms, gather.slot())
-        gather.close()
+                self._trim_partition(
+                    context, topic.name, one.partition_index, one.offset, request.timeout_ms, gather.new_slot()
+                )
+        gather.close_slots()
 
-    def _trim(
+    def _trim_partition(
         self,
         context: Context,
         topic: str,
@@ -232,7 +234,7 @@ class LogHandlers:
         timeout_ms: int,
         slot: Callable[[tuple[str, _Trimmed]], None],
     ) -> None:
-        @context.continuing
+        @context.wrap_step
         def send_response(outcome: int | ApiError) -> None:
             if isinstance(outcome, ApiError):
                 slot((topic, _Trimmed(partition_index=index, low_watermark=NO_OFFSET, error_code=outcome.code)))
@@ -265,20 +267,22 @@ class LogHandlers:
             topics=[
                 result(
                     name=topic.name,
-                    partitions=[self._producers(topic.name, one) for one in dict.fromkeys(topic.partition_indexes)],
+                    partitions=[
+                        self._describe_partition(topic.name, one) for one in dict.fromkeys(topic.partition_indexes)
+                    ],
                 )
                 for topic in request.topics
             ]
         )
 
-    def _producers(self, topic: str, index: int) -> DescribeProducersResponse.PartitionResponse:
+    def _describe_partition(self, topic: str, index: int) -> DescribeProducersResponse.PartitionResponse:
         try:
             partition = self._find_topic(topic, index)
         except ApiError as error:
             return DescribeProducersResponse.PartitionResponse(
                 partition_index=index, error_code=error.code, error_message=error.message
             )
-        entries = [producer.snapshot() for producer in partition.log.producers]
+        entries = [producer.to_snapshot_entry() for producer in partition.log.producers]
         return DescribeProducersResponse.PartitionResponse(
             partition_index=index,
             active_producers=[
@@ -295,7 +299,7 @@ class LogHandlers:
         )
 
 
-def _offset(asked: _Asked, timestamp: int, offset: int, epoch: int) -> _Offset:
+def _offset_row(asked: _Asked, timestamp: int, offset: int, epoch: int) -> _Offset:
     return _Offset(partition_index=asked.partition, timestamp=timestamp, offset=offset, leader_epoch=epoch)
 
 

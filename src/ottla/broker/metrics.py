@@ -38,32 +38,36 @@ class BrokerMetrics:
         self._dispatch = dispatch
         self._logs = logs
         self.registry = Registry()
-        self._topics()
-        self._partitions()
-        self._replicas()
-        self._in_sync(shared)
-        self._requests()
+        self._register_topics()
+        self._register_partitions()
+        self._register_replicas()
+        self._register_isr(shared)
+        self._register_requests()
 
-    def _topics(self) -> None:
-        add = self.registry.counter
-        add(f"{_TOPIC}messagesin_total", "Records appended.", lambda: self._sums("messages_in"))
-        add(f"{_TOPIC}bytesin_total", "Bytes of record batches appended.", lambda: self._sums("bytes_in"))
-        add(f"{_TOPIC}bytesout_total", "Bytes of record batches given to readers.", lambda: self._sums("bytes_out"))
+    def _register_topics(self) -> None:
+        add = self.registry.add_counter
+        add(f"{_TOPIC}messagesin_total", "Records appended.", lambda: self._topic_sums("messages_in"))
+        add(f"{_TOPIC}bytesin_total", "Bytes of record batches appended.", lambda: self._topic_sums("bytes_in"))
+        add(
+            f"{_TOPIC}bytesout_total",
+            "Bytes of record batches given to readers.",
+            lambda: self._topic_sums("bytes_out"),
+        )
         add(f"{_TOPIC}failedproducerequests_total", "Partitions of Produce requests refused.", self._failed_produces)
         add(f"{_TOPIC}failedfetchrequests_total", "Partitions of Fetch requests refused.", self._failed_fetches)
 
         add(
             f"{_TOPIC}producemessageconversions_total",
             "Records that came in another message format than the topic's.",
-            lambda: self._sums("produce_conversions"),
+            lambda: self._topic_sums("produce_conversions"),
         )
         add(
             f"{_TOPIC}fetchmessageconversions_total",
             "Records given to old readers in another message format than the topic's.",
-            lambda: self._sums("fetch_conversions"),
+            lambda: self._topic_sums("fetch_conversions"),
         )
 
-    def _sums(self, attribute: str) -> Iterator[tuple[Labels, float]]:
+    def _topic_sums(self, attribute: str) -> Iterator[tuple[Labels, float]]:
         for topic in self._hosted.by_name.values():
             yield {"topic": topic.name}, sum(getattr(each, attribute) for each in topic.partitions.values())
 
@@ -76,8 +80,8 @@ class BrokerMetrics:
     def _all_topics(self) -> Iterator[HostedTopic]:
         yield from self._hosted.by_name.values()
 
-    def _partitions(self) -> None:
-        add = self.registry.gauge
+    def _register_partitions(self) -> None:
+        add = self.registry.add_gauge
         add(
             "kafka_log_logmanager_offlinelogdirectorycount",
             "Log directories out of service.",
@@ -87,34 +91,34 @@ class BrokerMetrics:
         add("kafka_log_log_logstartoffset", "First offset.", lambda: self._per_log(lambda each: each.log.start_offset))
         add("kafka_log_log_logendoffset", "Next offset.", lambda: self._per_log(lambda each: each.log.end_offset))
 
-    def _replicas(self) -> None:
-        add, prefix = self.registry.gauge, "kafka_server_replicamanager_"
-        add(f"{prefix}partitioncount", "Replicas here.", lambda: self._count(lambda _: True))
-        add(f"{prefix}leadercount", "Partitions led here.", lambda: self._count(lambda each: each.is_leader))
+    def _register_replicas(self) -> None:
+        add, prefix = self.registry.add_gauge, "kafka_server_replicamanager_"
+        add(f"{prefix}partitioncount", "Replicas here.", lambda: self._count_partitions(lambda _: True))
+        add(f"{prefix}leadercount", "Partitions led here.", lambda: self._count_partitions(lambda each: each.is_leader))
         add(
             f"{prefix}underreplicatedpartitions",
             "Partitions led here with an assigned replica that is not in sync.",
-            lambda: self._count(lambda each: each.under_replicated),
+            lambda: self._count_partitions(lambda each: each.under_replicated),
         )
         add(
             f"{prefix}underminisrpartitioncount",
             "Partitions led here with fewer in-sync replicas than min.insync.replicas.",
-            lambda: self._count(lambda each: each.is_leader and each.spare_in_sync < 0),
+            lambda: self._count_partitions(lambda each: each.is_leader and each.spare_in_sync < 0),
         )
         add(
             f"{prefix}atminisrpartitioncount",
             "Partitions led here with as many in-sync replicas as min.insync.replicas.",
-            lambda: self._count(lambda each: each.is_leader and each.spare_in_sync == 0),
+            lambda: self._count_partitions(lambda each: each.is_leader and each.spare_in_sync == 0),
         )
         add(
             f"{prefix}offlinereplicacount",
             "Replicas here that are out of service.",
-            lambda: self._count(lambda each: each.offline is not None),
+            lambda: self._count_partitions(lambda each: each.offline is not None),
         )
 
-    def transactions(self, now_ms: Callable[[], int], max_timeout_ms: Callable[[], int]) -> None:
+    def register_transactions(self, now_ms: Callable[[], int], max_timeout_ms: Callable[[], int]) -> None:
         """Register producers and transactions. `now_ms` is wall time, the other transaction.max.timeout.ms."""
-        add, prefix = self.registry.gauge, "kafka_server_replicamanager_"
+        add, prefix = self.registry.add_gauge, "kafka_server_replicamanager_"
         add(f"{prefix}produceridcount", "Producers whose state partitions here keep.", self._producer_ids)
         add(
             f"{prefix}partitionswithlatetransactionscount",
@@ -136,14 +140,16 @@ class BrokerMetrics:
         return float(sum(len(each.log.producers) for each in self._hosted))
 
     def _late_transactions(self, now_ms: int, after_ms: int) -> float:
-        return self._count(lambda each: each.is_leader and each.log.producers.has_late(now_ms, after_ms))
+        return self._count_partitions(
+            lambda each: each.is_leader and each.log.producers.has_late_transaction(now_ms, after_ms)
+        )
 
-    def _count(self, wanted: Callable[[Partition], bool]) -> float:
+    def _count_partitions(self, wanted: Callable[[Partition], bool]) -> float:
         return float(sum(map(wanted, self._hosted)))
 
-    def follow(self, fetchers: ReplicaFetcherManager) -> None:
+    def register_fetchers(self, fetchers: ReplicaFetcherManager) -> None:
         """Register the metrics of this broker's fetchers."""
-        add, prefix = self.registry.gauge, "kafka_server_replicafetchermanager_"
+        add, prefix = self.registry.add_gauge, "kafka_server_replicafetchermanager_"
         add(f"{prefix}maxlag", "The largest lag of a follower here, in records.", lambda: fetchers.max_lag)
         add(
             f"{prefix}failedpartitionscount",
@@ -151,16 +157,16 @@ class BrokerMetrics:
             lambda: fetchers.failed_partitions,
         )
 
-    def moves(self, moves: ReplicaMoves) -> None:
+    def register_moves(self, moves: ReplicaMoves) -> None:
         """Register the metric of replicas that move between this broker's log directories."""
-        self.registry.gauge(
+        self.registry.add_gauge(
             "kafka_server_replicaalterlogdirsmanager_maxlag",
             "The largest lag of a replica that moves to another log directory, in records.",
             lambda: moves.max_lag,
         )
 
-    def _in_sync(self, shared: PartitionContext) -> None:
-        add, prefix = self.registry.counter, "kafka_server_replicamanager_"
+    def _register_isr(self, shared: PartitionContext) -> None:
+        add, prefix = self.registry.add_counter, "kafka_server_replicamanager_"
         add(f"{prefix}isrshrinks_total", "Changes that took replicas out of an ISR.", lambda: shared.isr_shrinks)
         add(f"{prefix}isrexpands_total", "Changes that took replicas into an ISR.", lambda: shared.isr_expands)
         add(f"{prefix}failedisrupdates_total", "ISR changes refused.", lambda: shared.failed_isr_updates)
@@ -171,10 +177,12 @@ class BrokerMetrics:
         for each in self._hosted:
             yield {"topic": each.tp.topic, "partition": str(each.tp.partition)}, read(each)
 
-    def _requests(self) -> None:
-        self.registry.counter("kafka_network_requestmetrics_requests_total", "Requests by API.", self._request_counts)
+    def _register_requests(self) -> None:
+        self.registry.add_counter(
+            "kafka_network_requestmetrics_requests_total", "Requests by API.", self._request_counts
+        )
 
-        self.registry.counter(
+        self.registry.add_counter(
             "ottla_contained_defects_total",
             "Requests that failed because of a defect of the broker, by API, and failed callbacks of alarms.",
             self._contained_counts,

@@ -16,11 +16,11 @@ class Readiness:
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
-        self._told: dict[str, dict[int, None]] = {}
+        self._applied: dict[str, dict[int, None]] = {}
         """Partitions, by topic, whose orders (LeaderAndIsr) were applied, or failed."""
         self._unseen: dict[str, dict[int, None]] = {}
         """Those of them that the image does not contain yet."""
-        self.told = 0
+        self.applied_orders = 0
         """The number of applied orders."""
         self.missing: str | None = None
         """A topic or partition that was missing at the last check."""
@@ -29,15 +29,15 @@ class Readiness:
     def mark_applied(self, partitions: Iterable[TopicPartition]) -> None:
         """Note partitions whose orders were applied."""
         for topic, number in partitions:
-            told = self._told.setdefault(topic, {})
-            self.told += number not in told
+            told = self._applied.setdefault(topic, {})
+            self.applied_orders += number not in told
             told[number] = None
             self._unseen.setdefault(topic, {})[number] = None
 
     def forget_topics(self, topics: Iterable[str]) -> None:
         """Forget topics that were deleted."""
         for topic in topics:
-            self._told.pop(topic, None)
+            self._applied.pop(topic, None)
             self._unseen.pop(topic, None)
 
     def is_complete(self, image: ClusterImage, expected: Sequence[str]) -> bool:
@@ -55,7 +55,7 @@ class Readiness:
         while self._unseen:
             topic, numbers = next(iter(self._unseen.items()))
             for number in list(numbers):
-                if image.partition(topic, number) is None:
+                if image.find_partition(topic, number) is None:
                     return str(TopicPartition(topic, number))
                 del numbers[number]
             del self._unseen[topic]
@@ -65,24 +65,24 @@ class Readiness:
         """Whether the partition of the last check is still missing, which is cheaper than to check all."""
         if self._missing is None:
             return False
-        partition = image.partition(*self._missing)
-        return partition is not None and self._lacks(self._missing, partition)
+        partition = image.find_partition(*self._missing)
+        return partition is not None and self._is_missing(self._missing, partition)
 
     def _find_image(self, image: ClusterImage) -> TopicPartition | None:
         for topic in image.topics.values():
             for partition in topic.partitions:
                 tp = TopicPartition(topic.name, partition.partition)
-                if self._lacks(tp, partition):
+                if self._is_missing(tp, partition):
                     return tp
         return None
 
-    def _lacks(self, tp: TopicPartition, partition: PartitionImage) -> bool:
+    def _is_missing(self, tp: TopicPartition, partition: PartitionImage) -> bool:
         """Whether something about a partition is still to come."""
         # 1. A partition of other brokers, unless its replicas have not arrived yet.
         if self._node_id not in partition.replicas:
             return not partition.replicas
         # 2. Its order has not arrived.
-        if tp.partition not in self._told.get(tp.topic, ()):
+        if tp.partition not in self._applied.get(tp.topic, ()):
             return True
         # 3. Its election is not over, and this broker may win it; it cannot if its log directory is out of service.
         is_candidate = self._node_id in partition.isr and self._node_id not in partition.offline

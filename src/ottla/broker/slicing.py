@@ -20,7 +20,7 @@ from ottla.seams import Network, Peer, Slot
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import decode, decode_sliced
 from ottla.wire.errors import MalformedMessage
-from ottla.wire.slices import Elements, Joined, path_in, split, weigh
+from ottla.wire.slices import Elements, Joined, count_elements, path_in, split_struct
 
 SMALL: Final = 512
 """Requests up to this number of bytes are handled as a whole; their elements are not counted."""
@@ -95,15 +95,15 @@ class SlicedRequests:
     def __len__(self) -> int:
         return sum(map(len, self._large.values()))
 
-    def start(self, api: Api, context: Context, frame: memoryview, body_pos: int) -> None:
+    def start_request(self, api: Api, context: Context, frame: memoryview, body_pos: int) -> None:
         """Handle a request of more than SMALL bytes: within this turn as far as its cost allows, the rest later.
 
         Raises MalformedMessage.
         """
         large = _Large(context)
         if len(frame) > INLINE:
-            frame = self._network.hold(context.slot, frame)
-        large.steps = self._steps(api, large, frame, body_pos)
+            frame = self._network.hold_frame(context.slot, frame)
+        large.steps = self._request_steps(api, large, frame, body_pos)
         self._keep_large_request(large)
         self._run_large_request(large)
 
@@ -120,7 +120,7 @@ class SlicedRequests:
     def join_pieces(self, context: Context, response: InPieces) -> None:
         """Build and encode a response in later turns, then send it."""
         large = _Large(context)
-        large.steps = _joining(context, response)
+        large.steps = _join_pieces(context, response)
         next(large.steps)
         self._keep_large_request(large)
         self._put_back(large)
@@ -140,12 +140,12 @@ class SlicedRequests:
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
-    def _plan(self) -> None:
+    def _schedule_turn(self) -> None:
         if self._queue and not self._is_planned:
             self._is_planned = True
-            self._later(self._turn)
+            self._later(self._run_turn)
 
-    def _turn(self) -> None:
+    def _run_turn(self) -> None:
         self._is_planned = False
         while self._queue:
             large = self._queue.popleft()
@@ -154,19 +154,21 @@ class SlicedRequests:
                 try:
                     self._run_large_request(large)
                 except MalformedMessage as error:
-                    self._network.close(large.context.peer, f"sent a request that cannot be decoded: {error}")
+                    self._network.close_connection(
+                        large.context.peer, f"sent a request that cannot be decoded: {error}"
+                    )
                 except HalfChanged:
                     raise
                 except Exception as error:  # noqa: BLE001  # it has changed nothing, or whole changes only
                     self._failed(large.context, error)
                 break
-        self._plan()
+        self._schedule_turn()
 
     def _put_back(self, large: _Large) -> None:
         if not large.is_queued:
             large.is_queued = True
             self._queue.append(large)
-            self._plan()
+            self._schedule_turn()
 
     def _run_large_request(self, large: _Large) -> None:
         """Run slices up to the cost of a turn."""
@@ -202,7 +204,7 @@ class SlicedRequests:
 
     # -- the steps of one request ------------------------------------------------------------------------------------
 
-    def _steps(self, api: Api, large: _Large, frame: memoryview, body_pos: int) -> Steps:
+    def _request_steps(self, api: Api, large: _Large, frame: memoryview, body_pos: int) -> Steps:
         version = large.context.api_version
         parts = api.declaration.parts
         path = None if parts is None else path_in(api.request, version, parts.request)
@@ -216,7 +218,7 @@ class SlicedRequests:
         # 2. Without an array to walk: decode in slices, handle as a whole.
         if walked is None:
             decoding = decode_sliced(api.request, version, frame, body_pos)
-            request = yield from _costing(decoding)
+            request = yield from _costs_of(decoding)
             del frame
             return (yield from self._dispatch_part(api, large, request))
         if parts is not None and parts.once is not None:
@@ -224,23 +226,23 @@ class SlicedRequests:
         elements = Elements(api.request, version, frame, body_pos, walked)
         # 3. The handler walks the array by itself. 4. The array is handled in parts.
         if parts is None or path is None:
-            request = yield from _costing(elements.slices())
+            request = yield from _costs_of(elements.iterate_slices())
             if getattr(request, walked[0]) is not None:
                 setattr(request, walked[0], elements)
             return (yield from self._dispatch_part(api, large, request))
         return (yield from self._in_parts(api, large, ManyElements(elements, path, parts)))
 
     def _in_parts(self, api: Api, large: _Large, request: SomeElements) -> Steps:
-        yield from request.survey()
+        yield from request.survey_elements()
         whole = Whole(request.repeated)
         if request.weight * request.parts.cost_us <= PART_US:
             return (yield from self._dispatch_part(api, large, request.as_one(), whole=whole))
-        return (yield from self._join(api, large, request.slices(), request.cost_us, whole))
+        return (yield from self._join_parts(api, large, request.request_slices(), request.cost_us, whole))
 
     def _all_parts(self, api: Api, large: _Large, response: InParts) -> Steps:
-        return (yield from self._join(api, large, response.requests, 0, Whole(is_all=True)))
+        return (yield from self._join_parts(api, large, response.requests, 0, Whole(is_all=True)))
 
-    def _join(self, api: Api, large: _Large, requests: Iterator[Any], cost_us: int, whole: Whole) -> Steps:
+    def _join_parts(self, api: Api, large: _Large, requests: Iterator[Any], cost_us: int, whole: Whole) -> Steps:
         """Handle the parts of these requests in order, and join the responses. cost_us: to create each request."""
         context, parts = large.context, api.declaration.parts
         assert parts is not None, f"API {context.api_key} is not declared to have parts"
@@ -253,7 +255,7 @@ class SlicedRequests:
         size = max(1, PART_US // parts.cost_us)
         for request in requests:
             yield cost_us
-            for part in split(request, path, size) if request is not None else ():
+            for part in split_struct(request, path, size) if request is not None else ():
                 response = yield from self._dispatch_part(api, large, part, is_part=True, whole=whole)
                 if isinstance(response, ApiError):
                     error = response
@@ -264,9 +266,9 @@ class SlicedRequests:
                 if type(response) is InPieces:
                     yield from _add_pieces(joined, response)
                 else:
-                    joined.add(response)  # type: ignore[arg-type]  # the response to a part is never Encoded
-                yield max(weigh(part, path) * parts.cost_us, (joined.size - before) // _ENCODE_BYTES_PER_US)
-        return Encoded(joined.parts())
+                    joined.add_response(response)  # type: ignore[arg-type]  # the response to a part is never Encoded
+                yield max(count_elements(part, path) * parts.cost_us, (joined.size - before) // _ENCODE_BYTES_PER_US)
+        return Encoded(joined.final_parts())
 
     def _dispatch_part(
         self, api: Api, large: _Large, request: object, *, is_part: bool = False, whole: Whole | None = None
@@ -333,15 +335,15 @@ class SlicedRequests:
             self._put_back(large)
 
 
-def _joining(context: Context, response: InPieces) -> Steps:
+def _join_pieces(context: Context, response: InPieces) -> Steps:
     is_kept = response.keep is None
     try:
         yield 0  # the first step runs at once, so that the `finally` below runs in any case
         joined = Joined(API_TABLE[context.api_key].response, context.api_version, response.path)
         for piece in response.pieces:
-            joined.add(piece)
+            joined.add_response(piece)
             yield PART_US
-        encoded = Encoded(joined.parts())
+        encoded = Encoded(joined.final_parts())
         if response.keep is not None:
             is_kept = True
             response.keep(encoded)
@@ -356,13 +358,13 @@ def _add_pieces(joined: Joined, response: InPieces) -> Generator[int, None, None
     """Add the response to a part that is built in pieces."""
     try:
         for piece in response.pieces:
-            joined.add(piece)
+            joined.add_response(piece)
             yield PART_US
     finally:
         response.pieces.close()
 
 
-def _costing(steps: Generator[Any, None, Any]) -> Generator[int, None, Any]:
+def _costs_of(steps: Generator[Any, None, Any]) -> Generator[int, None, Any]:
     """Run decoding steps to their end, with their costs. Returns their result."""
     while True:
         try:

@@ -21,14 +21,14 @@ class Stores:
         self._outside = world.store
         self._embedded = None
         if world.store is None:
-            self._embedded = EmbeddedStore(world.disks[0], world.clock, effects.later)
+            self._embedded = EmbeddedStore(world.disks[0], world.clock, effects.queue_effect)
 
     @property
     def is_own(self) -> bool:
         """Whether the store is embedded, so that there can be no other broker."""
         return self._embedded is not None
 
-    def open(self, on_node: Callable[[str], None], on_session: Callable[[Session, int], None]) -> WatchedStore:
+    def open_store(self, on_node: Callable[[str], None], on_session: Callable[[Session, int], None]) -> WatchedStore:
         """Open the store. The embedded one reports its session to `on_session`; for one outside, the shell does.
 
         Raises Failure or CorruptStore when the embedded store cannot be read.
@@ -36,12 +36,12 @@ class Stores:
         if self._embedded is None:
             assert self._outside is not None
             return WatchedStore(self._outside)
-        self._embedded.load()
+        self._embedded.load_files()
         return WatchedStore(LocalSession(self._embedded, on_node, on_session).begin_session())
 
-    def close(self, done: Done[None], now: Callable[[Callable[[], None]], None]) -> None:
+    def close_store(self, done: Done[None], now: Callable[[Callable[[], None]], None]) -> None:
         """Close the embedded store; the shell ends the session with one outside. `now` queues an effect."""
         if self._embedded is None:
             now(lambda: done(None))
         else:
-            self._embedded.close(done)
+            self._embedded.close_store(done)

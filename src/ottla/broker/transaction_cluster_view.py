@@ -46,12 +46,12 @@ class TransactionClusterView:
 
     def is_to_lead(self, index: int) -> bool:
         """Whether the cluster expects this broker to lead a partition of `__transaction_state`."""
-        found = self._cluster.image.partition(TRANSACTION_STATE, index)
+        found = self._cluster.image.find_partition(TRANSACTION_STATE, index)
         return found is not None and found.leader == self._cluster.node_id
 
     def epoch_of(self, index: int) -> int:
         """The leader epoch of a partition of `__transaction_state` that is led here."""
-        partition = self._hosted.find(TRANSACTION_STATE, index)
+        partition = self._hosted.find_partition(TRANSACTION_STATE, index)
         assert partition is not None, f"{TRANSACTION_STATE}-{index} is led here"
         return partition.leader_epoch
 
@@ -61,7 +61,7 @@ class TransactionClusterView:
         A partition that counts as deleted gets no marker. So an unknown partition counts as deleted only when this
         broker has been the coordinator for SETTLED_MS: before that, the image may still lack it.
         """
-        found = self._cluster.image.partition(*tp)
+        found = self._cluster.image.find_partition(*tp)
         if found is not None:
             return None if found.leader == NO_LEADER else found.leader
         if self._clock.now().mono_ns < self._settled_ns:
@@ -70,11 +70,11 @@ class TransactionClusterView:
 
     # -- for the handlers --------------------------------------------------------------------------------------------
 
-    def refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
+    def partition_refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
         """Why a partition cannot be part of a transaction; NONE if it can. Clients may not name internal topics."""
         if by_client and tp.topic in INTERNAL_TOPICS:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
-        known = self._cluster.image.partition(*tp) is not None
+        known = self._cluster.image.find_partition(*tp) is not None
         return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def offsets_of(self, group_id: str, done: Callable[[TopicPartition | ApiError], None]) -> None:
@@ -86,4 +86,4 @@ class TransactionClusterView:
             else:
                 done(TopicPartition(CONSUMER_OFFSETS, partition_for(group_id, len(outcome.partitions))))
 
-        self._topics.internal(CONSUMER_OFFSETS, found)
+        self._topics.find_internal_topic(CONSUMER_OFFSETS, found)

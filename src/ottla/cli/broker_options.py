@@ -29,7 +29,7 @@ def broker_options(command: F) -> F:
                 "--ignore-dynamic-configs",
                 is_flag=True,
                 expose_value=False,
-                callback=_ignoring,
+                callback=_remember_ignoring,
                 help="Ignore the stored dynamic broker settings at start, so that a wrong one can be altered.",
             ),
             click.option(
@@ -50,12 +50,12 @@ def broker_options(command: F) -> F:
     return command
 
 
-def _ignoring(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    """Remember the flag: it is short for a broker key, which `overrides` adds."""
+def _remember_ignoring(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """Remember the flag: it is short for a broker key, which `read_overrides` adds."""
     context.meta[_IGNORING] = wanted
 
 
-def overrides(settings: tuple[str, ...]) -> dict[str, str]:
+def read_overrides(settings: tuple[str, ...]) -> dict[str, str]:
     """The words of `--set` and of the options that stand for keys, as pairs. Raises click.UsageError."""
     from ottla.config.rows import ConfigError
     from ottla.config.sources import parse_assignment
@@ -70,10 +70,10 @@ def overrides(settings: tuple[str, ...]) -> dict[str, str]:
     return pairs
 
 
-def read(path: str) -> dict[str, str]:
+def read_config(path: str) -> dict[str, str]:
     """The keys of a properties or TOML file, overridden by KAFKA_… environment variables."""
     from ottla.config.rows import ConfigError
-    from ottla.config.sources import from_environment, layered, parse_properties, parse_toml
+    from ottla.config.sources import from_environment, merge_layers, parse_properties, parse_toml
 
     with open(path, encoding="utf-8") as file:
         text = file.read()
@@ -81,10 +81,10 @@ def read(path: str) -> dict[str, str]:
         pairs = parse_toml(text) if path.endswith(".toml") else parse_properties(text)
     except ConfigError as error:
         raise click.ClickException(f"{path}: {error}") from None
-    return layered(from_environment(os.environ), pairs)
+    return merge_layers(from_environment(os.environ), pairs)
 
 
-def configured(properties: Mapping[str, str]) -> BrokerConfig:
+def make_config(properties: Mapping[str, str]) -> BrokerConfig:
     """The configuration; logs the warnings about its keys. Raises click.UsageError naming a bad value."""
     import logging
 

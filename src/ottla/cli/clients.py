@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.cli.options import DEFAULT_TIMEOUT_S, ClientSettings, client_settings, given
+from ottla.cli.options import DEFAULT_TIMEOUT_S, ClientSettings, client_settings, option_value
 
 if TYPE_CHECKING:
     from ottla.client import Consumer, Producer
@@ -30,7 +30,7 @@ def make_producer(
     from ottla.client.producer import Producer
     from ottla.client.producer.config import PRODUCER_KEYS
 
-    patience_ms = int(given("timeout_s", DEFAULT_TIMEOUT_S) * 1000)
+    patience_ms = int(option_value("timeout_s", DEFAULT_TIMEOUT_S) * 1000)
     settings = client_settings({"max.block.ms": patience_ms, **(defaults or {})}, overrides, PRODUCER_KEYS)
     settings.setdefault("request.timeout.ms", _request_timeout_ms(settings))
     return Producer(settings, on_failed=on_failed)

@@ -32,7 +32,7 @@ class _Run:
         self.base_offset = first.offset
         self.count = 1
 
-    def extend(self, metadata: RecordMetadata) -> bool:
+    def extend_run(self, metadata: RecordMetadata) -> bool:
         """Count the record if it is the next one of this run."""
         due = self.base_offset + self.count if self.base_offset >= 0 else -1
         if (metadata.topic, metadata.partition, metadata.offset) != (self.topic, self.partition, due):
@@ -82,7 +82,7 @@ class Deliveries:
         if self._error is not None:
             raise self._error[1]
 
-    def settle(self) -> None:
+    def settle_runs(self) -> None:
         """Print the runs that are left; call it when nothing is in flight. Raises the first error there was."""
         self._print_runs(keep=0)
         self.raise_failure()
@@ -93,24 +93,24 @@ class Deliveries:
 
     def as_failure(self, error: Exception, *, transactional: bool) -> CommandFailed:
         """The error that ends the import; call it when nothing is in flight."""
-        from ottla.cli.explain import exit_code, explain
+        from ottla.cli.explain import exit_code, explain_error
 
         self._print_runs(keep=0)
-        number, cause = self._read, explain(error)
+        number, cause = self._read, explain_error(error)
         # Which line is to blame. 1. A bad line: it carries its own number, and was never sent. 2. A delivery that
         # failed: the lowest such line, which may lie far before the last one read. 3. Otherwise the last line read.
         if isinstance(error, BadLine):
             number = error.number
         elif self._error is not None:
             number = self._error[0]
-            cause = f"line {number} of the input was not written: {explain(self._error[1])}"
+            cause = f"line {number} of the input was not written: {explain_error(self._error[1])}"
         # A transaction is written or it is not, so only its first line matters. Without transactions, lines after a
         # failed one may have been acknowledged: the user needs the exact ranges that were not.
-        missing = [] if transactional else self._missing(number)
+        missing = [] if transactional else self._missing_ranges(number)
         first = self._committed + 1 if transactional else (missing[0][0] if missing else number)
         written = self._committed if transactional else self._acknowledged
         return CommandFailed(
-            f"{cause}. {_outcome(written, missing, first, transactional=transactional)}",
+            f"{cause}. {_outcome_text(written, missing, first, transactional=transactional)}",
             exit_code=exit_code(error) or 1,
             details={
                 "line": number,
@@ -120,7 +120,7 @@ class Deliveries:
             },
         )
 
-    def _missing(self, bad: int) -> list[list[int]]:
+    def _missing_ranges(self, bad: int) -> list[list[int]]:
         """Ranges of lines that were read and not acknowledged, without the bad line itself."""
         ranges: list[list[int]] = []
         for low, high in sorted(self._failed):
@@ -137,7 +137,7 @@ class Deliveries:
         self._acknowledged += 1
         if self._printing:
             assert metadata is not None
-            if not self._runs or not self._runs[-1].extend(metadata):
+            if not self._runs or not self._runs[-1].extend_run(metadata):
                 self._runs.append(_Run(metadata))
 
     def _add_failure(self, number: int, error: ClientError) -> None:
@@ -156,7 +156,7 @@ class Deliveries:
             write_jsonl([{"topic": run.topic, "partition": run.partition, "base_offset": base, "records": run.count}])
 
 
-def _outcome(written: int, missing: Sequence[Sequence[int]], first: int, *, transactional: bool) -> str:
+def _outcome_text(written: int, missing: Sequence[Sequence[int]], first: int, *, transactional: bool) -> str:
     """The sentence for people: how many lines are written, which are not, and how to continue."""
     done = f"{written:,} lines are written" if written != 1 else "1 line is written"
     if transactional:

@@ -10,7 +10,7 @@ import json
 import click
 
 from ottla.cli.failure import BadLine
-from ottla.cli.options import given
+from ottla.cli.options import option_value
 from ottla.cli.views.output import Json, one_line
 from ottla.client.errors import (
     ClientError,
@@ -86,7 +86,7 @@ def missing_package(error: Exception) -> str | None:
     return package if package in _EXTRAS else None
 
 
-def explain(error: Exception) -> str:
+def explain_error(error: Exception) -> str:
     """The line for the user, without a final full stop."""
     if isinstance(error, click.ClickException):
         text = error.format_message()
@@ -104,16 +104,16 @@ def explain(error: Exception) -> str:
 
 def print_error(error: Exception) -> None:
     """Print an error to stderr in the form of the results: a line for people, a JSON document with `-o json[l]`."""
-    if given("output") in ("json", "jsonl"):
-        text = json.dumps({"error": document(error)}, ensure_ascii=False, separators=(",", ":"))
+    if option_value("output") in ("json", "jsonl"):
+        text = json.dumps({"error": error_document(error)}, ensure_ascii=False, separators=(",", ":"))
     else:
-        text = f"ottla: {explain(error)}"
+        text = f"ottla: {explain_error(error)}"
     click.echo(text, err=True)
 
 
-def document(error: Exception) -> dict[str, Json]:
+def error_document(error: Exception) -> dict[str, Json]:
     """The error as a document: `exit_code`, `message`, `code` (Kafka's name, if a broker refused), and details."""
-    fields: dict[str, Json] = {"exit_code": exit_code(error) or 1, "message": explain(error)}
+    fields: dict[str, Json] = {"exit_code": exit_code(error) or 1, "message": explain_error(error)}
     refused = error.last if isinstance(error, DeadlineError) else error
     if isinstance(refused, RefusedError):
         fields["code"] = refused.code.name

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.options import output_option
-from ottla.cli.views.output import Json, write, write_json
+from ottla.cli.views.output import Json, write_json, write_line
 from ottla.cli.views.progress import Progress
 
 if TYPE_CHECKING:  # so that help does not import the storage
@@ -43,7 +43,7 @@ def verify(directories: tuple[str, ...], output: str) -> None:
     else:
         for directory, report in reports.items():
             _show_directory(directory, report)
-    if not all(report.clean for report in reports.values()):
+    if not all(report.is_clean for report in reports.values()):
         click.get_current_context().exit(DAMAGED)
 
 
@@ -58,22 +58,22 @@ def repair(directories: tuple[str, ...], dry_run: bool, output: str) -> None:
     Lost records are listed. Damage in the middle of a log is not repaired: if another replica has the partition,
     remove its directory here. The broker must be stopped. The exit code is 1 when damage is left.
     """
-    from ottla.storage.verify.repair import repair as carry_out
+    from ottla.storage.verify.repair import repair_directory as carry_out
 
     answers: list[Json] = []
     left = False
     for directory in directories:
-        lock = None if dry_run else _lock(directory)
+        lock = None if dry_run else _lock_directory(directory)
         try:
             report = _check_directory(directory)
             done = [finding for finding in report.findings if finding.actions]
             if not dry_run:
                 carry_out(directory, done)
         except OSError as error:
-            raise _unreadable(directory, error) from error
+            raise _unreadable_error(directory, error) from error
         finally:
             if lock is not None:
-                lock.release()
+                lock.release_lock()
         left = left or any(not finding.harmless and not finding.actions for finding in report.findings)
         answers.append({"dryRun": dry_run, **_as_json(directory, report)})
         if output != "json":
@@ -85,15 +85,15 @@ def repair(directories: tuple[str, ...], dry_run: bool, output: str) -> None:
 
 
 def _check_directory(directory: str) -> Report:
-    from ottla.storage.verify.directory import verify as check
+    from ottla.storage.verify.directory import verify_directory as check
     from ottla.storage.verify.source import OrdinaryDirectory
 
     try:
         with Progress("checked") as progress:
-            report = check(OrdinaryDirectory(directory), progress.add)
-        report.findings += _journal(directory)
+            report = check(OrdinaryDirectory(directory), progress.add_progress)
+        report.findings += _check_journal(directory)
     except OSError as error:
-        raise _unreadable(directory, error) from error
+        raise _unreadable_error(directory, error) from error
     return report
 
 
@@ -101,7 +101,7 @@ def _as_json(directory: str, report: Report) -> dict[str, Json]:
     return {"directory": directory, **report.json()}
 
 
-def _journal(directory: str) -> list[Finding]:
+def _check_journal(directory: str) -> list[Finding]:
     """Findings in the files of the embedded metadata store."""
     from ottla.storage.verify.findings import Finding
     from ottla.znodes.journal import DIRECTORY, check_files
@@ -119,7 +119,7 @@ def _journal(directory: str) -> list[Finding]:
     ]
 
 
-def _lock(directory: str) -> DirectoryLock:
+def _lock_directory(directory: str) -> DirectoryLock:
     from ottla.seams import Failure
     from ottla.server.disks.data_dir_lock import DirectoryLock
 
@@ -130,34 +130,37 @@ def _lock(directory: str) -> DirectoryLock:
         raise _Unreadable(failure.message) from failure
 
 
-def _unreadable(directory: str, error: OSError) -> click.ClickException:
+def _unreadable_error(directory: str, error: OSError) -> click.ClickException:
     return _Unreadable(f"{error.filename or directory}: {error.strerror}")
 
 
 def _show_directory(directory: str, report: Report) -> None:
     for finding in report.findings:
-        write(f"{_place(directory, finding)}: {finding.kind}: {finding.message}{_lost(finding)}")
+        write_line(f"{_finding_path(directory, finding)}: {finding.kind}: {finding.message}{_lost_text(finding)}")
     damaged = sum(not finding.harmless for finding in report.findings)
     counts = f"{report.logs:,} logs, {report.segments:,} segments, {report.batches:,} batches, {report.bytes:,} bytes"
     verdict = f"{damaged} damaged" if damaged else "all well"
-    write(f"{directory}: {counts}: {verdict}")
+    write_line(f"{directory}: {counts}: {verdict}")
 
 
 def _show_repairs(directory: str, report: Report, *, dry_run: bool) -> None:
     for finding in report.findings:
         if finding.actions:
             would = "would be " if dry_run else ""
-            write(f"{_place(directory, finding)}: {finding.kind}: {finding.message}")
-            write(f"    {would}{finding.repair}{_lost(finding)}")
+            write_line(f"{_finding_path(directory, finding)}: {finding.kind}: {finding.message}")
+            write_line(f"    {would}{finding.repair}{_lost_text(finding)}")
         elif not finding.harmless:
-            write(f"{_place(directory, finding)}: {finding.kind}: {finding.message}{_lost(finding)}; nothing done")
+            write_line(
+                f"{_finding_path(directory, finding)}: {finding.kind}: {finding.message}{_lost_text(finding)}; "
+                "nothing done"
+            )
     if not any(finding.actions or not finding.harmless for finding in report.findings):
-        write(f"{directory}: nothing to repair")
+        write_line(f"{directory}: nothing to repair")
 
 
-def _place(directory: str, finding: Finding) -> str:
+def _finding_path(directory: str, finding: Finding) -> str:
     return os.path.join(directory, finding.path)
 
 
-def _lost(finding: Finding) -> str:
+def _lost_text(finding: Finding) -> str:
     return "" if finding.lost is None else f" (records from offset {finding.lost[0]} to {finding.lost[1] - 1} are lost)"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.options import common_options, connect, given, output_option, print_note
+from ottla.cli.options import common_options, connect_cluster, option_value, output_option, print_note
 from ottla.cli.partitions import parse_partition
 from ottla.cli.views.output import Json, write_json, write_jsonl, write_table
 
@@ -33,23 +33,25 @@ def log_dirs(ids: tuple[int, ...], topics: tuple[str, ...], replicas: bool, outp
     """Show the log directories of brokers (all, or those named): space, replicas, and replicas being moved in."""
     from ottla.client import Admin
 
-    with connect() as client:
+    with connect_cluster() as client:
         found = Admin(client).describe_log_dirs()
     if missing := sorted(set(ids) - set(found)):
         raise click.ClickException(f"there is no broker {', '.join(map(str, missing))}")
-    shown = {node: _only(dirs, topics) for node, dirs in found.items() if not ids or node in ids}
+    shown = {node: _filter_replicas(dirs, topics) for node, dirs in found.items() if not ids or node in ids}
     if output == "json":
-        write_json(documents(shown))
+        write_json(dir_documents(shown))
     elif output == "jsonl":
-        write_jsonl(documents(shown))
+        write_jsonl(dir_documents(shown))
     elif replicas:
         header = ("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "SIZE", "LAG", "COPY")
         write_table(header, _replica_rows(shown))
     else:
-        write_table(("BROKER", "DIRECTORY", "REPLICAS", "COPIES", "SIZE", "TOTAL", "FREE", "ERROR"), _rows(shown))
+        write_table(("BROKER", "DIRECTORY", "REPLICAS", "COPIES", "SIZE", "TOTAL", "FREE", "ERROR"), _dir_rows(shown))
 
 
-def _only(dirs: list[LogDir | ClientError] | ClientError, topics: Sequence[str]) -> list[LogDir | ClientError]:
+def _filter_replicas(
+    dirs: list[LogDir | ClientError] | ClientError, topics: Sequence[str]
+) -> list[LogDir | ClientError]:
     """The directories with their replicas of these topics; of all topics when none is named."""
     from ottla.client import LogDir
 
@@ -61,12 +63,12 @@ def _only(dirs: list[LogDir | ClientError] | ClientError, topics: Sequence[str])
     ]
 
 
-def documents(found: Found) -> list[Json]:
+def dir_documents(found: Found) -> list[Json]:
     """One document per directory; a failed directory, or a broker that did not answer, has one with its error."""
-    return [{"broker": node, **_document(each)} for node, dirs in found.items() for each in dirs]
+    return [{"broker": node, **_dir_document(each)} for node, dirs in found.items() for each in dirs]
 
 
-def _document(each: LogDir | ClientError) -> Mapping[str, Json]:
+def _dir_document(each: LogDir | ClientError) -> Mapping[str, Json]:
     from ottla.client import ClientError
 
     if isinstance(each, ClientError):
@@ -89,7 +91,7 @@ def _document(each: LogDir | ClientError) -> Mapping[str, Json]:
     }
 
 
-def _rows(found: Found) -> list[Sequence[object]]:
+def _dir_rows(found: Found) -> list[Sequence[object]]:
     from ottla.client import ClientError
 
     rows: list[Sequence[object]] = []
@@ -129,11 +131,11 @@ def move(node: int, directory: str, partitions: tuple[str, ...], wait: bool, out
     from ottla.client import Admin, Replica
 
     targets = {Replica(parse_partition(word), node): directory for word in dict.fromkeys(partitions)}
-    with connect() as client:
+    with connect_cluster() as client:
         admin = Admin(client)
         results = admin.alter_replica_log_dirs(targets)
         if wait:
-            _wait(admin, [replica for replica, error in results.items() if error is None], directory)
+            _wait_moved(admin, [replica for replica, error in results.items() if error is None], directory)
     rows: list[dict[str, Json]] = [
         {"topic": tp.topic, "partition": tp.partition, "error": None if error is None else str(error)}
         for (tp, _), error in results.items()
@@ -149,10 +151,10 @@ def move(node: int, directory: str, partitions: tuple[str, ...], wait: bool, out
         raise SystemExit(1)
 
 
-def _wait(admin: Admin, replicas: Sequence[Replica], directory: str) -> None:
+def _wait_moved(admin: Admin, replicas: Sequence[Replica], directory: str) -> None:
     """Block until the replicas are moved. Raises click.ClickException when the time is over."""
-    end = time.monotonic() + given("timeout_s", 3600.0)
-    while left := _elsewhere(admin, replicas, directory):
+    end = time.monotonic() + option_value("timeout_s", 3600.0)
+    while left := _not_moved(admin, replicas, directory):
         if time.monotonic() > end:
             raise click.ClickException(
                 f"{len(left)} of {len(replicas)} replicas are not in {directory} yet, and are still being moved: "
@@ -162,7 +164,7 @@ def _wait(admin: Admin, replicas: Sequence[Replica], directory: str) -> None:
         time.sleep(_LOOK_S)
 
 
-def _elsewhere(admin: Admin, replicas: Sequence[Replica], directory: str) -> list[Replica]:
+def _not_moved(admin: Admin, replicas: Sequence[Replica], directory: str) -> list[Replica]:
     from ottla.client import LogDir
 
     there: set[object] = set()

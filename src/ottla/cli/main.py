@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import click
 
 import ottla
-from ottla.cli.options import common_options, given
+from ottla.cli.options import common_options, option_value
 from ottla.terminal import protect_streams
 
 OK, ERROR, USAGE, NOT_FOUND, NOT_ALLOWED, OUT_OF_TIME, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 130, 141
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
         except (click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            raise click.exceptions.Exit(_explain(error, debug=given("debug", False))) from error
+            raise click.exceptions.Exit(_print_error(error, debug=option_value("debug", False))) from error
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
         """Run a command line, and exit with the code of its outcome."""
@@ -92,7 +92,7 @@ class LazyGroup(click.Group):
         sys.exit(code if _flush_output() else BROKEN_PIPE)
 
 
-def _explain(error: Exception, *, debug: bool) -> int:
+def _print_error(error: Exception, *, debug: bool) -> int:
     """Print the error to stderr, and return the exit code."""
     from ottla.cli.explain import exit_code, print_error
 
@@ -100,7 +100,7 @@ def _explain(error: Exception, *, debug: bool) -> int:
         import traceback
 
         traceback.print_exc()
-    elif isinstance(error, click.ClickException) and given("output") not in ("json", "jsonl"):
+    elif isinstance(error, click.ClickException) and option_value("output") not in ("json", "jsonl"):
         error.show(sys.stderr)  # which prints the command's usage with a usage error
     else:
         print_error(error)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ottla.cli.options import connect
+from ottla.cli.options import connect_cluster
 
 if TYPE_CHECKING:
     from ottla.client import Cluster
@@ -22,21 +22,21 @@ _PATIENCE_MS = 1_500
 """A user who presses Tab does not wait longer."""
 
 
-def topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """For `shell_complete`: topics; internal ones only when the word begins like one."""
     from ottla.client import Admin
 
     internal = incomplete.startswith("_")
-    return _offered(
+    return _complete_names(
         ctx, param, incomplete, lambda cluster: (each.name for each in Admin(cluster).list_topics(internal=internal))
     )
 
 
-def groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """For `shell_complete`: consumer groups."""
     from ottla.client.admin.groups import GroupAdmin
 
-    return _offered(
+    return _complete_names(
         ctx,
         param,
         incomplete,
@@ -44,12 +44,17 @@ def groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     )
 
 
-def _offered(
+def _complete_names(
     ctx: click.Context, param: click.Parameter, incomplete: str, ask: Callable[[Cluster], Iterable[str]]
 ) -> list[str]:
     found: list[str] = []
     # An error is not shown: a shell that completes a word has no place for a message.
-    with _silence(), suppress(Exception), ctx.scope(cleanup=False), connect(overrides=_quick()) as cluster:
+    with (
+        _without_logs(),
+        suppress(Exception),
+        ctx.scope(cleanup=False),
+        connect_cluster(overrides=_quick_settings()) as cluster,
+    ):
         found = sorted(name for name in ask(cluster) if name.startswith(incomplete))
     given_already = ctx.params.get(param.name or "") or ()
     taken = (given_already,) if isinstance(given_already, str) else given_already
@@ -57,7 +62,7 @@ def _offered(
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def _without_logs() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -66,7 +71,7 @@ def _silence() -> Iterator[None]:
         logging.disable(before)
 
 
-def _quick() -> dict[str, str | int | bool]:
+def _quick_settings() -> dict[str, str | int | bool]:
     keys = ("default.api.timeout.ms", "request.timeout.ms", "socket.connection.setup.timeout.ms")
     return dict.fromkeys(keys, _PATIENCE_MS)
 
@@ -74,9 +79,14 @@ def _quick() -> dict[str, str | int | bool]:
 def topic_words(command: F) -> F:
     """TOPIC, or `-t`/`--topic`; see `named_topic`."""
     command = click.option(
-        "-t", "--topic", "topic_option", metavar="NAME", shell_complete=topics, help="Another way to name the topic."
+        "-t",
+        "--topic",
+        "topic_option",
+        metavar="NAME",
+        shell_complete=complete_topics,
+        help="Another way to name the topic.",
     )(command)
-    return click.argument("topic", required=False, shell_complete=topics)(command)
+    return click.argument("topic", required=False, shell_complete=complete_topics)(command)
 
 
 def named_topic(topic: str | None, topic_option: str | None) -> str:

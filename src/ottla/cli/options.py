@@ -25,44 +25,48 @@ _LOGIN = ("sasl.", "ssl.", "security.")
 """Prefixes of the keys with which a client logs in."""
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
+def _remember_option(ctx: click.Context, param: click.Parameter, value: object) -> None:
     """Keep a given value in `meta`, which a command shares with the groups above it; the innermost value wins."""
     if value not in (None, (), False):
         assert param.name is not None
         ctx.meta[_META + param.name] = value
 
 
-def given(name: str, default: Any = None) -> Any:
+def option_value(name: str, default: Any = None) -> Any:
     """The value of a common option in the running command."""
     return click.get_current_context().meta.get(_META + name, default)
 
 
-def _common(*names: str, **attributes: Any) -> Callable[[F], F]:
-    return click.option(*names, expose_value=False, callback=_remember, **attributes)
+def _common_option(*names: str, **attributes: Any) -> Callable[[F], F]:
+    return click.option(*names, expose_value=False, callback=_remember_option, **attributes)
 
 
 def common_options(command: F) -> F:
     """`-b`, `-X`, `--command-config`, `--timeout`, `--quiet`, `--yes`, `--debug`."""
     for option in reversed(
         [
-            _common("-b", "--brokers", "--bootstrap-server", "brokers", metavar="HOST:PORT,…", help=_BROKERS_HELP),
-            _common("-X", "settings", multiple=True, metavar="KEY=VALUE", help="Set a client key, by Kafka's name."),
-            _common(
+            _common_option(
+                "-b", "--brokers", "--bootstrap-server", "brokers", metavar="HOST:PORT,…", help=_BROKERS_HELP
+            ),
+            _common_option(
+                "-X", "settings", multiple=True, metavar="KEY=VALUE", help="Set a client key, by Kafka's name."
+            ),
+            _common_option(
                 "--command-config",
                 type=click.Path(exists=True, dir_okay=False),
                 help="Read client settings from this properties file.",
             ),
-            _common("--context", metavar="NAME", help="Use the settings of this context; see ottla context."),
-            _common(
+            _common_option("--context", metavar="NAME", help="Use the settings of this context; see ottla context."),
+            _common_option(
                 "--timeout",
                 "timeout_s",
                 type=click.FloatRange(min=0, min_open=True),
                 metavar="SECONDS",
                 help=f"Give up after this time; {DEFAULT_TIMEOUT_S:g} by default.",
             ),
-            _common("-q", "--quiet", is_flag=True, help="Print no progress and no summaries."),
-            _common("-y", "--yes", is_flag=True, help="Skip confirmation prompts for destructive actions."),
-            _common("--debug", is_flag=True, help="Show tracebacks."),
+            _common_option("-q", "--quiet", is_flag=True, help="Print no progress and no summaries."),
+            _common_option("-y", "--yes", is_flag=True, help="Skip confirmation prompts for destructive actions."),
+            _common_option("--debug", is_flag=True, help="Show tracebacks."),
         ]
     ):
         command = option(command)
@@ -86,7 +90,7 @@ def output_option(*choices: str) -> Callable[[F], F]:
 
 
 def remember_output(ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """The callback of each `-o`: errors are printed in the same form as results (`given("output")`)."""
+    """The callback of each `-o`: errors are printed in the same form as results (`option_value("output")`)."""
     ctx.meta[f"{_META}output"] = value
     return value
 
@@ -103,7 +107,7 @@ def client_settings(
     more: keys that the command's client has besides those that all share.
     """
     # Weakest first: our defaults, the command's, the context's, then what the command line names itself.
-    timeout_ms = int(given("timeout_s", DEFAULT_TIMEOUT_S) * 1000)
+    timeout_ms = int(option_value("timeout_s", DEFAULT_TIMEOUT_S) * 1000)
     settings: ClientSettings = {
         "bootstrap.servers": "localhost:9092",
         "client.id": "ottla-cli",
@@ -119,8 +123,8 @@ def client_settings(
 def given_settings(more: Collection[str] | None = None) -> ClientSettings:
     """The settings of `--command-config`, `-X` and `-b`; of the file only known keys, unless `more` is None."""
     settings: ClientSettings = dict(_from_file(more))
-    settings |= parse_assignments(given("settings", ()))
-    if brokers := given("brokers"):
+    settings |= parse_assignments(option_value("settings", ()))
+    if brokers := option_value("brokers"):
         settings["bootstrap.servers"] = brokers
     return settings
 
@@ -130,15 +134,21 @@ def _from_context(more: Collection[str]) -> ClientSettings:
     from ottla.cli import saved_contexts
 
     brokers = os.environ.get("OTTLA_BROKERS")
-    named = given("context")
-    name = named or saved_contexts.current()
-    settings: ClientSettings = {} if name is None else _known(saved_contexts.read(name), more, f"context {name}")
+    named = option_value("context")
+    name = named or saved_contexts.current_context()
+    settings: ClientSettings = (
+        {} if name is None else _known_settings(saved_contexts.read_context(name), more, f"context {name}")
+    )
     own = settings.get("bootstrap.servers")
     # A context that the command names beats the environment; the one that merely is in use does not.
     if brokers and (named is None or own is None):
         settings["bootstrap.servers"] = brokers
     asked = given_settings().get("bootstrap.servers") or settings.get("bootstrap.servers")
-    if own is None or _addresses(asked) <= _addresses(own) or not any(key.startswith(_LOGIN) for key in settings):
+    if (
+        own is None
+        or _parse_addresses(asked) <= _parse_addresses(own)
+        or not any(key.startswith(_LOGIN) for key in settings)
+    ):
         return settings
     # Brokers that the context does not list must not get its passwords.
     if named is not None:
@@ -149,11 +159,11 @@ def _from_context(more: Collection[str]) -> ClientSettings:
     return {"bootstrap.servers": brokers} if brokers else {}
 
 
-def _addresses(brokers: object) -> set[str]:
+def _parse_addresses(brokers: object) -> set[str]:
     return {each.strip().lower() for each in str(brokers).split(",")}
 
 
-def connect(defaults: ClientSettings | None = None, overrides: ClientSettings | None = None) -> Cluster:
+def connect_cluster(defaults: ClientSettings | None = None, overrides: ClientSettings | None = None) -> Cluster:
     """A client of the cluster that the options name; close it. Arguments as of `client_settings`.
 
     Raises ConfigError. It connects on its first request, not here.
@@ -165,7 +175,7 @@ def connect(defaults: ClientSettings | None = None, overrides: ClientSettings | 
 
 
 def _from_file(more: Collection[str] | None) -> ClientSettings:
-    path = given("command_config")
+    path = option_value("command_config")
     if path is None:
         return {}
     from ottla.client.settings import parse_properties
@@ -175,10 +185,10 @@ def _from_file(more: Collection[str] | None) -> ClientSettings:
             found = parse_properties(file.read())
     except UnicodeDecodeError as error:
         raise click.UsageError(f"{path} is not a properties file in UTF-8: {error}") from error
-    return dict(found) if more is None else _known(found, more, path)
+    return dict(found) if more is None else _known_settings(found, more, path)
 
 
-def _known(settings: dict[str, str], more: Collection[str], where: str) -> ClientSettings:
+def _known_settings(settings: dict[str, str], more: Collection[str], where: str) -> ClientSettings:
     """The settings that this client has; prints a warning for each of the others."""
     from ottla.client.settings import split_unknown
 
@@ -201,5 +211,5 @@ def parse_assignments(words: tuple[str, ...]) -> dict[str, str]:
 
 def print_note(text: str) -> None:
     """Print a message that is not data to stderr, unless `--quiet`."""
-    if not given("quiet", False):
+    if not option_value("quiet", False):
         click.echo(f"ottla: {text}", err=True)

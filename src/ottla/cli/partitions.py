@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.views.output import Json, write, write_json, write_jsonl
+from ottla.cli.views.output import Json, write_json, write_jsonl, write_line
 
 if TYPE_CHECKING:
     from ottla.client import ClientError
@@ -63,10 +63,10 @@ def assignment_text(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
 
 def write_results(output: str, results: Mapping[TopicPartition, ClientError | None], done: str) -> None:
     """Print the result of each partition, then the errors, and exit with the code of the first one."""
-    from ottla.cli.explain import exit_code, explain
+    from ottla.cli.explain import exit_code, explain_error
 
     documents: list[Json] = [
-        {"topic": tp.topic, "partition": tp.partition, "error": None if error is None else explain(error)}
+        {"topic": tp.topic, "partition": tp.partition, "error": None if error is None else explain_error(error)}
         for tp, error in results.items()
     ]
     if output == "json":
@@ -76,9 +76,9 @@ def write_results(output: str, results: Mapping[TopicPartition, ClientError | No
     else:
         for tp, error in results.items():
             if error is None:
-                write(f"{tp.topic}:{tp.partition} {done}")
+                write_line(f"{tp.topic}:{tp.partition} {done}")
     errors = [error for error in results.values() if error is not None]
     for error in errors:
-        click.echo(f"ottla: {explain(error)}", err=True)
+        click.echo(f"ottla: {explain_error(error)}", err=True)
     if errors:
         raise click.exceptions.Exit(exit_code(errors[0]) or 1)

@@ -78,29 +78,29 @@ class Sent:
         }
 
 
-def payloads(size: int, file: str | None, delimiter: str, *, monotonic: bool) -> Iterator[bytes]:
+def make_payloads(size: int, file: str | None, delimiter: str, *, monotonic: bool) -> Iterator[bytes]:
     """Values without end. Raises click.UsageError for a file without any."""
     if monotonic:
-        return (b"%d" % number for number in _count())
+        return (b"%d" % number for number in _count_up())
     draw = random.Random(0)
     if file is None:
         letters = range(65, 91)
         some = max(1, min(1_000, _DRAWN_BYTES // size))
         return cycle([bytes(draw.choices(letters, k=size)) for _ in range(some)])
-    parts = [part for part in Path(file).read_bytes().split(_unescaped(delimiter)) if part]
+    parts = [part for part in Path(file).read_bytes().split(_unescape_delimiter(delimiter)) if part]
     if not parts:
         raise click.UsageError(f"{file} holds no value")
     return iter(lambda: draw.choice(parts), None)
 
 
-def _count() -> Iterator[int]:
+def _count_up() -> Iterator[int]:
     number = 0
     while True:
         yield number
         number += 1
 
 
-def _unescaped(text: str) -> bytes:
+def _unescape_delimiter(text: str) -> bytes:
     if not text:
         raise click.UsageError("the delimiter is empty")
     return encode_text(text.replace("\\n", "\n").replace("\\t", "\t"))
@@ -116,7 +116,7 @@ def send_all(load: Load, settings: ClientSettings, transactional_id: str | None)
     sent = Sent()
     with make_producer(overrides=settings) as producer, Progress("sent", shown=not sys.stdout.isatty()) as progress:
         if load.transaction_s is None:
-            _send(producer, load, sent, progress)
+            _send_records(producer, load, sent, progress)
         else:
             producer.init_transactions()
             _send_in_transactions(producer, load, sent, progress, load.transaction_s)
@@ -124,27 +124,27 @@ def send_all(load: Load, settings: ClientSettings, transactional_id: str | None)
     return sent
 
 
-def _send(producer: Producer, load: Load, sent: Sent, progress: Progress) -> None:
-    for _ in _paced(load, sent, producer):
-        progress.add(1, _send_one(producer, load, sent))
+def _send_records(producer: Producer, load: Load, sent: Sent, progress: Progress) -> None:
+    for _ in _paced_numbers(load, sent, producer):
+        progress.add_progress(1, _send_one(producer, load, sent))
     producer.flush()
     _stop_clock(sent)
 
 
 def _send_in_transactions(producer: Producer, load: Load, sent: Sent, progress: Progress, transaction_s: float) -> None:
     until = 0.0
-    for number in _paced(load, sent, producer):
+    for number in _paced_numbers(load, sent, producer):
         if time.monotonic() >= until:
             if number:
                 producer.commit_transaction()
             producer.begin_transaction()
             until = time.monotonic() + transaction_s
-        progress.add(1, _send_one(producer, load, sent))
+        progress.add_progress(1, _send_one(producer, load, sent))
     producer.commit_transaction()
     _stop_clock(sent)
 
 
-def _paced(load: Load, sent: Sent, producer: Producer) -> Iterator[int]:
+def _paced_numbers(load: Load, sent: Sent, producer: Producer) -> Iterator[int]:
     """The numbers of the records, each when it is due; the clock starts after the warm-up."""
     began = time.monotonic()
     _start_clock(sent)
@@ -166,7 +166,7 @@ def _send_one(producer: Producer, load: Load, sent: Sent) -> int:
 
     def decided(_: object, error: ClientError | None) -> None:
         if error is None:
-            sent.latencies.add((time.perf_counter_ns() - began) // 1_000)
+            sent.latencies.add_latency((time.perf_counter_ns() - began) // 1_000)
         else:
             sent.failed += 1
             sent.error = sent.error or error
@@ -242,16 +242,16 @@ def read_all(topic: str, count: int, settings: ClientSettings, patience_s: float
         consumer.subscribe([topic], on_assigned=assigned, on_revoked=revoked)
         last = time.monotonic()
         while seen.records < count and time.monotonic() < last + patience_s:
-            records, size = (_read_table if table else _read)(consumer)
+            records, size = (_read_table if table else _read_records)(consumer)
             seen.records += records
             seen.size += size
-            progress.add(records, size)
+            progress.add_progress(records, size)
             last = time.monotonic() if records or absent is not None else last
         seen.seconds, seen.cpu_s = time.monotonic() - began, time.process_time() - cpu
     return seen
 
 
-def _read(consumer: Consumer) -> tuple[int, int]:
+def _read_records(consumer: Consumer) -> tuple[int, int]:
     """The number of records, and their bytes, of one poll."""
     records = consumer.poll(_POLL_S)
     return len(records), sum(len(each.key or b"") + len(each.value or b"") for each in records)
@@ -273,7 +273,7 @@ def pass_all(
 ) -> Latencies:
     """Time each record from `send` until it is read, one after the other. Raises ClientError, click.ClickException."""
     latencies = Latencies()
-    values = payloads(size, None, "\\n", monotonic=False)
+    values = make_payloads(size, None, "\\n", monotonic=False)
     with make_producer({"linger.ms": 0, "acks": acks}) as producer, make_consumer() as consumer:
         consumer.assign(consumer.partitions_for_topic(topic))
         consumer.seek_to_end()
@@ -283,13 +283,13 @@ def pass_all(
         began = time.monotonic()
         for number in range(records):
             time.sleep(due_in_s(number, per_second, time.monotonic() - began))
-            us = _pass(producer, consumer, topic, next(values), patience_s)
+            us = _pass_record(producer, consumer, topic, next(values), patience_s)
             if number >= warmup:
-                latencies.add(us)
+                latencies.add_latency(us)
     return latencies
 
 
-def _pass(producer: Producer, consumer: Consumer, topic: str, value: bytes, patience_s: float) -> int:
+def _pass_record(producer: Producer, consumer: Consumer, topic: str, value: bytes, patience_s: float) -> int:
     """Microseconds from `send` until the record was read."""
     began = time.perf_counter_ns()
     sent = producer.send(topic, value)

@@ -24,7 +24,7 @@ class Latencies:
         self.total_us = 0
         self.largest_us = 0
 
-    def add(self, us: int) -> None:
+    def add_latency(self, us: int) -> None:
         """Count a duration in microseconds."""
         us = max(us, 0)
         shift = max(0, us.bit_length() - _FINE)
@@ -39,14 +39,14 @@ class Latencies:
         for low in sorted(self._buckets):
             left -= self._buckets[low]
             if left <= 0:
-                return min(_top(low), self.largest_us) / 1_000
+                return min(_bucket_top(low), self.largest_us) / 1_000
         return 0.0
 
     def mean_ms(self) -> float:
         """The mean, in ms."""
         return self.total_us / self.count / 1_000 if self.count else 0.0
 
-    def histogram(self) -> list[tuple[float, int]]:
+    def histogram_rows(self) -> list[tuple[float, int]]:
         """Pairs of an upper bound in ms and a count, by powers of two, without empty ends."""
         coarse: Counter[int] = Counter()
         for low, count in self._buckets.items():
@@ -61,17 +61,17 @@ class Latencies:
             "avg": round(self.mean_ms(), 3),
             "max": self.largest_us / 1_000,
             **quantiles,
-            "histogram": [{"below": below, "count": count} for below, count in self.histogram()],
+            "histogram": [{"below": below, "count": count} for below, count in self.histogram_rows()],
         }
 
-    def chart(self, width: int = 40) -> list[str]:
+    def chart_lines(self, width: int = 40) -> list[str]:
         """The histogram as lines of text."""
-        rows = self.histogram()
+        rows = self.histogram_rows()
         most = max((count for _, count in rows), default=1)
         return [f"{below:>12.3f} ms  {count:>10,}  {'█' * -(-count * width // most)}".rstrip() for below, count in rows]
 
 
-def _top(low: int) -> int:
+def _bucket_top(low: int) -> int:
     """The largest duration of the bucket that begins at `low`."""
     shift = max(0, low.bit_length() - _FINE)
     return low + (1 << shift) - 1

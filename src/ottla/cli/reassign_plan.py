@@ -14,7 +14,9 @@ from ottla.types import TopicPartition
 Assignment = Mapping[TopicPartition, Sequence[int]]
 
 
-def plan(present: Assignment, racks: Mapping[int, str | None], factor: int | None) -> dict[TopicPartition, list[int]]:
+def plan_assignment(
+    present: Assignment, racks: Mapping[int, str | None], factor: int | None
+) -> dict[TopicPartition, list[int]]:
     """New replicas per partition, the preferred leader first; only brokers in `racks` are used.
 
     factor: replicas per partition; None keeps each partition's number (at most as many as there are brokers). No broker
@@ -28,16 +30,16 @@ def plan(present: Assignment, racks: Mapping[int, str | None], factor: int | Non
         raise ValueError(f"{max(wanted.values())} replicas need as many brokers, and only {len(racks)} may be used")
     kept = {tp: [n for n in replicas if n in racks][: wanted[tp]] for tp, replicas in present.items()}
     held = Counter(node for replicas in kept.values() for node in replicas)
-    _relieve(kept, held, share=-(-sum(wanted.values()) // max(1, len(racks))))
+    _relieve_brokers(kept, held, share=-(-sum(wanted.values()) // max(1, len(racks))))
     for tp, replicas in kept.items():
         while len(replicas) < wanted[tp]:
-            replicas.append(_next(replicas, racks, held))
+            replicas.append(_next_broker(replicas, racks, held))
             held[replicas[-1]] += 1
     leads: Counter[int] = Counter()
-    return {tp: _led(replicas, leads) for tp, replicas in kept.items()}
+    return {tp: _order_by_leads(replicas, leads) for tp, replicas in kept.items()}
 
 
-def _relieve(kept: Mapping[TopicPartition, list[int]], held: Counter[int], share: int) -> None:
+def _relieve_brokers(kept: Mapping[TopicPartition, list[int]], held: Counter[int], share: int) -> None:
     """Take replicas from brokers that hold more than their share: one from each partition before a second from any."""
     untouched = dict(kept)
     while any(count > share for count in held.values()):
@@ -51,7 +53,7 @@ def _relieve(kept: Mapping[TopicPartition, list[int]], held: Counter[int], share
         untouched = {tp: replicas for tp, replicas in kept.items() if replicas}
 
 
-def _next(chosen: Sequence[int], racks: Mapping[int, str | None], held: Counter[int]) -> int:
+def _next_broker(chosen: Sequence[int], racks: Mapping[int, str | None], held: Counter[int]) -> int:
     """The broker for one more replica: in an unused rack if possible, then with the fewest replicas, then by id."""
     used = {racks[node] for node in chosen}
 
@@ -61,13 +63,13 @@ def _next(chosen: Sequence[int], racks: Mapping[int, str | None], held: Counter[
     return min((node for node in racks if node not in chosen), key=rank)
 
 
-def _led(replicas: list[int], leads: Counter[int]) -> list[int]:
+def _order_by_leads(replicas: list[int], leads: Counter[int]) -> list[int]:
     """The same replicas, first the one that is preferred leader of the fewest partitions so far."""
     first = min(replicas, key=lambda node: (leads[node], replicas.index(node)))
     leads[first] += 1
     return [first, *(node for node in replicas if node != first)]
 
 
-def moved(present: Assignment, planned: Assignment) -> dict[TopicPartition, Sequence[int]]:
+def moved_partitions(present: Assignment, planned: Assignment) -> dict[TopicPartition, Sequence[int]]:
     """The part of a plan that differs from the present assignment."""
     return {tp: list(replicas) for tp, replicas in planned.items() if list(replicas) != list(present[tp])}

@@ -16,69 +16,71 @@ import click
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 
-def directory() -> Path:
+def config_directory() -> Path:
     """Where contexts are saved; it may not exist yet."""
     own = os.environ.get("OTTLA_CONFIG_DIR")
     return Path(own) if own else Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "ottla"
 
 
-def _file(name: str) -> Path:
+def _context_file(name: str) -> Path:
     if not _NAME.fullmatch(name):
         raise click.UsageError(f"{name!r} is not a valid name of a context: use letters, digits, '.', '_' and '-'")
-    return directory() / "contexts" / f"{name}.properties"
+    return config_directory() / "contexts" / f"{name}.properties"
 
 
-def names() -> list[str]:
+def list_contexts() -> list[str]:
     """All contexts."""
-    return sorted(each.name.removesuffix(".properties") for each in (directory() / "contexts").glob("*.properties"))
+    return sorted(
+        each.name.removesuffix(".properties") for each in (config_directory() / "contexts").glob("*.properties")
+    )
 
 
-def current() -> str | None:
+def current_context() -> str | None:
     """The context in use; None without one, or when its file was removed."""
     try:
-        name = (directory() / "context").read_text(encoding="utf-8").strip()
+        name = (config_directory() / "context").read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return None
-    return name if _NAME.fullmatch(name) and _file(name).exists() else None
+    return name if _NAME.fullmatch(name) and _context_file(name).exists() else None
 
 
-def read(name: str) -> dict[str, str]:
+def read_context(name: str) -> dict[str, str]:
     """The settings of a context. Raises click.UsageError if it does not exist or is not a properties file."""
     from ottla.client import ConfigError, parse_properties
 
-    file = _file(name)
+    file = _context_file(name)
     try:
         return parse_properties(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        known = ", ".join(names()) or "there are none yet: ottla context add"
+        known = ", ".join(list_contexts()) or "there are none yet: ottla context add"
         raise click.UsageError(f"there is no context {name!r} ({known})") from None
     except (UnicodeDecodeError, ConfigError) as error:
         raise click.UsageError(f"{file}: {error}") from error
 
 
-def write(name: str, settings: Mapping[str, object]) -> None:
+def write_context(name: str, settings: Mapping[str, object]) -> None:
     """Make a context, or replace it. Only the user may read the file: it may contain passwords."""
-    file = _file(name)
+    file = _context_file(name)
     text = "".join(f"{key}={value}\n" for key, value in settings.items())
-    _replace(file, text)
+    _replace_file(file, text)
 
 
-def use(name: str | None) -> None:
+def use_context(name: str | None) -> None:
     """Make this the context of commands that name no other; None: no context. Raises click.UsageError."""
     if name is None:
-        (directory() / "context").unlink(missing_ok=True)
+        (config_directory() / "context").unlink(missing_ok=True)
         return
-    read(name)
-    _replace(directory() / "context", f"{name}\n")
+    read_context(name)
+    _replace_file(config_directory() / "context", f"{name}\n")
 
 
-def remove(name: str) -> None:
+def remove_context(name: str) -> None:
     """Delete a context. Raises click.UsageError for one that does not exist."""
-    read(name)
-    _file(name).unlink()
+    read_context(name)
+    _context_file(name).unlink()
 
 
-def _replace(file: Path, text: str) -> None:
+def _replace_file(file: Path, text: str) -> None:
     """Write the file atomically: a reader finds the old text or the new one."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = file.with_name(f".{file.name}.{os.getpid()}")

@@ -42,13 +42,13 @@ class ConnectionCache:
         """Whether it was not closed; connections are opened when they are needed."""
         return self.cluster.is_open
 
-    def close(self) -> None:
+    def close_connections(self) -> None:
         """Close all connections. Idempotent."""
         self.cluster.close()
 
 
 class Prepared(NamedTuple):
-    """A complete transaction that has to be committed or aborted; any process may do so (`end`)."""
+    """A complete transaction that has to be committed or aborted; any process may do so (`end_transaction`)."""
 
     transactional_id: str
     producer_id: int
@@ -57,7 +57,8 @@ class Prepared(NamedTuple):
 
 
 class BatchTransaction:
-    """At most one transaction of one transactional id: `fence`, then batches and positions, then `end`."""
+    """At most one transaction of one transactional id: `fence_producer`, then batches and positions, then
+    `end_transaction`."""
 
     def __init__(self, links: ConnectionCache, transactional_id: str, timeout_ms: int) -> None:
         """timeout_ms: the coordinator aborts an open transaction after this time."""
@@ -73,36 +74,36 @@ class BatchTransaction:
 
     @property
     def identity(self) -> Identity:
-        """Producer id and epoch, for the headers of batches. Raises UsageError before `fence`."""
+        """Producer id and epoch, for the headers of batches. Raises UsageError before `fence_producer`."""
         if self._identity is None:
             raise UsageError("this transaction has no producer id yet", "Call fence first")
         return self._identity
 
-    def fence(self) -> None:
+    def fence_producer(self) -> None:
         """Take the transactional id: fences its earlier producer and aborts its open transaction. A commit in progress
         is completed when this returns. Raises ClientError.
         """
         deadline = self._links.cluster.deadline()
-        who = self._calls.init(None, deadline)
-        self._version = self._calls.version(deadline)
+        who = self._calls.init_producer_id(None, deadline)
+        self._version = self._calls.protocol_version(deadline)
         self._identity = Identity(who.producer_id, who.epoch)
         self._sender = Sender(self._links.cluster, self._id, self._version)
         self._partitions.clear()
         self.is_open = False
 
-    def position(self, group: str, tp: TopicPartition) -> OffsetAndMetadata | None:
+    def committed_position(self, group: str, tp: TopicPartition) -> OffsetAndMetadata | None:
         """The position that the group has committed for a partition; waits for open transactions that change it.
 
         Raises ClientError.
         """
         return stable_positions(self._links.coordinators.groups, group, [tp]).get(tp)
 
-    def send(self, batches: Mapping[TopicPartition, Batch]) -> None:
+    def send_batches(self, batches: Mapping[TopicPartition, Batch]) -> None:
         """Write one batch per partition into the transaction, and wait until all are acknowledged.
 
         Raises the first error; the transaction cannot be committed then.
         """
-        sender, who = self._sender, self._who()
+        sender, who = self._sender, self._producer_id()
         assert sender is not None
         self.is_open = True
         # Version 1 adds partitions with AddPartitionsToTxn before the first batch; in version 2 the produce request
@@ -117,29 +118,29 @@ class BatchTransaction:
     ) -> None:
         """Add positions of a group, which take effect if the transaction is committed. Raises ClientError."""
         deadline = deadline or self._links.cluster.deadline()
-        who = self._who()
+        who = self._producer_id()
         self.is_open = True
         if self._version == 1:
             self._calls.add_offsets(who, group, deadline)
         self._calls.commit_offsets(who, positions, GroupMetadata(group), self._version, deadline)
 
-    def prepared(self) -> Prepared:
-        """The arguments of `end`, for the process that decides about the transaction."""
-        who = self._who()
+    def prepared_transaction(self) -> Prepared:
+        """The arguments of `end_transaction`, for the process that decides about the transaction."""
+        who = self._producer_id()
         return Prepared(self._id, who.producer_id, who.epoch, self._version)
 
-    def _who(self) -> ProducerId:
+    def _producer_id(self) -> ProducerId:
         return ProducerId(self.identity.producer_id, self.identity.producer_epoch)
 
 
-def end(links: ConnectionCache, what: Prepared, *, commit: bool, deadline: Deadline | None = None) -> None:
+def end_transaction(links: ConnectionCache, what: Prepared, *, commit: bool, deadline: Deadline | None = None) -> None:
     """Commit or abort the whole transaction. Raises ClientError.
 
     Retried if no response comes; after an error other than RefusedError the outcome is unknown.
     """
     calls = TxnCalls(links.coordinators, what.transactional_id, 0)
     who = ProducerId(what.producer_id, what.epoch)
-    calls.end(who, commit=commit, version=what.version, deadline=deadline or links.cluster.deadline())
+    calls.end_transaction(who, commit=commit, version=what.version, deadline=deadline or links.cluster.deadline())
 
 
 def is_fenced(error: BaseException) -> bool:
@@ -150,6 +151,6 @@ def is_fenced(error: BaseException) -> bool:
 def abort_quietly(links: ConnectionCache, what: Prepared, within_ms: float = 2_000) -> None:
     """Try to abort once: readers of committed records wait shorter than until the timeout of the transaction."""
     try:
-        end(links, what, commit=False, deadline=Deadline.after_ms(within_ms))
+        end_transaction(links, what, commit=False, deadline=Deadline.after_ms(within_ms))
     except ClientError:
         return  # the next producer of this id aborts it, or the coordinator does after the transaction's timeout

@@ -67,13 +67,13 @@ class Cluster:
 
     @property
     def is_open(self) -> bool:
-        """Whether `close` was not called yet."""
+        """Whether `close_connections` was not called yet."""
         return not self._closed
 
     def close(self) -> None:
         """Close all connections. Idempotent; later calls raise UsageError."""
         self._closed = True
-        self._pool.close()
+        self._pool.close_connections()
 
     def deadline(self) -> Deadline:
         """`default.api.timeout.ms` from now."""
@@ -97,12 +97,12 @@ class Cluster:
         if node == ANY_NODE:
             # If all known brokers are gone, the bootstrap addresses may lead to new ones.
             known = [view.address for view in self.view.nodes.values()]
-            return self._pool.get_any([*known, *self._bootstrap], deadline)
+            return self._pool.get_any_connection([*known, *self._bootstrap], deadline)
         if node not in self.view.nodes:
             raise UnreachableError(
                 f"broker {node} is not in the cluster any more", "Wait until it has registered again"
             )
-        return self._pool.get(self.view.nodes[node].address, deadline)
+        return self._pool.get_connection(self.view.nodes[node].address, deadline)
 
     def send_request(
         self,
@@ -134,7 +134,7 @@ class Cluster:
                 # have moved or lost its role: refresh the metadata before the next attempt.
                 if not self._may_retry(error):
                     raise
-                retries.wait(error)
+                retries.wait_backoff(error)
                 if node != ANY_NODE:
                     self.refresh((), deadline)
 
@@ -148,8 +148,8 @@ class Cluster:
         at_most: int,
     ) -> R:
         connection = self.connection(node, deadline)
-        version = connection.version(key, at_most)
-        return connection.result(connection.send(build(version), version, response), deadline)
+        version = connection.choose_version(key, at_most)
+        return connection.wait_for_response(connection.send_request(build(version), version, response), deadline)
 
     def _may_retry(self, error: ClientError) -> bool:
         return error.retriable and not (isinstance(error, UnreachableError) and not self.view.nodes)
@@ -189,7 +189,7 @@ class Cluster:
         create: as in `refresh`; waits up to `new_topic_ms` for a missing topic.
         Raises RefusedError (UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED …).
         """
-        if (known := self._fresh(name)) is not None:
+        if (known := self._fresh_topic(name)) is not None:
             return known
         deadline = deadline or self.deadline()
         patience = deadline.within_ms(self._new_topic_ms)
@@ -204,7 +204,7 @@ class Cluster:
             if not error.retriable or (error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create):
                 raise error
             try:
-                retries.wait(error)
+                retries.wait_backoff(error)
             except DeadlineError:
                 raise error from None
 
@@ -229,7 +229,7 @@ class Cluster:
     ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, RefusedError]]:
         """(partitions by leader, errors of partitions without one). Sends at most one metadata request."""
         wanted = list(partitions)
-        missing = sorted({tp.topic for tp in wanted if self._fresh(tp.topic) is None})
+        missing = sorted({tp.topic for tp in wanted if self._fresh_topic(tp.topic) is None})
         if missing:
             self.refresh(missing, deadline)
         by_leader: dict[int, list[TopicPartition]] = {}
@@ -257,7 +257,7 @@ class Cluster:
         self.forget_topics([tp.topic])
         return error
 
-    def _fresh(self, name: str) -> TopicView | None:
+    def _fresh_topic(self, name: str) -> TopicView | None:
         found = self.view.topics.get(name)
         asked = self._asked_at.get(name)
         if not isinstance(found, TopicView) or asked is None:

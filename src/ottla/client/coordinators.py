@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Final, TypeVar
 
 from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError, RefusedError, refusal
+from ottla.client.errors import ClientError, RefusedError, refused_error
 from ottla.client.retry import Deadline
 from ottla.errors import ErrorCode
 from ottla.wire.apis import ApiKey
@@ -48,7 +48,7 @@ class CoordinatorCalls:
         self._remember = remember
         self._known: dict[str, int] = {}
 
-    def find(self, name: str, deadline: Deadline | None = None) -> int:
+    def find_coordinator(self, name: str, deadline: Deadline | None = None) -> int:
         """The broker that coordinates a name. Raises RefusedError, DeadlineError."""
         kind = int(self._kind)
 
@@ -62,7 +62,7 @@ class CoordinatorCalls:
             build,
             FindCoordinatorResponse,
             deadline=deadline,
-            refused=lambda answer: _not_found(answer, f"coordinator of {self._kind.noun} {name}"),
+            refused=lambda answer: _coordinator_refusal(answer, f"coordinator of {self._kind.noun} {name}"),
         )
         return answer.coordinators[0].node_id if answer.coordinators else answer.node_id
 
@@ -83,13 +83,15 @@ class CoordinatorCalls:
         while True:
             node = self._known.get(name)
             if node is None:
-                node = self.find(name, deadline)
+                node = self.find_coordinator(name, deadline)
             try:
                 if node not in self._cluster.view.nodes:
                     self._cluster.refresh((), deadline)
                 connection = self._cluster.connection(node, deadline)
-                version = connection.version(key, at_most, at_least)
-                answer = connection.result(connection.send(build(version), version, response), deadline)
+                version = connection.choose_version(key, at_most, at_least)
+                answer = connection.wait_for_response(
+                    connection.send_request(build(version), version, response), deadline
+                )
                 error = refused(answer)
                 if error is not None:
                     raise error
@@ -101,7 +103,7 @@ class CoordinatorCalls:
                     self._known.pop(name, None)
                 if not error.retriable:
                     raise
-                retries.wait(error)
+                retries.wait_backoff(error)
 
     def _remember_coordinator(self, name: str, node: int) -> None:
         if self._remember:
@@ -111,7 +113,7 @@ class CoordinatorCalls:
             self._known[name] = node
 
 
-def _not_found(answer: FindCoordinatorResponse, subject: str) -> RefusedError | None:
+def _coordinator_refusal(answer: FindCoordinatorResponse, subject: str) -> RefusedError | None:
     if answer.coordinators:
-        return refusal(answer.coordinators[0].error_code, subject, answer.coordinators[0].error_message)
-    return refusal(answer.error_code, subject, answer.error_message)
+        return refused_error(answer.coordinators[0].error_code, subject, answer.coordinators[0].error_message)
+    return refused_error(answer.error_code, subject, answer.error_message)

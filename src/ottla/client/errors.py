@@ -189,7 +189,7 @@ def error_code(number: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def refusal(number: int, subject: str, message: str | None = None) -> RefusedError | None:
+def refused_error(number: int, subject: str, message: str | None = None) -> RefusedError | None:
     """The error for an error code of a response, or None for NONE. `subject` names the item, as in "topic orders"."""
     if number == 0:
         return None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.client.connections.address import Address
-from ottla.client.errors import MalformedReplyError, RefusedError, error_code, refusal
+from ottla.client.errors import MalformedReplyError, RefusedError, error_code, refused_error
 from ottla.errors import ErrorCode
 from ottla.types import ZERO_UUID
 from ottla.wire.messages import MetadataResponse
@@ -81,21 +81,21 @@ def cluster_view(answer: MetadataResponse, source: str) -> ClusterView:
     for node in nodes.values():
         if not node.host or not 0 < node.port < 65_536 or node.node_id < 0:
             raise MalformedReplyError(f"{source} has an impossible broker: {node.node_id} at {node.host}:{node.port}")
-    topics = {topic.name: _topic(topic, source) for topic in answer.topics if topic.name}
+    topics = {topic.name: _topic_view(topic, source) for topic in answer.topics if topic.name}
     return ClusterView(answer.cluster_id, answer.controller_id, nodes, topics)
 
 
-def _topic(topic: MetadataResponse.MetadataResponseTopic, source: str) -> TopicView | RefusedError:
+def _topic_view(topic: MetadataResponse.MetadataResponseTopic, source: str) -> TopicView | RefusedError:
     assert topic.name is not None
-    if (refused := refusal(topic.error_code, f"topic {topic.name}")) is not None and not topic.partitions:
+    if (refused := refused_error(topic.error_code, f"topic {topic.name}")) is not None and not topic.partitions:
         return refused
-    partitions = {part.partition_index: _partition(part) for part in topic.partitions}
+    partitions = {part.partition_index: _partition_view(part) for part in topic.partitions}
     if any(number < 0 for number in partitions):
         raise MalformedReplyError(f"{source} has a negative partition of topic {topic.name}")
     return TopicView(topic.name, topic.topic_id or ZERO_UUID, topic.is_internal, dict(sorted(partitions.items())))
 
 
-def _partition(part: MetadataResponse.MetadataResponsePartition) -> PartitionView:
+def _partition_view(part: MetadataResponse.MetadataResponsePartition) -> PartitionView:
     return PartitionView(
         part.partition_index,
         part.leader_id,

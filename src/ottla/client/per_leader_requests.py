@@ -53,7 +53,7 @@ def ask_leaders(
             pending = [tp for tp in pending if tp in failed]
             if pending:
                 cluster.forget_topics(tp.topic for tp in pending)
-                retries.wait(failed[pending[0]])
+                retries.wait_backoff(failed[pending[0]])
         except DeadlineError:
             if not failed:
                 raise  # no leader was asked yet
@@ -80,11 +80,11 @@ def _ask_once(
     # All requests are sent before the first answer is awaited, so that the brokers work in parallel.
     for connection, call, asked in on_the_way:
         try:
-            answer = connection.result(call, deadline)
+            answer = connection.wait_for_response(call, deadline)
         except ClientError as error:
-            _fail(error, asked, failed)
+            _mark_failed(error, asked, failed)
         else:
-            _sort(question.read(answer), asked, results, failed, str(connection.address))
+            _sort_results(question.read(answer), asked, results, failed, str(connection.address))
     return failed
 
 
@@ -103,16 +103,18 @@ def _send_all(
                 left = [tp for tp in left if tp not in partitions]
                 yield connection, call, partitions
         except ClientError as error:
-            _fail(error, left, failed)
+            _mark_failed(error, left, failed)
 
 
-def _fail(error: ClientError, asked: Iterable[TopicPartition], failed: dict[TopicPartition, ClientError]) -> None:
+def _mark_failed(
+    error: ClientError, asked: Iterable[TopicPartition], failed: dict[TopicPartition, ClientError]
+) -> None:
     if not error.retriable:
         raise error
     failed.update(dict.fromkeys(asked, error))
 
 
-def _sort(
+def _sort_results(
     found: Iterable[tuple[TopicPartition, V | RefusedError]],
     asked: Sequence[TopicPartition],
     results: dict[TopicPartition, V | ClientError],

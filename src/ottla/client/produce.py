@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ottla.client.cluster import Cluster
 from ottla.client.connections.connection import Connection
-from ottla.client.errors import ClientError, RefusedError, UsageError, refusal
+from ottla.client.errors import ClientError, RefusedError, UsageError, refused_error
 from ottla.client.metadata import TopicView
 from ottla.client.per_leader_requests import LeaderRequest, SentRequest, ask_leaders
 from ottla.client.retry import Deadline
@@ -71,7 +71,7 @@ def new_identity(cluster: Cluster, deadline: Deadline | None = None) -> Identity
         lambda _: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),
         InitProducerIdResponse,
         deadline=deadline,
-        refused=lambda answer: refusal(answer.error_code, "producer id"),
+        refused=lambda answer: refused_error(answer.error_code, "producer id"),
     )
     return Identity(answer.producer_id, answer.producer_epoch)
 
@@ -113,16 +113,18 @@ class Sender:
         if self._acks == 0:
             return self._send_unanswered(batches, deadline)
         question: LeaderRequest[ProduceResponse, Appended] = LeaderRequest(
-            "produce request", lambda connection, asked: self._requests(connection, asked, batches), self._results
+            "produce request",
+            lambda connection, asked: self._send_requests(connection, asked, batches),
+            self._results_in,
         )
         return ask_leaders(self._cluster, batches, question, deadline)
 
-    def _requests(
+    def _send_requests(
         self, connection: Connection, asked: Sequence[TopicPartition], batches: Mapping[TopicPartition, Batch]
     ) -> Iterator[SentRequest[ProduceResponse]]:
-        version = self._version(connection, asked)
-        for group in self._groups(asked, batches):
-            yield connection.send(self._request(group, batches), version, ProduceResponse), group
+        version = self._produce_version(connection, asked)
+        for group in self._group_by_size(asked, batches):
+            yield connection.send_request(self._produce_request(group, batches), version, ProduceResponse), group
 
     def _send_unanswered(
         self, batches: Mapping[TopicPartition, Batch], deadline: Deadline
@@ -133,27 +135,27 @@ class Sender:
             outcome: Appended | ClientError = Appended(NO_OFFSET, NO_TIMESTAMP, NO_OFFSET)
             try:
                 connection = self._cluster.connection(node, deadline)
-                version = self._version(connection, asked)
-                for group in self._groups(asked, batches):
-                    connection.send_unanswered(self._request(group, batches), version, ProduceResponse)
+                version = self._produce_version(connection, asked)
+                for group in self._group_by_size(asked, batches):
+                    connection.send_unanswered(self._produce_request(group, batches), version, ProduceResponse)
             except ClientError as error:
                 outcome = error
             results.update(dict.fromkeys(asked, outcome))
         return results
 
-    def _version(self, connection: Connection, asked: Sequence[TopicPartition]) -> int:
+    def _produce_version(self, connection: Connection, asked: Sequence[TopicPartition]) -> int:
         with_ids = all(self._topic_id(tp.topic) != ZERO_UUID for tp in asked)
         at_most = self._at_most if with_ids else min(self._at_most, _FIRST_VERSION_WITH_TOPIC_IDS - 1)
-        return connection.version(ApiKey.PRODUCE, at_most, self._at_least)
+        return connection.choose_version(ApiKey.PRODUCE, at_most, self._at_least)
 
-    def _groups(
+    def _group_by_size(
         self, asked: Sequence[TopicPartition], batches: Mapping[TopicPartition, Batch]
     ) -> Iterator[list[TopicPartition]]:
         """Divide `asked` into requests with at most `max.request.size` bytes of batches."""
         group: list[TopicPartition] = []
         size = 0
         for tp in asked:
-            # A group has at least one batch: `send` has checked that each one fits.
+            # A group has at least one batch: `send_request` has checked that each one fits.
             if group and size + len(batches[tp]) > self._config.max_request_size:
                 yield group
                 group, size = [], 0
@@ -162,7 +164,9 @@ class Sender:
         if group:
             yield group
 
-    def _request(self, group: Sequence[TopicPartition], batches: Mapping[TopicPartition, Batch]) -> ProduceRequest:
+    def _produce_request(
+        self, group: Sequence[TopicPartition], batches: Mapping[TopicPartition, Batch]
+    ) -> ProduceRequest:
         by_topic: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
         for tp in group:
             part = ProduceRequest.PartitionProduceData(index=tp.partition, records=batches[tp])
@@ -177,11 +181,11 @@ class Sender:
             ],
         )
 
-    def _results(self, answer: ProduceResponse) -> Iterable[tuple[TopicPartition, Appended | RefusedError]]:
+    def _results_in(self, answer: ProduceResponse) -> Iterable[tuple[TopicPartition, Appended | RefusedError]]:
         for topic in answer.responses:
             name = topic.name or self._topic_name(topic.topic_id)
             for part in topic.partition_responses:
-                yield TopicPartition(name, part.index), _result(name, part)
+                yield TopicPartition(name, part.index), _partition_result(name, part)
 
     def _topic_id(self, name: str) -> bytes:
         view = self._cluster.view.topics.get(name)
@@ -193,11 +197,11 @@ class Sender:
         return next((v.name for v in views if isinstance(v, TopicView) and v.topic_id == topic_id), topic_id.hex())
 
 
-def _result(topic: str, part: ProduceResponse.PartitionProduceResponse) -> Appended | RefusedError:
+def _partition_result(topic: str, part: ProduceResponse.PartitionProduceResponse) -> Appended | RefusedError:
     if part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
         # An earlier attempt is in the log; the broker has forgotten at which offset.
         return Appended(NO_OFFSET, NO_TIMESTAMP, part.log_start_offset)
     detail = [part.error_message, *(error.batch_index_error_message for error in part.record_errors)]
     message = "; ".join(text for text in detail if text)
-    error = refusal(part.error_code, f"produce to partition {part.index} of topic {topic}", message)
+    error = refused_error(part.error_code, f"produce to partition {part.index} of topic {topic}", message)
     return error or Appended(part.base_offset, part.log_append_time_ms, part.log_start_offset)

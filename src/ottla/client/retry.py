@@ -63,7 +63,7 @@ class Retries:
         self.max_ms = max_ms
         self.attempt = 0
 
-    def wait(self, cause: ClientError) -> None:
+    def wait_backoff(self, cause: ClientError) -> None:
         """Sleep before the next attempt. Raises DeadlineError from `cause` if that would be after the deadline."""
         pause = backoff_ms(self.first_ms, self.max_ms, self.attempt, random.random()) / 1000
         self.attempt += 1

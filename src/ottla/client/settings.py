@@ -66,11 +66,11 @@ class ClientConfig:
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if not low <= value <= high:
-                raise ConfigError(f"{_key(name)}={value} is out of range", f"Use {low} to {high}")
+                raise ConfigError(f"{_kafka_key(name)}={value} is out of range", f"Use {low} to {high}")
         for name, allowed in _CHOICES.items():
             value = getattr(self, name)
             if value not in allowed:
-                raise ConfigError(f"{_key(name)}={value} is not known", f"Use one of {', '.join(allowed)}")
+                raise ConfigError(f"{_kafka_key(name)}={value} is not known", f"Use one of {', '.join(allowed)}")
         try:
             if len(encode_text(self.client_id)) > 32_767:
                 raise ConfigError("client.id is longer than 32767 bytes", "Use a short name")
@@ -96,7 +96,7 @@ class ClientConfig:
             if key in secured:
                 continue
             if name not in _TYPES or "_" in key:
-                raise ConfigError(f"{key} is not a setting of this client", nearest(key))
+                raise ConfigError(f"{key} is not a setting of this client", suggest_key(key))
             if raw is not None:
                 values[name] = parse_setting(key, _TYPES[name], raw)
         # As in Kafka, acks other than all turn idempotence off, unless that is set explicitly (then it is an error).
@@ -117,16 +117,16 @@ def split_unknown(settings: Mapping[str, str], more: Collection[str] = ()) -> tu
     """
     known = {key: value for key, value in settings.items() if is_shared(key) or key in more}
     unknown = [key for key in settings if key not in known]
-    return known, [f"{key} is not a setting of this client. {nearest(key, more)}" for key in unknown]
+    return known, [f"{key} is not a setting of this client. {suggest_key(key, more)}" for key in unknown]
 
 
-def nearest(key: str, more: Iterable[str] = ()) -> str:
+def suggest_key(key: str, more: Iterable[str] = ()) -> str:
     """A sentence that suggests the nearest key, of the shared ones and `more`, or the page with all keys."""
     from ottla.config.names import RETIRED_CLIENT_NAMES  # noqa: PLC0415 - only for a wrong key
 
     if key in RETIRED_CLIENT_NAMES:
         return f"It is a name of Apache Kafka's first clients: use {RETIRED_CLIENT_NAMES[key]}"
-    close = difflib.get_close_matches(key, [*(_key(name) for name in _TYPES), *SECURITY_KEYS, *more], n=1)
+    close = difflib.get_close_matches(key, [*(_kafka_key(name) for name in _TYPES), *SECURITY_KEYS, *more], n=1)
     return f"Did you mean {close[0]}?" if close else "docs/cli.md lists the settings"
 
 
@@ -156,9 +156,9 @@ def parse_setting(key: str, kind: str, raw: object) -> str | int | bool:
     lists in Kafka. Raises ConfigError, which names the key.
     """
     if key in _LISTS and isinstance(raw, list | tuple):
-        raw = ",".join(_text(key, each) for each in raw)
+        raw = ",".join(_text_value(key, each) for each in raw)
     if kind == "str":
-        return _text(key, raw)
+        return _text_value(key, raw)
     text = plain_text(raw).strip()
     if kind == "bool":
         if text.lower() not in ("true", "false"):
@@ -177,7 +177,7 @@ def plain_text(raw: object) -> str:
     return str.__str__(raw) if isinstance(raw, str) else str(raw)
 
 
-def _text(key: str, raw: object) -> str:
+def _text_value(key: str, raw: object) -> str:
     if isinstance(raw, str):
         return str.__str__(raw).strip()
     if not isinstance(raw, bool):
@@ -187,7 +187,7 @@ def _text(key: str, raw: object) -> str:
     raise ConfigError(f"{key}={raw!r} is {type(raw).__name__}, not text", f"Give a string{more}")
 
 
-def _key(name: str) -> str:
+def _kafka_key(name: str) -> str:
     return name.replace("_", ".")
 
 

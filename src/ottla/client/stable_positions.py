@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.client.coordinators import CoordinatorCalls
-from ottla.client.errors import RefusedError, refusal
+from ottla.client.errors import RefusedError, refused_error
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
 from ottla.types import TopicPartition
@@ -61,4 +61,4 @@ def _offsets_refused(answer: OffsetFetchResponse, group: str) -> RefusedError | 
     codes = [answer.error_code, *(each.error_code for each in answer.groups)]
     topics = answer.groups[0].topics if answer.groups else answer.topics
     codes += [part.error_code for topic in topics for part in topic.partitions]
-    return next((refusal(code, f"positions of group {group}") for code in codes if code), None)
+    return next((refused_error(code, f"positions of group {group}") for code in codes if code), None)

@@ -23,13 +23,13 @@ def timestamp_ms(value: object) -> int:
 
     A float is refused: the seconds of time.time() would be taken for milliseconds in 1970.
     """
-    found = (value.astimezone(UTC) - _EPOCH) // _MS if isinstance(value, datetime) else _whole(value)
+    found = (value.astimezone(UTC) - _EPOCH) // _MS if isinstance(value, datetime) else _whole_ms(value)
     if not 0 <= found <= _LAST:
         raise UsageError(f"timestamp {value} is not in milliseconds since 1970", "Use 0 to 2^63 - 1")
     return found
 
 
-def _whole(value: object) -> int:
+def _whole_ms(value: object) -> int:
     try:
         # bool is an int in Python, but True is not a timestamp.
         if not isinstance(value, bool):

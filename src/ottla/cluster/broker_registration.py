@@ -18,7 +18,7 @@ from ottla.cluster.store.layout import (
     encode_cluster_id,
 )
 from ottla.cluster.store.watches import OnChange
-from ottla.cluster.store.workflow import Workflow, get, get_all, submit
+from ottla.cluster.store.workflow import Workflow, read_node, read_nodes, submit_multi
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure, Kind, Op
 from ottla.types import uuid_to_text
@@ -28,7 +28,7 @@ _TRIES: Final = 20
 """Attempts of a step. Each failed one is a lost race: another broker has done the same work."""
 
 
-def damaged(broken: BrokenNode) -> ApiError:
+def damaged_store_error(broken: BrokenNode) -> ApiError:
     """The error for a broker that cannot start because a node of the store cannot be decoded."""
     return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store is damaged: {broken}")
 
@@ -36,9 +36,9 @@ def damaged(broken: BrokenNode) -> ApiError:
 def ensure_persistent() -> Workflow[None]:
     """Create the nodes that are missing."""
     for _ in range(_TRIES):
-        present = yield from get_all(PERSISTENT)
+        present = yield from read_nodes(PERSISTENT)
         missing = [Op("create", path) for path, node in zip(PERSISTENT, present, strict=True) if node is None]
-        if not missing or (yield from _won(missing)):
+        if not missing or (yield from _submit_if_first(missing)):
             return
     raise ApiError(
         ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -46,7 +46,7 @@ def ensure_persistent() -> Workflow[None]:
     )
 
 
-def cluster_id(
+def find_cluster_id(
     new_id: Callable[[], bytes], remembered: str | None, adopted: Workflow[None] | None = None
 ) -> Workflow[str]:
     """The cluster's id. `remembered`: the id in this broker's log directories; `adopted`: imports their logs.
@@ -60,18 +60,18 @@ def cluster_id(
     Raises ApiError INCONSISTENT_CLUSTER_ID in cases 1 and 2.
     """
     for _ in range(_TRIES):
-        node = yield from get(CLUSTER_ID)
+        node = yield from read_node(CLUSTER_ID)
         if node is not None and node.data:
-            return _checked(decode_cluster_id(CLUSTER_ID, node.data), remembered)
+            return _check_cluster_id(decode_cluster_id(CLUSTER_ID, node.data), remembered)
         if remembered is not None and adopted is None:
-            _checked("none", remembered)
+            _check_cluster_id("none", remembered)
         yield from ensure_persistent()
         if remembered is not None and adopted is not None:
             yield from adopted
         chosen = remembered or uuid_to_text(new_id())
         content = encode_cluster_id(chosen)
         op = Op("create", CLUSTER_ID, content) if node is None else Op("put", CLUSTER_ID, content, node.version)
-        if (yield from _won([op])):
+        if (yield from _submit_if_first([op])):
             return chosen
     raise ApiError(
         ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -79,7 +79,7 @@ def cluster_id(
     )
 
 
-def _checked(found: str, remembered: str | None) -> str:
+def _check_cluster_id(found: str, remembered: str | None) -> str:
     if remembered not in (None, found):
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -89,7 +89,7 @@ def _checked(found: str, remembered: str | None) -> str:
     return found
 
 
-def register(
+def register_broker(
     node_id: int, content: bytes, session: int, on_gone: OnChange, former: Container[int] = ()
 ) -> Workflow[int | None]:
     """Create the ephemeral registration. Returns its czxid, which is the broker epoch.
@@ -104,22 +104,22 @@ def register(
         # 1. The number is free: create the node. 2. This session has created it, and the response was lost.
         # 3. An earlier session of this process has: replace it in one multi, so that no other broker takes the number.
         # 4. Another process has.
-        node = yield from get(path, on_gone)
+        node = yield from read_node(path, on_gone)
         if node is None:
-            yield from _won([Op("ephemeral", path, content)])
+            yield from _submit_if_first([Op("ephemeral", path, content)])
         elif node.owner == session:
             return node.czxid
         elif node.owner in former:
-            yield from _won([Op("delete", path, version=node.version), Op("ephemeral", path, content)])
+            yield from _submit_if_first([Op("delete", path, version=node.version), Op("ephemeral", path, content)])
         else:
             return None
     return None
 
 
-def _won(ops: list[Op]) -> Workflow[bool]:
+def _submit_if_first(ops: list[Op]) -> Workflow[bool]:
     """Submit a multi. Returns False on a conflict: another broker was faster. Raises other Failures."""
     try:
-        yield from submit(LANE, ops)
+        yield from submit_multi(LANE, ops)
     except Failure as failure:
         if failure.kind is not Kind.CONFLICT:
             raise

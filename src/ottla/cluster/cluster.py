@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Final
 
 from ottla.changes import changes_state
-from ottla.cluster.configs import Layers, keeping_records, resolve, usable_layers
+from ottla.cluster.configs import Layers, resolve_topic, retention_guards, usable_layers
 from ottla.cluster.image import NO_LEADER, BrokerImage, ClusterImage, Delta, PartitionImage, TopicImage
 from ottla.cluster.topic_bytes import KeptTopics
-from ottla.cluster.updates import updated
+from ottla.cluster.updates import apply_request
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.purgatory.purgatory import DelayedOperation, Purgatory
@@ -47,17 +47,17 @@ class Cluster:
         self.topic_defaults = config.topic_defaults
         self.me = BrokerImage(config.node_id, (), config.broker_rack, -1)
         """This broker as it is registered; epoch -1 while it is not."""
-        self.expected: tuple[str, ...] = ()
+        self.expected_topics: tuple[str, ...] = ()
         """Topics that existed when this broker joined."""
         self.kept_topics = KeptTopics()
         self._static = config
         self._purgatory = purgatory
         self._overrides: dict[str, Mapping[str, str]] = {}
         """Topics' own settings as the store has them."""
-        self._gone: dict[int, BrokerImage] = {}
+        self._gone_brokers: dict[int, BrokerImage] = {}
         """Brokers that are gone, for LINGER_MS."""
         self._any_doubted: tuple[ClusterImage, frozenset[int], bool] | None = None
-        self._silent: dict[int, Timer] = {}
+        self._silent_brokers: dict[int, Timer] = {}
         """Brokers that stopped responding, with the timer that ends the doubt."""
 
     @property
@@ -73,21 +73,23 @@ class Cluster:
 
     # -- silent brokers ------------------------------------------------------------------------------------------
 
-    def fell_silent(self, broker: int) -> None:
+    def on_broker_silent(self, broker: int) -> None:
         """Doubt a broker that stopped responding: if it is dead, others will soon lead its partitions."""
-        if broker not in self._silent:
-            self._silent[broker] = self._purgatory.look_after(DOUBT_MS, lambda: self.on_broker_responding(broker))
+        if broker not in self._silent_brokers:
+            self._silent_brokers[broker] = self._purgatory.look_after(
+                DOUBT_MS, lambda: self.on_broker_responding(broker)
+            )
 
     def on_broker_responding(self, broker: int) -> None:
         """End the doubt about a broker: it responds again, or DOUBT_MS are over."""
-        timer = self._silent.pop(broker, None)
+        timer = self._silent_brokers.pop(broker, None)
         if timer is not None:
             timer.cancel()
-            self._purgatory.check(_IMAGE)
+            self._purgatory.check_watchers(_IMAGE)
 
     def is_doubtful(self, names: Iterable[str] | None) -> bool:
         """Whether a leader of one of these topics (None: of any) has just stopped responding."""
-        if not self._silent:
+        if not self._silent_brokers:
             return False
         if names is None:
             return self._is_any_doubted()
@@ -96,17 +98,19 @@ class Cluster:
 
     def _is_any_doubted(self) -> bool:
         """Computed once per image and set of silent brokers, because many clients may ask for all topics meanwhile."""
-        image, silent = self.image, frozenset(self._silent)
+        image, silent = self.image, frozenset(self._silent_brokers)
         if self._any_doubted is None or self._any_doubted[0] is not image or self._any_doubted[1] != silent:
             self._any_doubted = image, silent, any(map(self._is_doubted, image.topics.values()))
         return self._any_doubted[2]
 
     def _is_doubted(self, topic: TopicImage) -> bool:
-        return any(partition.leader in self._silent for partition in topic.partitions)
+        return any(partition.leader in self._silent_brokers for partition in topic.partitions)
 
     def without_silent_leaders(self, topic: TopicImage) -> TopicImage:
         """The topic without the leaders that have just stopped responding; the same object if there is none."""
-        return _without_leaders(topic, self._silent) if self._silent and self._is_doubted(topic) else topic
+        return (
+            _without_leaders(topic, self._silent_brokers) if self._silent_brokers and self._is_doubted(topic) else topic
+        )
 
     # -- settings ----------------------------------------------------------------------------------------------
 
@@ -115,30 +119,30 @@ class Cluster:
         topic = self.image.topics.get(name)
         if topic is not None:
             return topic.config
-        return resolve(self._overrides.get(name, {}), self.topic_defaults)
+        return resolve_topic(self._overrides.get(name, {}), self.topic_defaults)
 
     def has_settings(self, name: str) -> bool:
         """Whether a topic's own settings have been read."""
         return name in self._overrides
 
     @changes_state
-    def take_topic_settings(self, name: str, overrides: Mapping[str, str]) -> None:
+    def set_topic_settings(self, name: str, overrides: Mapping[str, str]) -> None:
         """Replace a topic's own settings."""
         self._overrides[name] = overrides
         present = self.image.topics.get(name)
         # A topic that the image lacks gets its settings when UpdateMetadata adds it.
         if present is not None and present.overrides != overrides:
-            after = present._replace(overrides=overrides, config=resolve(overrides, self.topic_defaults))
+            after = present._replace(overrides=overrides, config=resolve_topic(overrides, self.topic_defaults))
             self._change_image(self.image.with_topics(after), Delta(configured=(name,)))
 
     @changes_state
-    def take_broker_settings(self, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
+    def set_broker_settings(self, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
         """Replace the dynamic settings of all brokers and of this one. Leaves out those that cannot be used."""
         # Ignored settings must not cause deletions: those that extend retention are replaced by "keep all".
         if self._static.ottla_ignore_dynamic_configs and (shared or own):
             names = sorted({*shared, *own})
             logger.warning("ignoring stored dynamic settings (ottla.ignore.dynamic.configs): %s", ", ".join(names))
-            shared, own = {}, keeping_records(names)
+            shared, own = {}, retention_guards(names)
         layers = self.layers
         # Invalid settings are left out, so that another version's keys do not prevent this broker from running.
         usable, lines = usable_layers(Layers(own, shared, layers.static))
@@ -150,7 +154,7 @@ class Cluster:
         self.image = replace(
             self.image, epoch=self.image.epoch + 1, broker_defaults=shared, broker_overrides={self.node_id: own}
         )
-        self.config = self.layers.resolved()
+        self.config = self.layers.resolve_layers()
         self.topic_defaults = self.config.topic_defaults
         self._change_image(*self._with_new_defaults())
 
@@ -158,7 +162,7 @@ class Cluster:
         """The image in which topics without settings of their own have the broker's new defaults."""
         changed = []
         for topic in self.image.topics.values():
-            config = resolve(topic.overrides, self.topic_defaults)
+            config = resolve_topic(topic.overrides, self.topic_defaults)
             if config != topic.config:
                 changed.append(topic._replace(config=config))
         names = tuple(topic.name for topic in changed)
@@ -168,29 +172,29 @@ class Cluster:
 
     def set_identity(self, cluster_id: str, endpoints: Sequence[Endpoint], topics: Sequence[str]) -> None:
         """Record the cluster's id, this broker's endpoints, and the topics that exist."""
-        self.expected = tuple(topics)
+        self.expected_topics = tuple(topics)
         self.image = replace(self.image, epoch=self.image.epoch + 1, cluster_id=cluster_id)
         self.me = self.me._replace(endpoints=tuple(endpoints))
 
-    def registered(self, epoch: int) -> None:
+    def on_registered(self, epoch: int) -> None:
         """Record the epoch (czxid) of this broker's registration."""
         self.me = self.me._replace(epoch=epoch)
 
     @changes_state
-    def update(self, request: UpdateMetadataRequest) -> None:
+    def apply_update(self, request: UpdateMetadataRequest) -> None:
         """Apply UpdateMetadata. The settings of its new topics have been read before."""
-        image, delta = updated(self.image, request, self.me, self._topic)
+        image, delta = apply_request(self.image, request, self.me, self._build_topic)
         for name in delta.deleted:
             self._overrides.pop(name, None)
         # Brokers that have just disappeared are listed for a while, see LINGER_MS.
         for broker in self.image.brokers.values():
             if broker.node_id not in image.brokers:
-                self._gone[broker.node_id] = broker
+                self._gone_brokers[broker.node_id] = broker
                 self._purgatory.look_after(LINGER_MS, lambda broker=broker: self._forget_broker(broker))  # type: ignore[misc]
         self._change_image(image, delta)
 
     @changes_state
-    def retain(self, names: Collection[str]) -> None:
+    def retain_topics(self, names: Collection[str]) -> None:
         """Remove all topics but these: the others were deleted while this broker received no updates."""
         gone = tuple(name for name in self.image.topics if name not in names)
         for name in gone:
@@ -199,31 +203,31 @@ class Cluster:
             self._change_image(self.image.without_topics(gone), Delta(deleted=gone))
 
     @property
-    def told_brokers(self) -> Mapping[int, BrokerImage]:
+    def listed_brokers(self) -> Mapping[int, BrokerImage]:
         """The brokers that Metadata lists: live ones, and those that are gone for less than LINGER_MS."""
-        return {**self._gone, **self.image.brokers}
+        return {**self._gone_brokers, **self.image.brokers}
 
     @changes_state
     def _forget_broker(self, broker: BrokerImage) -> None:
-        if self._gone.get(broker.node_id) is broker:
-            del self._gone[broker.node_id]
+        if self._gone_brokers.get(broker.node_id) is broker:
+            del self._gone_brokers[broker.node_id]
             self.image = replace(self.image, epoch=self.image.epoch + 1)
 
     def forget_settings(self, name: str) -> None:
         """Drop a topic's settings: there is another topic of that name now, whose settings have to be read."""
         self._overrides.pop(name, None)
 
-    def _topic(self, name: str, topic_id: bytes, partitions: tuple[PartitionImage, ...]) -> TopicImage:
+    def _build_topic(self, name: str, topic_id: bytes, partitions: tuple[PartitionImage, ...]) -> TopicImage:
         overrides = self._overrides.get(name, {})
-        return TopicImage(name, topic_id, partitions, overrides, resolve(overrides, self.topic_defaults))
+        return TopicImage(name, topic_id, partitions, overrides, resolve_topic(overrides, self.topic_defaults))
 
     def _change_image(self, image: ClusterImage, delta: Delta) -> None:
         self.image = image
         self.kept_topics.forget_topics((*delta.deleted, *delta.changed), image.topics)
         self.on_change(delta)
-        self._purgatory.check(_IMAGE)
+        self._purgatory.check_watchers(_IMAGE)
 
-    def when(self, holds: Callable[[ClusterImage], bool], timeout_ms: int, then: Callable[[], None]) -> None:
+    def wait_for_image(self, holds: Callable[[ClusterImage], bool], timeout_ms: int, then: Callable[[], None]) -> None:
         """Call `then` when `holds` is true for the image, now or after a change, or when the time is over."""
         self._purgatory.try_complete_else_watch(_ImageWaiter(self, holds, then), [_IMAGE], timeout_ms)
 
@@ -240,7 +244,7 @@ class _ImageWaiter(DelayedOperation):
         self._then = then
 
     def try_complete(self) -> bool:
-        return self.completed or (self._holds(self._cluster.image) and self.complete())
+        return self.completed or (self._holds(self._cluster.image) and self.force_complete())
 
     def on_complete(self) -> None:
         self._then()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from ottla.cluster.cluster import Cluster
-from ottla.cluster.configs import KEEP_ALL, keeping_records, usable
+from ottla.cluster.configs import KEEP_ALL, retention_guards, usable_overrides
 from ottla.cluster.store.layout import (
     DEFAULT_ENTITY,
     DELETE_TOPICS,
@@ -25,7 +25,7 @@ from ottla.cluster.store.layout import (
     topic_config_path,
 )
 from ottla.cluster.store.watches import WatchedStore
-from ottla.cluster.store.workflow import Workflow, children, get, get_all, run, submit
+from ottla.cluster.store.workflow import Workflow, read_children, read_node, read_nodes, run_workflow, submit_multi
 from ottla.errors import ApiError
 from ottla.purgatory.purgatory import Purgatory
 from ottla.seams import Clock, Failure, Node, Op
@@ -41,7 +41,7 @@ _LANE: Final = "config changes"
 _PREFIX: Final = f"{CONFIG_CHANGES}/config_change_"
 
 
-def note_op(entity: str) -> Op:
+def notification_op(entity: str) -> Op:
     """The operation that creates the notification of a change of `topics/<name>` or `brokers/<id>`."""
     content = json.dumps({"version": 2, "entity_path": entity}, separators=(",", ":"), ensure_ascii=False)
     return Op("sequential", _PREFIX, content.encode(errors="replace"))
@@ -66,36 +66,38 @@ class ConfigChanges:
         self._seen: dict[str, int] = {}
         """Notifications that exist and were read, with the monotonic time of that."""
         self._reading = False
-        self._again = False
+        self._read_again = False
 
     # -- all of them -------------------------------------------------------------------------------------------
 
     def read_all(self) -> Workflow[None]:
         """Read all settings and begin to watch. Raises Failure; invalid settings are logged and left out."""
         # 1. The watch first: a change after this read causes a notification. 2. Then the settings themselves.
-        for name in (yield from children(CONFIG_CHANGES, self._on_note)):
+        for name in (yield from read_children(CONFIG_CHANGES, self._on_notification)):
             self._seen.setdefault(name, self._clock.now().mono_ns)
         yield from self._read_brokers()
-        names = yield from children(TOPIC_CONFIGS)
-        nodes = yield from get_all([topic_config_path(name) for name in names])
+        names = yield from read_children(TOPIC_CONFIGS)
+        nodes = yield from read_nodes([topic_config_path(name) for name in names])
         for name, node in zip(names, nodes, strict=True):
-            self._cluster.take_topic_settings(name, self._sound(name, node))
+            self._cluster.set_topic_settings(name, self._readable_settings(name, node))
 
     def _read_brokers(self) -> Workflow[None]:
         own = self._cluster.node_id
         paths = [broker_config_path(None), broker_config_path(own)]
-        shared, mine = yield from get_all(paths)
-        self._cluster.take_broker_settings(_broker_settings(paths[0], shared), _broker_settings(paths[1], mine))
+        shared, mine = yield from read_nodes(paths)
+        self._cluster.set_broker_settings(_broker_settings(paths[0], shared), _broker_settings(paths[1], mine))
 
     def prepare_topics(self, topics: Iterable[str], then: Callable[[], None]) -> None:
         """Call `then`, in a later turn, when the settings of these topics have been read."""
         missing = [name for name in dict.fromkeys(topics) if not self._cluster.has_settings(name)]
         if missing:
-            run(self._store, self._read_topics(missing), lambda outcome: self._prepared(missing, outcome, then))
+            run_workflow(
+                self._store, self._read_topics(missing), lambda outcome: self._on_prepared(missing, outcome, then)
+            )
         else:
             self._later(then)
 
-    def _prepared(self, topics: list[str], outcome: Failure | ApiError | None, then: Callable[[], None]) -> None:
+    def _on_prepared(self, topics: list[str], outcome: Failure | ApiError | None, then: Callable[[], None]) -> None:
         if outcome is None:
             then()
         else:
@@ -103,14 +105,14 @@ class ConfigChanges:
 
     def _read_topics(self, names: Sequence[str]) -> Workflow[None]:
         # A write first: this session's server may lag, and has caught up with the controller's after a write.
-        yield from submit(_LANE, [Op("check", TOPIC_CONFIGS)])
-        nodes = yield from get_all([topic_config_path(name) for name in names])
+        yield from submit_multi(_LANE, [Op("check", TOPIC_CONFIGS)])
+        nodes = yield from read_nodes([topic_config_path(name) for name in names])
         for name, node in zip(names, nodes, strict=True):
             if not self._cluster.has_settings(name):
-                self._cluster.take_topic_settings(name, self._sound(name, node))
+                self._cluster.set_topic_settings(name, self._readable_settings(name, node))
 
     @staticmethod
-    def _sound(name: str, node: Node | None) -> Mapping[str, str]:
+    def _readable_settings(name: str, node: Node | None) -> Mapping[str, str]:
         try:
             return _topic_settings(name, node)
         except BrokenNode as broken:
@@ -120,73 +122,73 @@ class ConfigChanges:
             )  # fmt: skip
             return KEEP_ALL
 
-    def read_topics_anew(self) -> None:
+    def refresh_topics(self) -> None:
         """Forget topics that were deleted while this broker was not registered: no UpdateMetadata reports those."""
-        run(self._store, self._present(), self._took)
+        run_workflow(self._store, self._read_topic_names(), self._on_topic_names)
 
-    def _present(self) -> Workflow[dict[str, None]]:
-        yield from submit(_LANE, [Op("check", TOPICS)])  # as in `_read_topics`
-        names = yield from children(TOPICS)
-        going = set((yield from children(DELETE_TOPICS)))
+    def _read_topic_names(self) -> Workflow[dict[str, None]]:
+        yield from submit_multi(_LANE, [Op("check", TOPICS)])  # as in `_read_topics`
+        names = yield from read_children(TOPICS)
+        going = set((yield from read_children(DELETE_TOPICS)))
         return {name: None for name in names if name not in going}
 
-    def _took(self, outcome: dict[str, None] | Failure | ApiError) -> None:
+    def _on_topic_names(self, outcome: dict[str, None] | Failure | ApiError) -> None:
         if isinstance(outcome, dict):
-            self._cluster.retain(outcome)
+            self._cluster.retain_topics(outcome)
         else:
-            self._purgatory.look_after(AGAIN_MS, self.read_topics_anew)
+            self._purgatory.look_after(AGAIN_MS, self.refresh_topics)
 
     # -- changes -----------------------------------------------------------------------------------------------
 
-    def _on_note(self) -> None:
+    def _on_notification(self) -> None:
         if self._reading:
-            self._again = True
+            self._read_again = True
             return
         self._reading = True
-        self._again = False
-        run(self._store, self._read_notes(), self._read)
+        self._read_again = False
+        run_workflow(self._store, self._read_notifications(), self._on_notes_read)
 
-    def _read(self, outcome: Failure | ApiError | None) -> None:
+    def _on_notes_read(self, outcome: Failure | ApiError | None) -> None:
         self._reading = False
         if outcome is not None:
-            self._purgatory.after(AGAIN_MS, self._on_note)
-        elif self._again:
-            self._on_note()
+            self._purgatory.continue_after(AGAIN_MS, self._on_notification)
+        elif self._read_again:
+            self._on_notification()
 
-    def _read_notes(self) -> Workflow[None]:
-        names = yield from children(CONFIG_CHANGES, self._on_note)
+    def _read_notifications(self) -> Workflow[None]:
+        names = yield from read_children(CONFIG_CHANGES, self._on_notification)
         fresh = [name for name in names if name not in self._seen]
-        nodes = yield from get_all([f"{CONFIG_CHANGES}/{name}" for name in fresh])
-        entities = [_entity(name, node) for name, node in zip(fresh, nodes, strict=True)]
+        nodes = yield from read_nodes([f"{CONFIG_CHANGES}/{name}" for name in fresh])
+        entities = [_entity_of(name, node) for name, node in zip(fresh, nodes, strict=True)]
         for entity in dict.fromkeys(entities):
-            yield from self._reload(entity)
+            yield from self._reload_entity(entity)
         # The time of the first read counts, not the time of creation, whose clock is another broker's.
         now_ns = self._clock.now().mono_ns
         self._seen = {name: self._seen.get(name, now_ns) for name in names}
-        yield from self._sweep(now_ns)
+        yield from self._remove_old(now_ns)
 
-    def _reload(self, entity: str) -> Workflow[None]:
+    def _reload_entity(self, entity: str) -> Workflow[None]:
         kind, _, name = entity.partition("/")
         try:
             if kind == "topics" and name:
-                node = yield from get(topic_config_path(name))
-                self._cluster.take_topic_settings(name, _topic_settings(name, node))
+                node = yield from read_node(topic_config_path(name))
+                self._cluster.set_topic_settings(name, _topic_settings(name, node))
             elif kind == "brokers" and name in (DEFAULT_ENTITY, str(self._cluster.node_id)):
                 yield from self._read_brokers()
         except BrokenNode as broken:
             logger.error("ignoring changed settings: %s; repair or delete the node", broken)
 
-    def _sweep(self, now_ns: int) -> Workflow[None]:
+    def _remove_old(self, now_ns: int) -> Workflow[None]:
         """Remove old notifications. Another broker may have been faster."""
         for name in [name for name, seen_ns in self._seen.items() if now_ns - seen_ns > KEPT_NS]:
             try:
-                yield from submit(_LANE, [Op("delete", f"{CONFIG_CHANGES}/{name}")])
+                yield from submit_multi(_LANE, [Op("delete", f"{CONFIG_CHANGES}/{name}")])
             except Failure as failure:
                 logger.debug("could not remove the notification %s: %s", name, failure)
             self._seen.pop(name, None)
 
 
-def _entity(name: str, node: Node | None) -> str:
+def _entity_of(name: str, node: Node | None) -> str:
     """The resource that a notification names, as `topics/<name>`; empty if the node is gone or invalid."""
     if node is None:
         return ""
@@ -201,20 +203,20 @@ def _entity(name: str, node: Node | None) -> str:
         return ""
 
 
-def _settings(path: str, node: Node | None) -> dict[str, str]:
+def _decode_settings(path: str, node: Node | None) -> dict[str, str]:
     return {} if node is None or not node.data else decode_config(path, node.data)
 
 
 def _broker_settings(path: str, node: Node | None) -> dict[str, str]:
     try:
-        return _settings(path, node)
+        return _decode_settings(path, node)
     except BrokenNode as broken:
         logger.error("ignoring the dynamic settings of brokers: %s; records are kept until they are set again", broken)
-        return keeping_records(["log.retention.ms"])
+        return retention_guards(["log.retention.ms"])
 
 
 def _topic_settings(name: str, node: Node | None) -> dict[str, str]:
-    good, words = usable(_settings(topic_config_path(name), node))
+    good, words = usable_overrides(_decode_settings(topic_config_path(name), node))
     for word in words:
         logger.warning("topic %s: %s", name, word)
     return good

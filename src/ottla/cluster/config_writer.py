@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from ottla.cluster.cluster import Cluster
-from ottla.cluster.config_changes import note_op
+from ottla.cluster.config_changes import notification_op
 from ottla.cluster.configs import Layers, check_broker, check_topic
-from ottla.cluster.store.error_mapping import ErrorAnswer, refusal
+from ottla.cluster.store.error_mapping import ErrorAnswer, error_of_failure
 from ottla.cluster.store.layout import (
     DEFAULT_ENTITY,
     BrokenNode,
@@ -23,7 +23,7 @@ from ottla.cluster.store.layout import (
     topic_config_path,
     topic_path,
 )
-from ottla.cluster.store.workflow import Workflow, contained, get_all, run, submit
+from ottla.cluster.store.workflow import Workflow, contain_defects, read_nodes, run_workflow, submit_multi
 from ottla.cluster.topics import MAX_NAME
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure, Kind, MetadataStore, Node, Op
@@ -76,7 +76,7 @@ class ConfigWriter:
         topic = self._cluster.image.topics.get(name)
         try:
             if topic is None:
-                raise _no_topic(name)
+                raise _unknown_topic(name)
             # Checked against the image first: most errors cost no request to the store.
             self._topic_after(change, topic.overrides)
         except ApiError as error:
@@ -85,8 +85,8 @@ class ConfigWriter:
         if validate_only:
             done(None)
         else:
-            script = contained(f"the change of topic {name}", lambda: self._alter_topic(name, change))
-            run(self._store, script, lambda outcome: done(_error_of(outcome)))
+            script = contain_defects(f"the change of topic {name}", lambda: self._alter_topic(name, change))
+            run_workflow(self._store, script, lambda outcome: done(_error_of(outcome)))
 
     def _topic_after(self, change: ConfigChange, present: Mapping[str, str]) -> dict[str, str]:
         after = change(present)
@@ -96,17 +96,17 @@ class ConfigWriter:
     def _alter_topic(self, name: str, change: ConfigChange) -> Workflow[None]:
         path = topic_config_path(name)
         for _ in range(_TRIES):
-            topic, node = yield from get_all([topic_path(name), path])
+            topic, node = yield from read_nodes([topic_path(name), path])
             if topic is None:
-                raise _no_topic(name)
-            after = self._topic_after(change, _decoded(path, node))
+                raise _unknown_topic(name)
+            after = self._topic_after(change, _decode_settings(path, node))
             # The topic must still exist, so that no settings remain for a later topic of that name.
             exists = Op("check", topic_path(name))
-            if (yield from _written([exists, _config_op(path, node, after), note_op(f"topics/{name}")])):
+            if (yield from _submit_change([exists, _config_op(path, node, after), notification_op(f"topics/{name}")])):
                 # This broker does not wait for its own notification: the client may describe the topic next.
-                self._cluster.take_topic_settings(name, after)
+                self._cluster.set_topic_settings(name, after)
                 return
-        raise _others()
+        raise _conflict_error()
 
     # -- brokers -----------------------------------------------------------------------------------------------
 
@@ -121,15 +121,15 @@ class ConfigWriter:
         if validate_only:
             done(None)
         else:
-            script = contained("the change of broker settings", lambda: self._alter_broker(own, change))
-            run(self._store, script, lambda outcome: done(_error_of(outcome)))
+            script = contain_defects("the change of broker settings", lambda: self._alter_broker(own, change))
+            run_workflow(self._store, script, lambda outcome: done(_error_of(outcome)))
 
     def _broker_after(self, own: bool, change: ConfigChange, present: Mapping[str, str]) -> dict[str, str]:
         after = change(present)
-        check_broker(self._with(own, present), self._with(own, after))
+        check_broker(self._with_settings(own, present), self._with_settings(own, after))
         return after
 
-    def _with(self, own: bool, settings: Mapping[str, str]) -> Layers:
+    def _with_settings(self, own: bool, settings: Mapping[str, str]) -> Layers:
         layers = self._cluster.layers
         return layers._replace(own=settings) if own else layers._replace(shared=settings)
 
@@ -138,14 +138,14 @@ class ConfigWriter:
         path = broker_config_path(node_id if own else None)
         entity = f"brokers/{node_id if own else DEFAULT_ENTITY}"
         for _ in range(_TRIES):
-            (node,) = yield from get_all([path])
-            after = self._broker_after(own, change, _decoded(path, node))
-            if (yield from _written([_config_op(path, node, after), note_op(entity)])):
+            (node,) = yield from read_nodes([path])
+            after = self._broker_after(own, change, _decode_settings(path, node))
+            if (yield from _submit_change([_config_op(path, node, after), notification_op(entity)])):
                 layers = self._cluster.layers
                 shared, mine = (layers.shared, after) if own else (after, layers.own)
-                self._cluster.take_broker_settings(shared, mine)
+                self._cluster.set_broker_settings(shared, mine)
                 return
-        raise _others()
+        raise _conflict_error()
 
 
 def _config_op(path: str, node: Node | None, settings: Mapping[str, str]) -> Op:
@@ -153,7 +153,7 @@ def _config_op(path: str, node: Node | None, settings: Mapping[str, str]) -> Op:
     return Op("create", path, content) if node is None else Op("put", path, content, node.version)
 
 
-def _decoded(path: str, node: Node | None) -> dict[str, str]:
+def _decode_settings(path: str, node: Node | None) -> dict[str, str]:
     """The settings in a node. An invalid node has none, so that the change replaces it."""
     try:
         return {} if node is None or not node.data else decode_config(path, node.data)
@@ -161,10 +161,10 @@ def _decoded(path: str, node: Node | None) -> dict[str, str]:
         return {}
 
 
-def _written(ops: list[Op]) -> Workflow[bool]:
+def _submit_change(ops: list[Op]) -> Workflow[bool]:
     """Submit a multi. Returns False when another writer changed the node, or may have. Raises other Failures."""
     try:
-        yield from submit(f"config {ops[-2].path}", ops)
+        yield from submit_multi(f"config {ops[-2].path}", ops)
     except Failure as failure:
         if failure.kind in (Kind.CONFLICT, Kind.UNKNOWN):
             return False
@@ -172,15 +172,15 @@ def _written(ops: list[Op]) -> Workflow[bool]:
     return True
 
 
-def _no_topic(name: str) -> ApiError:
+def _unknown_topic(name: str) -> ApiError:
     return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:MAX_NAME]!r}")
 
 
-def _others() -> ApiError:
+def _conflict_error() -> ApiError:
     return ApiError(
         ErrorCode.REQUEST_TIMED_OUT, "the metadata store has not confirmed the change; check the settings and try again"
     )
 
 
 def _error_of(outcome: T | Failure | ApiError) -> T | ApiError:
-    return refusal(outcome) if isinstance(outcome, (Failure, ApiError)) else outcome
+    return error_of_failure(outcome) if isinstance(outcome, (Failure, ApiError)) else outcome

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.config.broker import BROKER_ROWS, BrokerConfig
-from ottla.config.names import OLD_BROKER_NAMES, nearest, unsupported
-from ottla.config.rows import ConfigError, Dynamic, Row, Type, parse, render
+from ottla.config.names import OLD_BROKER_NAMES, nearest_key_hint, unsupported_reason
+from ottla.config.rows import ConfigError, Dynamic, Row, Type, parse_value, render_value
 from ottla.config.topic import TOPIC_ROWS, TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.utf8 import readable_text
@@ -75,20 +75,20 @@ class Layers(NamedTuple):
     shared: Mapping[str, str]
     static: Mapping[str, str]
 
-    def behind(self, names: Sequence[str]) -> Iterator[Synonym]:
+    def synonyms_of(self, names: Sequence[str]) -> Iterator[Synonym]:
         """Every value under these names, by origin and then by name; defaults last.
 
         As in Kafka, the list does not begin with a default of another name than the first: it has another unit.
         """
         # Only defaults are restricted: a value that was set counts under any of the names.
         first = names[:1]
-        for synonym in self._all_behind(names):
+        for synonym in self._all_synonyms(names):
             if synonym.source is not ConfigSource.DEFAULT_CONFIG or synonym.name in first:
                 first = names
             if first == names:
                 yield synonym
 
-    def _all_behind(self, names: Sequence[str]) -> Iterator[Synonym]:
+    def _all_synonyms(self, names: Sequence[str]) -> Iterator[Synonym]:
         for values, source in (
             (self.own, ConfigSource.DYNAMIC_BROKER_CONFIG),
             (self.shared, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -98,11 +98,11 @@ class Layers(NamedTuple):
                 if name in values:
                     yield Synonym(name, values[name], source)
         for name in names:
-            default = render(BROKER_ROWS[name].default)
+            default = render_value(BROKER_ROWS[name].default)
             if default is not None:
                 yield Synonym(name, default, ConfigSource.DEFAULT_CONFIG)
 
-    def resolved(self) -> BrokerConfig:
+    def resolve_layers(self) -> BrokerConfig:
         """The configuration that these layers result in. Raises ConfigError."""
         return BrokerConfig.from_properties({**self.static, **self.shared, **self.own})[0]
 
@@ -112,12 +112,12 @@ def describe_topic(
 ) -> list[DescribedConfig]:
     """The settings of a topic; `wanted` None: all of them. Unknown names are left out, as in Kafka."""
     found = []
-    for row in _wanted(TOPIC_ROWS, wanted):
-        synonyms = list(layers.behind(row.synonyms))
+    for row in _wanted_rows(TOPIC_ROWS, wanted):
+        synonyms = list(layers.synonyms_of(row.synonyms))
         if row.name in overrides:
             synonyms.insert(0, Synonym(row.name, overrides[row.name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
-        value = render(getattr(config, row.attribute))
+        value = render_value(getattr(config, row.attribute))
         found.append(DescribedConfig(row, value, source, False, tuple(synonyms)))
     return found
 
@@ -125,11 +125,11 @@ def describe_topic(
 def describe_broker(config: BrokerConfig, layers: Layers, wanted: Sequence[str] | None) -> list[DescribedConfig]:
     """The effective settings of a broker."""
     found = []
-    for row in _wanted(BROKER_ROWS, wanted):
-        synonyms = [] if row.sensitive else list(layers.behind((row.name, *_chained(row))))
+    for row in _wanted_rows(BROKER_ROWS, wanted):
+        synonyms = [] if row.sensitive else list(layers.synonyms_of((row.name, *_fallback_keys(row))))
         own = [synonym for synonym in synonyms if synonym.name == row.name]
         source = own[0].source if own else ConfigSource.DEFAULT_CONFIG
-        value = None if row.sensitive else render(config.value(row))
+        value = None if row.sensitive else render_value(config.value_of(row))
         found.append(DescribedConfig(row, value, source, row.dynamic is Dynamic.READ_ONLY, tuple(synonyms)))
     return found
 
@@ -137,7 +137,7 @@ def describe_broker(config: BrokerConfig, layers: Layers, wanted: Sequence[str] 
 def describe_shared(shared: Mapping[str, str], wanted: Sequence[str] | None) -> list[DescribedConfig]:
     """The dynamic settings of all brokers together; only those that were set."""
     found = []
-    for row in _wanted(BROKER_ROWS, wanted):
+    for row in _wanted_rows(BROKER_ROWS, wanted):
         if row.name in shared:
             synonym = Synonym(row.name, shared[row.name], ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
             value = None if row.sensitive else shared[row.name]
@@ -145,7 +145,7 @@ def describe_shared(shared: Mapping[str, str], wanted: Sequence[str] | None) -> 
     return found
 
 
-def _wanted(rows: Mapping[str, Row], wanted: Sequence[str] | None) -> list[Row]:
+def _wanted_rows(rows: Mapping[str, Row], wanted: Sequence[str] | None) -> list[Row]:
     names = sorted(rows) if wanted is None else [name for name in dict.fromkeys(wanted) if name in rows]
     return [rows[name] for name in names]
 
@@ -158,7 +158,7 @@ _CHAINS: Final = (
 )
 
 
-def _chained(row: Row) -> tuple[str, ...]:
+def _fallback_keys(row: Row) -> tuple[str, ...]:
     """Keys of the broker that are used when this one is not set."""
     for chain in _CHAINS:
         if row.name == chain[0]:
@@ -177,12 +177,12 @@ class ConfigUpdate(NamedTuple):
     value: str | None
 
 
-def replaced(changes: Sequence[ConfigUpdate]) -> dict[str, str]:
+def replace_config(changes: Sequence[ConfigUpdate]) -> dict[str, str]:
     """The settings after AlterConfigs, which replaces all of a resource's settings. Raises ApiError."""
-    return changed({}, {}, {}, changes)
+    return alter_config({}, {}, {}, changes)
 
 
-def changed(
+def alter_config(
     present: Mapping[str, str],
     rows: Mapping[str, Row],
     effective: Mapping[str, str | None],
@@ -232,7 +232,7 @@ def check_topic(before: Mapping[str, str], after: Mapping[str, str], defaults: T
 
     Settings that were stored before and do not change may be unusable. They are not checked, and can be deleted.
     """
-    used, _ = usable(before)
+    used, _ = usable_overrides(before)
     try:
         defaults.with_overrides(
             {name: text for name, text in after.items() if name in used or before.get(name) != text}
@@ -247,15 +247,15 @@ def check_broker(before: Layers, after: Layers) -> None:
     Settings that were stored before and do not change may be unusable. They are not checked, and can be deleted.
     """
     used, _ = usable_layers(before)
-    own = _checked(before.own, used.own, after.own)
-    shared = _checked(before.shared, used.shared, after.shared)
+    own = _check_changed(before.own, used.own, after.own)
+    shared = _check_changed(before.shared, used.shared, after.shared)
     try:
-        after._replace(own=own, shared=shared).resolved()
+        after._replace(own=own, shared=shared).resolve_layers()
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _checked(before: Mapping[str, str], used: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+def _check_changed(before: Mapping[str, str], used: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """The usable settings after a change. Raises ApiError for a changed key that cannot be set."""
     for name in sorted(after):
         # Unchanged settings are not checked: one invalid setting must not block changes of the others.
@@ -268,7 +268,7 @@ def _checked(before: Mapping[str, str], used: Mapping[str, str], after: Mapping[
 def _check_dynamic(name: str) -> None:
     row = BROKER_ROWS.get(name)
     if row is None:
-        raise ApiError(ErrorCode.INVALID_CONFIG, _not_a_key(name))
+        raise ApiError(ErrorCode.INVALID_CONFIG, _unknown_key_message(name))
     if row.dynamic is Dynamic.READ_ONLY:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} cannot change while the broker runs; set it and restart")
 
@@ -277,18 +277,18 @@ def _check_value(name: str, text: str) -> None:
     row = BROKER_ROWS[name]
     try:
         if text.strip() or row.default is not None:
-            parse(row, text)
+            parse_value(row, text)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _not_a_key(name: str) -> str:
+def _unknown_key_message(name: str) -> str:
     if name in OLD_BROKER_NAMES:
         return f"{name} is an old name of {OLD_BROKER_NAMES[name]}: use that"
-    why = unsupported(name)
+    why = unsupported_reason(name)
     if why is not None:
         return f"{name[:100]}: {why}"
-    return f"{name[:100]!r} is not a configuration of a broker{nearest(name, BROKER_ROWS)}"
+    return f"{name[:100]!r} is not a configuration of a broker{nearest_key_hint(name, BROKER_ROWS)}"
 
 
 def usable_layers(layers: Layers) -> tuple[Layers, list[str]]:
@@ -305,16 +305,16 @@ def usable_layers(layers: Layers) -> tuple[Layers, list[str]]:
     found = layers._replace(own=_usable_alone(layers.own, lines), shared=_usable_alone(layers.shared, lines))
     while found.own or found.shared:
         try:
-            found.resolved()
+            found.resolve_layers()
             break
         except ConfigError as error:
-            before, found = found, _without(error.key, found)
+            before, found = found, _drop_setting(error.key, found)
             gone = sorted((before.own.keys() - found.own.keys()) | (before.shared.keys() - found.shared.keys()))
             lines.append(str(error) if gone == [error.key] else f"{', '.join(gone)}: together with {error}")
     return found, lines
 
 
-def keeping_records(lost: Iterable[str]) -> dict[str, str]:
+def retention_guards(lost: Iterable[str]) -> dict[str, str]:
     """Replacements for stored settings of these names that are ignored: the defaults could delete records too early."""
     if any(name.startswith(("log.retention.", "log.cleanup.")) for name in lost):
         return dict.fromkeys(("log.retention.ms", "log.retention.bytes"), "-1")
@@ -334,7 +334,7 @@ def _usable_alone(settings: Mapping[str, str], lines: list[str]) -> dict[str, st
     return good
 
 
-def _without(name: str, layers: Layers) -> Layers:
+def _drop_setting(name: str, layers: Layers) -> Layers:
     """The layers without this dynamic setting; without any dynamic setting if it is a static one."""
     if name in layers.own:
         return layers._replace(own={key: text for key, text in layers.own.items() if key != name})
@@ -349,7 +349,7 @@ _LAGS: Final = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 _DELETING: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
-def usable(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def usable_overrides(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The topic settings that are valid, and a message about each of the others.
 
     A node that an operator or another version wrote must not prevent a topic from loading. If a setting is invalid that
@@ -368,7 +368,7 @@ def usable(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     return good, words
 
 
-def resolve(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
+def resolve_topic(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
     """The topic's effective settings. If its compaction lags contradict the broker's defaults, the defaults win."""
     if not overrides:
         return defaults

@@ -50,7 +50,7 @@ class ControlledShutdown:
 
         def on_response(answer: ControlledShutdownResponse | Failure) -> None:
             # 1. Done. 2. Not done, with attempts left. 3. Not done: the broker stops, and the controller will notice.
-            problem = _problem(answer)
+            problem = _shutdown_problem(answer)
             if problem is None:
                 logger.info("controlled shutdown: other brokers lead this broker's partitions")
                 done()
@@ -68,7 +68,7 @@ class ControlledShutdown:
         )
 
 
-def _problem(answer: ControlledShutdownResponse | Failure) -> str | None:
+def _shutdown_problem(answer: ControlledShutdownResponse | Failure) -> str | None:
     """The reason why the shutdown is incomplete; None if it is complete."""
     if isinstance(answer, Failure):
         return str(answer)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.cluster.store.layout import CONTROLLER_EPOCH, BrokenNode, decode_epoch
-from ottla.cluster.store.workflow import Workflow, get, run, submit
+from ottla.cluster.store.workflow import Workflow, read_node, run_workflow, submit_multi
 from ottla.errors import ApiError
 from ottla.replication.control import ControlFence
 from ottla.seams import Failure, MetadataStore, Op
@@ -24,35 +24,35 @@ class EpochLookup:
     def __init__(self, store: MetadataStore, fence: ControlFence) -> None:
         self._store = store
         self._fence = fence
-        self._asked: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
         """Callbacks of the read that is under way."""
-        self._next: list[Callable[[], None]] = []
+        self._later_callbacks: list[Callable[[], None]] = []
         """Callbacks that came during a read, which may have been too early for them: they wait for the next one."""
 
     def look_up(self, then: Callable[[], None]) -> None:
         """Call `then`, in a later turn, when the store has answered or failed. The fence has the epoch by then."""
-        self._next.append(then)
-        if not self._asked:
-            self._start()
+        self._later_callbacks.append(then)
+        if not self._callbacks:
+            self._start_lookup()
 
-    def _start(self) -> None:
-        self._asked, self._next = self._next, []
-        run(self._store, self._read(), self._finish)
+    def _start_lookup(self) -> None:
+        self._callbacks, self._later_callbacks = self._later_callbacks, []
+        run_workflow(self._store, self._read_epoch(), self._on_epoch_read)
 
-    def _read(self) -> Workflow[int]:
+    def _read_epoch(self) -> Workflow[int]:
         # A write first: this session's server may lag, and has caught up with the controller's after a write.
-        yield from submit(_LANE, [Op("check", CONTROLLER_EPOCH)])
-        node = yield from get(CONTROLLER_EPOCH)
+        yield from submit_multi(_LANE, [Op("check", CONTROLLER_EPOCH)])
+        node = yield from read_node(CONTROLLER_EPOCH)
         try:
             return 0 if node is None else decode_epoch(CONTROLLER_EPOCH, node.data)
         except BrokenNode:
             return 0
 
-    def _finish(self, outcome: int | Failure | ApiError) -> None:
+    def _on_epoch_read(self, outcome: int | Failure | ApiError) -> None:
         if isinstance(outcome, int):
-            self._fence.confirm(outcome)
-        asked, self._asked = self._asked, []
+            self._fence.confirm_epoch(outcome)
+        asked, self._callbacks = self._callbacks, []
         for then in asked:
             then()
-        if self._next and not self._asked:
-            self._start()
+        if self._later_callbacks and not self._callbacks:
+            self._start_lookup()

@@ -38,7 +38,7 @@ class BrokerImage(NamedTuple):
         """Whether the broker had lost records of this partition when it registered."""
         return self.is_blank or tp in self.incomplete
 
-    def endpoint(self, listener: str) -> Endpoint | None:
+    def endpoint_of(self, listener: str) -> Endpoint | None:
         """The endpoint of the broker for clients of that listener."""
         for endpoint in self.endpoints:
             if endpoint.listener == listener:
@@ -93,7 +93,7 @@ class ClusterImage:
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings of single brokers, as text."""
 
-    def topic(self, name: str) -> TopicImage | None:
+    def topic_by_name(self, name: str) -> TopicImage | None:
         """The topic of that name."""
         return self.topics.get(name)
 
@@ -102,7 +102,7 @@ class ClusterImage:
         name = self.names_by_id.get(topic_id)
         return None if name is None else self.topics[name]
 
-    def partition(self, topic: str, partition: int) -> PartitionImage | None:
+    def find_partition(self, topic: str, partition: int) -> PartitionImage | None:
         """The partition, None if it does not exist."""
         found = self.topics.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):

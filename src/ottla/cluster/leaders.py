@@ -23,7 +23,7 @@ class ImageLeaders:
         """The leader of a partition, by topic name or id; None if the partition does not exist."""
         image = self._image()
         name = image.names_by_id.get(topic, "") if isinstance(topic, bytes) else topic
-        found = image.partition(name, partition)
+        found = image.find_partition(name, partition)
         return None if found is None else CurrentLeader(found.leader, found.leader_epoch)
 
     def coordinator_of(self, topic: str, name: str) -> int | None:
@@ -37,15 +37,15 @@ class ImageLeaders:
         led = self.leader_of(topic, partition_of(name, len(found.partitions)))
         return None if led is None or led.leader < 0 else led.leader
 
-    def knows(self, topic: str | bytes) -> bool:
+    def knows_topic(self, topic: str | bytes) -> bool:
         """Whether a topic of that name or id exists."""
         image = self._image()
         return topic in (image.names_by_id if isinstance(topic, bytes) else image.topics)
 
-    def address(self, node_id: int, listener: str) -> Address | None:
+    def broker_address(self, node_id: int, listener: str) -> Address | None:
         """The address of a broker for clients of this listener; None if the broker is not alive or lacks it."""
         broker = self._image().brokers.get(node_id)
-        endpoint = None if broker is None else broker.endpoint(listener)
+        endpoint = None if broker is None else broker.endpoint_of(listener)
         if broker is None or endpoint is None:
             return None
         return Address(node_id, endpoint.host, endpoint.port, broker.rack)

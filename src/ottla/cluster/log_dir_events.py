@@ -25,7 +25,7 @@ class LogDirEvents:
 
     def __init__(self, store: MetadataStore, purgatory: Purgatory, node_id: int, timeout_ms: int) -> None:
         """`timeout_ms`: log.dir.failure.timeout.ms, the time in which the store has to accept the event (KIP-858)."""
-        self.on_unheard: Callable[[], None] = _do_nothing
+        self.on_not_reported: Callable[[], None] = _do_nothing
         """Called when the time is over: this broker leads unusable replicas, and the controller does not know it."""
         self._store = store
         self._purgatory = purgatory
@@ -36,9 +36,9 @@ class LogDirEvents:
     def report_failure(self) -> None:
         """Report that one of this broker's directories has failed."""
         if self._deadline is None:
-            self._deadline = self._purgatory.look_after(self._timeout_ms, self._late)
+            self._deadline = self._purgatory.look_after(self._timeout_ms, self._on_deadline)
         op = Op("sequential", f"{LOG_DIR_EVENTS}/log_dir_event_", self._content)
-        self._store.submit("log dir events", [op], self._on_reported)
+        self._store.submit_ops("log dir events", [op], self._on_reported)
 
     def _on_reported(self, outcome: object) -> None:
         if isinstance(outcome, Failure):
@@ -47,9 +47,9 @@ class LogDirEvents:
             self._deadline.cancel()
             self._deadline = None
 
-    def _late(self) -> None:
+    def _on_deadline(self) -> None:
         logger.error("could not report a failed log directory to the controller within %d ms", self._timeout_ms)
-        self.on_unheard()
+        self.on_not_reported()
 
 
 def _do_nothing() -> None:

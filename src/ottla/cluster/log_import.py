@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.cluster.image import CONSUMER_OFFSETS, TRANSACTION_STATE, PartitionImage, TopicImage
 from ottla.cluster.store.layout import PRODUCER_ID_BLOCK, TOPICS, BlockNode, encode_block
-from ottla.cluster.store.workflow import Workflow, children, get, submit
+from ottla.cluster.store.workflow import Workflow, read_children, read_node, submit_multi
 from ottla.cluster.topics import STEP_PARTITIONS, creation_head, state_ops
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -32,36 +32,36 @@ COMPACTED: Final = {"cleanup.policy": "compact", "compression.type": "producer"}
 logger = logging.getLogger(__name__)
 
 
-def adopt(found: Sequence[FoundLog], config: BrokerConfig, new_id: Callable[[], bytes]) -> Workflow[None]:
+def import_logs(found: Sequence[FoundLog], config: BrokerConfig, new_id: Callable[[], bytes]) -> Workflow[None]:
     """Create the nodes of all topics that have logs here, with this broker as the only replica of each partition.
 
     Raises ApiError INCONSISTENT_TOPIC_ID when the logs of one name are of different topics.
     """
-    present = yield from children(TOPICS)
-    for topic in _topics(found, config, new_id):
+    present = yield from read_children(TOPICS)
+    for topic in _found_topics(found, config, new_id):
         if topic.name in present:
             continue
         logger.warning(
             "importing topic %s with %d partitions and the settings %s; its logs do not contain its own settings",
             topic.name, len(topic.partitions), dict(topic.overrides),
         )  # fmt: skip
-        yield from submit(LANE, creation_head(topic, has_config=False, controller_epoch=0))
+        yield from submit_multi(LANE, creation_head(topic, has_config=False, controller_epoch=0))
         for start in range(STEP_PARTITIONS, len(topic.partitions), STEP_PARTITIONS):
-            yield from submit(LANE, state_ops(topic.name, topic.partitions[start : start + STEP_PARTITIONS], 0))
+            yield from submit_multi(LANE, state_ops(topic.name, topic.partitions[start : start + STEP_PARTITIONS], 0))
     yield from _skip_producer_ids(max((log.producer_id for log in found), default=-1), config.node_id)
 
 
 def _skip_producer_ids(largest: int, node_id: int) -> Workflow[None]:
     """Mark ids as allocated up to the largest in the logs, so that no new producer gets an id that the logs contain."""
-    node = yield from get(PRODUCER_ID_BLOCK)
+    node = yield from read_node(PRODUCER_ID_BLOCK)
     if largest < 0 or (node is not None and node.data):
         return
     content = encode_block(BlockNode(node_id, 0, largest + SPARE_PRODUCER_IDS))
     op = Op("create", PRODUCER_ID_BLOCK, content) if node is None else Op("put", PRODUCER_ID_BLOCK, content)
-    yield from submit(LANE, [op])
+    yield from submit_multi(LANE, [op])
 
 
-def _topics(found: Sequence[FoundLog], config: BrokerConfig, new_id: Callable[[], bytes]) -> Iterator[TopicImage]:
+def _found_topics(found: Sequence[FoundLog], config: BrokerConfig, new_id: Callable[[], bytes]) -> Iterator[TopicImage]:
     for name, group in groupby(found, key=lambda log: log.tp.topic):
         logs = {log.tp.partition: log for log in group}
         # Logs of old versions have no id. All others must agree, or the directories mix two topics of one name.
@@ -71,26 +71,26 @@ def _topics(found: Sequence[FoundLog], config: BrokerConfig, new_id: Callable[[]
         count = max(logs) + 1
         # Other brokers had the missing partitions. An internal topic may have more of them after the last log here.
         if len(logs) < count:
-            count = max(count, _partitions_of(name, config))
+            count = max(count, _configured_partitions(name, config))
         if len(logs) < count:
             logger.warning(
                 "importing topic %s: %d of its partitions have no log here and start empty", name, count - len(logs)
             )
-        partitions = tuple(_partition(number, logs.get(number), config.node_id) for number in range(count))
-        yield TopicImage(name, next(iter(ids), None) or new_id(), partitions, _settings(name), TopicConfig())
+        partitions = tuple(_initial_partition(number, logs.get(number), config.node_id) for number in range(count))
+        yield TopicImage(name, next(iter(ids), None) or new_id(), partitions, _import_settings(name), TopicConfig())
 
 
-def _partition(number: int, log: FoundLog | None, node_id: int) -> PartitionImage:
+def _initial_partition(number: int, log: FoundLog | None, node_id: int) -> PartitionImage:
     epoch = 0 if log is None else max(log.leader_epoch, 0)
     return PartitionImage(number, node_id, epoch, (node_id,), (node_id,))
 
 
-def _partitions_of(name: str, config: BrokerConfig) -> int:
+def _configured_partitions(name: str, config: BrokerConfig) -> int:
     """The configured number of partitions of an internal topic, which decides the partition of each key in it."""
     if name == CONSUMER_OFFSETS:
         return config.offsets_topic_num_partitions
     return config.transaction_state_log_num_partitions if name == TRANSACTION_STATE else 0
 
 
-def _settings(name: str) -> Mapping[str, str]:
+def _import_settings(name: str) -> Mapping[str, str]:
     return COMPACTED if name in (CONSUMER_OFFSETS, TRANSACTION_STATE) else KEPT

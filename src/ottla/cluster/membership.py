@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ottla.cluster.broker_registration import cluster_id, damaged, ensure_persistent, register
+from ottla.cluster.broker_registration import damaged_store_error, ensure_persistent, find_cluster_id, register_broker
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.config_changes import ConfigChanges
 from ottla.cluster.controller.controller_election import ControllerElector
@@ -25,7 +25,7 @@ from ottla.cluster.store.layout import (
     topic_path,
 )
 from ottla.cluster.store.watches import WatchedStore
-from ottla.cluster.store.workflow import Workflow, children, get_all, run, wait
+from ottla.cluster.store.workflow import Workflow, read_children, read_nodes, run_workflow, wait_for_answer
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
@@ -86,7 +86,7 @@ class Membership:
     ) -> None:
         self._cluster = cluster
         self._changes = changes
-        self._seat = seat
+        self._elector = seat
         self._store = store
         self._fence = fence
         self._purgatory = purgatory
@@ -98,26 +98,26 @@ class Membership:
         """The open session; 0: none."""
         self._former: deque[int] = deque(maxlen=FORMER)
         """Sessions that have ended."""
-        self._life = 0
+        self._generation = 0
         """Rises with every change of the session. Workflows that started under an older value stop."""
         self._waits_until_ns: int | None = None
-        self._found = False
-        self._left = False
+        self._has_identity = False
+        self._has_left = False
 
     @property
     def is_registered(self) -> bool:
         """Whether this broker is registered in the open session."""
         return bool(self._session) and self._cluster.me.epoch != UNKNOWN_BROKER_EPOCH
 
-    def start(self, endpoints: Sequence[Endpoint]) -> None:
+    def set_endpoints(self, endpoints: Sequence[Endpoint]) -> None:
         """Set the endpoints with which this broker will register."""
         self._endpoints = tuple(endpoints)
 
-    def leave(self) -> None:
+    def leave_cluster(self) -> None:
         """Stop competing to be the controller, and do not register again. The registration ends with the session."""
-        self._left = True
-        self._life += 1
-        self._seat.stop()
+        self._has_left = True
+        self._generation += 1
+        self._elector.stop_competing()
 
     # -- the session -------------------------------------------------------------------------------------------
 
@@ -137,29 +137,29 @@ class Membership:
         self._session = session_id
         self._waits_until_ns = None  # a store that was unavailable may have restarted all session time-outs
         self._store.forget_watches()
-        self._life += 1
-        if not self._left:
-            self._join(self._life)
+        self._generation += 1
+        if not self._has_left:
+            self._start_join(self._generation)
 
     def _on_expired(self, session_id: int) -> None:
         logger.error("the session %x with the metadata store has expired; this broker registers again", session_id)
         self._former.append(session_id)
         self._session = 0
-        self._life += 1
+        self._generation += 1
         self._store.forget_watches()
         self._drop_registration()
-        self._seat.on_session_lost()
+        self._elector.on_session_lost()
 
     def _drop_registration(self) -> None:
-        self._cluster.registered(UNKNOWN_BROKER_EPOCH)
+        self._cluster.on_registered(UNKNOWN_BROKER_EPOCH)
         self._fence.broker_epoch = UNKNOWN_BROKER_EPOCH
 
     # -- joining -----------------------------------------------------------------------------------------------
 
-    def _join(self, life: int) -> None:
-        run(self._store, self._joining(), lambda outcome: self._on_joined(life, outcome))
+    def _start_join(self, life: int) -> None:
+        run_workflow(self._store, self._join_steps(), lambda outcome: self._on_joined(life, outcome))
 
-    def _joining(self) -> Workflow[int]:
+    def _join_steps(self) -> Workflow[int]:
         """All steps up to the registration. Returns the broker epoch."""
         # 1. The cluster's id first: a broker must not write anything to the store of another cluster.
         # 2. The persistent nodes and all settings, which the recovery of the logs needs.
@@ -167,45 +167,45 @@ class Membership:
         # 4. The registration, which is repeated in every new session.
         try:
             adopted = self._steps.adopt(self._new_uuid)
-            found = yield from cluster_id(self._new_uuid, self._steps.remembered(), adopted)
+            found = yield from find_cluster_id(self._new_uuid, self._steps.remembered(), adopted)
             yield from ensure_persistent()
             yield from self._changes.read_all()
-            topics = yield from children(TOPICS)
+            topics = yield from read_children(TOPICS)
         except BrokenNode as broken:
-            raise damaged(broken) from None
-        if not self._found:
-            self._found = True
+            raise damaged_store_error(broken) from None
+        if not self._has_identity:
+            self._has_identity = True
             self._cluster.set_identity(found, self._endpoints, topics)
             self._steps.found(found)
-        if self._left:
+        if self._has_left:
             raise Failure(Kind.EXPIRED, "the broker stops before it has started")
-        return (yield from self._register())
+        return (yield from self._register_broker())
 
-    def _register(self) -> Workflow[int]:
+    def _register_broker(self) -> Workflow[int]:
         config = self._cluster.config
-        incomplete, is_blank = (yield from self._incomplete()), self._steps.is_blank()
+        incomplete, is_blank = (yield from self._lost_partitions()), self._steps.is_blank()
         # Too many to list: the broker registers as one with new directories, and leaves all ISRs.
         if len(incomplete) > INCOMPLETE_MAX:
             incomplete, is_blank = (), True
         node = BrokerNode(self._endpoints, config.broker_rack, config.ottla_host, is_blank, incomplete)
         content = encode_broker(node, self._clock.now().wall_ms)
         while True:
-            life, session = self._life, self._session
-            epoch = yield from register(self._cluster.node_id, content, session, _do_nothing, self._former)
+            life, session = self._generation, self._session
+            epoch = yield from register_broker(self._cluster.node_id, content, session, _do_nothing, self._former)
             if epoch is not None:
                 return epoch
             # Registering again in another session is the next join's work.
-            if life != self._life:
+            if life != self._generation:
                 raise Failure(Kind.EXPIRED, "the session changed while the broker registered")
             self._check_patience()
-            yield from self._pause()
+            yield from self._pause_join()
 
-    def _incomplete(self) -> Workflow[tuple[TopicPartition, ...]]:
+    def _lost_partitions(self) -> Workflow[tuple[TopicPartition, ...]]:
         """Partitions that this broker has lost records of, while the controller may still count it as in sync."""
         names, ids = self._steps.topics(), {}
         for start in range(0, len(names), TOPICS_AT_ONCE):
             some = names[start : start + TOPICS_AT_ONCE]
-            nodes = yield from get_all([topic_path(name) for name in some])
+            nodes = yield from read_nodes([topic_path(name) for name in some])
             found = ((name, _id_in(name, node)) for name, node in zip(some, nodes, strict=True))
             ids.update({name: topic_id for name, topic_id in found if topic_id != ZERO_UUID})
         return tuple(self._steps.incomplete(ids))
@@ -229,32 +229,34 @@ class Membership:
                 f"another broker runs with node.id {self._cluster.node_id}: {path} still exists",
             )
 
-    def _pause(self) -> Workflow[None]:
-        yield from wait(lambda answered: _drop(self._purgatory.after(AGAIN_MS, lambda: answered(None))))
+    def _pause_join(self) -> Workflow[None]:
+        yield from wait_for_answer(
+            lambda answered: _discard_timer(self._purgatory.continue_after(AGAIN_MS, lambda: answered(None)))
+        )
 
     def _on_joined(self, life: int, outcome: int | Failure | ApiError) -> None:
-        if life != self._life:
+        if life != self._generation:
             return
         if isinstance(outcome, int):
             self._waits_until_ns = None
-            self._cluster.registered(outcome)
+            self._cluster.on_registered(outcome)
             self._fence.broker_epoch = outcome
-            self._seat.start(outcome)
+            self._elector.start_competing(outcome)
         elif isinstance(outcome, ApiError):
             self._steps.failed(Failure(Kind.NOT_DONE, f"the broker cannot join its cluster: {outcome}"))
         elif outcome.kind in _FINAL:
             self._steps.failed(outcome)
         else:
             logger.warning("this broker could not join its cluster: %s; trying again", outcome)
-            self._purgatory.after(AGAIN_MS, lambda: self._retry_join(life))
+            self._purgatory.continue_after(AGAIN_MS, lambda: self._retry_join(life))
 
     def _retry_join(self, life: int) -> None:
-        if life == self._life:
-            self._join(life)
+        if life == self._generation:
+            self._start_join(life)
 
     def _new_uuid(self) -> bytes:
         """16 random octets in the form of a version 4 UUID, which Kafka's own ids have."""
-        octets = bytearray(self._entropy.octets("uuids", 16))
+        octets = bytearray(self._entropy.random_bytes("uuids", 16))
         octets[6] = octets[6] & 0x0F | 0x40
         octets[8] = octets[8] & 0x3F | 0x80
         return bytes(octets)
@@ -272,5 +274,5 @@ def _do_nothing() -> None:
     """Ignore the watch: the registration is polled."""
 
 
-def _drop(_: object) -> None:
+def _discard_timer(_: object) -> None:
     """Discard the timer, which is never cancelled."""

@@ -29,7 +29,7 @@ class Start(NamedTuple):
     shift: int
 
 
-def assign(
+def assign_replicas(
     partitions: int,
     replication_factor: int,
     racks: Mapping[int, str | None],
@@ -56,31 +56,33 @@ def assign(
         )
     # 1. Machines, if they matter. 2. Racks, if all brokers have one. 3. Plain.
     if hosts is not None and 1 < len(set(hosts.values())) < len(hosts):
-        return _with_hosts(partitions, replication_factor, racks, hosts, start, first_partition)
+        return _assign_with_hosts(partitions, replication_factor, racks, hosts, start, first_partition)
     known = {broker: rack for broker, rack in racks.items() if rack is not None}
     if len(known) == len(racks) > 0:
-        return _with_racks(partitions, replication_factor, known, start, first_partition)
-    return _plain(partitions, replication_factor, sorted(racks), start, first_partition)
+        return _assign_with_racks(partitions, replication_factor, known, start, first_partition)
+    return _assign_plain(partitions, replication_factor, sorted(racks), start, first_partition)
 
 
-def _plain(partitions: int, factor: int, brokers: Sequence[int], start: Start, first_partition: int) -> Assignment:
+def _assign_plain(
+    partitions: int, factor: int, brokers: Sequence[int], start: Start, first_partition: int
+) -> Assignment:
     assignment = []
     shift = start.shift
     for partition in range(first_partition, first_partition + partitions):
         if partition > 0 and partition % len(brokers) == 0:
             shift += 1
         first = (partition + start.first) % len(brokers)
-        others = [brokers[_follower(first, shift, j, len(brokers))] for j in range(factor - 1)]
+        others = [brokers[_follower_index(first, shift, j, len(brokers))] for j in range(factor - 1)]
         assignment.append((brokers[first], *others))
     return assignment
 
 
-def _follower(first: int, shift: int, j: int, brokers: int) -> int:
+def _follower_index(first: int, shift: int, j: int, brokers: int) -> int:
     """Index of the follower number `j` of a partition whose first replica has index `first`."""
     return (first + 1 + (shift + j) % (brokers - 1)) % brokers
 
 
-def _with_racks(
+def _assign_with_racks(
     partitions: int, factor: int, racks: Mapping[int, str], start: Start, first_partition: int
 ) -> Assignment:
     order = alternate_racks(racks)
@@ -103,7 +105,7 @@ def _spread_order(
     used = {racks[order[first]]}
     j = 0
     while len(chosen) < factor:
-        broker = order[_follower(first, shift * rack_count, j, len(order))]
+        broker = order[_follower_index(first, shift * rack_count, j, len(order))]
         j += 1
         # A rack is used twice only after every rack was used once; the broker itself never.
         if broker not in chosen and (racks[broker] not in used or len(used) == rack_count):
@@ -126,7 +128,7 @@ def alternate_racks(racks: Mapping[int, str]) -> list[int]:
 # -- several brokers on one machine ----------------------------------------------------------------------------------
 
 
-def _with_hosts(
+def _assign_with_hosts(
     partitions: int,
     factor: int,
     racks: Mapping[int, str | None],
@@ -134,7 +136,8 @@ def _with_hosts(
     start: Start,
     first_partition: int,
 ) -> Assignment:
-    """First replicas rotate over an order that alternates racks, then machines; `_apart` chooses the others."""
+    """First replicas rotate over an order that alternates racks, then machines; `_spread_over_hosts` chooses the
+    others."""
     order = _alternate_hosts(racks, hosts)
     assignment = []
     shift = start.shift
@@ -142,12 +145,12 @@ def _with_hosts(
         if partition > 0 and partition % len(order) == 0:
             shift += 1
         first = (partition + start.first) % len(order)
-        others = [order[_follower(first, shift, j, len(order))] for j in range(len(order) - 1)]
-        assignment.append(_apart(order[first], others, factor, racks, hosts))
+        others = [order[_follower_index(first, shift, j, len(order))] for j in range(len(order) - 1)]
+        assignment.append(_spread_over_hosts(order[first], others, factor, racks, hosts))
     return assignment
 
 
-def _apart(
+def _spread_over_hosts(
     first: int,
     others: Sequence[int],
     factor: int,

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final
 
 from ottla.cluster.store.layout import PRODUCER_ID_BLOCK, BlockNode, BrokenNode, decode_block, encode_block
-from ottla.cluster.store.workflow import Workflow, get, run, submit
+from ottla.cluster.store.workflow import Workflow, read_node, run_workflow, submit_multi
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Done, Failure, Kind, MetadataStore, Op
 
@@ -38,17 +38,17 @@ class ProducerIds:
         self._waiting.append(done)
         # Later requests wait for the same block.
         if len(self._waiting) == 1:
-            run(self._store, self._claim(), self._claimed)
+            run_workflow(self._store, self._claim_block(), self._on_claimed)
 
-    def _claim(self) -> Workflow[BlockNode]:
+    def _claim_block(self) -> Workflow[BlockNode]:
         """Allocate the next block. Raises Failure, or ApiError when other brokers are always faster."""
         for _ in range(_TRIES):
-            node = yield from get(PRODUCER_ID_BLOCK)
+            node = yield from read_node(PRODUCER_ID_BLOCK)
             block = self._block_after(None if node is None else node.data)
             content = encode_block(block)
-            op = Op("create", PRODUCER_ID_BLOCK, content) if node is None else _put(content, node.version)
+            op = Op("create", PRODUCER_ID_BLOCK, content) if node is None else _put_block(content, node.version)
             try:
-                yield from submit("producer ids", [op])
+                yield from submit_multi("producer ids", [op])
             except Failure as failure:
                 if failure.kind is not Kind.CONFLICT:
                     raise
@@ -67,7 +67,7 @@ class ProducerIds:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "there are no producer ids left")
         return BlockNode(self._node_id, start, start + BLOCK_SIZE - 1)
 
-    def _claimed(self, outcome: BlockNode | Failure | ApiError) -> None:
+    def _on_claimed(self, outcome: BlockNode | Failure | ApiError) -> None:
         waiting, self._waiting = self._waiting, deque()
         if isinstance(outcome, BlockNode):
             self._next, self._end = outcome.start, outcome.end
@@ -79,7 +79,7 @@ class ProducerIds:
                 done(_as_failure(outcome))
 
 
-def _put(content: bytes, version: int) -> Op:
+def _put_block(content: bytes, version: int) -> Op:
     return Op("put", PRODUCER_ID_BLOCK, content, version)
 
 

@@ -46,12 +46,12 @@ class KeptTopics:
         self.size = 0
         """The estimated memory of the cache in bytes."""
 
-    def form(self, version: int, listener: str, operations: int, brokers: Mapping[int, BrokerImage]) -> TopicForm:
+    def form_for(self, version: int, listener: str, operations: int, brokers: Mapping[int, BrokerImage]) -> TopicForm:
         """The form of topics for requests of this version that came through this listener."""
         # The identity of the mapping decides first, because it changes rarely and comparing it costs more.
         if brokers is not self._brokers:
             if brokers != self._brokers:
-                self._drop_all()
+                self._clear_forms()
             self._brokers = brokers
         key = (version, listener, operations)
         form = self._forms.get(key)
@@ -59,9 +59,9 @@ class KeptTopics:
             form = self._forms[key] = TopicForm(self, version, listener, operations, brokers)
         return form
 
-    def _drop_all(self) -> None:
+    def _clear_forms(self) -> None:
         for form in self._forms.values():
-            form.clear()
+            form.clear_topics()
             form.is_current = False
         self._forms.clear()
         self.size = 0
@@ -79,7 +79,7 @@ class KeptTopics:
             return True
         for other in self._forms.values():
             if other is not form:
-                self.size -= other.clear()
+                self.size -= other.clear_topics()
         return self.size <= MAX_KEPT
 
 
@@ -96,13 +96,13 @@ class TopicForm:
         self._is_flexible = version >= _FLEXIBLE_SINCE
         hidden = ErrorCode.LISTENER_NOT_FOUND if version >= _LISTENER_ERROR_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
         self._leaders = {
-            node: (0, node) if broker.endpoint(listener) is not None else (int(hidden), NO_LEADER)
+            node: (0, node) if broker.endpoint_of(listener) is not None else (int(hidden), NO_LEADER)
             for node, broker in brokers.items()
         }
         """The error and the leader in a response, by leader."""
         self._tails: dict[Replicas, tuple[int, bytes]] = {}
         """The end of a partition: the error for replicas that are left out, and the encoded lists of replicas."""
-        self._head, self._tail, self._whole = _encoders(version)
+        self._head, self._tail, self._whole = _topic_encoders(version)
         self._kept: dict[str, tuple[Sequence[PartitionImage], bytes]] = {}
         self.is_current = True
         """False once the brokers have changed; nothing more is cached then."""
@@ -130,7 +130,7 @@ class TopicForm:
             del self._kept[name]
             self._owner.size -= len(kept[1]) + _ENTRY
 
-    def clear(self) -> int:
+    def clear_topics(self) -> int:
         """Drop all bytes. Returns how much memory that frees."""
         freed = sum(len(content) + _ENTRY for _, content in self._kept.values())
         self._kept.clear()
@@ -161,7 +161,7 @@ class TopicForm:
         )
         pieces: list[bytes] = []
         self._head(described, [], pieces, pieces.append)
-        pieces.append(self._count(len(topic.partitions)))
+        pieces.append(self._encode_count(len(topic.partitions)))
         pieces.append(partitions)
         self._tail(described, [], pieces, pieces.append)
         return b"".join(pieces)
@@ -172,7 +172,7 @@ class TopicForm:
         self._whole(topic, [], pieces, pieces.append)
         return b"".join(pieces)
 
-    def _count(self, count: int) -> bytes:
+    def _encode_count(self, count: int) -> bytes:
         return uvarint(count + 1) if self._is_flexible else count.to_bytes(4, "big")
 
     def _add_tail(self, key: Replicas) -> tuple[int, bytes]:
@@ -185,11 +185,11 @@ class TopicForm:
             in_sync = [broker for broker in isr if broker in self._brokers]
             if len(shown) < len(replicas) or len(in_sync) < len(isr):
                 short = int(ErrorCode.REPLICA_NOT_AVAILABLE)
-            tail = self._numbers(shown) + self._numbers(in_sync)
+            tail = self._encode_numbers(shown) + self._encode_numbers(in_sync)
         else:
-            tail = self._numbers(replicas) + self._numbers(isr)
+            tail = self._encode_numbers(replicas) + self._encode_numbers(isr)
         if self._version >= _OFFLINE_SINCE:
-            tail += self._numbers(away)
+            tail += self._encode_numbers(away)
         if self._is_flexible:
             tail += b"\0"
         if len(self._tails) >= _MAX_TAILS:
@@ -197,8 +197,8 @@ class TopicForm:
         self._tails[key] = short, tail
         return short, tail
 
-    def _numbers(self, numbers: Sequence[int]) -> bytes:
-        return self._count(len(numbers)) + struct.pack(f">{len(numbers)}i", *numbers)
+    def _encode_numbers(self, numbers: Sequence[int]) -> bytes:
+        return self._encode_count(len(numbers)) + struct.pack(f">{len(numbers)}i", *numbers)
 
 
 class TopicSlices:
@@ -211,7 +211,7 @@ class TopicSlices:
         self._form = form
         self._wanted: Iterator[TopicImage | EncodedTopics] = iter(wanted)
         self._shown = shown
-        self._long: tuple[TopicImage, bool] | None = None
+        self._current: tuple[TopicImage, bool] | None = None
         """The topic that is being encoded, and whether its bytes will be cached."""
         self._done: list[bytes] = []
         """The encoded partitions of that topic, a thousand in each element."""
@@ -223,7 +223,7 @@ class TopicSlices:
         out: list[bytes] = []
         room = SLICE
         while room > 0 and not self.is_over:
-            room -= self._begin_topic(out) if self._long is None else self._go_on(out)
+            room -= self._begin_topic(out) if self._current is None else self._encode_more(out)
         return out
 
     def _begin_topic(self, out: list[bytes]) -> int:
@@ -240,13 +240,13 @@ class TopicSlices:
         if kept is not None:
             out.append(kept)
         else:
-            self._long = shown, shown is topic
+            self._current = shown, shown is topic
         return _JOINED
 
-    def _go_on(self, out: list[bytes]) -> int:
+    def _encode_more(self, out: list[bytes]) -> int:
         """Encode the next partitions of the current topic. Returns the cost."""
-        assert self._long is not None
-        topic, is_kept = self._long
+        assert self._current is not None
+        topic, is_kept = self._current
         begin = len(self._done) * _AT_ONCE
         some = topic.partitions[begin : begin + _AT_ONCE]
         self._done.append(self._form.encode_partitions(some))
@@ -255,12 +255,12 @@ class TopicSlices:
             if is_kept:
                 self._form.keep_topic(topic, content)
             out.append(content)
-            self._long, self._done = None, []
+            self._current, self._done = None, []
         return _MADE + _PARTITION * len(some)
 
 
 @cache
-def _encoders(version: int) -> tuple[Encoder, Encoder, Encoder]:
+def _topic_encoders(version: int) -> tuple[Encoder, Encoder, Encoder]:
     """Encoders of a topic's fields before its partitions, of its fields after them, and of a whole topic."""
     return (
         compile_portion(MetadataResponse, version, EncodedTopics, "partitions", "head"),

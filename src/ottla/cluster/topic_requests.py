@@ -51,11 +51,11 @@ class TopicRequests:
     def __init__(self, cluster: Cluster, seat: ControllerElector, peers: BrokerClient, is_alone: bool) -> None:
         """is_alone: no other broker can exist, because the metadata store belongs to this one alone."""
         self._cluster = cluster
-        self._seat = seat
+        self._elector = seat
         self._peers = peers
         self._is_alone = is_alone
-        self._wanted: dict[str, list[ErrorAnswer[TopicImage]]] = {}
-        self._begun: dict[str, None] = {}
+        self._waiting_callers: dict[str, list[ErrorAnswer[TopicImage]]] = {}
+        self._bulk_creations: dict[str, None] = {}
         """Topics that are being created in bulk, for which no caller waits."""
         self._warned_about_replicas = False
 
@@ -65,23 +65,25 @@ class TopicRequests:
 
         A broker that is alone is always the controller, unless its metadata store has failed: KAFKA_STORAGE_ERROR.
         """
-        controller = self._seat.controller
+        controller = self._elector.controller
         if controller is None and self._is_alone:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata store is out of service; see the broker's log")
         if controller is None:
-            raise not_controller(self._seat.controller_id)
+            raise not_controller_error(self._elector.controller_id)
         return controller
 
     # -- requests of clients ---------------------------------------------------------------------------------------
 
-    def create(self, spec: TopicSpec, validate_only: bool, timeout_ms: int, done: ErrorAnswer[TopicImage]) -> None:
+    def create_topic(
+        self, spec: TopicSpec, validate_only: bool, timeout_ms: int, done: ErrorAnswer[TopicImage]
+    ) -> None:
         """Create a topic. `done` receives it; with `validate_only` the topic that would be created."""
 
         def created(outcome: TopicImage | ApiError) -> None:
             if isinstance(outcome, ApiError) or validate_only:
                 done(outcome)
             else:
-                self._when_shown(outcome, done)
+                self._answer_when_shown(outcome, done)
 
         self._on_controller(done, lambda office: office.create_topic(spec, validate_only, timeout_ms, created))
 
@@ -100,13 +102,13 @@ class TopicRequests:
             if isinstance(outcome, ApiError) or validate_only:
                 done(outcome)
             else:
-                self._when_shown(outcome, done)
+                self._answer_when_shown(outcome, done)
 
         self._on_controller(
             done, lambda office: office.add_partitions(name, count, assignments, validate_only, timeout_ms, grown)
         )
 
-    def delete(self, name: str, timeout_ms: int, done: ErrorAnswer[None]) -> None:
+    def delete_topic(self, name: str, timeout_ms: int, done: ErrorAnswer[None]) -> None:
         """Delete a topic."""
         present = self._cluster.image.topics.get(name)
 
@@ -115,7 +117,7 @@ class TopicRequests:
                 done(outcome)
             else:
                 gone = present.topic_id
-                self._cluster.when(lambda image: gone not in image.names_by_id, IMAGE_MS, lambda: done(None))
+                self._cluster.wait_for_image(lambda image: gone not in image.names_by_id, IMAGE_MS, lambda: done(None))
 
         self._on_controller(done, lambda office: office.delete_topic(name, timeout_ms, deleted))
 
@@ -127,7 +129,7 @@ class TopicRequests:
         else:
             ask(office)
 
-    def _when_shown(self, topic: TopicImage, done: ErrorAnswer[TopicImage]) -> None:
+    def _answer_when_shown(self, topic: TopicImage, done: ErrorAnswer[TopicImage]) -> None:
         """Answer once this broker's image has the topic, because its client is going to request that next."""
 
         def shown(image: ClusterImage) -> bool:
@@ -139,7 +141,7 @@ class TopicRequests:
                 and all(partition.leader != NO_LEADER for partition in found.partitions[: len(topic.partitions)])
             )
 
-        self._cluster.when(shown, IMAGE_MS, lambda: done(topic))
+        self._cluster.wait_for_image(shown, IMAGE_MS, lambda: done(topic))
 
     # -- topics on first use ---------------------------------------------------------------------------------------
 
@@ -148,13 +150,13 @@ class TopicRequests:
         present = self._cluster.image.topics.get(spec.name)
         if present is not None:
             done(present)
-        elif spec.name in self._wanted:
-            self._wanted[spec.name].append(done)
-        elif len(self._wanted) >= MAX_TOPICS_BEING_CREATED:
+        elif spec.name in self._waiting_callers:
+            self._waiting_callers[spec.name].append(done)
+        elif len(self._waiting_callers) >= MAX_TOPICS_BEING_CREATED:
             done(ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many topics are being created; try again"))
         else:
-            self._wanted[spec.name] = [done]
-            self._want(spec)
+            self._waiting_callers[spec.name] = [done]
+            self._request_topic(spec)
 
     def create_topics(self, names: Sequence[str]) -> Collection[str]:
         """Begin to create missing topics by one CreateTopics request; no caller waits for the outcome.
@@ -165,45 +167,49 @@ class TopicRequests:
         if node not in self._cluster.image.brokers:
             return ()
         # Names beyond the limit are created when a client repeats its request.
-        new = [name for name in names if name not in self._begun and name not in self._wanted]
-        new = new[: MAX_BEGUN - len(self._begun)]
+        new = [name for name in names if name not in self._bulk_creations and name not in self._waiting_callers]
+        new = new[: MAX_BEGUN - len(self._bulk_creations)]
         if new:
-            self._begun.update(dict.fromkeys(new))
-            request = _request(*map(self._spec, new))
+            self._bulk_creations.update(dict.fromkeys(new))
+            request = _create_request(*map(self._spec_of, new))
             self._peers.send_request(
-                node, request, _CREATE_VERSION, CREATE_MS, lambda answer: self._on_ended(new, answer), _BULK_LANE
+                node, request, _CREATE_VERSION, CREATE_MS, lambda answer: self._on_bulk_created(new, answer), _BULK_LANE
             )
-        return [name for name in names if name in self._begun or name in self._wanted]
+        return [name for name in names if name in self._bulk_creations or name in self._waiting_callers]
 
-    def _spec(self, name: str) -> TopicSpec:
+    def _spec_of(self, name: str) -> TopicSpec:
         return self._internal_spec(name) if name in INTERNAL_TOPICS[:2] else TopicSpec(name)
 
-    def _on_ended(self, names: Sequence[str], answer: CreateTopicsResponse | Failure) -> None:
+    def _on_bulk_created(self, names: Sequence[str], answer: CreateTopicsResponse | Failure) -> None:
         for name in names:
-            del self._begun[name]
+            del self._bulk_creations[name]
         if isinstance(answer, Failure):
             logger.warning("creating %d topics for Metadata failed: %s; clients will retry", len(names), answer)
 
-    def _want(self, spec: TopicSpec) -> None:
+    def _request_topic(self, spec: TopicSpec) -> None:
         # 1. This broker is the controller. 2. Another broker is. 3. No controller is known: clients retry.
-        office = self._seat.controller
+        office = self._elector.controller
         if office is not None:
-            office.create_topic(spec, False, CREATE_MS, lambda outcome: self._made(spec.name, _error(outcome)))
+            office.create_topic(spec, False, CREATE_MS, lambda outcome: self._on_created(spec.name, _error_of(outcome)))
             return
         node = self._cluster.image.controller_id
         if node not in self._cluster.image.brokers:
-            self._answer_waiters(spec.name, not_controller(NO_LEADER))
+            self._answer_waiters(spec.name, not_controller_error(NO_LEADER))
             return
         self._peers.send_request(
-            node, _request(spec), _CREATE_VERSION, CREATE_MS, lambda answer: self._made(spec.name, _topic_error(answer))
+            node,
+            _create_request(spec),
+            _CREATE_VERSION,
+            CREATE_MS,
+            lambda answer: self._on_created(spec.name, _topic_error(answer)),
         )
 
-    def _made(self, name: str, error: ApiError | None) -> None:
+    def _on_created(self, name: str, error: ApiError | None) -> None:
         # A topic that exists already is a success: another broker created it for another client.
         if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             self._answer_waiters(name, error)
         else:
-            self._cluster.when(
+            self._cluster.wait_for_image(
                 lambda image: name in image.topics,
                 IMAGE_MS,
                 lambda: self._answer_waiters(
@@ -216,19 +222,21 @@ class TopicRequests:
         if error.code in _PASSING:
             error = ApiError(ErrorCode.LEADER_NOT_AVAILABLE, error.message)  # clients retry Metadata after this one
         outcome = self._cluster.image.topics.get(name, error)
-        for done in self._wanted.pop(name):
+        for done in self._waiting_callers.pop(name):
             done(outcome)
 
     # -- internal topics -------------------------------------------------------------------------------------------
 
-    def internal(self, name: str, done: ErrorAnswer[TopicImage]) -> None:
+    def find_internal_topic(self, name: str, done: ErrorAnswer[TopicImage]) -> None:
         """Pass an internal topic to `done`; creates it if it is missing."""
         self.find_or_create(self._internal_spec(name), done)
 
     def _internal_spec(self, name: str) -> TopicSpec:
         config = self._cluster.config
         if name == CONSUMER_OFFSETS:
-            factor = self._factor("offsets.topic.replication.factor", config.offsets_topic_replication_factor)
+            factor = self._replication_factor(
+                "offsets.topic.replication.factor", config.offsets_topic_replication_factor
+            )
             return TopicSpec(
                 name,
                 config.offsets_topic_num_partitions,
@@ -240,7 +248,7 @@ class TopicRequests:
                 },
             )
         assert name != SHARE_GROUP_STATE, "share groups are not served"
-        factor = self._factor(
+        factor = self._replication_factor(
             "transaction.state.log.replication.factor", config.transaction_state_log_replication_factor
         )
         return TopicSpec(
@@ -257,7 +265,7 @@ class TopicRequests:
             "unclean.leader.election.enable": "false",
         }
 
-    def _factor(self, key: str, factor: int) -> int:
+    def _replication_factor(self, key: str, factor: int) -> int:
         """The configured replication factor; 1, with a warning, if this broker is the only possible one.
 
         If other brokers may join, too few brokers are an error that ends when they do. A factor computed from the
@@ -271,13 +279,13 @@ class TopicRequests:
         return factor
 
 
-def not_controller(controller_id: int) -> ApiError:
+def not_controller_error(controller_id: int) -> ApiError:
     """The error of a broker that is not the controller; names the controller."""
     where = f"broker {controller_id} is" if controller_id != NO_LEADER else "at the moment no broker is"
     return ApiError(ErrorCode.NOT_CONTROLLER, f"this broker is not the controller, {where}")
 
 
-def _request(*specs: TopicSpec) -> CreateTopicsRequest:
+def _create_request(*specs: TopicSpec) -> CreateTopicsRequest:
     setting = CreateTopicsRequest.CreatableTopicConfig
     topics = [
         CreateTopicsRequest.CreatableTopic(
@@ -301,5 +309,5 @@ def _topic_error(answer: CreateTopicsResponse | Failure) -> ApiError | None:
     return ApiError(ErrorCode(topic.error_code), topic.error_message or "")
 
 
-def _error(outcome: TopicImage | ApiError) -> ApiError | None:
+def _error_of(outcome: TopicImage | ApiError) -> ApiError | None:
     return outcome if isinstance(outcome, ApiError) else None

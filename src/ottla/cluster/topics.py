@@ -13,7 +13,7 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from ottla.cluster.image import ClusterImage, PartitionImage, TopicImage
-from ottla.cluster.placement import Assignment, Start, assign
+from ottla.cluster.placement import Assignment, Start, assign_replicas
 from ottla.cluster.store.layout import (
     DELETE_TOPICS,
     StateNode,
@@ -78,13 +78,13 @@ def check_collision(name: str, others: Collection[str]) -> None:
         plain = name.replace(".", "_")
         found = [other for other in others if other.replace(".", "_") == plain]
     else:
-        found = [each for each in _respelled(pieces) if each in others]
+        found = [each for each in _similar_names(pieces) if each in others]
     for other in found:
         if other != name:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r} collides with {other!r}")
 
 
-def _respelled(pieces: Sequence[str]) -> Iterator[str]:
+def _similar_names(pieces: Sequence[str]) -> Iterator[str]:
     """All names of these pieces with '.' or '_' between them."""
     for letters in product("._", repeat=len(pieces) - 1):
         yield pieces[0] + "".join(letter + piece for letter, piece in zip(letters, pieces[1:], strict=True))
@@ -106,7 +106,7 @@ def resolve_config(spec: TopicSpec, defaults: TopicConfig) -> TopicConfig:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def place(
+def place_replicas(
     spec: TopicSpec, image: ClusterImage, default_partitions: int, default_factor: int, start: Start
 ) -> Assignment:
     """The replicas of every partition. Raises ApiError for invalid counts, factors or manual assignments."""
@@ -120,7 +120,7 @@ def place(
     partitions = default_partitions if spec.partitions == -1 else spec.partitions
     factor = default_factor if spec.replication_factor == -1 else spec.replication_factor
     check_partition_count(partitions)
-    return assign(partitions, factor, racks_of(image), start, hosts=hosts_of(image))
+    return assign_replicas(partitions, factor, racks_of(image), start, hosts=hosts_of(image))
 
 
 def check_partition_count(partitions: int) -> None:
@@ -180,7 +180,7 @@ def _check_replicas(partition: int, replicas: Sequence[int], image: ClusterImage
     raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {partition} {problem}")
 
 
-def grow(
+def plan_growth(
     topic: TopicImage, count: int, given: Sequence[Sequence[int]] | None, image: ClusterImage, start: Start
 ) -> Assignment:
     """The replicas of the partitions that increase the topic's number to `count`. Raises ApiError."""
@@ -201,7 +201,7 @@ def grow(
             )
         numbered = {present + index: replicas for index, replicas in enumerate(given)}
         return manual_assignment(numbered, image, present, factor)
-    return assign(count - present, factor, racks_of(image), start, present, hosts_of(image))
+    return assign_replicas(count - present, factor, racks_of(image), start, present, hosts_of(image))
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def deletion_mark(topic: str) -> list[Op]:
     return [Op("create", f"{DELETE_TOPICS}/{topic}")]
 
 
-def deletion(topic: str, present: Sequence[str], has_config: bool) -> list[list[Op]]:
+def deletion_steps(topic: str, present: Sequence[str], has_config: bool) -> list[list[Op]]:
     """The multis that delete a topic's nodes, the mark last. `present`: names under the topic's partitions node."""
     steps = []
     for start in range(0, len(present), STEP_PARTITIONS):

@@ -42,7 +42,7 @@ def new_topics(image: ClusterImage, request: UpdateMetadataRequest) -> list[str]
     return [topic.topic_name for topic in request.topic_states if not _is_deletion(topic) and _is_new(image, topic)]
 
 
-def updated(
+def apply_request(
     image: ClusterImage, request: UpdateMetadataRequest, own: BrokerImage, make: MakeTopic
 ) -> tuple[ClusterImage, Delta]:
     """The next image. `own`: this broker's registration, whose epoch the request does not contain.
@@ -65,10 +65,12 @@ def updated(
             # The topic was deleted and created again, and this broker missed the deletion.
             del ids[present.topic_id]
             present = None
-        topics[state.topic_name] = _merged(state, present, make)
+        topics[state.topic_name] = _merge_topic(state, present, make)
         ids[state.topic_id] = state.topic_name
         changed.append(state.topic_name)
-    brokers = {broker.id: _broker(broker, own) for broker in sorted(request.live_brokers, key=lambda each: each.id)}
+    brokers = {
+        broker.id: _broker_image(broker, own) for broker in sorted(request.live_brokers, key=lambda each: each.id)
+    }
     after = replace(
         image,
         epoch=image.epoch + 1,
@@ -89,9 +91,9 @@ def _is_new(image: ClusterImage, topic: _Topic) -> bool:
     return present is None or present.topic_id != topic.topic_id
 
 
-def _merged(state: _Topic, present: TopicImage | None, make: MakeTopic) -> TopicImage:
+def _merge_topic(state: _Topic, present: TopicImage | None, make: MakeTopic) -> TopicImage:
     before = () if present is None else present.partitions
-    partitions = tuple(_partitions(before, {one.partition_index: one for one in state.partition_states}))
+    partitions = tuple(_merge_partitions(before, {one.partition_index: one for one in state.partition_states}))
     if present is not None:
         if partitions == present.partitions:
             return present  # the same object, so that values cached for its partitions stay valid
@@ -99,18 +101,18 @@ def _merged(state: _Topic, present: TopicImage | None, make: MakeTopic) -> Topic
     return make(state.topic_name, state.topic_id, partitions)
 
 
-def _partitions(before: tuple[PartitionImage, ...], told: Mapping[int, _Partition]) -> Iterable[PartitionImage]:
+def _merge_partitions(before: tuple[PartitionImage, ...], told: Mapping[int, _Partition]) -> Iterable[PartitionImage]:
     """All partitions in order. One that no request has contained yet, below a known one, has no leader."""
     for index in range(max(len(before), 1 + max(told, default=-1))):
         if index in told:
-            yield _partition(told[index])
+            yield _partition_image(told[index])
         elif index < len(before):
             yield before[index]
         else:
             yield PartitionImage(index, NO_LEADER, 0, (), ())
 
 
-def _partition(told: _Partition) -> PartitionImage:
+def _partition_image(told: _Partition) -> PartitionImage:
     return PartitionImage(
         told.partition_index,
         told.leader,
@@ -122,12 +124,13 @@ def _partition(told: _Partition) -> PartitionImage:
     )
 
 
-def _broker(broker: UpdateMetadataRequest.UpdateMetadataBroker, own: BrokerImage) -> BrokerImage:
+def _broker_image(broker: UpdateMetadataRequest.UpdateMetadataBroker, own: BrokerImage) -> BrokerImage:
     endpoints = tuple(
-        Endpoint(each.listener, each.host, each.port, _protocol(each.security_protocol)) for each in broker.endpoints
+        Endpoint(each.listener, each.host, each.port, _protocol_name(each.security_protocol))
+        for each in broker.endpoints
     )
     return BrokerImage(broker.id, endpoints, broker.rack, own.epoch if broker.id == own.node_id else 0)
 
 
-def _protocol(number: int) -> str:
+def _protocol_name(number: int) -> str:
     return PROTOCOLS[number] if 0 <= number < len(PROTOCOLS) else PROTOCOLS[0]

@@ -12,8 +12,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ottla.config.broker_coordinators import CoordinatorConfig
-from ottla.config.names import OLD_BROKER_NAMES, harmless, unknown, unsupported
-from ottla.config.rows import INT_MAX, ConfigError, Row, Value, parse, quoted, render, resolve_ms, rows_of
+from ottla.config.names import OLD_BROKER_NAMES, is_harmless, unknown_key_warning, unsupported_reason
+from ottla.config.rows import (
+    INT_MAX,
+    ConfigError,
+    Row,
+    Value,
+    parse_value,
+    quote_value,
+    render_value,
+    resolve_ms,
+    rows_of,
+)
 from ottla.config.topic import TOPIC_ROWS, TopicConfig
 from ottla.types import Endpoint
 
@@ -44,13 +54,13 @@ class BrokerConfig(CoordinatorConfig):
         Raises ConfigError with the key if a value is invalid, alone or together with others.
         """
         warnings: list[str] = []
-        given = _recognized(properties, warnings)
+        given = _recognize_keys(properties, warnings)
         warnings += [f"{name} has no effect: {why}" for name in given if (why := BROKER_ROWS[name].unused)]
-        config = replace(cls(), given=given, **_parsed(given))
+        config = replace(cls(), given=given, **_parse_values(given))
         _check_together(config)
         return config, warnings
 
-    def value(self, row: Row) -> Value:
+    def value_of(self, row: Row) -> Value:
         """The value of a row of BROKER_ROWS."""
         found: Value = getattr(self, row.attribute)
         return found
@@ -67,8 +77,8 @@ class BrokerConfig(CoordinatorConfig):
 
     def _topic_default(self, row: Row) -> Value:
         if row.synonyms in (_RETENTION, _ROLL, _JITTER, _FLUSH):
-            return resolve_ms({name: self.value(BROKER_ROWS[name]) for name in row.synonyms}, row.synonyms)  # type: ignore[misc]
-        return self.value(BROKER_ROWS[row.synonyms[0]]) if row.synonyms else None
+            return resolve_ms({name: self.value_of(BROKER_ROWS[name]) for name in row.synonyms}, row.synonyms)  # type: ignore[misc]
+        return self.value_of(BROKER_ROWS[row.synonyms[0]]) if row.synonyms else None
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -85,7 +95,7 @@ class BrokerConfig(CoordinatorConfig):
     @property
     def connections_by_address(self) -> dict[str, int]:
         """max.connections.per.ip.overrides: address → number."""
-        return dict(map(_connection_override, self.max_connections_per_ip_overrides))
+        return dict(map(_parse_connection_override, self.max_connections_per_ip_overrides))
 
     @property
     def inter_broker_listener(self) -> str:
@@ -105,7 +115,7 @@ _ALIASES: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
 _CURRENT_NAMES: Final = frozenset(BROKER_ROWS) | frozenset(_ALIASES)
 
 
-def _recognized(properties: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
+def _recognize_keys(properties: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
     """The keys that have a row, under their current names. Adds a warning about each of the others."""
     given: dict[str, str] = {}
     for name in sorted(properties):
@@ -121,7 +131,7 @@ def _recognized(properties: Mapping[str, str], warnings: list[str]) -> dict[str,
         elif name in _ALIASES:
             _take_alias(name, properties, given)
         else:
-            warnings.extend(_word_about(name))
+            warnings.extend(_warning_about(name))
     return given
 
 
@@ -142,19 +152,19 @@ def _take_alias(name: str, properties: Mapping[str, str], given: dict[str, str])
         raise ConfigError("broker.id", f"is {text}, but node.id is {properties[current].strip()}; give one of them")
 
 
-def _word_about(name: str) -> list[str]:
-    if harmless(name):
+def _warning_about(name: str) -> list[str]:
+    if is_harmless(name):
         return []
-    reason = unsupported(name)
-    return [f"{name}: {reason}"] if reason is not None else [unknown(name, sorted(_CURRENT_NAMES))]
+    reason = unsupported_reason(name)
+    return [f"{name}: {reason}"] if reason is not None else [unknown_key_warning(name, sorted(_CURRENT_NAMES))]
 
 
-def _parsed(given: Mapping[str, str]) -> dict[str, Any]:
+def _parse_values(given: Mapping[str, str]) -> dict[str, Any]:
     """The values by field. An empty text means absent if the key may be absent."""
     values: dict[str, Any] = {}
     for name, text in given.items():
         row = BROKER_ROWS[name]
-        values[row.attribute] = None if row.default is None and not text.strip() else parse(row, text)
+        values[row.attribute] = None if row.default is None and not text.strip() else parse_value(row, text)
     return values
 
 
@@ -203,7 +213,7 @@ def _check_limits(config: BrokerConfig) -> None:
     config.topic_defaults.check_together()
 
 
-def _connection_override(entry: str) -> tuple[str, int]:
+def _parse_connection_override(entry: str) -> tuple[str, int]:
     """Parse `address:number`. Raises ConfigError."""
     address, _, number = entry.rpartition(":")
     address = address.strip().strip("[]")
@@ -211,7 +221,7 @@ def _connection_override(entry: str) -> tuple[str, int]:
     if not fits or not _ADDRESS.fullmatch(address):
         raise ConfigError(
             "max.connections.per.ip.overrides",
-            f"{quoted(BROKER_ROWS['max.connections.per.ip.overrides'], entry)} is not allowed; "
+            f"{quote_value(BROKER_ROWS['max.connections.per.ip.overrides'], entry)} is not allowed; "
             f"it must be address:number, with a number between 0 and {INT_MAX}",
         )
     return address, int(number)
@@ -219,8 +229,8 @@ def _connection_override(entry: str) -> tuple[str, int]:
 
 def parse_listeners(key: str, entries: tuple[str, ...], protocol_map: tuple[str, ...]) -> tuple[Endpoint, ...]:
     """Parse `NAME://host:port` entries, and find their protocols. Raises ConfigError with `key`."""
-    protocols = _protocols(protocol_map)
-    found = tuple(_endpoint(key, entry, protocols) for entry in entries)
+    protocols = _parse_protocol_map(protocol_map)
+    found = tuple(_parse_endpoint(key, entry, protocols) for entry in entries)
     if not found:
         raise ConfigError(key, "must name at least one listener")
     if len({endpoint.listener for endpoint in found}) != len(found):
@@ -240,19 +250,19 @@ def parse_zookeeper(text: str) -> tuple[tuple[str, ...], str]:
     chroot = f"/{path}".rstrip("/") if slash else ""
     if any(part in ("", ".", "..") for part in chroot[1:].split("/")) and chroot:
         raise ConfigError("zookeeper.connect", f"{chroot!r} is not a path")
-    return tuple(_server(entry.strip()) for entry in servers.split(",")), chroot
+    return tuple(_parse_server(entry.strip()) for entry in servers.split(",")), chroot
 
 
-def _server(entry: str) -> str:
+def _parse_server(entry: str) -> str:
     """`host:port`, with ZooKeeper's default port if there is none. IPv6 addresses are in brackets."""
     has_port = re.search(r"(?:^[^:]+|\]):[^:]*$", entry) is not None
     host, _, port = entry.rpartition(":") if has_port else (entry, "", "2181")
     if not host or re.search(r"[\s/@]", host) or (":" in host and not (host.startswith("[") and host.endswith("]"))):
         raise ConfigError("zookeeper.connect", f"{entry!r} is not host:port")
-    return f"{host}:{_port('zookeeper.connect', entry, port)}"
+    return f"{host}:{_parse_port('zookeeper.connect', entry, port)}"
 
 
-def _protocols(entries: tuple[str, ...]) -> dict[str, str]:
+def _parse_protocol_map(entries: tuple[str, ...]) -> dict[str, str]:
     """Protocols by listener name: the entries of the map, and the names of the protocols themselves."""
     found = {protocol: protocol for protocol in PROTOCOLS}
     for entry in entries:
@@ -263,7 +273,7 @@ def _protocols(entries: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _endpoint(key: str, entry: str, protocols: Mapping[str, str]) -> Endpoint:
+def _parse_endpoint(key: str, entry: str, protocols: Mapping[str, str]) -> Endpoint:
     name, separator, address = entry.partition("://")
     host, colon, port = address.rpartition(":")
     name = name.strip().upper()
@@ -273,10 +283,10 @@ def _endpoint(key: str, entry: str, protocols: Mapping[str, str]) -> Endpoint:
         raise ConfigError(key, f"{name} has no security protocol; add it to listener.security.protocol.map")
     if protocols[name] not in SERVED_PROTOCOLS:
         raise ConfigError(key, f"{name} uses {protocols[name]}; supported is {', '.join(SERVED_PROTOCOLS)}")
-    return Endpoint(name, host.strip("[]"), _port(key, entry, port), protocols[name])
+    return Endpoint(name, host.strip("[]"), _parse_port(key, entry, port), protocols[name])
 
 
-def _port(key: str, entry: str, text: str) -> int:
+def _parse_port(key: str, entry: str, text: str) -> int:
     if text == "*" and key == "advertised.listeners":
         return -1
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
@@ -284,6 +294,8 @@ def _port(key: str, entry: str, text: str) -> int:
     return int(text)
 
 
-def shown(config: BrokerConfig) -> dict[str, str | None]:
+def shown_settings(config: BrokerConfig) -> dict[str, str | None]:
     """Every key with its value as text, without passwords."""
-    return {name: None if row.sensitive else render(config.value(row)) for name, row in sorted(BROKER_ROWS.items())}
+    return {
+        name: None if row.sensitive else render_value(config.value_of(row)) for name, row in sorted(BROKER_ROWS.items())
+    }

@@ -141,7 +141,7 @@ HARMLESS_PREFIXES: Final = ("kafka.metrics.", "confluent.", "internal.")
 """Prefixes of settings of the Java virtual machine and of tools, which are ignored without a warning."""
 
 
-def unsupported(name: str) -> str | None:
+def unsupported_reason(name: str) -> str | None:
     """The reason why a known key has no effect; None for other keys."""
     if name in UNSUPPORTED:
         return UNSUPPORTED[name]
@@ -153,18 +153,18 @@ def unsupported(name: str) -> str | None:
     return None
 
 
-def harmless(name: str) -> bool:
+def is_harmless(name: str) -> bool:
     """Whether a key is ignored without a warning."""
     return name in HARMLESS or name.startswith(HARMLESS_PREFIXES)
 
 
-def unknown(name: str, known: Iterable[str]) -> str:
+def unknown_key_warning(name: str, known: Iterable[str]) -> str:
     """The warning for an unknown key, with the most similar known one."""
     shown = name if len(name) <= 100 else name[:100] + "…"
-    return f"unknown configuration {shown!r}" + (nearest(name, known) or "; ignored")
+    return f"unknown configuration {shown!r}" + (nearest_key_hint(name, known) or "; ignored")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest_key_hint(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown key: the one that was probably meant, or nothing."""
     near = get_close_matches(name[:100], list(known), n=1, cutoff=0.75)
     return f"; did you mean {near[0]!r}?" if near else ""

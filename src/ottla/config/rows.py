@@ -160,11 +160,11 @@ _TO_KEEP = re.compile(r",|\\(?=[\\,\s]|\Z)|\A\s|\s\Z")
 """The characters that need a backslash."""
 
 
-def parse(row: Row, text: str) -> Value:
+def parse_value(row: Row, text: str) -> Value:
     """Parse and check the text of this key. Raises ConfigError with the key."""
     value = split_list(text) if row.type is Type.LIST else _parse_type(row, text.strip())
     if row.check is not None and not row.check.holds(value):
-        raise ConfigError(row.name, f"{quoted(row, text)} is not allowed; it must be {row.check.text}")
+        raise ConfigError(row.name, f"{quote_value(row, text)} is not allowed; it must be {row.check.text}")
     return value
 
 
@@ -173,7 +173,7 @@ def _parse_type(row: Row, text: str) -> Value:
         return _parse_integer(row, text)
     if row.type is Type.BOOLEAN:
         if text.lower() not in ("true", "false"):
-            raise ConfigError(row.name, f"{quoted(row, text)} is not allowed; it must be true or false")
+            raise ConfigError(row.name, f"{quote_value(row, text)} is not allowed; it must be true or false")
         return text.lower() == "true"
     if row.type is Type.DOUBLE:
         return _parse_double(row, text)
@@ -191,10 +191,10 @@ def split_list(text: str) -> tuple[str, ...]:
             words.append([])
         else:
             words[-1].append(piece)
-    return tuple(_word(word) for word in words)
+    return tuple(_join_word(word) for word in words)
 
 
-def _word(pieces: list[str]) -> str:
+def _join_word(pieces: list[str]) -> str:
     while pieces and pieces[0].isspace():
         del pieces[0]
     while pieces and pieces[-1].isspace():
@@ -210,10 +210,10 @@ def list_word(word: str) -> str:
 def _parse_integer(row: Row, text: str) -> int:
     digits = text[1:] if text[:1] in ("-", "+") else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
-        raise ConfigError(row.name, f"{quoted(row, text)} is not an integer{_allowed(row)}")
+        raise ConfigError(row.name, f"{quote_value(row, text)} is not an integer{_allowed_values(row)}")
     low, high = _BOUNDS[row.type]
     if not low <= int(text) <= high:
-        raise ConfigError(row.name, f"{text} is outside {low}..{high} ({row.type.name.lower()}){_allowed(row)}")
+        raise ConfigError(row.name, f"{text} is outside {low}..{high} ({row.type.name.lower()}){_allowed_values(row)}")
     return int(text)
 
 
@@ -221,25 +221,25 @@ def _parse_double(row: Row, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ConfigError(row.name, f"{quoted(row, text)} is not a number{_allowed(row)}") from None
+        raise ConfigError(row.name, f"{quote_value(row, text)} is not a number{_allowed_values(row)}") from None
     if not isfinite(value):
-        raise ConfigError(row.name, f"{quoted(row, text)} is not a finite number{_allowed(row)}")
+        raise ConfigError(row.name, f"{quote_value(row, text)} is not a finite number{_allowed_values(row)}")
     return value
 
 
-def _allowed(row: Row) -> str:
+def _allowed_values(row: Row) -> str:
     return f"; it must be {row.check.text}" if row.check is not None else ""
 
 
-def quoted(row: Row, text: str) -> str:
+def quote_value(row: Row, text: str) -> str:
     """A value as it appears in a message: shortened, and without passwords."""
     if row.sensitive:
         return "the given value"
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 
-def render(value: Value) -> str | None:
-    """The text of a value, as in DescribeConfigs; `parse` reverses it. None stays None."""
+def render_value(value: Value) -> str | None:
+    """The text of a value, as in DescribeConfigs; `parse_value` reverses it. None stays None."""
     if value is None:
         return None
     if isinstance(value, bool):

@@ -38,11 +38,11 @@ def parse_properties(text: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for line in _logical_lines(text):
         cut = _key_end(line)
-        name = _unescape(line[:cut])
+        name = _unescape_text(line[:cut])
         rest = line[cut:].lstrip(" \t\f")
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(" \t\f")
-        pairs[name] = _unescape(rest)
+        pairs[name] = _unescape_text(rest)
     return pairs
 
 
@@ -72,7 +72,7 @@ def _key_end(line: str) -> int:
     return len(line)
 
 
-def _unescape(text: str) -> str:
+def _unescape_text(text: str) -> str:
     if "\\" not in text:
         return text
     return re.sub(r"\\(u[0-9a-fA-F]{4}|.|$)", _unescape_one, text, flags=re.DOTALL)
@@ -98,24 +98,24 @@ def parse_toml(text: str) -> dict[str, str]:
         raise ConfigError(
             "toml", f"{error}; a key that is also the beginning of another one has to be quoted"
         ) from None
-    return dict(_flattened("", document))
+    return dict(_flatten_table("", document))
 
 
-def _flattened(prefix: str, table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def _flatten_table(prefix: str, table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     for name, value in table.items():
         if isinstance(value, dict):
-            yield from _flattened(f"{prefix}{name}.", value)
+            yield from _flatten_table(f"{prefix}{name}.", value)
         else:
-            yield prefix + name, _text_of(prefix + name, value)
+            yield prefix + name, _toml_text(prefix + name, value)
 
 
-def _text_of(name: str, value: object) -> str:
+def _toml_text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
         return str(value)
     if isinstance(value, list):
-        return ",".join(_text_of(name, item) for item in value)
+        return ",".join(_toml_text(name, item) for item in value)
     raise ConfigError(name, "must be a text, a number, true, false or a list of these")
 
 
@@ -127,12 +127,12 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
             continue
         if variable in _NOT_KEYS or variable.startswith(_NOT_KEY_PREFIXES):
             continue
-        name = _UNDERSCORES.sub(_separators, variable[len(ENVIRONMENT_PREFIX) :].lower())
+        name = _UNDERSCORES.sub(_name_separators, variable[len(ENVIRONMENT_PREFIX) :].lower())
         pairs[name] = environment[variable]
     return pairs
 
 
-def _separators(match: re.Match[str]) -> str:
+def _name_separators(match: re.Match[str]) -> str:
     count = len(match.group())
     return "-" * (count // 3) + ("", ".", "_")[count % 3]
 
@@ -145,7 +145,7 @@ def parse_assignment(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def layered(*layers: Mapping[str, str]) -> dict[str, str]:
+def merge_layers(*layers: Mapping[str, str]) -> dict[str, str]:
     """Merge several mappings, the strongest first: flags, environment, file."""
     merged: dict[str, str] = {}
     for layer in reversed(layers):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ottla.config.names import nearest
+from ottla.config.names import nearest_key_hint
 from ottla.config.rows import (
     HIGH,
     LONG_MAX,
@@ -24,7 +24,7 @@ from ottla.config.rows import (
     between,
     key,
     one_of,
-    parse,
+    parse_value,
     rows_of,
     subset_of,
 )
@@ -37,14 +37,14 @@ MESSAGE_FORMATS: Final = Check(
 )
 
 
-def _throttled(value: tuple[str, ...]) -> bool:
+def _are_throttled_replicas(value: tuple[str, ...]) -> bool:
     return value == ("*",) or all(
         partition.isdecimal() and broker.isdecimal()
         for partition, _, broker in (entry.partition(":") for entry in value)
     )
 
 
-THROTTLED: Final = Check("* or a list of partition:broker", _throttled)
+THROTTLED: Final = Check("* or a list of partition:broker", _are_throttled_replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,8 +374,8 @@ class TopicConfig:
         values: dict[str, Any] = {}
         for name in overrides:
             if name not in TOPIC_ROWS:
-                raise ConfigError(name, "is not a configuration of a topic" + nearest(name, TOPIC_ROWS))
-            values[TOPIC_ROWS[name].attribute] = parse(TOPIC_ROWS[name], overrides[name])
+                raise ConfigError(name, "is not a configuration of a topic" + nearest_key_hint(name, TOPIC_ROWS))
+            values[TOPIC_ROWS[name].attribute] = parse_value(TOPIC_ROWS[name], overrides[name])
         config = replace(self, **values)
         config.check_together()
         return config

@@ -59,13 +59,13 @@ class Coordinator(Generic[M]):
         # 1. A shard belongs to one leader epoch. A new epoch of this same broker ends it as well: another leader may
         #    have written to the log in between.
         if runner is not None and (not leads or runner.epoch != partition.leader_epoch):
-            runner.resign()
+            runner.resign_leadership()
             del self._runners[index], self._machines[index]
             runner = None
         # 2. A new leadership starts with an empty state machine and reads the log.
         if leads and runner is None:
             machine = self._machines[index] = self._make(index)
-            fresh = ShardRuntime(partition, machine, self._tools, self._go_on, self._reload_later)
+            fresh = ShardRuntime(partition, machine, self._tools, self._resume_loading, self._reload_later)
             self._runners[index] = fresh
             # An empty log is loaded with one step, here, so that the first command finds the shard active.
             if not fresh.is_empty or fresh.load_step():
@@ -77,9 +77,9 @@ class Coordinator(Generic[M]):
         index = fenced.partition.tp.partition
         count = self._defects[index] = self._defects.get(index, 0) + 1
         wait_ms = min(RELOAD_MAX_MS, RELOAD_MS << min(count - 1, 16))
-        self._tools.purgatory.after(wait_ms, lambda: self._reload(fenced))
+        self._tools.purgatory.continue_after(wait_ms, lambda: self._reload_shard(fenced))
 
-    def _reload(self, fenced: ShardRuntime) -> None:
+    def _reload_shard(self, fenced: ShardRuntime) -> None:
         index = fenced.partition.tp.partition
         # The leadership may have changed since: then the shard of the new epoch is loaded already.
         if self._runners.get(index) is fenced and not self._stopped:
@@ -89,9 +89,9 @@ class Coordinator(Generic[M]):
     def _load_soon(self) -> None:
         """Plan the next step of loading. It runs after a fixed pause, because a busy broker has no idle moment."""
         if self._loading and self._timer is None:
-            self._timer = self._tools.purgatory.after(STEP_PAUSE_MS, self._load)
+            self._timer = self._tools.purgatory.continue_after(STEP_PAUSE_MS, self._load_next)
 
-    def _load(self) -> None:
+    def _load_next(self) -> None:
         self._timer = None
         # Round-robin: a small shard does not wait until a large one is loaded.
         if self._loading:
@@ -100,24 +100,24 @@ class Coordinator(Generic[M]):
                 self._loading.append(runner)
         self._load_soon()
 
-    def _go_on(self) -> None:
+    def _resume_loading(self) -> None:
         """Continue loading: the disk has delivered bytes that a loader waited for."""
         self._loading = deque(runner for runner in self._runners.values() if runner.state is ShardState.LOADING)
         self._load_soon()
 
-    def stop(self) -> None:
+    def stop_shards(self) -> None:
         """Refuse all waiting requests: the logs are about to be closed."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
         for runner in self._runners.values():
-            runner.resign()
+            runner.resign_leadership()
         self._runners.clear()
         self._machines.clear()
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
-    def submit(self, index: int, command: Command) -> None:
+    def submit_command(self, index: int, command: Command) -> None:
         """Pass a command to the shard of a partition.
 
         Its ticket gets NOT_COORDINATOR when this broker does not lead the partition.
@@ -126,12 +126,12 @@ class Coordinator(Generic[M]):
         if runner is None:
             command.ticket(ApiError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is not led here"))
         else:
-            runner.submit(command)
+            runner.submit_command(command)
 
-    def serving(self, index: int) -> tuple[ShardRuntime, M, Instant] | None:
+    def serving_shard(self, index: int) -> tuple[ShardRuntime, M, Instant] | None:
         """The shard of a partition, its state machine (read only) and the time; None when it does not serve here."""
         runner = self._runners.get(index)
-        if runner is None or not runner.serves:
+        if runner is None or not runner.is_serving:
             return None
         return runner, self._machines[index], self._tools.clock.now()
 
@@ -142,13 +142,13 @@ class Coordinator(Generic[M]):
         if runner is not None and runner.epoch == partition.leader_epoch:
             runner.end_transaction(end, offset)
 
-    def soon(self, action: Callable[[], None]) -> None:
+    def run_soon(self, action: Callable[[], None]) -> None:
         """Run the next step of long work in a later turn, so that other requests are served in between."""
-        self._tools.purgatory.after(STEP_PAUSE_MS, action)
+        self._tools.purgatory.continue_after(STEP_PAUSE_MS, action)
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
-    def active(self) -> Iterator[tuple[int, M]]:
+    def active_shards(self) -> Iterator[tuple[int, M]]:
         """The partitions whose shards serve, with their state machines (read only)."""
         for index, runner in self._runners.items():
             if runner.state is ShardState.ACTIVE:

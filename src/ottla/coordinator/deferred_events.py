@@ -37,7 +37,7 @@ class DeferredEventQueue:
         return len(self._queue)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether the limit of waiting decisions is reached."""
         return len(self._queue) >= MAX_PARKED
 
@@ -46,25 +46,25 @@ class DeferredEventQueue:
         """The deadline of the first entry; None when the queue is empty."""
         return self._queue[0].deadline_ns if self._queue else None
 
-    def add(self, parked: DeferredEvents) -> None:
+    def add_events(self, parked: DeferredEvents) -> None:
         """Append an entry to the queue."""
         assert not self._queue or self._queue[-1].position <= parked.position, "positions only grow"
         self._queue.append(parked)
 
-    def committed(self, position: int) -> Iterator[Effect]:
+    def pop_committed(self, position: int) -> Iterator[Effect]:
         """Remove and return effects whose position is committed, one decision at a time."""
         # The queue is popped before the effects are performed: an effect may add to it, or drain it.
         queue = self._queue
         while queue and queue[0].position <= position:
             yield from queue.popleft().effects
 
-    def overdue(self, now_ns: int) -> Iterator[Effect]:
+    def pop_overdue(self, now_ns: int) -> Iterator[Effect]:
         """Remove and return effects whose deadline has passed."""
         queue = self._queue
         while queue and queue[0].deadline_ns <= now_ns:
             yield from queue.popleft().effects
 
-    def drain(self) -> Iterator[Effect]:
+    def drain_effects(self) -> Iterator[Effect]:
         """Remove and return all effects."""
         queue = self._queue
         while queue:

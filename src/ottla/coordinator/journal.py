@@ -31,26 +31,26 @@ class PartitionJournal:
         self._codec = codec
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Whether the leader epoch of this journal is over: state that was applied from it may not be committed."""
         return not self.partition.is_leader or self.partition.leader_epoch != self.epoch
 
     @property
-    def committed(self) -> int:
+    def committed_position(self) -> int:
         """All positions up to and including this one are committed."""
         return self.partition.high_watermark
 
     def append(
         self, records: Sequence[tuple[bytes, bytes | None]], producer: JournalProducer | None, now: Instant
     ) -> tuple[int, int]:
-        """Append one batch: (offset of its first record, its position, to be compared with `committed`).
+        """Append one batch: (offset of its first record, its position, to be compared with `committed_position`).
 
         Raises ApiError, with nothing written: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE,
         RECORD_LIST_TOO_LARGE, KAFKA_STORAGE_ERROR; INVALID_PRODUCER_EPOCH when the log has a later epoch of the
         producer.
         """
         partition = self.partition
-        if not partition.is_leader or partition.leader_epoch != self.epoch:  # `lost`, without a call
+        if not partition.is_leader or partition.leader_epoch != self.epoch:  # `is_lost`, without a call
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.tp} is not led here any more")
         if producer is not None:
             self._check_epoch(producer)
@@ -59,11 +59,11 @@ class PartitionJournal:
             attributes, identity = (0, _NOBODY) if producer is None else (TRANSACTIONAL, producer)
             batch = encode_one(attributes, now.wall_ms, *records[0], *identity, -1 if producer is None else 0)
         else:
-            batch = self._batch(records, producer, now.wall_ms)
+            batch = self._encode_records(records, producer, now.wall_ms)
         base = partition.append_own(memoryview(batch), now)
         return base, base + len(records)
 
-    def _batch(
+    def _encode_records(
         self, records: Sequence[tuple[bytes, bytes | None]], producer: JournalProducer | None, wall_ms: int
     ) -> bytearray:
         producer_id, epoch, sequence = (-1, -1, -1) if producer is None else (*producer, 0)
@@ -83,6 +83,6 @@ class PartitionJournal:
             text = f"producer {producer.producer_id} is in epoch {known.epoch}; epoch {producer.epoch} is over"
             raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
 
-    def watch(self, watcher: PartitionListener) -> None:
+    def add_listener(self, watcher: PartitionListener) -> None:
         """Call `watcher.wake` once, when the high watermark advances or the journal is lost."""
         self.partition.watchers[watcher] = None

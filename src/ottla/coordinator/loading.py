@@ -15,7 +15,7 @@ from ottla.coordinator.shard import Codec, EntryOrigin, TransactionEnd
 from ottla.record.batch import MAGIC_POS, MAGIC_V2, BatchHeader, Record, batches_of, crc_ok, records_of
 from ottla.record.control import parse_marker
 from ottla.record.errors import CorruptRecord
-from ottla.record.up_conversion import modernized
+from ottla.record.up_conversion import convert_to_v2
 from ottla.replication.partition.partition import Partition
 from ottla.seams import Failure
 from ottla.storage.errors import Cold
@@ -63,7 +63,7 @@ class Loader:
         self.warming = False
         """Whether the disk is bringing bytes into memory; until then a step does nothing."""
 
-    def step(self, take: Callable[[object, EntryOrigin], None]) -> bool:
+    def load_step(self, take: Callable[[object, EntryOrigin], None]) -> bool:
         """Pass the next entries to `take`. Returns False at the end of the log.
 
         Raises ApiError and Failure (the log cannot be read), CorruptRecord (a batch or record is malformed).
@@ -72,9 +72,9 @@ class Loader:
         for entry, origin in islice(self._items, ENTRIES_PER_STEP):
             take(entry, origin)
             taken += 1
-        return taken == ENTRIES_PER_STEP or self._read_on()
+        return taken == ENTRIES_PER_STEP or self._read_next()
 
-    def _read_on(self) -> bool:
+    def _read_next(self) -> bool:
         if self.warming:
             return True
         log = self._partition.log
@@ -85,7 +85,7 @@ class Loader:
         except Cold as reason:
             # The bytes are not in the page cache: a worker reads them, so that this turn does not wait for the disk.
             self.warming = True
-            log.disk.warm(reason.regions, self._on_warmed)
+            log.disk.warm_regions(reason.regions, self._on_warmed)
             return True
         self._warmed = False
         if region is None:
@@ -95,8 +95,8 @@ class Loader:
         content = bytearray(region.size)
         region.file.read_now(region.pos, memoryview(content))
         if content[MAGIC_POS] != MAGIC_V2:  # message sets that Kafka wrote before 0.11; they precede all v2 batches
-            content = bytearray(modernized(bytes(content), EXPANDED_MAX))
-        entries = self._newest if self._codec.newest_only else self._entries
+            content = bytearray(convert_to_v2(bytes(content), EXPANDED_MAX))
+        entries = self._newest_entries if self._codec.newest_only else self._all_entries
         self._items = entries(memoryview(content))
         return True
 
@@ -106,7 +106,7 @@ class Loader:
         self._warmed = True
         self.on_warm()
 
-    def _batches(self, content: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    def _unread_batches(self, content: memoryview) -> Iterator[tuple[int, BatchHeader]]:
         """The batches from `next` on. `next` moves past a batch when the following one is requested."""
         for pos, header in batches_of(content):
             # The log reads whole batches, so the first one may begin before `next`.
@@ -116,23 +116,25 @@ class Loader:
                 yield pos, header
                 self.next = header.last_offset + 1
 
-    def _entries(self, content: memoryview) -> Iterator[Item]:
-        for pos, header in self._batches(content):
+    def _all_entries(self, content: memoryview) -> Iterator[Item]:
+        for pos, header in self._unread_batches(content):
             records = records_of(content, pos, max_bytes=EXPANDED_MAX)
-            yield from _ends(records, header) if header.is_control else self._decoded(records, header)
+            yield from (
+                _transaction_ends(records, header) if header.is_control else self._decode_records(records, header)
+            )
 
-    def _newest(self, content: memoryview) -> Iterator[Item]:
+    def _newest_entries(self, content: memoryview) -> Iterator[Item]:
         """The last entry of each key of this read, in log order. Others are not decoded: that is most of the work."""
         newest: dict[bytes | None, tuple[Record, BatchHeader]] = {}
-        for pos, header in self._batches(content):
+        for pos, header in self._unread_batches(content):
             if not header.is_control:
                 for record in records_of(content, pos, max_bytes=EXPANDED_MAX):
                     newest.pop(record.key, None)  # else the key would keep its old place in the order
                     newest[record.key] = record, header
         for record, header in newest.values():
-            yield from self._decoded((record,), header)
+            yield from self._decode_records((record,), header)
 
-    def _decoded(self, records: Iterable[Record], header: BatchHeader) -> Iterator[Item]:
+    def _decode_records(self, records: Iterable[Record], header: BatchHeader) -> Iterator[Item]:
         """The entries of records of a batch. Records of unknown types are counted and skipped."""
         decode, producer_id, epoch = self._codec.decode, header.producer_id, header.producer_epoch
         for offset, timestamp, key, value, _ in records:
@@ -146,7 +148,7 @@ class Loader:
                 yield entry, _new(EntryOrigin, (offset, producer_id, epoch, timestamp))
 
 
-def _ends(records: Iterator[Record], header: BatchHeader) -> Iterator[Item]:
+def _transaction_ends(records: Iterator[Record], header: BatchHeader) -> Iterator[Item]:
     """The transaction ends of a control batch."""
     producer_id, epoch = header.producer_id, header.producer_epoch
     for record in records:

@@ -40,11 +40,11 @@ Refusal = Callable[[ApiError], None]
 class Effect(Protocol):
     """An action outside the state machine that follows from a decision."""
 
-    def perform(self) -> None:
+    def perform_effect(self) -> None:
         """Carry the action out. It must not call into the state machine; it may queue a later turn that does."""
         ...
 
-    def drop(self, error: ApiError) -> None:
+    def cancel_effect(self, error: ApiError) -> None:
         """The action is cancelled because of `error`: nothing was decided, or it is unknown whether it is committed."""
         ...
 
@@ -55,11 +55,11 @@ class AnswerEffect(NamedTuple):
     ticket: Callable[[object], None]
     value: object
 
-    def perform(self) -> None:
+    def perform_effect(self) -> None:
         """Pass the value to the ticket."""
         self.ticket(self.value)
 
-    def drop(self, error: ApiError) -> None:
+    def cancel_effect(self, error: ApiError) -> None:
         """Pass the error to the ticket."""
         self.ticket(error)
 
@@ -138,7 +138,7 @@ class Shard(Protocol[C_contra]):
         """All records are applied. `committed` effects wait until the last loaded record is committed."""
         ...
 
-    def deadline(self) -> int | None:
+    def next_deadline(self) -> int | None:
         """Monotonic ns at which `on_time` is to be called; None: never."""
         ...
 
@@ -146,7 +146,7 @@ class Shard(Protocol[C_contra]):
         """Decide about one bounded step of the work that is due. Changes nothing."""
         ...
 
-    def waiting(self) -> Sequence[Refusal]:
+    def waiting_tickets(self) -> Sequence[Refusal]:
         """All tickets that the state holds. They get an error when the shard is lost."""
         ...
 

@@ -170,7 +170,7 @@ class ShardRuntime:
         return self._journal.partition.tp
 
     @property
-    def parked(self) -> int:
+    def parked_count(self) -> int:
         """The number of decisions whose effects wait for a commit."""
         return len(self._parking)
 
@@ -178,15 +178,15 @@ class ShardRuntime:
 
     def load_step(self) -> bool:
         """Load one chunk. Returns True when the next chunk can be loaded without waiting for the disk."""
-        if self._journal.lost or self.state is not ShardState.LOADING:
+        if self._journal.is_lost or self.state is not ShardState.LOADING:
             return False
         try:
-            more = self._loader.step(self.machine.apply)
+            more = self._loader.load_step(self.machine.apply)
         except (ApiError, Failure, CorruptRecord) as error:
-            self._fence(f"cannot be loaded: {error}")
+            self._fence_shard(f"cannot be loaded: {error}")
             return False
         except Exception:  # noqa: BLE001  # a defect in one state machine must not affect other shards
-            self._fence("cannot be loaded", broken=True)
+            self._fence_shard("cannot be loaded", broken=True)
             return False
         if more:
             return not self._loader.warming
@@ -201,21 +201,21 @@ class ShardRuntime:
         # The state is ACTIVE before `on_loaded` is asked: its decision is carried out like any other.
         self.state = ShardState.ACTIVE
         self._carry_out(self._run_query(lambda: self.machine.on_loaded(now)), now)
-        self._rearm(now)
+        self._arm_alarm(now)
 
     @property
-    def serves(self) -> bool:
+    def is_serving(self) -> bool:
         """Whether the shard accepts commands."""
         journal = self._journal
-        partition = journal.partition  # `lost`, without a call
+        partition = journal.partition  # `is_lost`, without a call
         return self.state is ShardState.ACTIVE and partition.is_leader and partition.leader_epoch == journal.epoch
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
-    def submit(self, command: Command) -> None:
+    def submit_command(self, command: Command) -> None:
         """Have the state machine decide about a command, or refuse it when the shard does not serve."""
         partition = self._journal.partition
-        # `serves`, without a call
+        # `is_serving`, without a call
         if (
             self.state is not ShardState.ACTIVE
             or not partition.is_leader
@@ -231,12 +231,12 @@ class ShardRuntime:
             self._refuse_defect(error, command.ticket)
             return
         self._carry_out(outcome, now, command.ticket)
-        if self.state is ShardState.ACTIVE:  # `_rearm`, without a call
-            deadline_ns = self.machine.deadline()
+        if self.state is ShardState.ACTIVE:  # `_arm_alarm`, without a call
+            deadline_ns = self.machine.next_deadline()
             if deadline_ns is not None and (self._alarm is None or deadline_ns < self._alarm_ns):
                 self._arm_deadline(deadline_ns, now)
 
-    def happened(self, event: object, deadline_ns: int | None, now: Instant) -> bool:
+    def apply_event(self, event: object, deadline_ns: int | None, now: Instant) -> bool:
         """Apply one volatile event that was decided without `handle`, and that changes only a deadline.
 
         Returns False when it cannot be applied; the shard is fenced then.
@@ -244,10 +244,10 @@ class ShardRuntime:
         try:
             self.machine.apply(event, VOLATILE)
         except Exception:  # noqa: BLE001  # a defect in one state machine must not affect other shards
-            self._fence("an event cannot be applied", broken=True)
+            self._fence_shard("an event cannot be applied", broken=True)
             return False
         if deadline_ns is not None and (self._alarm is None or deadline_ns < self._alarm_ns):
-            self._rearm(now)
+            self._arm_alarm(now)
         return True
 
     def end_transaction(self, end: TransactionEnd, offset: int) -> None:
@@ -258,8 +258,8 @@ class ShardRuntime:
         try:
             self.machine.apply(end, EntryOrigin(offset, end.producer_id, end.producer_epoch))
         except Exception:  # noqa: BLE001  # a defect in one state machine must not affect other shards
-            self._fence("a transaction's end cannot be applied", broken=True)
-        self._rearm(self._tools.clock.now())
+            self._fence_shard("a transaction's end cannot be applied", broken=True)
+        self._arm_alarm(self._tools.clock.now())
 
     def _refuse_defect(self, error: Exception, asker: Refusal | None) -> None:
         """A defect prevented a decision. Nothing has changed; the request gets UNKNOWN_SERVER_ERROR."""
@@ -271,7 +271,7 @@ class ShardRuntime:
         try:
             return question()
         except Exception:  # noqa: BLE001  # a defect in one state machine must not affect other shards
-            self._fence("a step failed", broken=True)
+            self._fence_shard("a step failed", broken=True)
             return NOTHING
 
     # -- the one rule --------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class ShardRuntime:
         # 1. Append. A read has no records, but its answer may have to wait, so it passes the limit of waiters as well.
         if records or committed:
             try:
-                base = self._append(outcome, now)
+                base = self._append_records(outcome, now)
             except ApiError as error:
                 if asker is not None:
                     asker(coordinator_error(error.as_value()))
@@ -301,7 +301,7 @@ class ShardRuntime:
             for event in volatile:
                 self.machine.apply(event, VOLATILE)
         except Exception:  # noqa: BLE001  # a defect in one state machine must not affect other shards
-            self._fence("what was decided cannot be applied", (*at_once, *committed), broken=True, asker=asker)
+            self._fence_shard("what was decided cannot be applied", (*at_once, *committed), broken=True, asker=asker)
             return False
         # 3. Perform, last: an effect may start work whose result comes back as the next command.
         for effect in at_once:
@@ -310,9 +310,9 @@ class ShardRuntime:
             self._perform_when_committed(committed, now)
         return True
 
-    def _append(self, outcome: Decision, now: Instant) -> int:
+    def _append_records(self, outcome: Decision, now: Instant) -> int:
         """Append the records, if there are any. Returns the offset of the first one. Raises ApiError."""
-        if self._patience is not None and outcome.committed and self._parking.full:
+        if self._patience is not None and outcome.committed and self._parking.is_full:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many requests wait for a commit; try again")
         if not outcome.records:
             return 0
@@ -334,24 +334,24 @@ class ShardRuntime:
                 self._perform_effect(effect)
         else:
             timeout_ms = self._tools.commit_timeout_ms
-            self._parking.add(DeferredEvents(self.applied, now.mono_ns + timeout_ms * _NS_PER_MS, effects))
-            self._journal.watch(self)
+            self._parking.add_events(DeferredEvents(self.applied, now.mono_ns + timeout_ms * _NS_PER_MS, effects))
+            self._journal.add_listener(self)
             if self._patience is None:
-                self._patience = self._tools.purgatory.after(timeout_ms, self._lose_patience)
+                self._patience = self._tools.purgatory.continue_after(timeout_ms, self._lose_patience)
 
     def _perform_effect(self, effect: Effect) -> None:
         """Perform an effect. A failed answer costs its request only; any other failed effect stops the broker."""
         try:
             if type(effect) is AnswerEffect:
-                effect.ticket(effect.value)  # `perform`, without a call
+                effect.ticket(effect.value)  # `perform_effect`, without a call
             else:
-                effect.perform()
+                effect.perform_effect()
         except HalfChanged:
             raise
         except Exception as error:
             if not isinstance(effect, AnswerEffect):
                 raise half_changed(f"an effect of {self._tp}") from error
-            self._refuse_defect(error, effect.drop)
+            self._refuse_defect(error, effect.cancel_effect)
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
@@ -364,32 +364,32 @@ class ShardRuntime:
     def perform_committed(self) -> None:
         """Perform the effects whose records are committed, or resign when the journal is lost."""
         self._looking = False
-        if self._journal.lost:
-            self.resign()
+        if self._journal.is_lost:
+            self.resign_leadership()
             return
-        for effect in self._parking.committed(self._journal.committed):
+        for effect in self._parking.pop_committed(self._journal.committed_position):
             self._perform_effect(effect)
         if self._parking:
-            self._journal.watch(self)
+            self._journal.add_listener(self)
 
     def _lose_patience(self) -> None:
         self._patience = None
         now_ns = self._tools.clock.now().mono_ns
         # Not an abort: the records are in the log, and may still be committed after the client has this error.
         error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not committed in time; it may be committed yet")
-        for effect in self._parking.overdue(now_ns):
-            effect.drop(error)
+        for effect in self._parking.pop_overdue(now_ns):
+            effect.cancel_effect(error)
         deadline_ns = self._parking.deadline_ns
         if deadline_ns is not None:
-            self._patience = self._tools.purgatory.after(_ms_until(deadline_ns, now_ns), self._lose_patience)
+            self._patience = self._tools.purgatory.continue_after(_ms_until(deadline_ns, now_ns), self._lose_patience)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def _rearm(self, now: Instant) -> None:
+    def _arm_alarm(self, now: Instant) -> None:
         """Set the timer for the state machine's deadline, unless one that expires earlier is set."""
         if self.state is not ShardState.ACTIVE:
             return
-        deadline_ns = self.machine.deadline()
+        deadline_ns = self.machine.next_deadline()
         if deadline_ns is not None and (self._alarm is None or deadline_ns < self._alarm_ns):
             self._arm_deadline(deadline_ns, now)
 
@@ -401,12 +401,12 @@ class ShardRuntime:
 
     def _on_alarm(self) -> None:
         self._alarm = None
-        if self.state is not ShardState.ACTIVE or self._journal.lost:
+        if self.state is not ShardState.ACTIVE or self._journal.is_lost:
             return
         now = self._tools.clock.now()
         written = 0
         for _ in range(STEPS_PER_TURN):
-            deadline_ns = self.machine.deadline()
+            deadline_ns = self.machine.next_deadline()
             if deadline_ns is None or deadline_ns > now.mono_ns or written >= RECORDS_PER_TURN:
                 break
             outcome = self._run_query(lambda: self.machine.on_time(now))
@@ -415,17 +415,17 @@ class ShardRuntime:
                 self._arm_deadline(now.mono_ns + RETRY_MS * _NS_PER_MS, now)
                 return
             written += len(outcome.records)
-        self._rearm(now)
+        self._arm_alarm(now)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def resign(self) -> None:
+    def resign_leadership(self) -> None:
         """The partition has another leader or epoch: waiting clients get NOT_COORDINATOR and find the new one."""
         self._end_shard(
             ShardState.GONE, ApiError(ErrorCode.NOT_COORDINATOR, f"{self._tp} has another leader"), (), None
         )
 
-    def _fence(
+    def _fence_shard(
         self, why: str, effects: Sequence[Effect] = (), *, broken: bool = False, asker: Refusal | None = None
     ) -> None:
         until = "it is loaded again" if broken else "its partition has a new leader"
@@ -447,15 +447,15 @@ class ShardRuntime:
         self._alarm = self._patience = None  # timers reference this runtime, and through it the partition's log
         # 1. Requests that the state holds. 2. Requests whose effects wait for a commit, or were decided but not
         #    performed. 3. The request of the decision that failed, unless it is among them.
-        told = list(self.machine.waiting())
+        told = list(self.machine.waiting_tickets())
         for refuse in told:
             refuse(error)
-        for effect in (*self._parking.drain(), *effects):
+        for effect in (*self._parking.drain_effects(), *effects):
             if not isinstance(effect, AnswerEffect):
-                effect.drop(error)
+                effect.cancel_effect(error)
             elif effect.ticket not in told:
                 told.append(effect.ticket)
-                effect.drop(error)
+                effect.cancel_effect(error)
         if asker is not None and asker not in told:
             asker(error)
 

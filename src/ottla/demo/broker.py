@@ -42,7 +42,7 @@ class BrokerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> BrokerProcess:
-        self.start()
+        self.start_broker()
         return self
 
     def __exit__(
@@ -53,7 +53,7 @@ class BrokerProcess:
             process.terminate()
             process.communicate()
 
-    def start(self) -> None:
+    def start_broker(self) -> None:
         """Start it on the same port as before, and wait until it is ready. Raises BrokerFailed."""
         self._ready.unlink(missing_ok=True)
         port = self.bootstrap.rpartition(":")[2] or "0"
@@ -73,7 +73,7 @@ class BrokerProcess:
             time.sleep(0.01)
         self.bootstrap = self._ready.read_text().strip()
 
-    def kill(self) -> None:
+    def kill_broker(self) -> None:
         """Kill it with SIGKILL, as a crash would."""
         process, self._process = self._process, None
         assert process is not None

@@ -30,7 +30,7 @@ class Deaths:
         self._tracker = spark.sparkContext.statusTracker()
         self._java = java
         self._broker = broker
-        self._tell = tell
+        self._report = tell
         self._next_batch = 1
         self.workers = 0
         """Workers that were killed while they had a task."""
@@ -38,7 +38,7 @@ class Deaths:
 
     def kill_due(self, batches: int) -> None:
         """Kill the process that is due after this many batches, if a task is running. Raises BrokerFailed."""
-        if batches < self._next_batch or not self._stages():
+        if batches < self._next_batch or not self._active_stages():
             return
         if not self.workers and batches < _LAST_TRY:
             self._kill_worker(batches)
@@ -47,14 +47,14 @@ class Deaths:
 
     def _kill_worker(self, batches: int) -> None:
         """Kill a worker. If it had no task, Spark does not notice it, and the next poll kills another one."""
-        stages = self._stages()
-        for worker in _workers(self._java)[:1]:
+        stages = self._active_stages()
+        for worker in _find_workers(self._java)[:1]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
             if self._is_noticed(stages):
                 self.workers += 1
                 self._next_batch = batches + 1
-                self._tell(f"killed a Spark worker (process {worker}) in batch {batches}; its task runs again")
+                self._report(f"killed a Spark worker (process {worker}) in batch {batches}; its task runs again")
 
     def _is_noticed(self, stages: list[int]) -> bool:
         until = time.monotonic() + _NOTICED_S
@@ -62,25 +62,25 @@ class Deaths:
             told = [self._tracker.getStageInfo(stage) for stage in stages]
             if any(each is not None and each.numFailedTasks for each in told):
                 return True
-            if not set(stages) & set(self._stages()):
+            if not set(stages) & set(self._active_stages()):
                 return False
             time.sleep(0.01)
         return False
 
     def _kill_broker(self, batches: int) -> None:
-        self._broker.kill()
+        self._broker.kill_broker()
         gone = time.monotonic()
-        self._broker.start()
+        self._broker.start_broker()
         self.brokers += 1
         away = time.monotonic() - gone
-        self._tell(f"killed the broker in batch {batches}; it is back after {away:.1f} s, and the batch continues")
+        self._report(f"killed the broker in batch {batches}; it is back after {away:.1f} s, and the batch continues")
 
-    def _stages(self) -> list[int]:
+    def _active_stages(self) -> list[int]:
         """The stages that have running tasks."""
         return list(self._tracker.getActiveStageIds())
 
 
-def _workers(java: int) -> list[int]:
+def _find_workers(java: int) -> list[int]:
     """The Python processes that run tasks of this Spark: children of its daemon, the newest first."""
     if shutil.which("ps") is None:  # a bare container: only the broker is killed then, and the output says so
         return []

@@ -30,7 +30,7 @@ class Recount(NamedTuple):
     """How often each (line of the file, directory) occurs."""
 
 
-def load() -> list[bytes]:
+def load_lines() -> list[bytes]:
     """The lines of the packaged excerpt, in time order, without line ends."""
     return gzip.decompress((files("ottla") / EXCERPT).read_bytes()).splitlines()
 
@@ -41,7 +41,7 @@ def directory_of(path: str) -> str:
     return top if slash else "."
 
 
-def recount(lines: Iterable[bytes]) -> Recount:
+def recount_lines(lines: Iterable[bytes]) -> Recount:
     """Count the events of each window and directory, one line at a time."""
     counts: Counts = {}
     seen: Counter[tuple[str, str]] = Counter()
@@ -51,17 +51,17 @@ def recount(lines: Iterable[bytes]) -> Recount:
         place = (event["ts"] // WINDOW_MS * WINDOW_MS, directory)
         events, changed = counts.get(place, (0, 0))
         counts[place] = (events + 1, changed + event["added"] + event["deleted"])
-        seen[fingerprint(event), directory] += 1
+        seen[event_fingerprint(event), directory] += 1
     return Recount(counts, seen)
 
 
-def fingerprint(event: dict[str, object]) -> str:
+def event_fingerprint(event: dict[str, object]) -> str:
     """An event as one text, without fields of the pipeline, and independent of the order of its fields."""
     fields = ("ts", "commit", "ticket", "path", "added", "deleted")
     return json.dumps([event.get(field) for field in fields])
 
 
-def differences(recounted: Counts, streamed: Counts) -> list[str]:
+def find_differences(recounted: Counts, streamed: Counts) -> list[str]:
     """The differences, one line each; empty when the pipeline's counts are right."""
     found = []
     for start, directory in sorted(recounted.keys() | streamed.keys()):

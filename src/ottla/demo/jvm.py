@@ -56,13 +56,13 @@ class SparkProcess:
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.session.timeZone": "UTC",
-            **(self._here(cores) if self._is_here else {}),
+            **(self._local_settings(cores) if self._is_here else {}),
             **(settings or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
         self._session: Any = None
 
-    def _here(self, cores: int) -> dict[str, str]:
+    def _local_settings(self, cores: int) -> dict[str, str]:
         """Settings for a Spark on this machine only."""
         return {
             "spark.master": f"local[{cores},4]",  # a task may fail four times, as on a cluster
@@ -86,7 +86,7 @@ class SparkProcess:
     def _handover(self) -> Path:
         return self._directory / "gateway"
 
-    def start(self) -> None:
+    def start_java(self) -> None:
         """Start Java and return at once. Raises NoJava."""
         home = Path(_pyspark_home())
         (self._directory / "log4j2.properties").write_text(_LOGGING, "utf-8")
@@ -103,12 +103,12 @@ class SparkProcess:
                 stdin=subprocess.PIPE,  # Java ends when this pipe is closed, so that it cannot outlive this process
                 stdout=log,
                 stderr=log,
-                env=self._environment(home),
+                env=self._make_environment(home),
                 cwd=self._directory,
                 start_new_session=True,  # Ctrl-C in the terminal is for this process; it ends Java in its own time
             )
 
-    def _environment(self, home: Path) -> dict[str, str]:
+    def _make_environment(self, home: Path) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if key not in _NOT_OURS}
         environment = {THREADS: "1"} | inherited
         return environment | {
@@ -122,10 +122,10 @@ class SparkProcess:
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._handover),
         }
 
-    def session(self) -> Any:
+    def get_session(self) -> Any:
         """The SparkSession; waits for Java. Raises SparkFailed."""
         if self._session is None:
-            port, secret = self._gateway()
+            port, secret = self._read_gateway()
             ours = {
                 "PYSPARK_GATEWAY_PORT": str(port),
                 "PYSPARK_GATEWAY_SECRET": secret,
@@ -137,28 +137,28 @@ class SparkProcess:
             try:
                 self._session = _new_session()
             finally:
-                _restore(before)
+                _restore_environment(before)
         return self._session
 
-    def _gateway(self) -> tuple[int, str]:
+    def _read_gateway(self) -> tuple[int, str]:
         """The port and secret of the gateway; waits until Java has written them. Raises SparkFailed."""
         assert self._process is not None
         until = time.monotonic() + _START_S
         while not self._handover.is_file():
             if self._process.poll() is not None or time.monotonic() > until:
-                raise self.failure("Spark did not start")
+                raise self.make_failure("Spark did not start")
             time.sleep(0.05)
         told = self._handover.read_bytes()
         size = int.from_bytes(told[4:8], "big")
         return int.from_bytes(told[:4], "big"), told[8 : 8 + size].decode("utf-8")
 
-    def failure(self, what: str) -> SparkFailed:
+    def make_failure(self, what: str) -> SparkFailed:
         """An error with the end of Spark's log."""
         text = self._log.read_text("utf-8", "replace") if self._log.is_file() else ""
         last = [line for line in text.splitlines() if line.strip()][-15:]
         return SparkFailed("\n  ".join([f"{what}; the end of its log:" if last else what, *last]))
 
-    def stop(self) -> None:
+    def stop_spark(self) -> None:
         """End Spark and Java, by force if need be. Idempotent."""
         # First let it end by itself: stop the session, then close Java's standard input. Java's process group is killed
         # in any case.
@@ -212,7 +212,7 @@ def _end_session(session: Any) -> None:
         gateway.shutdown()
 
 
-def _restore(before: Mapping[str, str | None]) -> None:
+def _restore_environment(before: Mapping[str, str | None]) -> None:
     for key, value in before.items():
         if value is None:
             os.environ.pop(key, None)

@@ -21,12 +21,12 @@ Progress = Callable[[int, int], None]
 """Called with the number of finished events and batches."""
 
 
-def enrich(spark: Any, bootstrap: str, directory: Path, progress: Progress) -> None:
+def enrich_events(spark: Any, bootstrap: str, directory: Path, progress: Progress) -> None:
     """From topic to topic, exactly once: every event gets its directory, file extension, year and changed lines."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the usual name; slow to import
 
     path = F.col("path")
-    events = _events(spark, bootstrap, RAW, _EVENT)
+    events = _read_events(spark, bootstrap, RAW, _EVENT)
     enriched = events.select(
         F.col("key"),
         F.to_json(
@@ -52,11 +52,11 @@ def enrich(spark: Any, bootstrap: str, directory: Path, progress: Progress) -> N
     _follow_query(query, progress)
 
 
-def count(spark: Any, bootstrap: str, directory: Path, progress: Progress) -> Counts:
+def count_events(spark: Any, bootstrap: str, directory: Path, progress: Progress) -> Counts:
     """Events and changed lines per half year and directory, kept by Spark while the enriched topic streams in."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    events = _events(spark, bootstrap, ENRICHED, "ts bigint, directory string, changed bigint")
+    events = _read_events(spark, bootstrap, ENRICHED, "ts bigint, directory string, changed bigint")
     counts = events.groupBy(F.window(F.timestamp_millis("ts"), WINDOW), "directory").agg(
         F.count("*").alias("events"), F.sum("changed").alias("changed")
     )
@@ -73,7 +73,7 @@ def count(spark: Any, bootstrap: str, directory: Path, progress: Progress) -> Co
     return {(row.start, row.directory): (row.events, row.changed) for row in rows.collect()}
 
 
-def _events(spark: Any, bootstrap: str, topic: str, schema: str) -> Any:
+def _read_events(spark: Any, bootstrap: str, topic: str, schema: str) -> Any:
     """A topic of JSON documents as a streaming DataFrame: `key` and the document's fields."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 

@@ -29,14 +29,14 @@ class Progress:
         """Begin a step."""
         self._step = step
         self._since = time.monotonic()
-        self.update("")
+        self.update_step("")
 
-    def update(self, state: str) -> None:
+    def update_step(self, state: str) -> None:
         """Show the progress of the step."""
         if self._terminal:
             self._rewrite_line(f"{self._step} {state}".rstrip() + " …")
 
-    def end(self, result: str = "") -> None:
+    def end_step(self, result: str = "") -> None:
         """End the step, and show its result and time."""
         seconds = time.monotonic() - self._since
         line = f"{self._step} {result}".rstrip() + f" ({seconds:.1f} s)"
@@ -44,7 +44,7 @@ class Progress:
             self._rewrite_line(line)
         elif not self._quiet:
             self._stream.write(line)
-        self._newline()
+        self._end_line()
 
     def add_note(self, text: str) -> None:
         """Print an event in the middle of a step, on a line of its own."""
@@ -52,7 +52,7 @@ class Progress:
             self._rewrite_line(f"  {text}")
         elif not self._quiet:
             self._stream.write(f"  {text}")
-        self._newline()
+        self._end_line()
 
     @contextlib.contextmanager
     def left_alone_on_failure(self) -> Iterator[None]:
@@ -61,10 +61,10 @@ class Progress:
             yield
         except BaseException:
             if self._shown:
-                self._newline()
+                self._end_line()
             raise
 
-    def _newline(self) -> None:
+    def _end_line(self) -> None:
         if not self._quiet:
             self._stream.write("\n")
             self._stream.flush()

@@ -52,32 +52,34 @@ class Outcome(NamedTuple):
     facts: Mapping[str, Fact]
 
 
-def run(progress: Progress, cores: int = 2) -> Outcome:
+def run_demo(progress: Progress, cores: int = 2) -> Outcome:
     """Run the demo. Raises NoJava, SparkFailed, BrokerFailed, errors of the client, KeyboardInterrupt."""
     began = time.monotonic()
     with progress.left_alone_on_failure(), contextlib.ExitStack() as stack:
         stack.enter_context(_ended_politely())
-        directory = stack.enter_context(_directory())
+        directory = stack.enter_context(_temporary_directory())
         progress.begin_step("broker")
         broker = stack.enter_context(BrokerProcess(directory / "broker"))
         spark = SparkProcess(directory, cores)
-        stack.callback(spark.stop)
-        spark.start()  # Java takes seconds to start: the next steps run meanwhile
+        stack.callback(spark.stop_spark)
+        spark.start_java()  # Java takes seconds to start: the next steps run meanwhile
         _create_topics(broker.bootstrap)
-        progress.end(f"ready at {broker.bootstrap}, topics {pipeline.RAW} and {pipeline.ENRICHED}")
-        lines = events.load()
-        _produce(broker.bootstrap, lines, progress)
-        recounted = events.recount(lines)
-        counts, deaths = _stream(spark, broker, directory, len(lines), progress)
+        progress.end_step(f"ready at {broker.bootstrap}, topics {pipeline.RAW} and {pipeline.ENRICHED}")
+        lines = events.load_lines()
+        _produce_events(broker.bootstrap, lines, progress)
+        recounted = events.recount_lines(lines)
+        counts, deaths = _stream_events(spark, broker, directory, len(lines), progress)
         progress.begin_step("recount")
-        problems = [*_check_enriched(broker.bootstrap, recounted), *events.differences(recounted.counts, counts)]
-        progress.end("agrees" if not problems else f"disagrees in {len(problems)} places")
+        problems = [*_check_enriched(broker.bootstrap, recounted), *events.find_differences(recounted.counts, counts)]
+        progress.end_step("agrees" if not problems else f"disagrees in {len(problems)} places")
         progress.begin_step("clean up")
-    progress.end("done, all processes and files are removed")
-    return Outcome(counts, problems, _facts(lines, counts, problems, deaths, time.monotonic() - began))
+    progress.end_step("done, all processes and files are removed")
+    return Outcome(counts, problems, _make_facts(lines, counts, problems, deaths, time.monotonic() - began))
 
 
-def _facts(lines: list[bytes], counts: Counts, problems: list[str], deaths: Deaths, seconds: float) -> dict[str, Fact]:
+def _make_facts(
+    lines: list[bytes], counts: Counts, problems: list[str], deaths: Deaths, seconds: float
+) -> dict[str, Fact]:
     return {
         "events": len(lines),
         "windows": len({start for start, _ in counts}),
@@ -91,7 +93,7 @@ def _facts(lines: list[bytes], counts: Counts, problems: list[str], deaths: Deat
 
 
 @contextlib.contextmanager
-def _directory() -> Iterator[Path]:
+def _temporary_directory() -> Iterator[Path]:
     """One directory for everything; Spark's workers may still be writing while it is removed."""
     with tempfile.TemporaryDirectory(prefix="ottla-demo-", ignore_cleanup_errors=True) as name:
         yield Path(name)
@@ -127,7 +129,7 @@ def _create_topics(bootstrap: str) -> None:
                 raise answer
 
 
-def _produce(bootstrap: str, lines: list[bytes], progress: Progress) -> None:
+def _produce_events(bootstrap: str, lines: list[bytes], progress: Progress) -> None:
     """Write the events to the first topic, keyed by commit, so that the files of a commit stay in order."""
     progress.begin_step("produce")
     options = sink_options({"kafka.bootstrap.servers": bootstrap, "topic": pipeline.RAW})
@@ -135,39 +137,39 @@ def _produce(bootstrap: str, lines: list[bytes], progress: Progress) -> None:
 
     def batches() -> Iterator[pa.RecordBatch]:
         for first in range(0, len(lines), _ROWS):
-            progress.update(f"{first:,} of {len(lines):,} events")
+            progress.update_step(f"{first:,} of {len(lines):,} events")
             some = slice(first, first + _ROWS)
             yield pa.record_batch([pa.array(keys[some]), pa.array(lines[some], pa.binary())], names=["key", "value"])
 
     written = write_batches(options, batches())
-    progress.end(f"{written:,} real events into {pipeline.RAW}")
+    progress.end_step(f"{written:,} real events into {pipeline.RAW}")
 
 
-def _stream(
+def _stream_events(
     spark: SparkProcess, broker: BrokerProcess, directory: Path, total: int, progress: Progress
 ) -> tuple[Counts, Deaths]:
     progress.begin_step("Spark")
-    session = spark.session()
+    session = spark.get_session()
     deaths = Deaths(session, spark.pid, broker, progress.add_note)
-    progress.end(f"{session.version} started")
+    progress.end_step(f"{session.version} started")
 
     def enriched(done: int, batches: int) -> None:
-        progress.update(f"{done:,} of {total:,} events")
+        progress.update_step(f"{done:,} of {total:,} events")
         deaths.kill_due(batches)
 
     try:
         progress.begin_step("enrich")
-        pipeline.enrich(session, broker.bootstrap, directory, enriched)
-        progress.end(f"{pipeline.RAW} → {pipeline.ENRICHED}")
+        pipeline.enrich_events(session, broker.bootstrap, directory, enriched)
+        progress.end_step(f"{pipeline.RAW} → {pipeline.ENRICHED}")
         progress.begin_step("count")
-        counts = pipeline.count(
-            session, broker.bootstrap, directory, lambda done, _: progress.update(f"{done:,} of {total:,}")
+        counts = pipeline.count_events(
+            session, broker.bootstrap, directory, lambda done, _: progress.update_step(f"{done:,} of {total:,}")
         )
-        progress.end(f"{pipeline.ENRICHED} → events per half year and directory")
+        progress.end_step(f"{pipeline.ENRICHED} → events per half year and directory")
     except BrokerFailed:
         raise
     except Exception as error:
-        raise spark.failure(f"a query failed: {str(error).splitlines()[0]}") from error
+        raise spark.make_failure(f"a query failed: {str(error).splitlines()[0]}") from error
     return counts, deaths
 
 
@@ -176,12 +178,12 @@ def _check_enriched(bootstrap: str, recounted: Recount) -> list[str]:
     found: Counter[tuple[str, str]] = Counter()
     options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": pipeline.ENRICHED}, streaming=False)
     with Lookup(options) as lookup:
-        ends = lookup.latest(lookup.partitions())
+        ends = lookup.latest_offsets(lookup.list_partitions())
     for tp, end in ends.items():
         for batch in read_range(options, Range(tp, 0, end)):
             for value in batch.column("value").to_pylist():
                 event = json.loads(value)
-                found[events.fingerprint(event), event["directory"]] += 1
+                found[events.event_fingerprint(event), event["directory"]] += 1
     missing, extra = recounted.lines - found, found - recounted.lines
     problems = [f"missing in {pipeline.ENRICHED}: {one[0]} in {one[1]}" for one in sorted(missing)[:10]]
     return problems + [f"not in the file, or too often: {one[0]} in {one[1]}" for one in sorted(extra)[:10]]

@@ -45,10 +45,10 @@ def window_starts(counts: Counts) -> list[int]:
     return list(range(min(starts), max(starts) + 1, WINDOW_MS)) if starts else []
 
 
-def table(counts: Counts, width: int, *, ascii_only: bool) -> list[str]:
+def table_lines(counts: Counts, width: int, *, ascii_only: bool) -> list[str]:
     """A line per directory: name, events, changed lines, a bar of the events, and a small chart of the windows."""
     rows = rows_of(counts)
-    shown = [*rows[:TOP], *_others(rows[TOP:])]
+    shown = [*rows[:TOP], *_sum_others(rows[TOP:])]
     names = max([9, *(len(row.directory) for row in shown)])
     windows = len(window_starts(counts))
     room = max(8, width - names - windows - 23)
@@ -56,14 +56,14 @@ def table(counts: Counts, width: int, *, ascii_only: bool) -> list[str]:
     lines = [f"{'directory':<{names}}  {'events':>6}  {'lines':>9}  {'':<{room}}  per half year", ""]
     for row in shown:
         bar = ("#" if ascii_only else "█") * max(1, round(row.events * room / most))
-        picture = _picture(row.by_window, _BLOCKS_ASCII if ascii_only else _BLOCKS)
+        picture = _draw_chart(row.by_window, _BLOCKS_ASCII if ascii_only else _BLOCKS)
         lines.append(
             f"{row.directory:<{names}}  {row.events:>6,}  {row.changed:>9,}  {bar:<{room}}  {picture}".rstrip()
         )
     return [lines[0].rstrip(), *lines[2:]]
 
 
-def _others(rows: list[Row]) -> list[Row]:
+def _sum_others(rows: list[Row]) -> list[Row]:
     if not rows:
         return []
     by_window = tuple(sum(column) for column in zip(*(row.by_window for row in rows), strict=True))
@@ -71,13 +71,13 @@ def _others(rows: list[Row]) -> list[Row]:
     return [Row(name, sum(row.events for row in rows), sum(row.changed for row in rows), by_window)]
 
 
-def _picture(numbers: tuple[int, ...], blocks: str) -> str:
+def _draw_chart(numbers: tuple[int, ...], blocks: str) -> str:
     """One character per number, whose height is its share of the largest; a space for 0."""
     most = max([1, *numbers])
     return "".join(blocks[-(-number * len(blocks) // most) - 1] if number else " " for number in numbers)
 
 
-def document(counts: Counts, facts: Mapping[str, Fact]) -> dict[str, Fact | list[dict[str, Fact]]]:
+def result_document(counts: Counts, facts: Mapping[str, Fact]) -> dict[str, Fact | list[dict[str, Fact]]]:
     """The result as JSON: the facts, and a list of all counts."""
     listed: list[dict[str, Fact]] = [
         {"window_start_ms": start, "directory": directory, "events": events, "lines": changed}

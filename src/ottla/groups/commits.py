@@ -30,7 +30,7 @@ from ottla.seams import Instant
 _NS_PER_MS = 1_000_000
 
 
-def commit(
+def commit_offsets(
     group: Group | None, command: Commit, limits: BrokerConfig, now: Instant, safeguards: GroupSafeguards
 ) -> Decision:
     """Decide about an OffsetCommit or TxnOffsetCommit."""
@@ -112,31 +112,31 @@ class AllFoundOffsets:
         return len(self._held) + len(self._added)
 
     def __iter__(self) -> Iterator[FoundOffset]:
-        return map(self.offset_of, self.places())
+        return map(self.offset_of, self.found_partitions())
 
-    def places(self) -> Iterator[PartitionKey]:
+    def found_partitions(self) -> Iterator[PartitionKey]:
         """The partitions with an offset, in the order of their first commit."""
         return chain(self._held, self._added)
 
     def offset_of(self, place: PartitionKey) -> FoundOffset:
-        """The row of one of `places`."""
+        """The row of one of `found_partitions`."""
         if place in self._unstable:
             return FoundOffset(*place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         return FoundOffset(*place, position_of(self._held[place]))
 
 
-def fetch(offsets: Offsets, command: FetchOffsets) -> Decision:
+def fetch_offsets(offsets: Offsets, command: FetchOffsets) -> Decision:
     """Decide about an OffsetFetch. The answer waits until everything that was applied before is committed."""
     # Applied is not committed: a new leader may lack the last records, and offsets must not go back for a client.
     found: AllFoundOffsets | list[FoundOffset]
     if command.wanted is None:
         found = AllFoundOffsets(offsets, command.group_id, command.require_stable)
     else:
-        found = list(_found(offsets, command, command.wanted))
+        found = list(_found_offsets(offsets, command, command.wanted))
     return Decision(committed=(AnswerEffect(command.ticket, found),))  # type: ignore[arg-type]
 
 
-def _found(
+def _found_offsets(
     offsets: Offsets, command: FetchOffsets, wanted: Sequence[tuple[str, Sequence[int]]]
 ) -> Iterator[FoundOffset]:
     group_id, stable = command.group_id, command.require_stable
@@ -146,10 +146,10 @@ def _found(
             if stable and offsets.is_open(group_id, place):
                 yield FoundOffset(*place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
             else:
-                yield FoundOffset(*place, offsets.get(group_id, place))
+                yield FoundOffset(*place, offsets.get_offset(group_id, place))
 
 
-def delete(group: Group | None, offsets: Offsets, command: DeleteOffsets) -> Decision:
+def delete_offsets(group: Group | None, offsets: Offsets, command: DeleteOffsets) -> Decision:
     """Decide about an OffsetDelete (KIP-496). Offsets of topics that members consume are kept."""
     code = _may_delete(group) if command.group_id else ErrorCode.INVALID_GROUP_ID
     if group is None or code:
@@ -164,7 +164,7 @@ def delete(group: Group | None, offsets: Offsets, command: DeleteOffsets) -> Dec
             codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
             continue
         codes.append(ErrorCode.NONE)
-        if offsets.get(command.group_id, (topic, partition)) is not None:
+        if offsets.get_offset(command.group_id, (topic, partition)) is not None:
             records.append(OffsetCommitted(command.group_id, topic, partition, None))
     answer = AnswerEffect(command.ticket, (ErrorCode.NONE, codes))  # type: ignore[arg-type]
     return Decision(records=records, committed=(answer,))

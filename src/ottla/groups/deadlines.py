@@ -47,26 +47,27 @@ class Deadlines:
         self._deadlines: dict[DeadlineKey, int] = {}
         self._heap: list[tuple[int, DeadlineKey]] = []
 
-    def set(self, key: DeadlineKey, deadline_ns: int) -> None:
+    def set_deadline(self, key: DeadlineKey, deadline_ns: int) -> None:
         """Add or move a deadline."""
         known = self._deadlines.get(key)
         self._deadlines[key] = deadline_ns
-        # A later deadline leaves its old, earlier entry in the heap: `first` corrects it. Heartbeats only do this.
+        # A later deadline leaves its old, earlier entry in the heap: `next_deadline` corrects it. Heartbeats only do
+        # this.
         if known is None or deadline_ns < known:
             heapq.heappush(self._heap, (deadline_ns, key))
             if len(self._heap) > 2 * len(self._deadlines) + _SLACK:
                 self._heap = [(when, which) for which, when in self._deadlines.items()]
                 heapq.heapify(self._heap)
 
-    def clear(self, key: DeadlineKey) -> None:
-        """Remove a deadline if it exists. Its entry in the heap is dropped by `first`."""
+    def clear_deadline(self, key: DeadlineKey) -> None:
+        """Remove a deadline if it exists. Its entry in the heap is dropped by `next_deadline`."""
         self._deadlines.pop(key, None)
 
-    def get(self, key: DeadlineKey) -> int | None:
+    def get_deadline(self, key: DeadlineKey) -> int | None:
         """The deadline of a key; None when there is none."""
         return self._deadlines.get(key)
 
-    def first(self) -> tuple[int, DeadlineKey] | None:
+    def next_deadline(self) -> tuple[int, DeadlineKey] | None:
         """The next deadline and its key; None when there is no deadline."""
         heap, deadlines = self._heap, self._deadlines
         while heap:

@@ -79,12 +79,12 @@ def forget_topics(groups: Sequence[str], offsets: Offsets, command: ForgetTopics
     return Decision(records=records, committed=(AnswerEffect(command.ticket, left),))  # type: ignore[arg-type]
 
 
-def sweep(group_id: str, group: Group | None, offsets: Offsets, retention_minutes: int, now_ms: int) -> Decision:
+def sweep_group(group_id: str, group: Group | None, offsets: Offsets, retention_minutes: int, now_ms: int) -> Decision:
     """Decide about one step of the search for expired offsets in a group. An empty group without offsets is removed."""
     if group is None:
         return Decision((GroupSwept(group_id),))
     retention_ms = retention_minutes * _MS_PER_MINUTE
-    doomed = list(islice(_expired(group, offsets, retention_ms, now_ms), TOMBSTONES))
+    doomed = list(islice(_expired_partitions(group, offsets, retention_ms, now_ms), TOMBSTONES))
     records: list[object] = [OffsetCommitted(group_id, *place, None) for place in doomed]
     # 1. A full step may have left some: without GroupSwept the same group is swept again.
     if len(doomed) == TOMBSTONES:
@@ -100,7 +100,7 @@ def sweep(group_id: str, group: Group | None, offsets: Offsets, retention_minute
     return Decision(volatile, records)
 
 
-def _expired(group: Group, offsets: Offsets, retention_ms: int, now_ms: int) -> Iterator[PartitionKey]:
+def _expired_partitions(group: Group, offsets: Offsets, retention_ms: int, now_ms: int) -> Iterator[PartitionKey]:
     consumed = group.subscribed_topics() if group.state is GroupState.STABLE else None
     in_use = group.protocol_type is not None and group.state is not GroupState.EMPTY
     if in_use and (group.protocol_type != CONSUMER or consumed is None):

@@ -45,7 +45,7 @@ def topics_in_pieces(found: Iterable[FoundOffset]) -> Iterator[TopicOffsets]:
         yield topics_of(found)
         return
     topics: dict[str, list[PartitionKey]] = {}
-    places = found.places()
+    places = found.found_partitions()
     while some := list(islice(places, PIECE)):
         for place in some:
             topics.setdefault(place[0], []).append(place)

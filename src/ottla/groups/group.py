@@ -1,6 +1,7 @@
 """A classic group: its members and the state of its rebalance.
 
-Zone: pure. State, and queries of it. Decisions change a copy (`draft`), which replaces the group when it is applied.
+Zone: pure. State, and queries of it. Decisions change a copy (`make_draft`), which replaces the group when it is
+applied.
 
     Empty ──join──▶ PreparingRebalance ──all joined, or time──▶ CompletingRebalance ──leader syncs──▶ Stable
       ▲                │    ▲                                        │                                 │
@@ -77,7 +78,7 @@ class Member(NamedTuple):
     is_new: bool = False
     """It does not have its member id yet: until then its session time-out is `NEW_MEMBER_MS`."""
 
-    def metadata(self, protocol: str | None) -> bytes:
+    def metadata_for(self, protocol: str | None) -> bytes:
         """The metadata that it sent for a protocol; empty for a protocol that it does not support."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
@@ -128,7 +129,7 @@ class Group:
         self.rebalance_began_ms = -1
         """The wall time at which the current rebalance began."""
 
-    def draft(self) -> Group:
+    def make_draft(self) -> Group:
         """A copy that a decision may change."""
         copy = Group(self.group_id)
         for name in Group.__slots__:
@@ -158,7 +159,7 @@ class Group:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def supports(self, protocol_type: str, names: Sequence[str]) -> bool:
+    def accepts_protocols(self, protocol_type: str, names: Sequence[str]) -> bool:
         """Whether a member with these protocols can join: all members must share one.
 
         A group without members accepts any, also while it is in a rebalance that all its members have left.
@@ -191,17 +192,17 @@ class Group:
         topics: set[str] = set()
         for member in self.members.values():
             try:
-                _, message = parse_versioned(ConsumerProtocolSubscription, member.metadata(self.protocol))
+                _, message = parse_versioned(ConsumerProtocolSubscription, member.metadata_for(self.protocol))
             except CorruptRecord:
                 return None
             assert isinstance(message, ConsumerProtocolSubscription)
             topics.update(message.topics)
         return topics
 
-    def joined(self, member_id: str) -> JoinResult:
+    def join_result(self, member_id: str) -> JoinResult:
         """The JoinGroup result of a member in the current generation. Only the leader's lists all members."""
         rows = (
-            [(each.member_id, each.instance_id, each.metadata(self.protocol)) for each in self.members.values()]
+            [(each.member_id, each.instance_id, each.metadata_for(self.protocol)) for each in self.members.values()]
             if member_id == self.leader
             else ()
         )
@@ -230,7 +231,7 @@ class Group:
         if self.leader is None:
             self.leader = member.member_id
 
-    def remove(self, member_id: str) -> Member:
+    def remove_member(self, member_id: str) -> Member:
         """Remove a member. If it was the leader, the next member becomes leader."""
         member = self.members.pop(member_id)
         self.pending_sync.pop(member_id, None)
@@ -284,7 +285,7 @@ def _to_row(member: Member, protocol: str | None) -> GroupMetadataValue.MemberMe
         client_host=member.client_host,
         rebalance_timeout=member.rebalance_timeout_ms,
         session_timeout=member.session_timeout_ms,
-        subscription=member.metadata(protocol),
+        subscription=member.metadata_for(protocol),
         assignment=member.assignment,
     )
 

@@ -15,7 +15,7 @@ from ottla.coordinator.shard import Command
 from ottla.coordinator.shard_runtime import ShardState
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.commands import ForgetTopics, Heartbeat
-from ottla.groups.membership import beat
+from ottla.groups.membership import check_heartbeat
 from ottla.groups.shard import GroupShard
 
 TOPIC: Final = "__consumer_offsets"
@@ -35,7 +35,7 @@ class GroupCommand(Command, Protocol):
 class TopicLookup(Protocol):
     """The view of the cluster that groups need."""
 
-    def partitions(self, topic: str) -> int:
+    def partition_count(self, topic: str) -> int:
         """The number of partitions of a topic; 0: the topic does not exist."""
         ...
 
@@ -74,7 +74,7 @@ class Groups:
         self._forgetting: deque[tuple[int, ForgetTopics]] = deque()
         """The queue of shards in which offsets of deleted topics are still to be dropped."""
 
-    def submit(self, command: GroupCommand) -> None:
+    def submit_command(self, command: GroupCommand) -> None:
         """Pass a command to the shard of its group.
 
         Its ticket gets NOT_COORDINATOR when this broker does not lead the partition, and COORDINATOR_LOAD_IN_PROGRESS
@@ -84,7 +84,7 @@ class Groups:
         runner = self.coordinator.find_shard(index)
         # 1. The shard is here; it refuses the command itself while it is loading.
         if runner is not None:
-            runner.submit(command)
+            runner.submit_command(command)
         # 2. The cluster has elected this broker, but the election has not been applied here. Other brokers already send
         #    clients here, so NOT_COORDINATOR would only have them ask again. Heartbeats get it nevertheless: clients do
         #    not expect COORDINATOR_LOAD_IN_PROGRESS in their response.
@@ -94,22 +94,24 @@ class Groups:
             command.ticket(ApiError(code, f"this broker is about to lead {TOPIC}-{index}"))
         # 3. Another broker leads it.
         else:
-            self.coordinator.submit(index, command)
+            self.coordinator.submit_command(index, command)
 
-    def beat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> ErrorCode | None:
+    def try_heartbeat(
+        self, group_id: str, generation: int, member_id: str, instance_id: str | None
+    ) -> ErrorCode | None:
         """Decide and apply a valid heartbeat. Returns None when it must be submitted as a command instead."""
-        serving = self.coordinator.serving(self.partition_of(group_id))
+        serving = self.coordinator.serving_shard(self.partition_of(group_id))
         if serving is None:
             return None
         runner, shard, now = serving
-        alive, code = beat(shard.groups.get(group_id), generation, member_id, instance_id, now)
-        if alive is None or not runner.happened(alive, alive.deadline_ns, now):
+        alive, code = check_heartbeat(shard.groups.get(group_id), generation, member_id, instance_id, now)
+        if alive is None or not runner.apply_event(alive, alive.deadline_ns, now):
             return None
         return code
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that a group belongs to; -1 when the topic does not exist."""
-        count = self.topics.partitions(TOPIC)
+        count = self.topics.partition_count(TOPIC)
         if count != self._partitions or len(self._remembered) >= _REMEMBERED:
             self._partitions = count
             self._remembered.clear()
@@ -119,18 +121,18 @@ class Groups:
         return index
 
     @property
-    def loading(self) -> bool:
+    def is_loading(self) -> bool:
         """Whether some shards of this broker are loading, so that not all of its groups are known."""
         return self.coordinator.count_shards(ShardState.LOADING) > 0
 
     def shards(self) -> Iterator[GroupShard]:
         """The shards that serve (read only)."""
-        return (machine for _, machine in self.coordinator.active())
+        return (machine for _, machine in self.coordinator.active_shards())
 
     def topics_deleted(self, names: frozenset[str]) -> None:
         """Drop the offsets of these topics in every shard of this broker, step by step."""
         idle = not self._forgetting
-        self._forgetting += [(index, ForgetTopics(_do_nothing, names)) for index, _ in self.coordinator.active()]
+        self._forgetting += [(index, ForgetTopics(_do_nothing, names)) for index, _ in self.coordinator.active_shards()]
         if idle and self._forgetting:
             self._forget_topics()
 
@@ -144,9 +146,9 @@ class Groups:
             else:  # done; after an error the offsets that are left stay until they expire
                 self._forgetting.popleft()
             if self._forgetting:
-                self.coordinator.soon(self._forget_topics)
+                self.coordinator.run_soon(self._forget_topics)
 
-        self.coordinator.submit(index, command._replace(ticket=gone))
+        self.coordinator.submit_command(index, command._replace(ticket=gone))
 
 
 def _do_nothing(_: object) -> None:

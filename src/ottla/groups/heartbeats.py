@@ -2,7 +2,7 @@
 
 Zone: deterministic. A member sends the same bytes again and again, so decoded requests are cached by their bytes, and
 encoded responses by their error code. A valid heartbeat only moves a deadline, which is decided and applied at once
-(`ShardRuntime.happened`); any other heartbeat is submitted as a command.
+(`ShardRuntime.apply_event`); any other heartbeat is submitted as a command.
 
 API 12. Versions 0-4. 1 throttle time, 3 static members, 4 flexible.
 """
@@ -39,7 +39,7 @@ class Heartbeats:
 
     def __init__(self, groups: Groups, network: Network) -> None:
         self._groups = groups
-        self._reply = network.reply
+        self._reply = network.send_reply
         self._meanings: dict[tuple[int, bytes], Beat] = {}
         """Decoded requests, by version and body."""
         self._endings: dict[tuple[int, ErrorCode], bytes] = {}
@@ -52,19 +52,19 @@ class Heartbeats:
         """
         key = version, bytes(frame[pos:])
         known = self._meanings.get(key)
-        beat = known or _read(version, frame, pos)
-        code = self._groups.beat(*beat)
+        beat = known or _decode_request(version, frame, pos)
+        code = self._groups.try_heartbeat(*beat)
         if code is None:
             self._submit_heartbeat(slot, version, correlation_id, beat)
             return Gate.NEXT
         # Only requests of members are cached, so that strangers cannot fill the cache.
         if known is None and len(key[1]) <= _LONGEST:
-            self._remember(key, beat)
-        ending = self._endings.get((version, code)) or self._ending(version, code)
+            self._cache_request(key, beat)
+        ending = self._endings.get((version, code)) or self._response_ending(version, code)
         self._reply(slot, [_correlation(correlation_id) + ending])
         return Gate.NEXT
 
-    def _remember(self, key: tuple[int, bytes], beat: Beat) -> None:
+    def _cache_request(self, key: tuple[int, bytes], beat: Beat) -> None:
         """Cache the decoded request of a member."""
         if len(self._meanings) >= _REMEMBERED:
             self._meanings.clear()
@@ -75,11 +75,11 @@ class Heartbeats:
 
         def send_response(outcome: ErrorCode | ApiError) -> None:
             code = outcome.code if isinstance(outcome, ApiError) else outcome
-            self._reply(slot, [_correlation(correlation_id) + self._ending(version, code)])
+            self._reply(slot, [_correlation(correlation_id) + self._response_ending(version, code)])
 
-        self._groups.submit(Heartbeat(send_response, *beat))
+        self._groups.submit_command(Heartbeat(send_response, *beat))
 
-    def _ending(self, version: int, code: ErrorCode) -> bytes:
+    def _response_ending(self, version: int, code: ErrorCode) -> bytes:
         found = self._endings.get((version, code))
         if found is None:
             told = ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else member_code(code)
@@ -88,6 +88,6 @@ class Heartbeats:
         return found
 
 
-def _read(version: int, frame: memoryview, pos: int) -> Beat:
+def _decode_request(version: int, frame: memoryview, pos: int) -> Beat:
     request, _ = decode(HeartbeatRequest, version, frame, pos)
     return request.group_id, request.generation_id, request.member_id, request.group_instance_id

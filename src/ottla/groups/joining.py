@@ -26,8 +26,8 @@ from ottla.groups.group import Group, GroupState, JoinResult, Member, SyncResult
 from ottla.groups.rebalancing import (
     NEW_MEMBER_MS,
     GroupDraft,
-    go_on,
-    prepare,
+    continue_rebalance,
+    prepare_rebalance,
     remove_member,
     try_complete,
     without_pending,
@@ -39,7 +39,7 @@ MAX_PENDING: Final = 10_000
 """The most member ids of one group that are given out and not used yet."""
 
 
-def join(group: Group | None, command: Join, limits: BrokerConfig, now: Instant) -> Decision:
+def join_group(group: Group | None, command: Join, limits: BrokerConfig, now: Instant) -> Decision:
     """Decide about a JoinGroup."""
     # 1. Requests that are invalid for any group.
     low, high = limits.group_min_session_timeout_ms, limits.group_max_session_timeout_ms
@@ -55,7 +55,7 @@ def join(group: Group | None, command: Join, limits: BrokerConfig, now: Instant)
     # 3. Size before protocols: a full group answers GROUP_MAX_SIZE_REACHED whatever the member supports.
     if not _has_room(group, command.member_id, limits.group_max_size):
         return _too_many(group, command, limits, now)
-    if not group.supports(command.protocol_type, [name for name, _ in command.protocols]):
+    if not group.accepts_protocols(command.protocol_type, [name for name, _ in command.protocols]):
         return refused(command, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     # 4. The member may join.
     draft = GroupDraft(group, limits, now)
@@ -63,7 +63,7 @@ def join(group: Group | None, command: Join, limits: BrokerConfig, now: Instant)
         _join_again(draft, command)
     else:
         _join_new(draft, command)
-    return draft.outcome()
+    return draft.to_decision()
 
 
 def refused(command: Join, code: ErrorCode) -> Decision:
@@ -91,7 +91,7 @@ def _too_many(group: Group, command: Join, limits: BrokerConfig, now: Instant) -
     draft.now_effects += outcome.now
     remove_member(draft, command.member_id)
     try_complete(draft)
-    return draft.outcome()
+    return draft.to_decision()
 
 
 def _join_new(draft: GroupDraft, command: Join) -> None:
@@ -100,7 +100,7 @@ def _join_new(draft: GroupDraft, command: Join) -> None:
     if command.instance_id is not None:
         predecessor = draft.group.statics.get(command.instance_id)
         if predecessor is None:
-            _add(draft, command, member_id)
+            _add_member(draft, command, member_id)
         else:
             _replace_static(draft, command, predecessor, member_id)
     # 2. Version 4 and later: the client must join again with the id. Its session runs from now on.
@@ -111,7 +111,7 @@ def _join_new(draft: GroupDraft, command: Join) -> None:
         draft.answer_member(command.ticket, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
     # 3. Older versions cannot join twice.
     else:
-        _add(draft, command, member_id)
+        _add_member(draft, command, member_id)
 
 
 def new_member_id(command: Join) -> str:
@@ -134,7 +134,7 @@ def _join_again(draft: GroupDraft, command: Join) -> None:
     group, member_id = draft.group, command.member_id
     # 1. The second JoinGroup of a new member (KIP-394).
     if member_id in group.pending and command.instance_id is None:
-        _add(draft, command, member_id)
+        _add_member(draft, command, member_id)
         return
     # 2. An unknown or fenced member.
     code = group.check_member(member_id, command.instance_id)
@@ -146,15 +146,15 @@ def _join_again(draft: GroupDraft, command: Join) -> None:
     same = member.protocols == command.protocols
     leads = group.state is GroupState.STABLE and group.leader == member_id
     if group.state is GroupState.PREPARING_REBALANCE or not same or leads:
-        _update(draft, member, command)
-        go_on(draft)
+        _update_member(draft, member, command)
+        continue_rebalance(draft)
     # 4. Nothing has changed for the group: the response to its first JoinGroup was lost. It gets the same one again.
     else:
-        draft.answer_member(command.ticket, group.joined(member_id))
-        draft.session(member)
+        draft.answer_member(command.ticket, group.join_result(member_id))
+        draft.restart_session(member)
 
 
-def _member(command: Join, member_id: str) -> Member:
+def _new_member(command: Join, member_id: str) -> Member:
     return Member(
         member_id,
         command.instance_id,
@@ -167,23 +167,23 @@ def _member(command: Join, member_id: str) -> Member:
     )
 
 
-def _add(draft: GroupDraft, command: Join, member_id: str) -> None:
+def _add_member(draft: GroupDraft, command: Join, member_id: str) -> None:
     group = draft.group
     group.pending.pop(member_id, None)
     if not group.members:
         group.protocol_type = command.protocol_type
     if group.state is GroupState.PREPARING_REBALANCE and group.in_delay:
         group.newcomers = True
-    group.put_member(_member(command, member_id)._replace(is_new=True))
+    group.put_member(_new_member(command, member_id)._replace(is_new=True))
     draft.set_deadline(DeadlineKind.SESSION, NEW_MEMBER_MS, member_id)
-    go_on(draft)
+    continue_rebalance(draft)
 
 
-def _update(draft: GroupDraft, member: Member, command: Join) -> None:
+def _update_member(draft: GroupDraft, member: Member, command: Join) -> None:
     """Let the member wait for the rebalance with this request. An earlier request of it that waits is refused."""
     if member.join is not None:
         draft.answer_member(member.join, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-    fresh = _member(command, member.member_id)
+    fresh = _new_member(command, member.member_id)
     draft.group.put_member(fresh._replace(assignment=member.assignment, sync=member.sync, is_new=member.is_new))
     if not member.is_new:
         draft.set_deadline(DeadlineKind.SESSION, None, member.member_id)  # its waiting request keeps it alive
@@ -195,7 +195,7 @@ def _replace_static(draft: GroupDraft, command: Join, old_id: str, member_id: st
     leader_before, state = group.leader, group.state
     # 1. The new member takes the old one's place: assignment, leadership, missing SyncGroup.
     old = group.members.pop(old_id)
-    fresh = _member(command, member_id)._replace(assignment=old.assignment)
+    fresh = _new_member(command, member_id)._replace(assignment=old.assignment)
     group.put_member(fresh)
     group.leader = member_id if leader_before == old_id else leader_before
     if old_id in group.pending_sync:
@@ -211,13 +211,13 @@ def _replace_static(draft: GroupDraft, command: Join, old_id: str, member_id: st
     #    or begins one.
     if state is GroupState.STABLE and group.select_protocol() == group.protocol:
         group.put_member(fresh._replace(join=None))
-        draft.session(fresh)
-        draft.save()
+        draft.restart_session(fresh)
+        draft.journal_group()
         _welcome_back(draft, command, member_id, leader_before)
     elif state is GroupState.PREPARING_REBALANCE:
         try_complete(draft)
     else:
-        prepare(draft)
+        prepare_rebalance(draft)
 
 
 def _welcome_back(draft: GroupDraft, command: Join, member_id: str, leader_before: str | None) -> None:
@@ -226,7 +226,7 @@ def _welcome_back(draft: GroupDraft, command: Join, member_id: str, leader_befor
     A client that does not know `skip_assignment` gets the old leader's member id: else a leader would assign.
     """
     group = draft.group
-    result = group.joined(member_id)
+    result = group.join_result(member_id)
     if command.can_skip:
         result = result._replace(skip_assignment=member_id == group.leader)
     else:

@@ -16,8 +16,8 @@ from ottla.groups.group import Group, GroupState, SyncResult
 from ottla.groups.rebalancing import (
     DeadlineSet,
     GroupDraft,
-    delay_over,
-    prepare,
+    on_join_deadline,
+    prepare_rebalance,
     remove_member,
     without_member,
     without_pending,
@@ -30,7 +30,7 @@ NO_GROUP_ID: Final = ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty
 _new = tuple.__new__  # a third of the time of the class's own, and heartbeats are many
 
 
-def check(group: Group | None, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+def check_generation(group: Group | None, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
     """Check that this is a member of the current generation."""
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
@@ -41,11 +41,11 @@ def check(group: Group | None, member_id: str, instance_id: str | None, generati
     return ErrorCode.NONE if generation == group.generation else ErrorCode.ILLEGAL_GENERATION
 
 
-def beat(
+def check_heartbeat(
     group: Group | None, generation: int, member_id: str, instance_id: str | None, now: Instant
 ) -> tuple[DeadlineSet | None, ErrorCode]:
     """Decide about a heartbeat: (the new deadline of the member's session, the error code)."""
-    code = check(group, member_id, instance_id, generation)
+    code = check_generation(group, member_id, instance_id, generation)
     if code or group is None:
         return None, code
     if group.state is GroupState.PREPARING_REBALANCE:
@@ -56,10 +56,10 @@ def beat(
     ), code
 
 
-def heartbeat(group: Group | None, command: Heartbeat, now: Instant) -> Decision:
+def answer_heartbeat(group: Group | None, command: Heartbeat, now: Instant) -> Decision:
     """Decide about a Heartbeat that was submitted as a command."""
     ticket, group_id, generation, member_id, instance_id = command
-    alive, code = beat(group, generation, member_id, instance_id, now)
+    alive, code = check_heartbeat(group, generation, member_id, instance_id, now)
     if code and not group_id:
         code = ErrorCode.INVALID_GROUP_ID
     return Decision(() if alive is None else (alive,), now=(AnswerEffect(ticket, code),))  # type: ignore[arg-type]
@@ -72,9 +72,9 @@ def member_code(code: ErrorCode) -> ErrorCode:
     return code
 
 
-def sync(group: Group | None, command: Sync, limits: BrokerConfig, now: Instant) -> Decision:
+def sync_group(group: Group | None, command: Sync, limits: BrokerConfig, now: Instant) -> Decision:
     """Decide about a SyncGroup. The leader's has the assignment; all members get it once it is committed."""
-    code = check(group, command.member_id, command.instance_id, command.generation)
+    code = check_generation(group, command.member_id, command.instance_id, command.generation)
     if group is not None and not code:
         code = _check_protocol(group, command)
     if group is None or code:
@@ -85,20 +85,20 @@ def sync(group: Group | None, command: Sync, limits: BrokerConfig, now: Instant)
     _has_synced(draft, command.member_id)
     # 1. The leader was faster: the assignment is known. It may not be committed yet, so the answer waits for that.
     if group.state is GroupState.STABLE:
-        draft.session(member)
+        draft.restart_session(member)
         result = SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)
         draft.committed.append(AnswerEffect(command.ticket, result))  # type: ignore[arg-type]
-        return draft.outcome()
+        return draft.to_decision()
     # 2. A repeated request replaces the one that waits.
     if member.sync is not None:
         draft.answer_member(member.sync, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
     draft.group.put_member(member._replace(sync=command.ticket))
     # 3. The leader's assignment answers all requests that wait; those of other members wait for it.
     if group.leader == command.member_id:
-        _assign(draft, command)
+        _assign_members(draft, command)
     else:
         draft.set_deadline(DeadlineKind.SESSION, None, command.member_id)  # its waiting request keeps it alive
-    return draft.outcome()
+    return draft.to_decision()
 
 
 def _check_protocol(group: Group, command: Sync) -> ErrorCode:
@@ -115,7 +115,7 @@ def _has_synced(draft: GroupDraft, member_id: str) -> None:
         draft.set_deadline(DeadlineKind.SYNC, None)
 
 
-def _assign(draft: GroupDraft, command: Sync) -> None:
+def _assign_members(draft: GroupDraft, command: Sync) -> None:
     group = draft.group
     group.become_state(GroupState.STABLE, draft.now.wall_ms)
     for member in list(group.members.values()):
@@ -124,26 +124,26 @@ def _assign(draft: GroupDraft, command: Sync) -> None:
         if member.sync is not None:
             result = SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol, assignment)
             draft.committed.append(AnswerEffect(member.sync, result))  # type: ignore[arg-type]
-            draft.session(member)
-    draft.save()
+            draft.restart_session(member)
+    draft.journal_group()
 
 
-def leave(group: Group | None, command: Leave, limits: BrokerConfig, now: Instant) -> Decision:
+def leave_group(group: Group | None, command: Leave, limits: BrokerConfig, now: Instant) -> Decision:
     """Decide about a LeaveGroup, member by member."""
     if not command.group_id:
         return Decision(now=(AnswerEffect(command.ticket, NO_GROUP_ID),))  # type: ignore[arg-type]
     if group is None:
-        return _left(command, [ErrorCode.UNKNOWN_MEMBER_ID] * len(command.members))
+        return _leave_decision(command, [ErrorCode.UNKNOWN_MEMBER_ID] * len(command.members))
     draft = GroupDraft(group, limits, now)
     codes = [_leave_one(draft, *identity) for identity in command.members]
     # Without a change the draft is dropped: it would only replace the group by an equal one.
     if any(code is ErrorCode.NONE for code in codes):
         draft.now_effects.append(AnswerEffect(command.ticket, codes))  # type: ignore[arg-type]
-        return draft.outcome()
-    return _left(command, codes)
+        return draft.to_decision()
+    return _leave_decision(command, codes)
 
 
-def _left(command: Leave, codes: list[ErrorCode]) -> Decision:
+def _leave_decision(command: Leave, codes: list[ErrorCode]) -> Decision:
     return Decision(now=(AnswerEffect(command.ticket, codes),))  # type: ignore[arg-type]
 
 
@@ -173,10 +173,10 @@ def on_time(group: Group | None, key: DeadlineKey, limits: BrokerConfig, now: In
         _session_over(draft, key.member_id)
     elif key.kind is DeadlineKind.JOIN:
         if group.state is GroupState.PREPARING_REBALANCE:
-            delay_over(draft)
+            on_join_deadline(draft)
     else:
         _sync_over(draft)
-    return draft.outcome()
+    return draft.to_decision()
 
 
 def _session_over(draft: GroupDraft, member_id: str) -> None:
@@ -199,4 +199,4 @@ def _sync_over(draft: GroupDraft) -> None:
         remove_member(draft, member_id)
     group.pending_sync = {}
     if missing and group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-        prepare(draft)
+        prepare_rebalance(draft)

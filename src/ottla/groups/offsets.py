@@ -45,11 +45,11 @@ class _Transaction:
         self.left: Iterator[tuple[str, PartitionKey]] = iter(())
         """Once it has ended: the partitions in which it is still to be carried out."""
 
-    def end(self, commit: bool) -> None:
+    def mark_ended(self, commit: bool) -> None:
         self.is_ended, self.commits = True, commit
         self.left = ((group_id, place) for group_id, places in list(self.groups.items()) for place in list(places))
 
-    def drop(self, group_id: str, place: PartitionKey) -> HeldOffset | None:
+    def take_offset(self, group_id: str, place: PartitionKey) -> HeldOffset | None:
         return self.groups.get(group_id, {}).pop(place, None)
 
 
@@ -76,13 +76,13 @@ class Offsets:
         place = (topic, partition)
         # 1. A tombstone also removes what ended transactions would still write here: they ended before it.
         if position is None:
-            self._drop(group_id, place)
+            self._remove_held(group_id, place)
             for ended in self._ended:
-                if ended.drop(group_id, place) is not None:
-                    self._close(group_id, place, ended)
+                if ended.take_offset(group_id, place) is not None:
+                    self._close_pending(group_id, place, ended)
         # 2. A plain commit.
         elif producer_id < 0:
-            self._hold(group_id, place, (*position, journal_offset))
+            self._set_held(group_id, place, (*position, journal_offset))
         # 3. A transactional one: it is kept aside, and makes the offset unstable.
         else:
             transaction = self._pending.get(producer_id)
@@ -98,7 +98,7 @@ class Offsets:
         """
         transaction = self._pending.pop(producer_id, None)
         if transaction is not None:
-            transaction.end(commit)
+            transaction.mark_ended(commit)
             self._ended.append(transaction)
             self.carry_out()
 
@@ -114,9 +114,9 @@ class Offsets:
             transaction = self._ended[0]
             some = list(islice(transaction.left, left))
             for group_id, place in some:
-                held = transaction.drop(group_id, place)
+                held = transaction.take_offset(group_id, place)
                 if held is not None:  # else a tombstone or the end of its group has removed it
-                    self._close(group_id, place, transaction)
+                    self._close_pending(group_id, place, transaction)
                     if transaction.commits:
                         self._hold_if_later(group_id, place, held)
             if len(some) < left:
@@ -127,16 +127,16 @@ class Offsets:
         # A plain commit after this one, but before the marker, is newer: the journal's order decides, as in Kafka.
         present = self._held.get(group_id, {}).get(place)
         if present is None or present[-1] < held[-1]:
-            self._hold(group_id, place, held)
+            self._set_held(group_id, place, held)
 
     def forget_group(self, group_id: str) -> None:
         """Drop a group with its committed and its pending offsets."""
         self.count -= len(self._held.pop(group_id, ()))
         for place, transactions in self._open.pop(group_id, {}).items():
             for transaction in transactions:
-                transaction.drop(group_id, place)
+                transaction.take_offset(group_id, place)
 
-    def _hold(self, group_id: str, place: PartitionKey, held: HeldOffset) -> None:
+    def _set_held(self, group_id: str, place: PartitionKey, held: HeldOffset) -> None:
         places = self._held.get(group_id)
         if places is None:
             places = self._held[group_id] = {}
@@ -144,14 +144,14 @@ class Offsets:
         places[place] = held
         self.count += len(places) - before
 
-    def _drop(self, group_id: str, place: PartitionKey) -> None:
+    def _remove_held(self, group_id: str, place: PartitionKey) -> None:
         places = self._held.get(group_id)
         if places is not None and places.pop(place, None) is not None:
             self.count -= 1
             if not places:
                 del self._held[group_id]
 
-    def _close(self, group_id: str, place: PartitionKey, transaction: _Transaction) -> None:
+    def _close_pending(self, group_id: str, place: PartitionKey, transaction: _Transaction) -> None:
         places = self._open[group_id]
         del places[place][transaction]
         if not places[place]:
@@ -161,7 +161,7 @@ class Offsets:
 
     # -- queries -------------------------------------------------------------------------------------------------------
 
-    def get(self, group_id: str, place: PartitionKey) -> Position | None:
+    def get_offset(self, group_id: str, place: PartitionKey) -> Position | None:
         """The committed offset of a partition; None when there is none."""
         held = self._held.get(group_id, {}).get(place)
         for transaction in self._ended:

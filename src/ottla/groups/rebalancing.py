@@ -53,7 +53,7 @@ class GroupDraft:
     __slots__ = ("committed", "events", "group", "limits", "now", "now_effects", "records")
 
     def __init__(self, group: Group, limits: BrokerConfig, now: Instant) -> None:
-        self.group = group.draft()
+        self.group = group.make_draft()
         self.limits = limits
         self.now = now
         self.events: list[object] = []
@@ -61,7 +61,7 @@ class GroupDraft:
         self.now_effects: list[Effect] = []
         self.committed: list[Effect] = []
 
-    def outcome(self) -> Decision:
+    def to_decision(self) -> Decision:
         """The decision."""
         return Decision((GroupReplaced(self.group), *self.events), self.records, self.now_effects, self.committed)
 
@@ -77,24 +77,24 @@ class GroupDraft:
         deadline_ns = None if delay_ms is None else self.now.mono_ns + delay_ms * _NS_PER_MS
         self.events.append(DeadlineSet(key, deadline_ns))
 
-    def session(self, member: Member) -> None:
+    def restart_session(self, member: Member) -> None:
         """Restart the session of a member."""
         self.set_deadline(DeadlineKind.SESSION, member.session_timeout_ms, member.member_id)
 
-    def save(self) -> None:
+    def journal_group(self) -> None:
         """Journal the group in its present state."""
         self.records.append(GroupSaved(self.group.group_id, self.group.to_value()))
 
 
-def go_on(draft: GroupDraft) -> None:
+def continue_rebalance(draft: GroupDraft) -> None:
     """A member has joined or changed: begin a rebalance, or complete the current one if all have joined."""
     if draft.group.state is GroupState.PREPARING_REBALANCE:
         try_complete(draft)
     else:
-        prepare(draft)
+        prepare_rebalance(draft)
 
 
-def prepare(draft: GroupDraft) -> None:
+def prepare_rebalance(draft: GroupDraft) -> None:
     """Begin a rebalance: all members have to join again. SyncGroup requests that wait get REBALANCE_IN_PROGRESS."""
     group = draft.group
     # 1. The assignment of the last generation will not come.
@@ -125,7 +125,7 @@ def refuse_syncs(draft: GroupDraft) -> None:
     for member in list(group.members.values()):
         if member.sync is not None:
             draft.answer_member(member.sync, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
-            draft.session(member)
+            draft.restart_session(member)
         group.put_member(member._replace(assignment=b"", sync=None))
 
 
@@ -133,10 +133,10 @@ def try_complete(draft: GroupDraft) -> None:
     """Complete the rebalance if all members have joined, unless the initial delay of an empty group is running."""
     group = draft.group
     if group.state is GroupState.PREPARING_REBALANCE and not group.in_delay and group.all_joined:
-        complete(draft)
+        complete_join(draft)
 
 
-def delay_over(draft: GroupDraft) -> None:
+def on_join_deadline(draft: GroupDraft) -> None:
     """The time to join is over. The initial delay is extended, up to its limit, if members joined during it."""
     group = draft.group
     if group.in_delay and group.newcomers and group.delay_left_ms > 0:
@@ -145,17 +145,17 @@ def delay_over(draft: GroupDraft) -> None:
         group.delay_left_ms -= delay_ms
         draft.set_deadline(DeadlineKind.JOIN, delay_ms)
     else:
-        complete(draft)
+        complete_join(draft)
 
 
-def complete(draft: GroupDraft) -> None:
+def complete_join(draft: GroupDraft) -> None:
     """End the joining: members that have not joined are removed, except static ones; the next generation begins."""
     group = draft.group
     group.in_delay = False
     # 1. Static members keep their place until their session expires (KIP-345).
     for member in list(group.members.values()):
         if member.join is None and member.instance_id is None:
-            group.remove(member.member_id)
+            group.remove_member(member.member_id)
             draft.set_deadline(DeadlineKind.SESSION, None, member.member_id)
     # 2. Only static members that are away are left: none can lead, so wait until one joins or all expire.
     if group.members and not group.elect_leader():
@@ -168,7 +168,7 @@ def complete(draft: GroupDraft) -> None:
     if not group.members:
         group.protocol = group.leader = None
         group.become_state(GroupState.EMPTY, draft.now.wall_ms)
-        draft.save()
+        draft.journal_group()
     else:
         _begin_generation(draft)
 
@@ -180,15 +180,15 @@ def _begin_generation(draft: GroupDraft) -> None:
     group.pending_sync = dict.fromkeys(group.members)
     for member in list(group.members.values()):
         if member.join is not None:
-            draft.answer_member(member.join, group.joined(member.member_id))
+            draft.answer_member(member.join, group.join_result(member.member_id))
             group.put_member(member._replace(join=None, is_new=False))
-        draft.session(member)
+        draft.restart_session(member)
     draft.set_deadline(DeadlineKind.SYNC, group.rebalance_timeout_ms)
 
 
 def remove_member(draft: GroupDraft, member_id: str) -> None:
     """Remove a member that leaves or has expired. Its requests that wait get UNKNOWN_MEMBER_ID."""
-    member = draft.group.remove(member_id)
+    member = draft.group.remove_member(member_id)
     draft.set_deadline(DeadlineKind.SESSION, None, member_id)
     if member.join is not None:
         draft.answer_member(member.join, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -200,7 +200,7 @@ def without_member(draft: GroupDraft, member_id: str) -> None:
     """Remove a member, and rebalance the others."""
     remove_member(draft, member_id)
     if draft.group.state is not GroupState.EMPTY:
-        go_on(draft)
+        continue_rebalance(draft)
 
 
 def without_pending(draft: GroupDraft, member_id: str) -> None:

@@ -91,7 +91,7 @@ class GroupCodec:
 
     def decode(self, key: bytes | None, value: bytes | None) -> object | None:
         """The entry; None for a record of an unknown type. Raises CorruptRecord."""
-        found = self._unpack(key, value)
+        found = self._unpack_offset(key, value)
         if found is not None:
             return found
         try:
@@ -101,14 +101,14 @@ class GroupCodec:
         message = record.key
         if isinstance(message, OffsetCommitKey):
             assert record.value is None or isinstance(record.value, OffsetCommitValue)
-            position = None if record.value is None else _position(record.value)
+            position = None if record.value is None else _to_position(record.value)
             return OffsetCommitted(message.group, message.topic, message.partition, position)
         if isinstance(message, GroupMetadataKey):
             assert record.value is None or isinstance(record.value, GroupMetadataValue)
             return GroupSaved(message.group, record.value)
         return None
 
-    def _unpack(self, key: bytes | None, value: bytes | None) -> OffsetCommitted | None:
+    def _unpack_offset(self, key: bytes | None, value: bytes | None) -> OffsetCommitted | None:
         """An offset in this broker's own format; None for any other record. Hot: a shard may have millions."""
         if key is None:
             return None
@@ -129,7 +129,7 @@ class GroupCodec:
         return _new(OffsetCommitted, (group_id, topic, partition, position))
 
 
-def _position(value: OffsetCommitValue) -> Position:
+def _to_position(value: OffsetCommitValue) -> Position:
     return Position(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)
 
 

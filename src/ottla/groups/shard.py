@@ -29,8 +29,8 @@ from ottla.groups.commands import (
 from ottla.groups.deadlines import DeadlineKey, DeadlineKind, Deadlines
 from ottla.groups.expiration import GroupSwept
 from ottla.groups.group import Group, tickets_of
-from ottla.groups.joining import join
-from ottla.groups.membership import heartbeat, leave, on_time, sync
+from ottla.groups.joining import join_group
+from ottla.groups.membership import answer_heartbeat, leave_group, on_time, sync_group
 from ottla.groups.offsets import Offsets
 from ottla.groups.rebalancing import DeadlineSet, GroupForgotten, GroupRebalanced, GroupReplaced
 from ottla.groups.records import GroupSaved, OffsetCommitted
@@ -68,29 +68,29 @@ class GroupShard:
         """Decide about a command of `ottla.groups.commands`."""
         return _DECISIONS[type(command)](self, command, now)
 
-    def _join(self, command: Join, now: Instant) -> Decision:
-        return join(self.groups.get(command.group_id), command, self._limits(), now)
+    def _join_group(self, command: Join, now: Instant) -> Decision:
+        return join_group(self.groups.get(command.group_id), command, self._limits(), now)
 
-    def _sync(self, command: Sync, now: Instant) -> Decision:
-        return sync(self.groups.get(command.group_id), command, self._limits(), now)
+    def _sync_group(self, command: Sync, now: Instant) -> Decision:
+        return sync_group(self.groups.get(command.group_id), command, self._limits(), now)
 
-    def _heartbeat(self, command: Heartbeat, now: Instant) -> Decision:
-        return heartbeat(self.groups.get(command.group_id), command, now)
+    def _answer_heartbeat(self, command: Heartbeat, now: Instant) -> Decision:
+        return answer_heartbeat(self.groups.get(command.group_id), command, now)
 
-    def _leave(self, command: Leave, now: Instant) -> Decision:
-        return leave(self.groups.get(command.group_id), command, self._limits(), now)
+    def _leave_group(self, command: Leave, now: Instant) -> Decision:
+        return leave_group(self.groups.get(command.group_id), command, self._limits(), now)
 
-    def _commit(self, command: Commit, now: Instant) -> Decision:
-        return commits.commit(self.groups.get(command.group_id), command, self._limits(), now, self._safeguards)
+    def _commit_offsets(self, command: Commit, now: Instant) -> Decision:
+        return commits.commit_offsets(self.groups.get(command.group_id), command, self._limits(), now, self._safeguards)
 
-    def _fetch(self, command: FetchOffsets, _: Instant) -> Decision:
+    def _fetch_offsets(self, command: FetchOffsets, _: Instant) -> Decision:
         stable = command.require_stable and self._safeguards.stable_positions
-        return commits.fetch(self.offsets, command._replace(require_stable=stable))
+        return commits.fetch_offsets(self.offsets, command._replace(require_stable=stable))
 
     def _delete_offsets(self, command: DeleteOffsets, _: Instant) -> Decision:
-        return commits.delete(self.groups.get(command.group_id), self.offsets, command)
+        return commits.delete_offsets(self.groups.get(command.group_id), self.offsets, command)
 
-    def _describe(self, command: Describe, _: Instant) -> Decision:
+    def _describe_group(self, command: Describe, _: Instant) -> Decision:
         return Decision(committed=(AnswerEffect(command.ticket, self.groups.get(command.group_id)),))  # type: ignore[arg-type]
 
     def _delete_group(self, command: DeleteGroup, _: Instant) -> Decision:
@@ -108,9 +108,9 @@ class GroupShard:
         if type(entry) is DeadlineSet:
             key, deadline_ns = entry
             if deadline_ns is None:
-                self._calendar.clear(key)
+                self._calendar.clear_deadline(key)
             else:
-                self._calendar.set(key, deadline_ns)
+                self._calendar.set_deadline(key, deadline_ns)
         elif type(entry) is OffsetCommitted:
             # A group that only stores offsets has no record of its own.
             if entry.position is not None and entry.group_id not in self.groups:
@@ -166,17 +166,17 @@ class GroupShard:
     def _next_sweep(self, now: Instant) -> DeadlineSet:
         return DeadlineSet(_SWEEP, now.mono_ns + self._limits().offsets_retention_check_interval_ms * _NS_PER_MS)
 
-    def deadline(self) -> int | None:
+    def next_deadline(self) -> int | None:
         """Monotonic ns at which `on_time` has work; 0: it has work now."""
         if self._sweeping or self.offsets.is_ending:
             return 0
-        first = self._calendar.first()
+        first = self._calendar.next_deadline()
         return None if first is None else first[0]
 
     def on_time(self, now: Instant) -> Decision:
         """Decide about one step of the work that is due."""
         # 1. Deadlines of members come first: they decide how long a rebalance takes.
-        first = self._calendar.first()
+        first = self._calendar.next_deadline()
         if first is not None and first[0] <= now.mono_ns:
             key = first[1]
             if key.kind is DeadlineKind.SWEEP:
@@ -189,10 +189,10 @@ class GroupShard:
         if self._sweeping:
             group_id = self._sweeping[0]
             minutes = self._limits().offsets_retention_minutes
-            return expiration.sweep(group_id, self.groups.get(group_id), self.offsets, minutes, now.wall_ms)
+            return expiration.sweep_group(group_id, self.groups.get(group_id), self.offsets, minutes, now.wall_ms)
         return NOTHING
 
-    def waiting(self) -> Sequence[Callable[[ApiError], None]]:
+    def waiting_tickets(self) -> Sequence[Callable[[ApiError], None]]:
         """The tickets of all JoinGroup and SyncGroup requests that wait for a rebalance."""
         return tickets_of(self.groups.values())
 
@@ -207,14 +207,14 @@ class SweepBegins:
 
 _DECISIONS: Final[Mapping[type, Callable[..., Decision]]] = MappingProxyType(
     {
-        Join: GroupShard._join,
-        Sync: GroupShard._sync,
-        Heartbeat: GroupShard._heartbeat,
-        Leave: GroupShard._leave,
-        Commit: GroupShard._commit,
-        FetchOffsets: GroupShard._fetch,
+        Join: GroupShard._join_group,
+        Sync: GroupShard._sync_group,
+        Heartbeat: GroupShard._answer_heartbeat,
+        Leave: GroupShard._leave_group,
+        Commit: GroupShard._commit_offsets,
+        FetchOffsets: GroupShard._fetch_offsets,
         DeleteOffsets: GroupShard._delete_offsets,
-        Describe: GroupShard._describe,
+        Describe: GroupShard._describe_group,
         DeleteGroup: GroupShard._delete_group,
         ForgetTopics: GroupShard._forget_topics,
     }

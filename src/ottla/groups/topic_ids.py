@@ -39,7 +39,7 @@ def fill_names(topics: Iterable[TopicRef], names: TopicNames) -> None:
         topic.name = names.name_of(topic.topic_id)
 
 
-def missing(topic: TopicRef, by_id: bool) -> ErrorCode:
+def missing_partition_error(topic: TopicRef, by_id: bool) -> ErrorCode:
     """The error for a partition that does not exist."""
     if by_id and not topic.name:
         return ErrorCode.UNKNOWN_TOPIC_ID

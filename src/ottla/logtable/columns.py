@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ottla.client.columns.columnar import HEADER_TYPE, Columns, decode
+from ottla.client.columns.columnar import HEADER_TYPE, Columns, decode_batches
 from ottla.record import legacy
 from ottla.record.batch import BatchHeader
 from ottla.record.errors import CorruptRecord
@@ -84,15 +84,18 @@ class FoundBatch(NamedTuple):
 def rows_of(data: memoryview, batches: Sequence[FoundBatch], place: BatchPlace) -> pa.RecordBatch:
     """The records of some batches. Raises CorruptRecord."""
     batches = [each for each in batches if each.header.record_count]
-    columns = decode(data, [each.at for each in batches], headers=True)
+    columns = decode_batches(data, [each.at for each in batches], headers=True)
     counts = np.array([each.header.record_count for each in batches], np.int64)
     numbers = np.repeat(np.arange(len(batches)), counts)
-    about = _about(batches, place).take(_numbers(pa.int64(), numbers))
-    fields = {**_fields(columns, batches, numbers, place), **{name: about.column(name) for name, _ in _BATCH_FIELDS}}
+    about = _batch_columns(batches, place).take(_number_array(pa.int64(), numbers))
+    fields = {
+        **_record_columns(columns, batches, numbers, place),
+        **{name: about.column(name) for name, _ in _BATCH_FIELDS},
+    }
     return pa.RecordBatch.from_arrays([fields[name] for name in _NAMES], schema=ARROW_SCHEMA)
 
 
-def _fields(
+def _record_columns(
     columns: Columns, batches: Sequence[FoundBatch], numbers: npt.NDArray[np.int64], place: BatchPlace
 ) -> dict[str, pa.Array]:
     micros = np.clip(columns.timestamps, -_LAST_MS, _LAST_MS) * 1000
@@ -101,29 +104,29 @@ def _fields(
     sequences = ((firsts + columns.offsets - bases) & 0x7FFFFFFF).astype(np.int32)
     below = np.packbits(columns.offsets < place.log_start, bitorder="little")
     return {
-        "offset": _numbers(pa.int64(), columns.offsets),
-        "timestamp": _numbers(_TYPES["timestamp"], micros, columns.timestamps != -1),
-        "timestampType": _numbers(pa.int32(), columns.timestamp_types),
+        "offset": _number_array(pa.int64(), columns.offsets),
+        "timestamp": _number_array(_TYPES["timestamp"], micros, columns.timestamps != -1),
+        "timestampType": _number_array(pa.int32(), columns.timestamp_types),
         "key": columns.keys,
         "value": columns.values,
         "headers": columns.headers,
-        "sequence": _numbers(pa.int32(), sequences, firsts >= 0),
+        "sequence": _number_array(pa.int32(), sequences, firsts >= 0),
         "belowLogStart": pa.Array.from_buffers(pa.bool_(), len(numbers), [None, pa.py_buffer(below)]),
     }
 
 
-def _about(batches: Iterable[FoundBatch], place: BatchPlace) -> pa.RecordBatch:
+def _batch_columns(batches: Iterable[FoundBatch], place: BatchPlace) -> pa.RecordBatch:
     """One row per batch."""
     rows = [
         {
             "topic": place.tp.topic,
             "partition": place.tp.partition,
-            "leaderEpoch": _known(header.leader_epoch),
-            "producerId": _known(header.producer_id),
-            "producerEpoch": _known(header.producer_epoch),
+            "leaderEpoch": _known_or_none(header.leader_epoch),
+            "producerId": _known_or_none(header.producer_id),
+            "producerEpoch": _known_or_none(header.producer_epoch),
             "transaction": transaction,
             "control": control,
-            "compression": _codec(header.codec),
+            "compression": _codec_name(header.codec),
             "batchBaseOffset": header.base_offset,
             "batchLastOffset": header.last_offset,
             "magic": header.magic,
@@ -140,7 +143,7 @@ def old_rows(data: bytes, position: int, place: BatchPlace, max_bytes: int) -> p
     entry = legacy.message_at(data, 0)
     if not entry.valid:
         raise CorruptRecord(f"the message at offset {entry.offset} does not match its checksum")
-    codec = _codec(entry.codec)
+    codec = _codec_name(entry.codec)
     rows = [_old_row(message, entry, codec, position, place) for message in legacy.messages_in(entry, max_bytes)]
     if any(not 0 <= row["offset"] <= _LAST_OFFSET for row in rows):
         raise CorruptRecord("a message has an offset that is negative or beyond 2**63-1")
@@ -170,13 +173,13 @@ def _old_row(
     }
 
 
-def behind(rows: pa.RecordBatch, start: int) -> pa.RecordBatch:
+def rows_from_offset(rows: pa.RecordBatch, start: int) -> pa.RecordBatch:
     """The rows from offset `start` on."""
     offsets = rows.column(_NAMES.index("offset")).to_numpy()
     return rows.slice(int(np.searchsorted(offsets, start)))
 
 
-def groups(batches: Iterable[FoundBatch], packed_bytes: int) -> Iterator[list[FoundBatch]]:
+def group_batches(batches: Iterable[FoundBatch], packed_bytes: int) -> Iterator[list[FoundBatch]]:
     """Batches to decode together: a group ends when its compressed batches reach `packed_bytes`, so that the
     decompressed records of a group stay small."""
     group: list[FoundBatch] = []
@@ -191,15 +194,15 @@ def groups(batches: Iterable[FoundBatch], packed_bytes: int) -> Iterator[list[Fo
         yield group
 
 
-def _known(number: int) -> int | None:
+def _known_or_none(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def _codec(number: int) -> str:
+def _codec_name(number: int) -> str:
     return _CODECS[number] if number < len(_CODECS) else f"unknown({number})"
 
 
-def _numbers(kind: pa.DataType, numbers: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def _number_array(kind: pa.DataType, numbers: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     bits = None
     if valid is not None and not valid.all():
         bits = pa.py_buffer(np.packbits(valid, bitorder="little"))

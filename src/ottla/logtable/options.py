@@ -37,7 +37,7 @@ def log_options(options: Mapping[str, str]) -> LogOptions:
     """Raises BadOption."""
     given = ParsedOptions(options)
     given.refuse_misspelt(_NAMES, {})
-    paths = tuple(re.sub("^file:(//)?", "", each) for each in _list(given.text("path")))
+    paths = tuple(re.sub("^file:(//)?", "", each) for each in _split_list(given.text("path")))
     if not paths:
         raise BadOption("path", "is missing; name the data directories, as in load('/var/lib/ottla')")
     isolation = (given.text("isolation") or ALL).lower()
@@ -46,12 +46,12 @@ def log_options(options: Mapping[str, str]) -> LogOptions:
     on_corrupt = (given.text("onCorrupt") or "fail").lower()
     if on_corrupt not in ("fail", "skip"):
         raise BadOption("onCorrupt", f"must be fail or skip, not {on_corrupt!r}")
-    numbers = _list(given.text("partition"))
+    numbers = _split_list(given.text("partition"))
     if wrong := [each for each in numbers if not re.fullmatch(r"[0-9]{1,10}", each)]:
         raise BadOption("partition", f"must be numbers with commas between them, not {wrong[0]!r}")
-    topics = frozenset(_list(given.text("topic")))
+    topics = frozenset(_split_list(given.text("topic")))
     return LogOptions(paths, topics, frozenset(int(each) for each in numbers), isolation, on_corrupt == "skip")
 
 
-def _list(text: str | None) -> list[str]:
+def _split_list(text: str | None) -> list[str]:
     return [each.strip() for each in (text or "").split(",") if each.strip()]

@@ -34,18 +34,18 @@ def find_logs(options: LogOptions) -> list[Log]:
     """
     found: dict[TopicPartition, str] = {}
     for path in options.paths:
-        for tp, directory in _directories(path):
+        for tp, directory in _log_directories(path):
             if tp in found:
                 raise BadOption(
                     "path",
                     f"holds {tp} twice, in {found[tp]} and {directory}: name the directories of one broker",
                 )
             found[tp] = directory
-    chosen = _chosen(found, options)
-    return [Log(tp, _files(found[tp]), _start_directory(found[tp], tp)) for tp in chosen]
+    chosen = _select_partitions(found, options)
+    return [Log(tp, _segment_files(found[tp]), _start_directory(found[tp], tp)) for tp in chosen]
 
 
-def _directories(path: str) -> Iterable[tuple[TopicPartition, str]]:
+def _log_directories(path: str) -> Iterable[tuple[TopicPartition, str]]:
     """The logs in a data directory; or `path` itself, when it is the directory of one."""
     try:
         names = sorted(os.listdir(path))
@@ -61,7 +61,7 @@ def _directories(path: str) -> Iterable[tuple[TopicPartition, str]]:
     return logs
 
 
-def _chosen(found: Iterable[TopicPartition], options: LogOptions) -> list[TopicPartition]:
+def _select_partitions(found: Iterable[TopicPartition], options: LogOptions) -> list[TopicPartition]:
     topics = {tp.topic for tp in found}
     if missing := sorted(options.topics - topics):
         raise BadOption("topic", f"{missing[0]!r} is not in the directories; there are: {', '.join(sorted(topics))}")
@@ -71,7 +71,7 @@ def _chosen(found: Iterable[TopicPartition], options: LogOptions) -> list[TopicP
     return [tp for tp in chosen if not options.partitions or tp.partition in options.partitions]
 
 
-def _files(directory: str) -> tuple[str, ...]:
+def _segment_files(directory: str) -> tuple[str, ...]:
     return tuple(os.path.join(directory, name) for name in sorted(os.listdir(directory)) if _is_segment(name))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.logtable.errors import CorruptLog
-from ottla.logtable.walk import headers
+from ottla.logtable.walk import read_headers_of
 from ottla.record.batch import BatchHeader, records_of
 from ottla.record.control import ControlType, control_type
 from ottla.record.errors import CorruptRecord
@@ -37,7 +37,7 @@ class Outcomes:
         for number, path in enumerate(files):
             if number and not waiting:
                 break
-            for file, position, header in headers(path, last=path == files[-1], skip=skip):
+            for file, position, header in read_headers_of(path, last=path == files[-1], skip=skip):
                 # `waiting` holds the producers with data in the first segment and no marker yet; data of later
                 # segments does not concern it.
                 if header.is_control:
@@ -48,7 +48,7 @@ class Outcomes:
                 if number and not waiting:
                     break
 
-    def of(self, header: BatchHeader) -> str | None:
+    def outcome_of(self, header: BatchHeader) -> str | None:
         """COMMITTED, ABORTED or OPEN; None for a batch that is in no transaction."""
         if not header.is_transactional or header.is_control:
             return None
@@ -86,7 +86,7 @@ def first_open_offset(files: Sequence[str], *, skip: bool) -> int | None:
     """
     opened: dict[int, int] = {}
     for path in files:
-        for file, position, header in headers(path, last=path == files[-1], skip=skip):
+        for file, position, header in read_headers_of(path, last=path == files[-1], skip=skip):
             if header.is_control:
                 if marker_type(file, position, header, skip=skip) in (ControlType.COMMIT, ControlType.ABORT):
                     opened.pop(header.producer_id, None)

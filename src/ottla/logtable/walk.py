@@ -38,7 +38,7 @@ class Old(NamedTuple):
 
 
 @contextmanager
-def opened(path: str) -> Iterator[BatchFile]:
+def open_segment(path: str) -> Iterator[BatchFile]:
     """Open a segment. Raises LogChanged when the file cannot be opened or read."""
     try:
         with BatchFile(path) as file:
@@ -47,7 +47,7 @@ def opened(path: str) -> Iterator[BatchFile]:
         raise LogChanged(path, error.strerror or str(error)) from error
 
 
-def chunks(file: BatchFile, *, last: bool, skip: bool) -> Iterator[Chunk | Old]:
+def read_chunks(file: BatchFile, *, last: bool, skip: bool) -> Iterator[Chunk | Old]:
     """All entries of a segment. `last`: no segment follows, so a batch that is cut short ends the log after a crash.
 
     Raises CorruptLog where no batch can begin; with `skip` the segment ends there.
@@ -56,10 +56,10 @@ def chunks(file: BatchFile, *, last: bool, skip: bool) -> Iterator[Chunk | Old]:
     while position < file.size:
         try:
             frame = file.frame_at(position)
-            found = None if frame is None else _read(file, frame)
+            found = None if frame is None else _read_chunk(file, frame)
         except CorruptRecord as error:
             # After a crash the last segment may end in zeros: space that was reserved and not written.
-            if skip or (last and _zeros(file, position)):
+            if skip or (last and _only_zeros_follow(file, position)):
                 return
             raise CorruptLog(file.path, position, error.message) from error
         if found is None:
@@ -68,7 +68,7 @@ def chunks(file: BatchFile, *, last: bool, skip: bool) -> Iterator[Chunk | Old]:
             raise CorruptLog(file.path, position, f"{file.size - position} bytes are not a whole batch")
         # With `skip`, offsets are not checked: a wrong one does not make the batches after it unreadable.
         if not skip:
-            due = _risen(file.path, found, due)
+            due = _check_offsets_rise(file.path, found, due)
         yield found
         position += len(found.data)
 
@@ -78,7 +78,7 @@ def _base_offset(path: str) -> int:
     return 0 if name is None else name.base_offset
 
 
-def _risen(path: str, found: Chunk | Old, due: int) -> int:
+def _check_offsets_rise(path: str, found: Chunk | Old, due: int) -> int:
     """The offset that may come next. Raises CorruptLog where offsets do not rise: no checksum covers them."""
     if isinstance(found, Old):
         spans = [(0, offset := int.from_bytes(found.data[:8], "big", signed=True), offset)]
@@ -91,19 +91,19 @@ def _risen(path: str, found: Chunk | Old, due: int) -> int:
     return due
 
 
-def _read(file: BatchFile, frame: Frame) -> Chunk | Old:
+def _read_chunk(file: BatchFile, frame: Frame) -> Chunk | Old:
     if frame.magic < MAGIC_V2:
-        return Old(frame.position, file.batch(frame))
+        return Old(frame.position, file.read_batch(frame))
     if frame.size > BATCH_MAX:
         raise CorruptRecord(f"a batch of {frame.size} bytes")
     data = memoryview(file.read(frame.position, max(CHUNK, frame.size)))
-    batches = _modern(data)
+    batches = _whole_v2_batches(data)
     if not batches:
         raise CorruptRecord("the file was cut while it was read")
     return Chunk(frame.position, data[: batches[-1][0] + batches[-1][1].size], batches)
 
 
-def _modern(data: memoryview) -> list[tuple[int, BatchHeader]]:
+def _whole_v2_batches(data: memoryview) -> list[tuple[int, BatchHeader]]:
     """Whole v2 batches up to the first entry that is not one; the next read begins there and reports what it is."""
     found: list[tuple[int, BatchHeader]] = []
     try:
@@ -117,7 +117,7 @@ def _modern(data: memoryview) -> list[tuple[int, BatchHeader]]:
     return found
 
 
-def _zeros(file: BatchFile, position: int) -> bool:
+def _only_zeros_follow(file: BatchFile, position: int) -> bool:
     """Whether only zeros follow."""
     while part := file.read(position, CHUNK):
         if any(part):
@@ -126,10 +126,10 @@ def _zeros(file: BatchFile, position: int) -> bool:
     return True
 
 
-def headers(path: str, *, last: bool, skip: bool) -> Iterator[tuple[BatchFile, int, BatchHeader]]:
+def read_headers_of(path: str, *, last: bool, skip: bool) -> Iterator[tuple[BatchFile, int, BatchHeader]]:
     """(file, position, header) of every v2 batch of a segment. Raises CorruptLog, LogChanged."""
-    with opened(path) as file:
-        for chunk in chunks(file, last=last, skip=skip):
+    with open_segment(path) as file:
+        for chunk in read_chunks(file, last=last, skip=skip):
             if isinstance(chunk, Chunk):
                 for at, header in chunk.batches:
                     yield file, chunk.position + at, header

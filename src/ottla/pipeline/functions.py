@@ -101,9 +101,9 @@ class RowFunction:
         failed: list[Failed] = []
         for row, record in enumerate(records_of(batch, levels)):
             try:
-                made = [_made(each, record) for each in _each(self.function(record))]
+                made = [_record_fields(each, record) for each in _results_of(self.function(record))]
                 for one in made:
-                    _check(one, limits)
+                    _check_limits(one, limits)
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 - any error of a user's function fails its record
@@ -113,7 +113,7 @@ class RowFunction:
                     keys.append(key)
                     values.append(value)
                     headers.append(list(own))
-        return Applied([_rows(keys, values, headers)] if keys else [], failed)
+        return Applied([_make_rows(keys, values, headers)] if keys else [], failed)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class BatchFunction:
         return Applied([rows for rows in made if rows.num_rows], failed)
 
     def _call_function(self, part: pa.RecordBatch, limits: Limits) -> tuple[pa.RecordBatch, list[Failed]]:
-        found = _table(self.function(part))
+        found = _to_batch(self.function(part))
         wrong: list[Failed] = []
         if ERROR in found.schema.names:
             if found.num_rows != part.num_rows:
@@ -197,11 +197,11 @@ def records_of(batch: pa.RecordBatch, levels: Mapping[str, int]) -> Iterator[Rec
     for key, value, topic, partition, offset, micros, own in zip(*lists, strict=True):
         found = headers_of(own) if own else ()
         level = levels.get(topic, 0)
-        first = (trails.read(found).origin if level else None) or trails.Origin(
+        first = (trails.read_trail(found).origin if level else None) or trails.Origin(
             topic, partition, offset, (micros or 0) // 1000
         )
         where = (first.topic, first.partition, first.offset, first.timestamp)
-        yield Record(key, value, *where, trails.plain(found) if found else (), level + 1)
+        yield Record(key, value, *where, trails.without_trail(found) if found else (), level + 1)
 
 
 def with_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -220,32 +220,32 @@ def headers_of(found: Iterable[Mapping[str, Any]] | None) -> Headers:
 # -- rows out ----------------------------------------------------------------------------------------------------------
 
 
-def _each(result: Any) -> Sequence[Any]:
+def _results_of(result: Any) -> Sequence[Any]:
     if result is None:
         return ()
     return result if isinstance(result, list) else (result,)
 
 
-def _made(result: Any, record: Record) -> tuple[bytes | None, bytes | None, Headers]:
+def _record_fields(result: Any, record: Record) -> tuple[bytes | None, bytes | None, Headers]:
     if not isinstance(result, Out):
         if not isinstance(result, bytes | bytearray | memoryview | str):
             raise BadOutput(
                 f"the step returned {type(result).__name__}: return bytes, str, Out, a list of these, or None"
             )
-        return record.key, _bytes(result, "value"), record.headers
-    key = record.key if isinstance(result.key, _Same) else _bytes(result.key, "key")
+        return record.key, _to_bytes(result, "value"), record.headers
+    key = record.key if isinstance(result.key, _Same) else _to_bytes(result.key, "key")
     if isinstance(result.headers, _Same):
-        return key, _bytes(result.value, "value"), record.headers
-    return key, _bytes(result.value, "value"), tuple(_header(each) for each in result.headers)
+        return key, _to_bytes(result.value, "value"), record.headers
+    return key, _to_bytes(result.value, "value"), tuple(_header_fields(each) for each in result.headers)
 
 
-def _header(pair: Any) -> tuple[str, bytes | None]:
+def _header_fields(pair: Any) -> tuple[str, bytes | None]:
     if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
         raise BadOutput(f"the header {pair!r:.100} is not a pair of a name and a value")
-    return pair[0], _bytes(pair[1], f"header {pair[0]}")
+    return pair[0], _to_bytes(pair[1], f"header {pair[0]}")
 
 
-def _bytes(given: Any, what: str) -> bytes | None:
+def _to_bytes(given: Any, what: str) -> bytes | None:
     if given is None or isinstance(given, bytes):
         return given
     if isinstance(given, str):
@@ -255,7 +255,7 @@ def _bytes(given: Any, what: str) -> bytes | None:
     raise BadOutput(f"the {what} is {type(given).__name__}: it must be bytes, str or None")
 
 
-def _check(made: tuple[bytes | None, bytes | None, Headers], limits: Limits) -> None:
+def _check_limits(made: tuple[bytes | None, bytes | None, Headers], limits: Limits) -> None:
     key, value, headers = made
     size = len(key or b"") + len(value or b"") + sum(len(n.encode()) + len(v or b"") + 10 for n, v in headers)
     if size + _OVERHEAD > limits.max_bytes:
@@ -275,7 +275,7 @@ def null_field(name: str) -> NullField:
     return NullField(f"the {name} is null, and the step requires one")
 
 
-def _rows(keys: Sequence[Any], values: Sequence[Any], headers: Sequence[Any]) -> pa.RecordBatch:
+def _make_rows(keys: Sequence[Any], values: Sequence[Any], headers: Sequence[Any]) -> pa.RecordBatch:
     pairs = [[{"key": name, "value": value} for name, value in own] for own in headers]
     arrays = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), pa.array(pairs, HEADERS_TYPE)]
     return pa.RecordBatch.from_arrays(arrays, schema=ROWS_TYPE)
@@ -283,10 +283,10 @@ def _rows(keys: Sequence[Any], values: Sequence[Any], headers: Sequence[Any]) ->
 
 def rows_of(keys: Sequence[Any], values: Sequence[Any], headers: Sequence[Headers]) -> pa.RecordBatch:
     """Rows of ROWS_TYPE from Python values."""
-    return _rows(keys, values, headers)
+    return _make_rows(keys, values, headers)
 
 
-def _table(found: Any) -> pa.RecordBatch:
+def _to_batch(found: Any) -> pa.RecordBatch:
     """The result of a batch function as one record batch. Raises BadOutput."""
     if isinstance(found, pa.Table):
         batches = found.combine_chunks().to_batches()
@@ -317,10 +317,10 @@ def without_null_lists(rows: pa.RecordBatch) -> list[pa.Array]:
     """Columns of ROWS_TYPE with empty instead of null headers: the sink treats them alike, and null ones are slow in
     Spark (see `queries`)."""
     *others, headers = rows.columns
-    return [*others, _filled(headers) if headers.null_count else headers]
+    return [*others, _fill_null_lists(headers) if headers.null_count else headers]
 
 
-def _filled(lists: pa.ListArray) -> pa.ListArray:
+def _fill_null_lists(lists: pa.ListArray) -> pa.ListArray:
     """Empty lists instead of null ones. Null lists have length 0 already, unless they were built by hand."""
     if pc.any(pc.and_(lists.is_null(), pc.not_equal(np.diff(lists.offsets), 0))).as_py():
         return pc.coalesce(lists, pa.scalar([], lists.type))

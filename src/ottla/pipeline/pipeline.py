@@ -24,9 +24,9 @@ from ottla.pipeline import queries
 from ottla.pipeline.errors import BadPipeline, StepFailed
 from ottla.pipeline.functions import BatchFunction, RowFunction
 from ottla.pipeline.progress import Counter, StepProgress
-from ottla.pipeline.scope import Scope, unit, with_offsets
+from ottla.pipeline.scope import Scope, unit_text, with_offsets
 from ottla.pipeline.status import StepStatus, status_of
-from ottla.pipeline.steps import NeededTopic, Step, check_steps, group_of, in_order, make_step, topics_of
+from ottla.pipeline.steps import NeededTopic, Step, check_steps, group_of, make_step, sort_steps, topics_of
 from ottla.retry.policy import Duration, ErrorKind, RetryPolicy
 from ottla.terminal import draw_status
 
@@ -72,7 +72,7 @@ def make_topics(cluster: Cluster, plans: Iterable[TopicPlan]) -> list[str]:
         return []
     for answer in Admin(cluster).create_topics(new).values():
         # Another run of the pipeline may have created it meanwhile.
-        if isinstance(answer, ClientError) and not _is(answer, ErrorCode.TOPIC_ALREADY_EXISTS):
+        if isinstance(answer, ClientError) and not _has_code(answer, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise answer
     for each in new:
         cluster.topic(each.name, create=True)  # waits until the brokers have its metadata
@@ -80,10 +80,10 @@ def make_topics(cluster: Cluster, plans: Iterable[TopicPlan]) -> list[str]:
 
 
 def _is_unknown(error: ClientError) -> bool:
-    return _is(error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return _has_code(error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _is(error: ClientError, code: ErrorCode) -> bool:
+def _has_code(error: ClientError, code: ErrorCode) -> bool:
     return isinstance(error, RefusedError) and error.code is code
 
 
@@ -98,19 +98,19 @@ class Line:
         self._quiet = quiet
         self._rewrites = not quiet and (self._stream.isatty() or "ipykernel" in sys.modules)
 
-    def update(self, steps: Sequence[StepProgress]) -> None:
+    def update_line(self, steps: Sequence[StepProgress]) -> None:
         """Show the present figures."""
         if self._rewrites:
-            self._rewrite_line(" | ".join(step.line() for step in steps))
+            self._rewrite_line(" | ".join(step.status_line() for step in steps))
 
-    def end(self, steps: Sequence[StepProgress]) -> None:
+    def end_lines(self, steps: Sequence[StepProgress]) -> None:
         """Print the last figures, one line per step."""
         if self._quiet:
             return
         if self._rewrites:
             draw_status("", self._stream)
         for step in steps:
-            self._stream.write(f"{step.line()} · {step.guarantee}\n")
+            self._stream.write(f"{step.status_line()} · {step.guarantee}\n")
         self._stream.flush()
 
     def _rewrite_line(self, line: str) -> None:
@@ -146,7 +146,7 @@ class StepPlan(NamedTuple):
     @property
     def unit(self) -> str:
         """The unit that is written atomically, for a table."""
-        return unit(self.scope, self.offsets)
+        return unit_text(self.scope, self.offsets)
 
 
 class PipelinePlan(NamedTuple):
@@ -246,10 +246,10 @@ class Pipeline:
         check_steps(self._steps)
         with self.cluster() as cluster:
             topics = plan_topics(cluster, topics_of(self._steps))
-        return PipelinePlan(self.name, [self._plan_step(spark, step) for step in in_order(self._steps)], topics)
+        return PipelinePlan(self.name, [self._plan_step(spark, step) for step in sort_steps(self._steps)], topics)
 
     def _plan_step(self, spark: Any, step: Step) -> StepPlan:
-        scope = self.query(spark, step).scope if spark is not None else _guess(step)
+        scope = self.query(spark, step).scope if spark is not None else _scope_without_plan(step)
         retries, dead = dict(step.retry_topics), step.dead_topics
         return StepPlan(step.name, step.sources, step.to, retries, dead, scope.mode, scope.reason, scope.offsets)
 
@@ -292,17 +292,17 @@ class Pipeline:
                 if not running.alive:
                     break
                 if turn % _SHOW_EVERY == 0:
-                    line.update(running.progress())
+                    line.update_line(running.progress())
                 time.sleep(_LOOK_S)
-            found = self._at_the_end(running.wait())
+            found = self._with_present_lag(running.wait())
         except BaseException:
             running.stop()
-            line.end(running.progress())
+            line.end_lines(running.progress())
             raise
-        line.end(found)
+        line.end_lines(found)
         return found
 
-    def _at_the_end(self, steps: Sequence[StepProgress]) -> list[StepProgress]:
+    def _with_present_lag(self, steps: Sequence[StepProgress]) -> list[StepProgress]:
         """The figures with the lag read from the cluster: a query's own lag is that of its last batch's beginning."""
         left = {one.step: one for one in self.status()}
         return [one._replace(lag=left[one.step].lag, waiting=left[one.step].waiting) for one in steps]
@@ -311,7 +311,7 @@ class Pipeline:
         """The progress of each step, from its consumer group; Spark need not run. Raises BadPipeline, ClientError."""
         check_steps(self._steps)
         with self.cluster() as cluster:
-            return status_of(cluster, self.name, in_order(self._steps))
+            return status_of(cluster, self.name, sort_steps(self._steps))
 
     def start(self, checkpoint: str, trigger: str = "available_now", *, spark: Any = None) -> Running:
         """As `run`, without waiting. With available_now, a step is started when the one before has ended."""
@@ -319,12 +319,12 @@ class Pipeline:
         if not checkpoint:
             raise BadPipeline("a pipeline needs a checkpoint: name a directory that is kept between runs")
         self.make_topics()
-        session = spark if spark is not None else _session()
-        planned = [self.query(session, step) for step in in_order(self._steps)]
+        session = spark if spark is not None else _get_session()
+        planned = [self.query(session, step) for step in sort_steps(self._steps)]
         return Running(self, planned, checkpoint, trigger)
 
 
-def _guess(step: Step) -> Scope:
+def _scope_without_plan(step: Step) -> Scope:
     """The unit of a step, as far as it is known without Spark."""
     if step.is_frame_step:
         auto = step.exactly_once == "auto"
@@ -345,12 +345,12 @@ class _Query:
         self._counter = Counter(step.name, scope.guarantee, step.sources, step.retry_topics)
         self._counting = threading.Lock()
 
-    def progress(self) -> StepProgress:
+    def read_progress(self) -> StepProgress:
         """The present figures of all batches. May be called from any thread."""
         with self._counting:
-            return self._counter.add([] if self.query is None else self.query.recentProgress)
+            return self._counter.add_documents([] if self.query is None else self.query.recentProgress)
 
-    def check(self) -> None:
+    def raise_failure(self) -> None:
         """Raise StepFailed if the query has failed."""
         if self.query is not None and (error := self.query.exception()) is not None:
             raise StepFailed(self.planned.step.name, queries.reason_of(error)) from error
@@ -375,13 +375,13 @@ class Running:
         self._stopped = False
         self._ended = threading.Event()
         for each in self._queries if self._together else self._queries[:1]:
-            self._start(each)
+            self._start_query(each)
         counting = threading.Thread(
-            target=self._count, args=(count_every_s,), name=f"{pipeline.name}-progress", daemon=True
+            target=self._count_batches, args=(count_every_s,), name=f"{pipeline.name}-progress", daemon=True
         )
         counting.start()
 
-    def _count(self, every_s: float) -> None:
+    def _count_batches(self, every_s: float) -> None:
         """Count batches before Spark drops their progress, also while no caller reads the figures."""
         while not self._ended.wait(every_s):
             try:
@@ -389,10 +389,12 @@ class Running:
             except Exception:  # noqa: BLE001 - py4j has many errors for a Spark that has ended: stop counting
                 return
 
-    def _start(self, each: _Query) -> None:
+    def _start_query(self, each: _Query) -> None:
         pipeline = self._pipeline
         try:
-            each.query = queries.start(each.planned, pipeline.name, pipeline.settings, self._checkpoint, self._trigger)
+            each.query = queries.start_query(
+                each.planned, pipeline.name, pipeline.settings, self._checkpoint, self._trigger
+            )
         except Exception as error:
             self.stop()
             raise StepFailed(each.planned.step.name, queries.reason_of(error)) from error
@@ -400,12 +402,12 @@ class Running:
     @property
     def alive(self) -> bool:
         """Whether a step is running; starts the next step when one has ended. False as soon as a step has failed."""
-        lives = self._lives()
+        lives = self._is_running()
         if not lives:
             self._ended.set()
         return lives
 
-    def _lives(self) -> bool:
+    def _is_running(self) -> bool:
         # 1. Stopped, or a step has failed. 2. All steps run together. 3. One after the other: the present step is
         # running, or the next one is started.
         running = [each for each in self._queries if each.query is not None]
@@ -415,15 +417,15 @@ class Running:
             return any(each.query.isActive for each in running)
         if running[-1].query.isActive:
             return True
-        running[-1].progress()
+        running[-1].read_progress()
         waiting = [each for each in self._queries if each.query is None]
         if waiting and running[-1].query.exception() is None:
-            self._start(waiting[0])
+            self._start_query(waiting[0])
         return bool(waiting)
 
     def progress(self) -> list[StepProgress]:
         """The present figures of every step."""
-        return [each.progress() for each in self._queries]
+        return [each.read_progress() for each in self._queries]
 
     def wait(self) -> list[StepProgress]:
         """Wait for the end; the last figures. Raises StepFailed, after stopping all steps."""
@@ -431,7 +433,7 @@ class Running:
             while self.alive:
                 time.sleep(_LOOK_S)
             for each in self._queries:
-                each.check()
+                each.raise_failure()
         except BaseException:
             self.stop()
             raise
@@ -446,7 +448,7 @@ class Running:
                 each.query.stop()
 
 
-def _session() -> Any:
+def _get_session() -> Any:
     """The active session, or a new one, whose workers run this Python."""
     from ottla.spark import java_home  # noqa: PLC0415
     from ottla.spark.environment import one_thread_in_planners  # noqa: PLC0415

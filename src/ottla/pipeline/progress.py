@@ -38,7 +38,7 @@ class StepProgress(NamedTuple):
     waiting: int = 0
     """Offsets of the retry topics that are not read yet, at the last batch; most of them are not due."""
 
-    def line(self) -> str:
+    def status_line(self) -> str:
         """The figures as a line of text."""
         parts = [
             f"{self.step}: {self.batches:,} batches",
@@ -62,13 +62,13 @@ class Counter:
         self._last = -1
         self._sum = StepProgress(step, guarantee)
 
-    def add(self, documents: Iterable[Mapping[str, Any]]) -> StepProgress:
+    def add_documents(self, documents: Iterable[Mapping[str, Any]]) -> StepProgress:
         """Add the new documents of a query's `recentProgress`; the figures so far."""
         for document in documents:
             # Spark repeats a batch's document, and reports an idle trigger under the number of the next batch: only a
             # higher number with rows or counts is a new batch.
             counted = (document.get("observedMetrics") or {}).get(METRICS) or {}
-            figures = {name: _number(counted, name) for name in COUNTED}
+            figures = {name: _metric_value(counted, name) for name in COUNTED}
             if document["batchId"] > self._last and (document.get("numInputRows") or any(figures.values())):
                 self._last = document["batchId"]
                 self._sum = self._sum._replace(
@@ -79,10 +79,10 @@ class Counter:
                     retries=self._sum.retries + figures["retries"],
                     dead=self._sum.dead + figures["dead"],
                 )
-            self._sum = self._behind(document)
+            self._sum = self._with_lag(document)
         return self._sum
 
-    def _behind(self, document: Mapping[str, Any]) -> StepProgress:
+    def _with_lag(self, document: Mapping[str, Any]) -> StepProgress:
         behind = [one for source in document.get("sources", ()) for one in behind_by_partition(source).items()]
         if not behind:
             return self._sum
@@ -91,6 +91,6 @@ class Counter:
         return self._sum._replace(lag=lag, waiting=waiting)
 
 
-def _number(counted: Any, name: str) -> int:
+def _metric_value(counted: Any, name: str) -> int:
     value = counted.get(name) if isinstance(counted, Mapping) else getattr(counted, name, None)
     return int(value or 0)

@@ -57,7 +57,7 @@ def source_options(step: Step, group: str, settings: Mapping[str, str]) -> dict[
         "kafka.group.id": group,
         "checkTopicIds": "true",
         **step.options,
-        **_kafka(settings),
+        **_kafka_options(settings),
     }
     if delays := step.retry_topics:
         found["topicDelays"] = json.dumps({topic: f"{ms}ms" for topic, ms in delays.items()})
@@ -67,7 +67,7 @@ def source_options(step: Step, group: str, settings: Mapping[str, str]) -> dict[
 def sink_options(planned: Planned, pipeline: str, settings: Mapping[str, str]) -> dict[str, str]:
     """The options of the step's sink; the column `topic` has the topic of each row."""
     step, scope = planned.step, planned.scope
-    kafka = _kafka(settings)
+    kafka = _kafka_options(settings)
     kafka.setdefault("kafka.max.request.size", str(max(1_048_576, step.limits.max_bytes) + ROOM_BYTES))
     once = {"exactlyOnce": scope.mode, "transactionalIdPrefix": f"{pipeline}-", "sink": step.name}
     # auto if the plan allows it: a task in which it is impossible after all logs that, and continues without.
@@ -75,7 +75,7 @@ def sink_options(planned: Planned, pipeline: str, settings: Mapping[str, str]) -
     return {**kafka, **once, "sourceGroup": planned.group}
 
 
-def _kafka(settings: Mapping[str, str]) -> dict[str, str]:
+def _kafka_options(settings: Mapping[str, str]) -> dict[str, str]:
     return {f"kafka.{key}": str(value) for key, value in settings.items()}
 
 
@@ -85,10 +85,10 @@ def plan_step(spark: Any, step: Step, group: str, settings: Mapping[str, str]) -
 
     options = source_options(step, group, settings)
     read = spark.readStream.format("ottla").options(**options).load()
-    made = _called(step, read.withColumn(SOURCE, F.struct(*_SOURCE_FIELDS))) if step.is_frame_step else read
-    scope = _scope(step, made)
+    made = _call_function(step, read.withColumn(SOURCE, F.struct(*_SOURCE_FIELDS))) if step.is_frame_step else read
+    scope = _choose_scope(step, made)
     keep = scope.mode == "batch" and scope.offsets
-    frame = _rows(step, made, group, keep) if step.is_frame_step else _routed(made, Router(step, group, keep))
+    frame = _frame_rows(step, made, group, keep) if step.is_frame_step else _route_rows(made, Router(step, group, keep))
     retry, dead = list(step.retry_topics), list(step.dead_topics)
     topic = F.col("topic")
     counts = {"rows_out": ~topic.isin([*retry, *dead]), "retries": topic.isin(retry), "dead": topic.isin(dead)}
@@ -96,7 +96,7 @@ def plan_step(spark: Any, step: Step, group: str, settings: Mapping[str, str]) -
     return Planned(step, frame.repartition(1) if scope.mode == "batch" else frame, scope, options["kafka.group.id"])
 
 
-def _scope(step: Step, made: Any) -> Scope:
+def _choose_scope(step: Step, made: Any) -> Scope:
     """The unit, and whether it includes the group's offsets. Raises BadPipeline if they are demanded and impossible."""
     by_plan = scope_of(made)
     scope = by_plan if step.exactly_once == "auto" else Scope(step.exactly_once, "as set in the step")
@@ -113,7 +113,7 @@ def _has_source(made: Any) -> bool:
     return all(field in fields for field in ("topic:string", "partition:int", "offset:bigint"))
 
 
-def _routed(rows: Any, router: Router) -> Any:
+def _route_rows(rows: Any, router: Router) -> Any:
     return without_null_lists(rows).mapInArrow(router, f"{SCHEMA}, {ORIGIN}" if router.keep else SCHEMA)
 
 
@@ -136,7 +136,7 @@ def without_null_lists(rows: Any) -> Any:
     return rows
 
 
-def _called(step: Step, read: Any) -> Any:
+def _call_function(step: Step, read: Any) -> Any:
     """The DataFrame that the function of a step returns. Raises BadPipeline."""
     assert callable(step.function)
     try:
@@ -152,7 +152,7 @@ def _called(step: Step, read: Any) -> Any:
     return made
 
 
-def _rows(step: Step, made: Any, group: str, keep: bool) -> Any:
+def _frame_rows(step: Step, made: Any, group: str, keep: bool) -> Any:
     """The rows of a DataFrame step, with their topics."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
@@ -168,15 +168,15 @@ def _rows(step: Step, made: Any, group: str, keep: bool) -> Any:
         )
     more = [F.col(name) for name in (ERROR, SOURCE) if name in made.columns]
     # Without the function: it runs on the driver, and may refer to objects that cannot be pickled.
-    return _routed(made.select(*columns, *more), Router(replace(step, function=_made), group, keep))
+    return _route_rows(made.select(*columns, *more), Router(replace(step, function=_return_frame), group, keep))
 
 
-def _made(frame: Any) -> Any:
+def _return_frame(frame: Any) -> Any:
     """The function of a DataFrame step on the executors: its rows are made already."""
     return frame
 
 
-def start(planned: Planned, pipeline: str, settings: Mapping[str, str], checkpoint: str, trigger: str) -> Any:
+def start_query(planned: Planned, pipeline: str, settings: Mapping[str, str], checkpoint: str, trigger: str) -> Any:
     """Start the query. Its checkpoint is in a directory of its own under `checkpoint`."""
     step = planned.step
     activate_session(planned.frame.sparkSession)  # a pipeline may be started from any thread

@@ -62,9 +62,9 @@ class Router:
         """
         for batch in batches:
             if batch.num_rows:
-                yield from self._route(batch)
+                yield from self._route_batch(batch)
 
-    def _route(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _route_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         function = self.step.function
         if isinstance(function, RowFunction | BatchFunction):
             made, failed = function.apply(with_null_headers(batch), self.step.limits, self.step.levels)
@@ -72,15 +72,15 @@ class Router:
             # Which output row came of which input row is unknown: a batch is of one partition, so its last row will do.
             of = [[batch.num_rows - 1] * rows.num_rows for rows in made]
         else:
-            made, failed, good = self._checked(batch)
+            made, failed, good = self._split_failed(batch)
             of = [good]
-            origin = _read_as(batch) if failed or self.keep else None
+            origin = _source_rows(batch) if failed or self.keep else None
         for rows, numbers in zip(made, of, strict=False):
-            yield self._addressed(rows, [self.step.to] * rows.num_rows, origin, numbers)
+            yield self._with_topics(rows, [self.step.to] * rows.num_rows, origin, numbers)
         if failed:
-            yield self._failed(origin, failed)
+            yield self._route_failed(origin, failed)
 
-    def _addressed(
+    def _with_topics(
         self, rows: pa.RecordBatch, topics: list[str], origin: pa.RecordBatch | None, of: list[int]
     ) -> pa.RecordBatch:
         """Rows with their topics. origin: the rows that were read; of: the number of each row's origin among them."""
@@ -88,10 +88,10 @@ class Router:
         if self.keep:
             assert origin is not None
             names.append(SOURCE)
-            columns.append(_origins(origin).take(pa.array(of, pa.int64())))
+            columns.append(_origin_column(origin).take(pa.array(of, pa.int64())))
         return pa.RecordBatch.from_arrays(columns, names=names)
 
-    def _checked(self, batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], list[Failed], list[int]]:
+    def _split_failed(self, batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], list[Failed], list[int]]:
         """The good and the failed rows of a DataFrame step: failed are rows that it marked, or that are not allowed."""
         names = batch.schema.names
         reasons: dict[int, Exception] = {}
@@ -104,7 +104,7 @@ class Router:
         made = [chosen] if good else []
         return made, [Failed(row, reasons[row]) for row in sorted(reasons)], good
 
-    def _failed(self, batch: pa.RecordBatch, failed: Sequence[Failed]) -> pa.RecordBatch:
+    def _route_failed(self, batch: pa.RecordBatch, failed: Sequence[Failed]) -> pa.RecordBatch:
         rows = batch.take(pa.array([each.row for each in failed], pa.int64()))
         columns = {name: rows.column(number) for number, name in enumerate(rows.schema.names)}
         stamps = columns["timestamp"].cast(pa.int64())
@@ -119,20 +119,22 @@ class Router:
                 (stamps[row].as_py() or 0) // 1000,
                 _STAMPS[columns["timestampType"][row].as_py() == 1],
             )
-            topic, own = self._sent(place, headers_of(columns["headers"][row].as_py()), error)
+            topic, own = self._address_failed(place, headers_of(columns["headers"][row].as_py()), error)
             topics.append(topic)
             headers.append(own)
-        return self._addressed(rows_of(keys, values, headers), topics, batch, [each.row for each in failed])
+        return self._with_topics(rows_of(keys, values, headers), topics, batch, [each.row for each in failed])
 
-    def _sent(self, place: tuple[str, int, int, int, str], found: trails.Headers, error: Exception) -> tuple[str, Any]:
+    def _address_failed(
+        self, place: tuple[str, int, int, int, str], found: trails.Headers, error: Exception
+    ) -> tuple[str, Any]:
         """The topic and headers of a failed record. Raises StepFailed without a policy."""
         topic, policy = place[0], self.step.policy
         if policy is None:
-            raise StepFailed(self.step.name, f"{topic}-{place[1]}, offset {place[2]}: {_words(error)}") from error
+            raise StepFailed(self.step.name, f"{topic}-{place[1]}, offset {place[2]}: {_error_text(error)}") from error
         source, level = self.step.places[topic]
-        before = trails.read(found)
+        before = trails.read_trail(found)
         said = isinstance(error, StepSaid)
-        failure = trails.failure_of(str(error)) if said else trails.failure_of(error, _stack(error))
+        failure = trails.failure_of(str(error)) if said else trails.failure_of(error, _stack_text(error))
         decision = policy.decide(self.step.base[source], level + 1, failure.kind if said else error)
         dead = isinstance(decision, Dead)
         due_ms = None if isinstance(decision, Dead) else wall_ms() + decision.delay_ms
@@ -147,25 +149,25 @@ class Router:
             redrives=before.redrives,
         )
         to = decision.topic if dead else self.step.retry_topic(source, level + 1)
-        return to, trails.written(found, trail)
+        return to, trails.with_trail(found, trail)
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _stack(error: Exception) -> str:
+def _stack_text(error: Exception) -> str:
     """The last part of the traceback, which has the place of the error."""
     return "".join(traceback.format_exception(error))[-trails.MAX_STACK_CHARS :]
 
 
-def _read_as(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _source_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of a DataFrame step as they were read."""
     struct = batch.schema.field(SOURCE).type
     names = [struct.field(number).name for number in range(struct.num_fields)]
     return pa.RecordBatch.from_arrays(batch.column(batch.schema.names.index(SOURCE)).flatten(), names=names)
 
 
-def _origins(read: pa.RecordBatch) -> pa.StructArray:
+def _origin_column(read: pa.RecordBatch) -> pa.StructArray:
     names = ("topic", "partition", "offset")
     return pa.StructArray.from_arrays([read.column(read.schema.names.index(name)) for name in names], names=names)

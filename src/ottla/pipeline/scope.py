@@ -55,10 +55,10 @@ class Scope(NamedTuple):
         """The guarantee in words."""
         if self.mode == "off":
             return "at least once"
-        return f"exactly once by {unit(self.mode, self.offsets)}: {self.reason}"
+        return f"exactly once by {unit_text(self.mode, self.offsets)}: {self.reason}"
 
 
-def unit(mode: str, offsets: bool) -> str:
+def unit_text(mode: str, offsets: bool) -> str:
     """The unit in words."""
     return f"{mode}, with offsets" if offsets else mode
 
@@ -67,7 +67,7 @@ def scope_of(frame: Any) -> Scope:
     """Choose the unit from the plan of a streaming DataFrame."""
     if getattr(frame, "_jdf", None) is None:
         return Scope("batch", "a Spark Connect session does not show the plan")
-    wide = sorted(set(_nodes(frame._jdf.queryExecution().analyzed())) - NARROW)
+    wide = sorted(set(_plan_nodes(frame._jdf.queryExecution().analyzed())) - NARROW)
     if wide:
         return Scope("batch", f"rows change tasks: {', '.join(wide)}")
     return Scope("partition", "rows stay in the task that read them")
@@ -93,8 +93,8 @@ def with_offsets(scope: Scope, wanted: str, *, stays: bool, has_source: bool, op
     return scope._replace(offsets=not split, because=f"{split[0]} splits partitions" if split else "")
 
 
-def _nodes(plan: Any) -> Iterator[str]:
+def _plan_nodes(plan: Any) -> Iterator[str]:
     yield str(plan.nodeName())
     children = plan.children()
     for number in range(children.size()):
-        yield from _nodes(children.apply(number))
+        yield from _plan_nodes(children.apply(number))

@@ -38,9 +38,9 @@ class StepStatus(NamedTuple):
 def status_of(cluster: Cluster, pipeline: str, steps: Sequence[Step]) -> list[StepStatus]:
     """Read the status of steps from the cluster. Raises ClientError."""
     names = {topic for step in steps for topic in (*step.places, *step.dead_topics)}
-    there = _partitions(cluster, names)
-    first = _offsets(cluster, there, EARLIEST)
-    last = _offsets(cluster, there, LATEST)
+    there = _list_partitions(cluster, names)
+    first = _list_offsets(cluster, there, EARLIEST)
+    last = _list_offsets(cluster, there, LATEST)
     found = []
     for step in steps:
         group = GroupAdmin(cluster).group_offsets(group_of(pipeline, step, steps))
@@ -50,21 +50,21 @@ def status_of(cluster: Cluster, pipeline: str, steps: Sequence[Step]) -> list[St
         found.append(
             StepStatus(
                 step.name,
-                _sum(behind, step.sources),
-                _sum(behind, step.retry_topics),
-                _sum({tp: last[tp] - first[tp] for tp in last}, step.dead_topics),
+                _sum_topics(behind, step.sources),
+                _sum_topics(behind, step.retry_topics),
+                _sum_topics({tp: last[tp] - first[tp] for tp in last}, step.dead_topics),
                 tuple(missing),
             )
         )
     return found
 
 
-def _sum(sizes: Offsets, topics: Iterable[str]) -> int:
+def _sum_topics(sizes: Offsets, topics: Iterable[str]) -> int:
     wanted = set(topics)
     return sum(size for tp, size in sizes.items() if tp.topic in wanted)
 
 
-def _partitions(cluster: Cluster, names: Iterable[str]) -> list[TopicPartition]:
+def _list_partitions(cluster: Cluster, names: Iterable[str]) -> list[TopicPartition]:
     found: list[TopicPartition] = []
     for name, view in Admin(cluster).describe_topics(sorted(names)).items():
         if isinstance(view, TopicView):
@@ -75,6 +75,6 @@ def _partitions(cluster: Cluster, names: Iterable[str]) -> list[TopicPartition]:
     return found
 
 
-def _offsets(cluster: Cluster, places: Iterable[TopicPartition], at: int) -> dict[TopicPartition, int]:
+def _list_offsets(cluster: Cluster, places: Iterable[TopicPartition], at: int) -> dict[TopicPartition, int]:
     asked = dict.fromkeys(places, at)
     return {tp: found.offset for tp, found in values_of(Admin(cluster).list_offsets(asked)).items()}

@@ -162,7 +162,7 @@ def make_step(
     sources = (source,) if isinstance(source, str) else tuple(dict.fromkeys(source))
     called = name or _name_of(function)
     _check_words(called, sources, to, required, start, exactly_once, output_mode)
-    policy = _policy(called, retries, dead, tuple(retry_on), tuple(abort_on))
+    policy = _make_policy(called, retries, dead, tuple(retry_on), tuple(abort_on))
     base = {one: one if one == pipeline else f"{one}.{pipeline}" for one in sources}
     if max_record_bytes < 1 or (partitions is not None and partitions < 1):
         raise BadPipeline(f"step {called}: max_record_bytes and partitions must be at least 1")
@@ -211,7 +211,7 @@ def _check_options(name: str, options: Mapping[str, str]) -> None:
         )
 
 
-def _policy(
+def _make_policy(
     name: str,
     retries: Sequence[Duration] | RetryPolicy,
     dead: str | None,
@@ -275,7 +275,7 @@ def group_of(pipeline: str, step: Step, steps: Sequence[Step]) -> str:
     return f"{pipeline}.{step.name}" if shared else pipeline
 
 
-def in_order(steps: Sequence[Step]) -> list[Step]:
+def sort_steps(steps: Sequence[Step]) -> list[Step]:
     """The steps, each after those that write its sources; in a cycle, in the order in which they were defined."""
     left, found = list(steps), []
     while left:
@@ -290,7 +290,7 @@ def topics_of(steps: Sequence[Step]) -> list[NeededTopic]:
     """Every topic that the steps need, each once; a source that another step writes counts as its output."""
     made = {step.to for step in steps}
     found: dict[str, NeededTopic] = {}
-    for step in in_order(steps):
+    for step in sort_steps(steps):
         for source in step.sources:
             if source not in made:
                 found.setdefault(source, NeededTopic(source, "source", (), None, {}))

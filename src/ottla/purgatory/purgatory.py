@@ -3,9 +3,9 @@
 Zone: deterministic. Keeps delayed operations, their watch keys and the one alarm; each operation (replication, groups,
 …) knows what it waits for.
 
-Defects: an operation that completes must send a response, and an action of `after` is the second half of a change, so
-an exception in either is HalfChanged (`ottla.changes`). An action of `look_after` begins something and can be repeated:
-a defect before its first change is contained, and the action is called again.
+Defects: an operation that completes must send a response, and an action of `continue_after` is the second half of a
+change, so an exception in either is HalfChanged (`ottla.changes`). An action of `look_after` begins something and can
+be repeated: a defect before its first change is contained, and the action is called again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DelayedOperation(Timer):
         super().__init__()
         self.completed = False
 
-    def complete(self) -> bool:
+    def force_complete(self) -> bool:
         """Complete now without a check of the condition. Returns False if it was completed before.
 
         Raises HalfChanged when `on_complete` fails: a request would be left without a response.
@@ -52,7 +52,7 @@ class DelayedOperation(Timer):
             raise half_changed(type(self).__name__) from error
         return True
 
-    def abandon(self) -> None:
+    def abandon_request(self) -> None:
         """Complete without a response, because the connection has ended."""
         self.completed = True
         self.cancel()
@@ -65,10 +65,10 @@ class DelayedOperation(Timer):
             self.on_expire()
         except Exception as error:
             raise half_changed(type(self).__name__) from error
-        self.complete()
+        self.force_complete()
 
     def try_complete(self) -> bool:
-        """Check the condition; if it holds, `complete()`. Returns whether the operation is complete."""
+        """Check the condition; if it holds, `force_complete()`. Returns whether the operation is complete."""
         raise AssertionError("a delayed operation must define its condition")
 
     def on_complete(self) -> None:
@@ -118,7 +118,7 @@ class Look(Timer):
             self._try_again()
 
     def _try_again(self) -> None:
-        self._purgatory.arm(self, AGAIN_MS)
+        self._purgatory.arm_timer(self, AGAIN_MS)
 
 
 def name_of_action(action: Callable[[], None]) -> str:
@@ -148,13 +148,13 @@ class Purgatory:
         """Complete at once if possible, else wait for an event on one of the keys, or for the timeout."""
         if operation.try_complete():
             return True
-        # Register first, then arm: with a timeout of 0 the operation expires within `arm`.
+        # Register first, then arm: with a timeout of 0 the operation expires within `arm_timer`.
         for key in keys:
-            self._watch(key, operation)
-        self.arm(operation, timeout_ms)
+            self._watch_key(key, operation)
+        self.arm_timer(operation, timeout_ms)
         return operation.completed
 
-    def _watch(self, key: Hashable, operation: DelayedOperation) -> None:
+    def _watch_key(self, key: Hashable, operation: DelayedOperation) -> None:
         watchers = self._watched.setdefault(key, [])
         watchers.append(operation)
         # Operations that complete by timeout or on another key stay in the list until a sweep.
@@ -162,11 +162,11 @@ class Purgatory:
             watchers[:] = [each for each in watchers if not each.completed]
             self._sweep_at[key] = len(watchers) + PURGE_INTERVAL
 
-    def arm(self, timer: Timer, delay_ms: int) -> None:
+    def arm_timer(self, timer: Timer, delay_ms: int) -> None:
         """Let a timer expire after `delay_ms` (at once, within this call, when that is 0). Raises HalfChanged."""
         deadline = self._clock.now().mono_ns // _NS_PER_MS + delay_ms
         try:
-            waits = self._wheel.add(timer, deadline)
+            waits = self._wheel.add_timer(timer, deadline)
             if waits and (self._alarm_ms is None or deadline < self._alarm_ms):
                 self._set_alarm()
         except Exception as error:
@@ -174,25 +174,25 @@ class Purgatory:
         if not waits:
             timer.expire()
 
-    def after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
+    def continue_after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
         """Continue a change later, in a turn of its own, in a millisecond at the earliest.
 
         An exception in the action stops the broker, because the change would stay half done.
         """
         timer = After(action)
-        self.arm(timer, max(1, delay_ms))
+        self.arm_timer(timer, max(1, delay_ms))
         return timer
 
     def look_after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
-        """Call an action later, as `after`, that can be repeated.
+        """Call an action later, as `continue_after`, that can be repeated.
 
         After an exception before its first change, the action is called again in AGAIN_MS.
         """
         timer = Look(self, action, self._contain)
-        self.arm(timer, max(1, delay_ms))
+        self.arm_timer(timer, max(1, delay_ms))
         return timer
 
-    def check(self, key: Hashable) -> int:
+    def check_watchers(self, key: Hashable) -> int:
         """Let the watchers of `key` check their conditions after an event. Returns how many completed."""
         watchers = self._watched.get(key)
         if watchers is None:
@@ -210,14 +210,14 @@ class Purgatory:
             self._watched.pop(key, None)
             self._sweep_at.pop(key, None)
 
-    def watched(self, key: Hashable) -> int:
+    def count_watchers(self, key: Hashable) -> int:
         """The number of operations that watch `key`, including completed ones that are not swept yet."""
         return len(self._watched.get(key, ()))
 
     def on_alarm(self) -> None:
         """Expire the timers that are due at the clock's alarm, and set the next alarm."""
         self._alarm_ms = None
-        for timer in self._wheel.advance(self._clock.now().mono_ns // _NS_PER_MS):
+        for timer in self._wheel.advance_to(self._clock.now().mono_ns // _NS_PER_MS):
             timer.expire()
         self._set_alarm()
 
@@ -225,4 +225,4 @@ class Purgatory:
         upcoming = self._wheel.next_ms()
         if upcoming != self._alarm_ms:
             self._alarm_ms = upcoming
-            self._clock.alarm(None if upcoming is None else upcoming * _NS_PER_MS)
+            self._clock.set_alarm(None if upcoming is None else upcoming * _NS_PER_MS)

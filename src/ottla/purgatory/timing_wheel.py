@@ -50,7 +50,7 @@ class TimingWheel:
         self._buckets: dict[tuple[int, int], dict[Timer, None]] = {}  # (width, start) → timers, oldest first
         self._due: list[tuple[int, int]] = []  # heap of (start, width), one per bucket
 
-    def add(self, timer: Timer, deadline_ms: int) -> bool:
+    def add_timer(self, timer: Timer, deadline_ms: int) -> bool:
         """Arm a timer. Returns False, and does not arm it, when the deadline has already passed."""
         assert timer.bucket is None
         if deadline_ms < self._now + self._tick:  # due within the present tick: the caller expires it at once
@@ -73,7 +73,7 @@ class TimingWheel:
         timer.bucket = bucket
 
     def next_ms(self) -> int | None:
-        """The next time at which `advance` has work; None when no timer is armed."""
+        """The next time at which `advance_to` has work; None when no timer is armed."""
         while self._due:
             start, width = self._due[0]
             if self._buckets[(width, start)]:
@@ -83,18 +83,18 @@ class TimingWheel:
             del self._buckets[(width, start)]
         return None
 
-    def advance(self, now_ms: int) -> list[Timer]:
+    def advance_to(self, now_ms: int) -> list[Timer]:
         """Move to `now_ms`, and return the timers that are due, in the order of their ticks."""
         expired: list[Timer] = []
         while self._due and self._due[0][0] <= now_ms:
             start, width = heapq.heappop(self._due)
             bucket = self._buckets.pop((width, start))
             self._now = max(self._now, start)
-            self._empty(bucket, width, expired)
+            self._empty_bucket(bucket, width, expired)
         self._now = max(self._now, now_ms - now_ms % self._tick)
         return expired
 
-    def _empty(self, bucket: dict[Timer, None], width: int, expired: list[Timer]) -> None:
+    def _empty_bucket(self, bucket: dict[Timer, None], width: int, expired: list[Timer]) -> None:
         for timer in bucket:
             timer.bucket = None
             # Timers of a wide bucket fall to a lower level, unless their tick is the present one.

@@ -272,7 +272,7 @@ def read_record(
         if size > 0x7F and data[pos] < 0x80:
             size, pos = size & 0x7F | data[pos] << 7, pos + 1
         elif size > 0x7F:
-            size, pos = _doubled(data, pos - 1)
+            size, pos = _read_zigzag(data, pos - 1)
         end = pos + (size >> 1)
         if size & 1 or size < 2 * _RECORD_SIZE_MIN - 2 or end > len(data):
             raise CorruptRecord(f"a record of {(size >> 1) ^ -(size & 1)} bytes where {len(data) - pos} are left")
@@ -287,7 +287,7 @@ def read_record(
         if delta > 0x7F and data[pos] < 0x80:
             delta, pos = delta & 0x7F | data[pos] << 7, pos + 1
         elif delta > 0x7F:
-            delta, pos = _doubled(data, pos - 1)
+            delta, pos = _read_zigzag(data, pos - 1)
         key = None
         if data[pos] == _NULL:
             pos += 1
@@ -319,7 +319,7 @@ _NULL = 1
 """The length -1, encoded."""
 
 
-def _doubled(data: bytes, pos: int) -> tuple[int, int]:
+def _read_zigzag(data: bytes, pos: int) -> tuple[int, int]:
     """(number, position after it) as `read_varint`, but the number stays encoded: 0, 1, 2 … for 0, -1, 1 …"""
     value, pos = read_varint(data, pos)
     return (value << 1) ^ (value >> 63), pos

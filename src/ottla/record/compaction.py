@@ -64,7 +64,7 @@ class Keys(NamedTuple):
     rest: ReadPosition | None = None
     """Where the next piece begins; None: the batch ends here."""
 
-    def piece(self, start: int, end: int) -> Keys:
+    def slice_records(self, start: int, end: int) -> Keys:
         """The records [start, end) of these, without a rest."""
         if not start and end >= len(self.keys):
             return self
@@ -101,12 +101,12 @@ def keys_of(
 
 
 def _keys_of(batch: bytes, max_bytes: int, begin: ReadPosition, limit: int) -> Keys:
-    data, header = _opened(batch, max_bytes)
+    data, header = _open_valid_batch(batch, max_bytes)
     keys: list[bytes | None] = []
     deltas: list[int] = []
     tombstones: list[int] = []
     rest = None
-    for _, end, delta, _, key, has_value in _scan(data, header, begin):
+    for _, end, delta, _, key, has_value in _scan_records(data, header, begin):
         if not has_value:
             tombstones.append(len(keys))
         keys.append(key if key is None or len(key) < DIGEST_SIZE else blake2b(key, digest_size=DIGEST_SIZE).digest())
@@ -131,32 +131,32 @@ def sorted_offsets(latest: bytes) -> tuple[bytes, bytes]:
     return array("q", everything).tobytes(), array("q", tombstones).tobytes()
 
 
-def rewritten(rewrites: Sequence[Rewrite], max_bytes: int) -> list[bytes]:
+def rewrite_batches(rewrites: Sequence[Rewrite], max_bytes: int) -> list[bytes]:
     """Each batch with the records that stay, in its own codec; its header alone where none stays.
 
     A job for workers. Raises CorruptRecord as `keys_of`: a damaged batch must not get a checksum that matches.
     """
-    return [bytes(_rewritten(*one, max_bytes=max_bytes)) for one in rewrites]
+    return [bytes(_rewrite_batch(*one, max_bytes=max_bytes)) for one in rewrites]
 
 
-def _rewritten(batch: bytes, keep: bytes | array[int], horizon_ms: int | None, *, max_bytes: int) -> bytearray:
-    data, header = _opened(batch, max_bytes)
-    mask = keep if isinstance(keep, bytes) else _mask(keep, header)
+def _rewrite_batch(batch: bytes, keep: bytes | array[int], horizon_ms: int | None, *, max_bytes: int) -> bytearray:
+    data, header = _open_valid_batch(batch, max_bytes)
+    mask = keep if isinstance(keep, bytes) else _keep_mask(keep, header)
     if 1 not in mask:
-        return bare(header)
+        return empty_batch(header)
     base = header.base_timestamp if horizon_ms is None else horizon_ms
     shift = header.base_timestamp - base
     parts: list[bytes] = []
     largest = NO_TIMESTAMP
-    for start, end, ts_delta in _kept(data, header, mask):
-        parts += _shifted(data, start, end, shift) if shift else (data[start:end],)
+    for start, end, ts_delta in _scan_kept_records(data, header, mask):
+        parts += _shift_timestamp(data, start, end, shift) if shift else (data[start:end],)
         largest = max(largest, header.base_timestamp + ts_delta)
     # Only some topics have their records inspected when they are produced, so a timestamp may overflow.
     largest = min(largest, INT64_MAX)
-    return _assembled(header, b"".join(parts), sum(mask), base, largest, horizon_ms is not None)
+    return _assemble_batch(header, b"".join(parts), sum(mask), base, largest, horizon_ms is not None)
 
 
-def _mask(offsets: array[int], header: BatchHeader) -> bytes:
+def _keep_mask(offsets: array[int], header: BatchHeader) -> bytes:
     """One byte per record of a batch in which no offset is missing."""
     mask = bytearray(header.record_count)
     for offset in offsets:
@@ -164,14 +164,14 @@ def _mask(offsets: array[int], header: BatchHeader) -> bytes:
     return bytes(mask)
 
 
-def _opened(batch: bytes, max_bytes: int) -> tuple[bytes, BatchHeader]:
+def _open_valid_batch(batch: bytes, max_bytes: int) -> tuple[bytes, BatchHeader]:
     data, header = open_batch(batch, max_bytes=max_bytes)
     if not crc_ok(memoryview(batch), 0, len(batch)):
         raise CorruptRecord(f"the batch at offset {header.base_offset} does not match its checksum")
     return data, header
 
 
-def _assembled(
+def _assemble_batch(
     header: BatchHeader, data: bytes, count: int, base_timestamp: int, max_timestamp: int, sets_horizon: bool
 ) -> bytearray:
     batch = bytearray(HEADER_SIZE)
@@ -187,7 +187,7 @@ def _assembled(
     return batch
 
 
-def bare(header: BatchHeader) -> bytearray:
+def empty_batch(header: BatchHeader) -> bytearray:
     """A batch without records: it keeps its offsets, and the last sequence number of its producer."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     batch = bytearray(HEADER_SIZE)
@@ -199,7 +199,7 @@ def bare(header: BatchHeader) -> bytearray:
     return batch
 
 
-def _shifted(data: bytes, start: int, end: int, shift: int) -> tuple[bytes, ...]:
+def _shift_timestamp(data: bytes, start: int, end: int, shift: int) -> tuple[bytes, ...]:
     """The record in data[start:end], re-encoded for a base timestamp that is smaller by `shift`."""
     _, at = read_varint(data, start)
     ts_delta, rest = read_varlong(data, at + 1)
@@ -208,7 +208,7 @@ def _shifted(data: bytes, start: int, end: int, shift: int) -> tuple[bytes, ...]
     return encode_varint(size), data[at : at + 1], times, data[rest:end]
 
 
-def _kept(data: bytes, header: BatchHeader, mask: bytes) -> Iterator[tuple[int, int, int]]:
+def _scan_kept_records(data: bytes, header: BatchHeader, mask: bytes) -> Iterator[tuple[int, int, int]]:
     """(start, end, timestamp delta) of the records that stay; of the others only the length is read.
 
     Raises CorruptRecord.
@@ -241,7 +241,7 @@ def _kept(data: bytes, header: BatchHeader, mask: bytes) -> Iterator[tuple[int, 
         raise CorruptRecord(f"{whole - pos} bytes after the last record")
 
 
-def _scan(
+def _scan_records(
     data: bytes, header: BatchHeader, begin: ReadPosition
 ) -> Iterator[tuple[int, int, int, int, bytes | None, bool]]:
     """(start, end, offset delta, timestamp delta, key, has a value) of each record from `begin` on.

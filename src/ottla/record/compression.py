@@ -84,7 +84,7 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
     Raises CorruptRecord for an unknown codec, broken or cut input, and input that expands beyond `max_bytes`.
     """
     if codec == Codec.NONE:
-        return _bounded(bytes(data), max_bytes)
+        return _check_size(bytes(data), max_bytes)
     if codec == Codec.GZIP:
         return _decompress_gzip(data, max_bytes)
     if codec == Codec.SNAPPY:
@@ -96,7 +96,7 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
     raise CorruptRecord(f"there is no codec {codec}")
 
 
-def _bounded(data: bytes, max_bytes: int) -> bytes:
+def _check_size(data: bytes, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise _too_large(max_bytes)
     return data

@@ -65,12 +65,12 @@ def for_old_reader(view: memoryview, magic: int, first_offset: int, max_bytes: i
         for pos, fields in entries_of(view):
             if fields[3] == MAGIC_V2:
                 header = BatchHeader._make(fields)
-                content += _batch(view, pos, header, magic, first_offset, max_bytes)
+                content += _convert_batch(view, pos, header, magic, first_offset, max_bytes)
                 next_offset = header.last_offset + 1
                 count += 0 if header.is_control else header.record_count
             else:
                 entry = message_at(view, pos)
-                content += _old(view[pos : pos + entry.size], entry, magic, first_offset, max_bytes)
+                content += _convert_old_entry(view[pos : pos + entry.size], entry, magic, first_offset, max_bytes)
                 next_offset = entry.offset + 1
                 count += 0 if entry.magic <= magic else sum(1 for _ in messages_in(entry, max_bytes))
     except ApiError:
@@ -88,12 +88,12 @@ def for_old_reader_job(view: bytes, magic: int, first_offset: int) -> tuple[byte
     return found.content, found.next_offset, found.converted
 
 
-def downgraded(view: memoryview, magic: int, *, max_bytes: int) -> bytes:
+def convert_batch_down(view: memoryview, magic: int, *, max_bytes: int) -> bytes:
     """The v2 batch that fills `view` in format `magic` (0 or 1), with its offsets. Raises ApiError, as above."""
-    return bytes(_batch(view, 0, header_at(view), magic, 0, max_bytes))
+    return bytes(_convert_batch(view, 0, header_at(view), magic, 0, max_bytes))
 
 
-def _batch(
+def _convert_batch(
     view: memoryview, pos: int, header: BatchHeader, magic: int, first_offset: int, max_bytes: int
 ) -> bytes | bytearray:
     """The messages of a v2 batch."""
@@ -108,11 +108,13 @@ def _batch(
     records = lean_records_of(view, pos, max_bytes=max_bytes)
     kind = TIMESTAMP_TYPE if header.is_append_time and magic else 0
     if header.codec:
-        return _wrapped(records, magic, kind, header.codec, max_bytes)
-    return _plain(records, magic, kind, first_offset, max_bytes)
+        return _wrapper_message(records, magic, kind, header.codec, max_bytes)
+    return _plain_messages(records, magic, kind, first_offset, max_bytes)
 
 
-def _old(view: memoryview, entry: Message, magic: int, first_offset: int, max_bytes: int) -> memoryview | bytearray:
+def _convert_old_entry(
+    view: memoryview, entry: Message, magic: int, first_offset: int, max_bytes: int
+) -> memoryview | bytearray:
     """An entry of format v0 or v1: as it is, or from v1 to v0."""
     if not entry.valid:
         raise CorruptRecord(f"the message at offset {entry.offset} does not match its checksum")
@@ -120,29 +122,29 @@ def _old(view: memoryview, entry: Message, magic: int, first_offset: int, max_by
         return view
     records = ((m.offset, m.timestamp, m.key, m.value) for m in messages_in(entry, max_bytes))
     if entry.codec:
-        return _wrapped(records, magic, 0, entry.codec, max_bytes)
-    return _plain(records, magic, 0, first_offset, max_bytes)
+        return _wrapper_message(records, magic, 0, entry.codec, max_bytes)
+    return _plain_messages(records, magic, 0, first_offset, max_bytes)
 
 
-def _plain(records: Iterable[Plain], magic: int, kind: int, first_offset: int, max_bytes: int) -> bytearray:
+def _plain_messages(records: Iterable[Plain], magic: int, kind: int, first_offset: int, max_bytes: int) -> bytearray:
     """Records as messages, one after the other."""
     content = bytearray()
     for offset, timestamp, key, value in records:
         if offset >= first_offset:
-            content += _message(offset, timestamp, key, value, magic, kind)
+            content += _encode_message(offset, timestamp, key, value, magic, kind)
         if len(content) > max_bytes:
             raise ExpandsTooFar(f"the messages have more than {max_bytes} bytes")
     return content
 
 
-def _wrapped(records: Iterable[Plain], magic: int, kind: int, codec: int, max_bytes: int) -> bytearray:
+def _wrapper_message(records: Iterable[Plain], magic: int, kind: int, codec: int, max_bytes: int) -> bytearray:
     """Records in a wrapper message: in v1 their offsets count from its first one, in v0 they are as they are."""
     inner, base, offset, latest = bytearray(), -1, 0, NO_TIMESTAMP
     for offset, timestamp, key, value in records:
         if base < 0:
             base = offset if magic else 0
         latest = max(latest, timestamp)
-        inner += _message(offset - base, timestamp, key, value, magic, kind)
+        inner += _encode_message(offset - base, timestamp, key, value, magic, kind)
         if len(inner) > max_bytes:
             raise ExpandsTooFar(f"the messages have more than {max_bytes} bytes")
     if not inner:
@@ -151,14 +153,16 @@ def _wrapped(records: Iterable[Plain], magic: int, kind: int, codec: int, max_by
     if codec == Codec.LZ4 and magic == 0:
         # Clients of v0 expect the checksum that they themselves compute (see `lz4_header`).
         packed = with_wrong_checksum(packed)
-    return bytearray(_message(offset, latest, None, packed, magic, kind | codec))
+    return bytearray(_encode_message(offset, latest, None, packed, magic, kind | codec))
 
 
-def _message(offset: int, timestamp: int, key: bytes | None, value: bytes | None, magic: int, attributes: int) -> bytes:
+def _encode_message(
+    offset: int, timestamp: int, key: bytes | None, value: bytes | None, magic: int, attributes: int
+) -> bytes:
     stamp = _INT64.pack(timestamp) if magic else b""
-    body = b"".join((_ATTRIBUTES.pack(magic, attributes), stamp, *_field(key), *_field(value)))
+    body = b"".join((_ATTRIBUTES.pack(magic, attributes), stamp, *_encode_field(key), *_encode_field(value)))
     return b"".join((_HEAD.pack(offset, len(body) + 4), _CRC.pack(zlib.crc32(body)), body))
 
 
-def _field(content: bytes | None) -> tuple[bytes, ...]:
+def _encode_field(content: bytes | None) -> tuple[bytes, ...]:
     return (b"\xff\xff\xff\xff",) if content is None else (_INT32.pack(len(content)), content)

@@ -49,7 +49,7 @@ def _from_google_package() -> Checksum | None:
     return crc32c_of_copy
 
 
-def choose() -> Checksum:
+def choose_implementation() -> Checksum:
     """The fastest implementation that is installed. Raises ImportError naming the packages when none is."""
     function = _from_crc32c_package() or _from_google_package()
     if function is None:
@@ -57,5 +57,5 @@ def choose() -> Checksum:
     return function
 
 
-crc32c: Final[Checksum] = choose()
+crc32c: Final[Checksum] = choose_implementation()
 """`crc32c(data, seed=0) -> int`: hot, so bound once and called without a wrapper."""

@@ -20,7 +20,7 @@ from ottla.record.batch import (
     set_append_time,
 )
 from ottla.record.compression import Codec
-from ottla.record.conversion import downgraded
+from ottla.record.conversion import convert_batch_down
 from ottla.record.errors import ExpandsTooFar
 from ottla.record.inspection import INLINE_EXPANDED, is_small
 from ottla.record.validation import HeaderTuple
@@ -32,7 +32,7 @@ RECORDS_MAX: Final = 100_000
 """A batch of more records is refused as well."""
 
 
-def lowered(view: memoryview, header: HeaderTuple, magic: int) -> bytes:
+def convert_for_old_topic(view: memoryview, header: HeaderTuple, magic: int) -> bytes:
     """The batch that fills `view`, whose header was validated, as messages of format `magic`, at the batch's offsets.
 
     A compressed one becomes a wrapper in its codec. Fields without a place in the format are refused, not lost; only
@@ -44,19 +44,19 @@ def lowered(view: memoryview, header: HeaderTuple, magic: int) -> bytes:
     CORRUPT_MESSAGE                 records that break the format, or expand beyond EXPANDED_MAX bytes
     """
     if header[9] >= 0:
-        raise _unsupported("idempotent and transactional producers", magic)
+        raise _unsupported_for_format("idempotent and transactional producers", magic)
     if header[5] & CODEC_MASK == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd does not exist in message format v{magic}")
     if header[12] > RECORDS_MAX:
         text = f"{header[12]} records in a batch for a topic of format v{magic}, {RECORDS_MAX} are allowed"
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, text)
     _refuse_headers(view, BatchHeader._make(header), magic)
-    return downgraded(view, magic, max_bytes=EXPANDED_MAX)
+    return convert_batch_down(view, magic, max_bytes=EXPANDED_MAX)
 
 
 def _refuse_headers(view: memoryview, header: BatchHeader, magic: int) -> None:
     def refuse(_data: bytes, _pos: int, _end: int, _count: int) -> NoReturn:
-        raise _unsupported("record headers", magic)
+        raise _unsupported_for_format("record headers", magic)
 
     data, _ = open_batch(view, max_bytes=EXPANDED_MAX)
     check_header(data, header)
@@ -80,7 +80,8 @@ def is_quick(view: memoryview) -> bool:
 
 
 def lower_job(batch: bytes, magic: int, base_offset: int, stamp_ms: int = NO_TIMESTAMP) -> bytes | tuple[int, str]:
-    """`lowered` as a job for workers, of a batch that will have this offset: the messages, or error code and text.
+    """`convert_for_old_topic` as a job for workers, of a batch that will have this offset: the messages, or error code
+    and text.
 
     `stamp_ms`: the LogAppendTime that it gets; -1: none.
     """
@@ -89,11 +90,11 @@ def lower_job(batch: bytes, magic: int, base_offset: int, stamp_ms: int = NO_TIM
         set_append_time(view, 0, stamp_ms)
     patch_offset_and_epoch(view, 0, base_offset, NO_EPOCH)
     try:
-        return lowered(view, header_at(view), magic)
+        return convert_for_old_topic(view, header_at(view), magic)
     except ApiError as error:
         return int(error.code), error.message
 
 
-def _unsupported(what: str, magic: int) -> ApiError:
+def _unsupported_for_format(what: str, magic: int) -> ApiError:
     text = f"the topic is written in message format v{magic}, which has no place for {what}"
     return ApiError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)

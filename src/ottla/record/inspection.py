@@ -15,7 +15,7 @@ from ottla.record.compression import decompress
 from ottla.record.crc import Buffer
 from ottla.record.errors import CorruptRecord
 from ottla.record.headerless_records import LIMIT_MAX, RecordTooLarge, lean_records_in
-from ottla.record.validation import EXPANDED_MAX, HeaderTuple, recoded
+from ottla.record.validation import EXPANDED_MAX, HeaderTuple, recompress_batch
 
 INLINE_BYTES: Final = 16 * 1024
 """A batch up to this size is inspected in the loop."""
@@ -71,7 +71,7 @@ def is_small(header: HeaderTuple) -> bool:
     return header[1] + LOG_OVERHEAD <= INLINE_BYTES and header[12] <= INLINE_RECORDS
 
 
-def inspect(batch: Buffer, rules: RecordRules, max_bytes: int = EXPANDED_MAX) -> Refusal | None:
+def inspect_batch(batch: Buffer, rules: RecordRules, max_bytes: int = EXPANDED_MAX) -> Refusal | None:
     """Why the one batch in `batch`, whose header was validated, is refused; None when every record is fine.
 
     Headers of records are counted, not parsed.
@@ -81,23 +81,23 @@ def inspect(batch: Buffer, rules: RecordRules, max_bytes: int = EXPANDED_MAX) ->
                        compressed batch, records larger than max.decompressed.message.bytes
     INVALID_TIMESTAMP  some timestamp lies outside of the topic's limits
     """
-    found = _unpacked(batch, max_bytes)
-    return found if isinstance(found, Refusal) else _judged(found, header_at(batch), rules)
+    found = _decompress_records(batch, max_bytes)
+    return found if isinstance(found, Refusal) else _inspect_records(found, header_at(batch), rules)
 
 
-def prepared(batch: bytes, rules: RecordRules, recoding: Recoding | None) -> bytes | Refusal | None:
-    """The batch in another codec, a refusal as of `inspect`, or None to keep it as it is. A job for workers."""
-    data = _unpacked(batch, EXPANDED_MAX)
+def prepare_batch(batch: bytes, rules: RecordRules, recoding: Recoding | None) -> bytes | Refusal | None:
+    """The batch in another codec, a refusal as of `inspect_batch`, or None to keep it as it is. A job for workers."""
+    data = _decompress_records(batch, EXPANDED_MAX)
     if isinstance(data, Refusal):
         return data
     header = header_at(batch)
-    refusal = _judged(data, header, rules)
+    refusal = _inspect_records(data, header, rules)
     if refusal is not None or recoding is None:
         return refusal
-    return bytes(recoded(data, header, *recoding))
+    return bytes(recompress_batch(data, header, *recoding))
 
 
-def _unpacked(batch: Buffer, max_bytes: int) -> bytes | Refusal:
+def _decompress_records(batch: Buffer, max_bytes: int) -> bytes | Refusal:
     header = header_at(batch)
     try:
         return decompress(header.attributes & CODEC_MASK, memoryview(batch)[HEADER_SIZE:], max_bytes)
@@ -105,7 +105,7 @@ def _unpacked(batch: Buffer, max_bytes: int) -> bytes | Refusal:
         return Refusal(error.code, error.message)
 
 
-def _judged(data: bytes, header: BatchHeader, rules: RecordRules) -> Refusal | None:
+def _inspect_records(data: bytes, header: BatchHeader, rules: RecordRules) -> Refusal | None:
     try:
         wrong = _wrong_records(data, header, rules)
     except (CorruptRecord, RecordTooLarge) as error:

@@ -64,15 +64,15 @@ def message_at(view: Buffer, pos: int) -> Message:
         raise CorruptRecord(f"a message of size {size} and magic {magic} where {len(view) - pos} bytes are left")
     timestamp = _INT64.unpack_from(view, pos + _HEAD.size)[0] if magic else -1
     at = pos + _HEAD.size + 8 * magic
-    key, at = _field(view, at, end)
-    value, at = _field(view, at, end)
+    key, at = _read_field(view, at, end)
+    value, at = _read_field(view, at, end)
     if at != end:
         raise CorruptRecord(f"a message's fields end {end - at} bytes before the end that its size gives")
     valid = zlib.crc32(view[pos + 16 : end]) == crc
     return Message(offset, OVERHEAD + size, crc, magic, attributes, timestamp, key, value, valid)
 
 
-def _field(view: Buffer, pos: int, end: int) -> tuple[bytes | None, int]:
+def _read_field(view: Buffer, pos: int, end: int) -> tuple[bytes | None, int]:
     if end - pos < 4:
         raise CorruptRecord("a message's length field is cut short")
     size = _INT32.unpack_from(view, pos)[0]

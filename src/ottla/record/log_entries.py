@@ -78,7 +78,7 @@ def covered_from(header: HeaderTuple) -> int:
     return ATTRIBUTES_POS if header[3] == MAGIC_V2 else _OLD_COVERED
 
 
-def checksum(header: HeaderTuple, content: Buffer, seed: int = 0) -> int:
+def entry_checksum(header: HeaderTuple, content: Buffer, seed: int = 0) -> int:
     """The checksum of an entry's covered part: CRC-32C, or CRC-32 for old messages. `seed`: that of the part before."""
     return crc32c(content, seed) if header[3] == MAGIC_V2 else zlib.crc32(content, seed)
 

@@ -46,15 +46,15 @@ def xxh32(data: bytes) -> int:
     whole = len(data) & ~3
     for pos in range(0, whole, 4):
         value += int.from_bytes(data[pos : pos + 4], "little") * _PRIME3
-        value = _rotated(value, 17) * _PRIME4
+        value = _rotate_left(value, 17) * _PRIME4
     for byte in data[whole:]:
-        value = _rotated(value + byte * _PRIME5, 11) * _PRIME1
+        value = _rotate_left(value + byte * _PRIME5, 11) * _PRIME1
     value &= _MASK
     value = (value ^ value >> 15) * _PRIME2 & _MASK
     value = (value ^ value >> 13) * _PRIME3 & _MASK
     return value ^ value >> 16
 
 
-def _rotated(value: int, bits: int) -> int:
+def _rotate_left(value: int, bits: int) -> int:
     value &= _MASK
     return (value << bits | value >> 32 - bits) & _MASK

@@ -61,7 +61,7 @@ def is_message_set(records: memoryview) -> bool:
     return len(records) <= MAGIC_POS or records[MAGIC_POS] < MAGIC_V2
 
 
-def converted(view: Buffer, rules: TopicRules, expanded_max: int = EXPANDED_MAX) -> bytearray:
+def convert_message_set(view: Buffer, rules: TopicRules, expanded_max: int = EXPANDED_MAX) -> bytearray:
     """The batch of all messages in a set, in their order. Raises ApiError:
 
     CORRUPT_MESSAGE               invalid lengths, formats or checksums, also of messages in wrappers; no message
@@ -73,7 +73,7 @@ def converted(view: Buffer, rules: TopicRules, expanded_max: int = EXPANDED_MAX)
     """
     batch = bytearray(HEADER_SIZE)
     count, base, largest, codec = 0, NO_TIMESTAMP, NO_TIMESTAMP, 0
-    for codec, message in _records(view, rules, expanded_max):
+    for codec, message in _set_messages(view, rules, expanded_max):
         timestamp = message.timestamp
         _check_message(message, count, rules)
         if not count:
@@ -93,10 +93,10 @@ def converted(view: Buffer, rules: TopicRules, expanded_max: int = EXPANDED_MAX)
         batch = bytearray(HEADER_SIZE) + packed
     if len(batch) > rules.max_bytes:
         raise _too_large(len(batch), rules.max_bytes)
-    return _sealed(batch, codec, count, base, largest)
+    return _seal_batch(batch, codec, count, base, largest)
 
 
-def _sealed(batch: bytearray, codec: int, count: int, base: int, largest: int) -> bytearray:
+def _seal_batch(batch: bytearray, codec: int, count: int, base: int, largest: int) -> bytearray:
     length = len(batch) - LOG_OVERHEAD
     put_header(batch, BatchHeader(0, length, -1, MAGIC_V2, 0, codec, count - 1, base, largest, -1, -1, -1, count))
     seal_crc(batch, 0, len(batch))
@@ -104,9 +104,9 @@ def _sealed(batch: bytearray, codec: int, count: int, base: int, largest: int) -
 
 
 def convert_job(records: bytes, rules: tuple[int, int | None, int, int, int, bool]) -> bytes | tuple[int, str]:
-    """`converted` as a job for workers: the batch, or the error's code and text."""
+    """`convert_message_set` as a job for workers: the batch, or the error's code and text."""
     try:
-        return bytes(converted(memoryview(records), TopicRules(*rules)))
+        return bytes(convert_message_set(memoryview(records), TopicRules(*rules)))
     except ApiError as error:
         return int(error.code), error.message
 
@@ -115,7 +115,7 @@ def _too_large(size: int, max_bytes: int) -> ApiError:
     return ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes and more, max.message.bytes is {max_bytes}")
 
 
-def _entries(view: Buffer, max_bytes: int) -> Iterator[Message]:
+def _set_entries(view: Buffer, max_bytes: int) -> Iterator[Message]:
     """The set's own entries, wrappers as they are."""
     pos = 0
     while pos < len(view) or not pos:
@@ -134,14 +134,14 @@ def _entries(view: Buffer, max_bytes: int) -> Iterator[Message]:
         pos += entry.size
 
 
-def _records(view: Buffer, rules: TopicRules, expanded_max: int) -> Iterator[tuple[int, Message]]:
+def _set_messages(view: Buffer, rules: TopicRules, expanded_max: int) -> Iterator[tuple[int, Message]]:
     """The messages that hold records, plain or in wrappers; with each, the batch's codec as known so far.
 
     That is the codec of the rules, or that of the last wrapper.
     """
     codec = max(rules.codec, 0)
     left = expanded_max
-    for entry in _entries(view, rules.max_bytes):
+    for entry in _set_entries(view, rules.max_bytes):
         if not entry.codec:
             yield codec, entry
             continue

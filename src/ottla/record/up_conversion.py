@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2, TIMESTAMP_TYPE, Record, encode_batch
 from ottla.record.errors import CorruptRecord
-from ottla.record.log_entries import checksum, covered_from, entries_of, is_wrapper, records_at
+from ottla.record.log_entries import covered_from, entries_of, entry_checksum, is_wrapper, records_at
 from ottla.record.validation import HeaderTuple
 
 TOGETHER: Final = 16 * 1024
@@ -21,15 +21,18 @@ TOGETHER: Final = 16 * 1024
 _Run = tuple[bool, int, int, int]
 
 
-def modernized(chunk: bytes, max_bytes: int) -> bytes:
+def convert_to_v2(chunk: bytes, max_bytes: int) -> bytes:
     """The entries of a chunk as batches of v2; wrappers expand to at most `max_bytes` each.
 
     A job for workers. Raises CorruptRecord, also for a checksum of an old message that is wrong.
     """
-    return b"".join(_run(chunk, run, list(found), max_bytes) for run, found in groupby(_entries(chunk), lambda e: e[0]))
+    return b"".join(
+        _convert_run(chunk, run, list(found), max_bytes)
+        for run, found in groupby(_entries_by_run(chunk), lambda e: e[0])
+    )
 
 
-def _entries(chunk: bytes) -> Iterator[tuple[_Run, int, HeaderTuple]]:
+def _entries_by_run(chunk: bytes) -> Iterator[tuple[_Run, int, HeaderTuple]]:
     """(what must be equal in a batch, position, header) of each entry."""
     size, number = 0, 0
     for at, header in entries_of(chunk):
@@ -42,7 +45,7 @@ def _entries(chunk: bytes) -> Iterator[tuple[_Run, int, HeaderTuple]]:
         number += alone
 
 
-def _run(chunk: bytes, run: _Run, found: list[tuple[_Run, int, HeaderTuple]], max_bytes: int) -> bytes:
+def _convert_run(chunk: bytes, run: _Run, found: list[tuple[_Run, int, HeaderTuple]], max_bytes: int) -> bytes:
     _, at, header = found[0]
     if header[3] == MAGIC_V2:
         assert len(found) == 1, "a v2 batch is a run of its own"
@@ -50,7 +53,7 @@ def _run(chunk: bytes, run: _Run, found: list[tuple[_Run, int, HeaderTuple]], ma
     records: list[Record] = []
     for _, pos, each in found:
         end = pos + each[1] + LOG_OVERHEAD
-        if checksum(each, memoryview(chunk)[pos + covered_from(each) : end]) != each[4]:
+        if entry_checksum(each, memoryview(chunk)[pos + covered_from(each) : end]) != each[4]:
             raise CorruptRecord(f"the message at offset {each[0]} does not match its checksum")
         records += records_at(chunk, pos, max_bytes=max_bytes)
     if not records:

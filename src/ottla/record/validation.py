@@ -166,7 +166,7 @@ def _invalid_timestamp(header: BatchHeader, now_ms: int, before_max_ms: int, aft
     )
 
 
-def recoded(data: bytes, header: BatchHeader, codec: int, level: int | None = None) -> bytearray:
+def recompress_batch(data: bytes, header: BatchHeader, codec: int, level: int | None = None) -> bytearray:
     """A batch of the records in `data`, compressed with a codec; all else is as in its header.
 
     ValueError for an unknown codec or level.

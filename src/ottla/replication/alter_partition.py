@@ -85,7 +85,7 @@ class AlterPartitionChannel:
     def __len__(self) -> int:
         return len(self._items)
 
-    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
         """Ask the controller for another ISR. Replaces an unanswered proposal of the same partition.
 
         The older proposal was made in a state that the partition has left; its outcome is OPERATION_NOT_ATTEMPTED,
@@ -96,30 +96,30 @@ class AlterPartitionChannel:
         if older is not None:
             self._report_outcome(older, IsrOutcome(older.proposal, ErrorCode.OPERATION_NOT_ATTEMPTED))
         self._items[key] = _Item(partition, proposal)
-        self._plan()
+        self._schedule_send()
 
-    def _plan(self) -> None:
+    def _schedule_send(self) -> None:
         """Send at the end of this turn, so that all proposals of the turn travel in one request."""
         if not self._planned and not self._in_flight and self._pause is None:
             self._planned = True
-            self._later(self._send)
+            self._later(self._send_proposals)
 
-    def _send(self) -> None:
+    def _send_proposals(self) -> None:
         self._planned = False
         if not self._items or self._in_flight:
             return
         if self._fence.controller_id == NO_CONTROLLER:
             self._retry_later()
             return
-        self._ask_controller(dict(self._items))
+        self._send_request(dict(self._items))
 
     @changes_state
-    def _ask_controller(self, sent: dict[_Key, _Item]) -> None:
+    def _send_request(self, sent: dict[_Key, _Item]) -> None:
         self._in_flight = True
         self._attempt += 1
         attempt = self._attempt
         self._sent = sent
-        request = _request(self._fence, sent)
+        request = _build_request(self._fence, sent)
         controller = self._fence.controller_id
         self._peers.send_request(
             controller, request, VERSION, self._timeout_ms, lambda answer: self._on_response(attempt, answer), LANE
@@ -136,14 +136,14 @@ class AlterPartitionChannel:
             self._pause.cancel()
             self._pause = None
         if self._items:
-            self._plan()
+            self._schedule_send()
 
     def _retry_later(self) -> None:
-        self._pause = self._purgatory.look_after(RETRY_MS, self._resume)
+        self._pause = self._purgatory.look_after(RETRY_MS, self._end_pause)
 
-    def _resume(self) -> None:
+    def _end_pause(self) -> None:
         self._pause = None
-        self._send()
+        self._send_proposals()
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -157,24 +157,24 @@ class AlterPartitionChannel:
         #    yet): nothing is decided, so the same proposals are sent again.
         if isinstance(answer, Failure) or answer.error_code:
             why = str(answer) if isinstance(answer, Failure) else ErrorCode(answer.error_code).name
-            self._complain(f"ISR changes were not accepted by controller {self._fence.controller_id}: {why}")
+            self._log_once(f"ISR changes were not accepted by controller {self._fence.controller_id}: {why}")
             self._retry_later()
             return
         # 3. Decisions go to their partitions. If some are missing, these and all newer proposals wait for the pause.
         self._complaint = ""
-        undecided = self._settle(sent, answer)
+        undecided = self._apply_decisions(sent, answer)
         if undecided:
             self._retry_later()
         elif self._items:
-            self._plan()
+            self._schedule_send()
 
-    def _complain(self, complaint: str) -> None:
+    def _log_once(self, complaint: str) -> None:
         """Log a failure once, not at each retry."""
         if complaint != self._complaint:
             self._complaint = complaint
             _logger.info("%s; retrying every %d ms", complaint, RETRY_MS)
 
-    def _settle(self, sent: dict[_Key, _Item], answer: AlterPartitionResponse) -> bool:
+    def _apply_decisions(self, sent: dict[_Key, _Item], answer: AlterPartitionResponse) -> bool:
         """Report decisions to their partitions. Returns whether a proposal in `sent` is still undecided."""
         for topic in answer.topics:
             for row in topic.partitions:
@@ -183,28 +183,28 @@ class AlterPartitionChannel:
                 if item is None or row.error_code not in DEFINITE:
                     continue
                 del sent[key]
-                # `propose` may have replaced the proposal while it was in flight; then this decision is obsolete.
+                # `propose_isr` may have replaced the proposal while it was in flight; then this decision is obsolete.
                 if self._items.get(key) is item:
                     del self._items[key]
-                    self._report_outcome(item, _outcome(item.proposal, row))
+                    self._report_outcome(item, _outcome_of(item.proposal, row))
         return any(self._items.get(key) is item for key, item in sent.items())
 
     def _report_outcome(self, item: _Item, outcome: IsrOutcome) -> None:
-        self._later(lambda: item.partition.isr_answered(outcome))
+        self._later(lambda: item.partition.on_alter_partition_response(outcome))
 
 
-def _request(fence: ControlFence, items: dict[_Key, _Item]) -> AlterPartitionRequest:
+def _build_request(fence: ControlFence, items: dict[_Key, _Item]) -> AlterPartitionRequest:
     topics: dict[bytes, AlterPartitionRequest.TopicData] = {}
     for (topic_id, index), (_, proposal) in items.items():
         data = AlterPartitionRequest.PartitionData(partition_index=index, leader_epoch=proposal.leader_epoch)
         data.partition_epoch = proposal.partition_epoch
-        data.new_isr_with_epochs = _members(fence, zip(proposal.isr, proposal.broker_epochs, strict=True))
+        data.new_isr_with_epochs = _isr_members(fence, zip(proposal.isr, proposal.broker_epochs, strict=True))
         topic = topics.setdefault(topic_id, AlterPartitionRequest.TopicData(topic_id=topic_id))
         topic.partitions.append(data)
     return AlterPartitionRequest(broker_id=fence.node_id, broker_epoch=fence.broker_epoch, topics=list(topics.values()))
 
 
-def _members(fence: ControlFence, members: Iterable[tuple[int, int]]) -> list[AlterPartitionRequest.BrokerState]:
+def _isr_members(fence: ControlFence, members: Iterable[tuple[int, int]]) -> list[AlterPartitionRequest.BrokerState]:
     """The proposed ISR with broker epochs; this broker's own is its current one, not the one of the proposal."""
     state = AlterPartitionRequest.BrokerState
     return [
@@ -213,7 +213,7 @@ def _members(fence: ControlFence, members: Iterable[tuple[int, int]]) -> list[Al
     ]
 
 
-def _outcome(proposal: IsrProposal, row: AlterPartitionResponse.PartitionData) -> IsrOutcome:
+def _outcome_of(proposal: IsrProposal, row: AlterPartitionResponse.PartitionData) -> IsrOutcome:
     error = ErrorCode(row.error_code)
     if error:
         return IsrOutcome(proposal, error)

@@ -41,20 +41,20 @@ class ControlFence:
         self._confirmed = 0
         """The largest that the metadata store has confirmed."""
         self.look_up: Callable[[Callable[[], None]], None] | None = None
-        """Asks the metadata store for the newest controller epoch; calls back after `confirm`, or without it if the
-        store did not answer. None: every epoch is accepted."""
+        """Asks the metadata store for the newest controller epoch; calls back after `confirm_epoch`, or without it if
+        the store did not answer. None: every epoch is accepted."""
         self.on_new_controller: Callable[[], None] = _do_nothing
-        """Called within `check` when it accepts a newer controller."""
+        """Called within `check_request` when it accepts a newer controller."""
 
-    def doubts(self, controller_epoch: int) -> bool:
-        """Whether an epoch has to be confirmed by the metadata store before `check` accepts it."""
+    def needs_lookup(self, controller_epoch: int) -> bool:
+        """Whether an epoch has to be confirmed by the metadata store before `check_request` accepts it."""
         return self.look_up is not None and controller_epoch > max(self._confirmed, self.controller_epoch)
 
-    def confirm(self, controller_epoch: int) -> None:
+    def confirm_epoch(self, controller_epoch: int) -> None:
         """Note that the metadata store knows a controller of this epoch."""
         self._confirmed = max(self._confirmed, controller_epoch)
 
-    def check(self, controller_id: int, controller_epoch: int, broker_epoch: int | None) -> None:
+    def check_request(self, controller_id: int, controller_epoch: int, broker_epoch: int | None) -> None:
         """Check a request of a controller, and remember the controller if it is newer.
 
         `broker_epoch` is the one that the request is meant for; None if its version has none. Raises ApiError
@@ -75,7 +75,7 @@ class ControlFence:
                 f"controller {controller_id} has epoch {controller_epoch}, epoch {self.controller_epoch} was seen",
             )
         # 3. The metadata store did not confirm this controller; a real one retries.
-        if self.doubts(controller_epoch):
+        if self.needs_lookup(controller_epoch):
             raise ApiError(
                 ErrorCode.NOT_CONTROLLER,
                 f"controller {controller_id} has epoch {controller_epoch}, which the metadata store does not know",

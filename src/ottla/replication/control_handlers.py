@@ -110,7 +110,7 @@ class ControlHandlers:
     @handles(ApiKey.LEADER_AND_ISR, 0, 7, resource="Cluster", operation="ClusterAction", inter_broker=True)
     def leader_and_isr(self, context: Context, request: LeaderAndIsrRequest) -> None:
         """Apply leaders and ISRs. Errors of the request: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
-        states = _states(request)
+        states = _partition_states(request)
         topics = sorted({tp.topic for tp, _ in states})
         by_id = context.api_version >= _IDS_FROM
         ids = {tp.topic: topic_id for tp, (topic_id, _) in states}
@@ -125,12 +125,12 @@ class ControlHandlers:
     def stop_replica(self, context: Context, request: StopReplicaRequest) -> None:
         """Stop and delete replicas. Errors of the request: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
         orders = _stop_orders(request)
-        self._enqueue_order(_Order(context, request, (), orders, self._stop, _stopped))
+        self._enqueue_order(_Order(context, request, (), orders, self._stop_replicas, _stop_response))
 
     def _lead_and_follow(self, request: _Request, states: Mapping[TopicPartition, Any]) -> Errors:
         return self._replicas.apply(states, request.controller_epoch, self._clock.now())
 
-    def _stop(self, _: _Request, orders: Mapping[TopicPartition, StopOrder]) -> Errors:
+    def _stop_replicas(self, _: _Request, orders: Mapping[TopicPartition, StopOrder]) -> Errors:
         return self._replicas.stop_replicas(orders)
 
     # -- the queue -----------------------------------------------------------------------------------------------------
@@ -146,32 +146,33 @@ class ControlHandlers:
         while self._queue:
             order = self._queue[0]
             # 1. An unknown controller: the metadata store is asked first, and its answer calls this method again.
-            if self._looks_up(order):
+            if self._awaits_lookup(order):
                 return
-            # 2. Fencing. 3. The settings of its topics; then `_go_on`, which fences once more. 4. Some partitions.
-            if self._refused(order, first=True):
+            # 2. Fencing. 3. The settings of its topics; then `_continue_order`, which fences once more. 4. Some
+            # partitions.
+            if self._is_fenced(order, first=True):
                 continue
             if order.topics:
-                self._prepare(order.topics, self._go_on)
+                self._prepare(order.topics, self._continue_order)
                 return
             if not self._step_order(order):
                 return
 
-    def _looks_up(self, order: _Order) -> bool:
+    def _awaits_lookup(self, order: _Order) -> bool:
         """Whether the order waits until the metadata store has confirmed its controller; then `_run_orders` is
         called."""
         look_up = self._fence.look_up
-        if look_up is None or order.is_looked_up or not self._fence.doubts(order.request.controller_epoch):
+        if look_up is None or order.is_looked_up or not self._fence.needs_lookup(order.request.controller_epoch):
             return False
         order.is_looked_up = True
         look_up(self._run_orders)
         return True
 
     @changes_state
-    def _go_on(self) -> None:
+    def _continue_order(self) -> None:
         """Continue with the order at the head of the queue after a wait."""
         order = self._queue[0]
-        if self._refused(order) or self._step_order(order):
+        if self._is_fenced(order) or self._step_order(order):
             self._run_orders()
 
     def _step_order(self, order: _Order) -> bool:
@@ -184,24 +185,24 @@ class ControlHandlers:
             left -= 1 if self._replicas.has_log(tp) else CREATION
         order.errors.update(order.perform(order.request, some))
         if order.work:
-            self._purgatory.after(0, self._go_on)
+            self._purgatory.continue_after(0, self._continue_order)
             return False
         self._queue.popleft()
-        order.context.reply(order.respond(order.errors))
+        order.context.send_reply(order.respond(order.errors))
         return True
 
-    def _refused(self, order: _Order, first: bool = False) -> bool:
+    def _is_fenced(self, order: _Order, first: bool = False) -> bool:
         """Whether the order at the head of the queue is fenced; then it gets an error and leaves the queue."""
         request = order.request
         try:
             has_epoch = order.context.api_version >= _BROKER_EPOCH_FROM[ApiKey(order.context.api_key)]
             broker_epoch = request.broker_epoch if has_epoch else None
-            self._fence.check(request.controller_id, request.controller_epoch, broker_epoch)
+            self._fence.check_request(request.controller_id, request.controller_epoch, broker_epoch)
             if first:
                 self._check_order(order)
         except ApiError as error:
             self._queue.popleft()
-            order.context.reply(error.as_value())
+            order.context.send_reply(error.as_value())
             return True
         return False
 
@@ -218,16 +219,19 @@ class ControlHandlers:
         self._newest = (epoch, number)
 
 
-def _states(request: LeaderAndIsrRequest) -> list[tuple[TopicPartition, tuple[bytes, PartitionState]]]:
+def _partition_states(request: LeaderAndIsrRequest) -> list[tuple[TopicPartition, tuple[bytes, PartitionState]]]:
     """The state of each partition in a request of any version."""
     rows = [(each.topic_name, ZERO_UUID, each) for each in request.ungrouped_partition_states]
     rows += [
         (topic.topic_name, topic.topic_id, each) for topic in request.topic_states for each in topic.partition_states
     ]
-    return [(TopicPartition(name, each.partition_index), (topic_id, _state(each))) for name, topic_id, each in rows]
+    return [
+        (TopicPartition(name, each.partition_index), (topic_id, _partition_state(each)))
+        for name, topic_id, each in rows
+    ]
 
 
-def _state(each: LeaderAndIsrRequest.LeaderAndIsrPartitionState) -> PartitionState:
+def _partition_state(each: LeaderAndIsrRequest.LeaderAndIsrPartitionState) -> PartitionState:
     return PartitionState(
         each.leader,
         each.leader_epoch,
@@ -271,7 +275,7 @@ def _stop_orders(request: StopReplicaRequest) -> list[tuple[TopicPartition, Stop
     return orders
 
 
-def _stopped(errors: Errors) -> StopReplicaResponse:
+def _stop_response(errors: Errors) -> StopReplicaResponse:
     one = StopReplicaResponse.StopReplicaPartitionError
     rows = [one(topic_name=tp.topic, partition_index=tp.partition, error_code=code) for tp, code in errors.items()]
     return StopReplicaResponse(partition_errors=rows)

@@ -23,7 +23,7 @@ Deleted = Callable[["int | ApiError"], None]
 class DelayedDeleteRecords(DelayedOperation):
     """Waits until the low watermark of a partition has reached an offset."""
 
-    __slots__ = ("_done", "_leaders", "_offset", "_partition", "_why")
+    __slots__ = ("_done", "_error", "_leaders", "_offset", "_partition")
 
     def __init__(self, partition: Partition, offset: int, leaders: Leaders, done: Deleted) -> None:
         super().__init__()
@@ -31,18 +31,18 @@ class DelayedDeleteRecords(DelayedOperation):
         self._offset = offset
         self._leaders = leaders
         self._done = done
-        self._why: ApiError | None = None
+        self._error: ApiError | None = None
 
     def try_complete(self) -> bool:
         """Case A: every live replica has deleted the records. Case B: leadership is lost."""
         try:
             self._partition.check_leader(NO_EPOCH)
         except ApiError as error:
-            self._why = error.as_value()
+            self._error = error.as_value()
         else:
             if self._low_watermark() < self._offset:
                 return self.completed
-        return self.completed or self.complete()
+        return self.completed or self.force_complete()
 
     def _low_watermark(self) -> int:
         partition = self._partition
@@ -52,11 +52,11 @@ class DelayedDeleteRecords(DelayedOperation):
 
     def on_expire(self) -> None:
         """Answer REQUEST_TIMED_OUT: the leader has deleted the records, some follower has not confirmed it."""
-        self._why = ApiError(ErrorCode.REQUEST_TIMED_OUT, "not every replica has deleted the records in time")
+        self._error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "not every replica has deleted the records in time")
 
     def on_complete(self) -> None:
         """Report the low watermark or the error."""
-        self._done(self._why or self._low_watermark())
+        self._done(self._error or self._low_watermark())
 
 
 def delete_records(

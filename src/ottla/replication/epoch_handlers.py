@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.errors import ApiError
-from ottla.replication.leaders import Leaders, missing
+from ottla.replication.leaders import Leaders, missing_partition_error
 from ottla.replication.partition_registry import PartitionRegistry
 from ottla.replication.tombstone_retention import TombstoneRetention
 from ottla.requests import Context, Parts, handles
@@ -70,9 +70,9 @@ class EpochHandlers:
 
     def _end_of(self, topic: str, one: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> _End:
         try:
-            partition = self._hosted.find(topic, one.partition)
+            partition = self._hosted.find_partition(topic, one.partition)
             if partition is None:
-                raise missing(self._leaders, topic, one.partition)
+                raise missing_partition_error(self._leaders, topic, one.partition)
             partition.check_leader(one.current_leader_epoch)
         except ApiError as error:
             return _End(partition=one.partition, error_code=error.code)

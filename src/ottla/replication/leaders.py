@@ -35,11 +35,11 @@ class Leaders(Protocol):
         """The leader of a partition of the cluster, by topic name or id; None: there is no such partition."""
         ...
 
-    def knows(self, topic: str | bytes) -> bool:
+    def knows_topic(self, topic: str | bytes) -> bool:
         """Whether there is a topic of that name or id."""
         ...
 
-    def address(self, node_id: int, listener: str) -> Address | None:
+    def broker_address(self, node_id: int, listener: str) -> Address | None:
         """A live broker that has this listener; None otherwise."""
         ...
 
@@ -55,11 +55,11 @@ class NoLeaders:
         """None."""
         return None
 
-    def knows(self, _topic: str | bytes) -> bool:
+    def knows_topic(self, _topic: str | bytes) -> bool:
         """False."""
         return False
 
-    def address(self, _node_id: int, _listener: str) -> Address | None:
+    def broker_address(self, _node_id: int, _listener: str) -> Address | None:
         """None."""
         return None
 
@@ -68,7 +68,7 @@ class NoLeaders:
         return False
 
 
-def missing(leaders: Leaders, topic: str | bytes, partition: int) -> ApiError:
+def missing_partition_error(leaders: Leaders, topic: str | bytes, partition: int) -> ApiError:
     """The error for a partition without a replica on this broker."""
     # 1. The cluster has it: the client refreshes its metadata and finds the leader.
     found = leaders.leader_of(topic, partition)
@@ -76,7 +76,7 @@ def missing(leaders: Leaders, topic: str | bytes, partition: int) -> ApiError:
         text = f"this broker has no replica of partition {partition}; its leader is broker {found.leader} (-1: none)"
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
     # 2. No topic has this id: it was deleted or recreated, and the client has to look up the id again.
-    if isinstance(topic, bytes) and not leaders.knows(topic):
+    if isinstance(topic, bytes) and not leaders.knows_topic(topic):
         return ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "the cluster has no topic of that id")
     # 3. The topic has fewer partitions, or does not exist.
     return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the cluster has no such topic, or partition of it")

@@ -9,7 +9,7 @@ Behaviour
 - Each partition has its own result: NONE once its marker is committed (acks=all), or Kafka's code for the error.
 - Clients other than brokers may only abort a transaction that is open here, with a coordinator epoch that the partition
   knows (as Kafka's tool does). A forged later epoch would fence the real coordinator.
-- A coordinator on the same broker needs no request (`MarkerHandlers.write`).
+- A coordinator on the same broker needs no request (`MarkerHandlers.write_markers`).
 - A request may name thousands of partitions: a step writes some of them, other work gets its turn between steps, and
   only one code per partition is kept. The request is walked once to write and once to build the response.
 
@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import DelayedOperation, Purgatory
 from ottla.record.control import Marker
-from ottla.replication.leaders import Leaders, missing
+from ottla.replication.leaders import Leaders, missing_partition_error
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition_registry import PartitionRegistry
 from ottla.requests import Context, InPieces, handles
@@ -77,11 +77,11 @@ class DelayedMarker(DelayedOperation):
     def try_complete(self) -> bool:
         """Case A: the marker is committed. Case B: it will not be committed here (leadership lost, ISR too small)."""
         try:
-            if not self._partition.settled(self._offset, -1):
+            if not self._partition.is_settled(self._offset, -1):
                 return self.completed
         except ApiError as error:
             self._code = error.code
-        return self.completed or self.complete()
+        return self.completed or self.force_complete()
 
     def on_expire(self) -> None:
         """Answer REQUEST_TIMED_OUT: the coordinator sends the marker again."""
@@ -106,7 +106,7 @@ class _Writing:
         self._done = done
         self._missing = 1  # one for the writing itself, so that early commits do not complete the request
 
-    def last_later(self) -> Callable[[ErrorCode], None]:
+    def defer_last_code(self) -> Callable[[ErrorCode], None]:
         """A callback that sets the code of the last slot once it is known."""
         at = len(self.codes) - 1
         self._missing += 1
@@ -161,13 +161,13 @@ class MarkerHandlers:
         def written(codes: MarkerCodes) -> None:
             markers: object = request.markers
             if isinstance(markers, Elements):
-                context.reply(InPieces(_ANSWERED, _answers(request, iter(codes), _PIECE)))
+                context.send_reply(InPieces(_ANSWERED, _build_responses(request, iter(codes), _PIECE)))
             else:
-                context.reply(next(_answers(request, iter(codes), sys.maxsize)))
+                context.send_reply(next(_build_responses(request, iter(codes), sys.maxsize)))
 
-        self._step_request(_Writing(_places(request), by_broker, context.continuing(written)))
+        self._step_request(_Writing(_marker_slots(request), by_broker, context.wrap_step(written)))
 
-    def write(self, places: Iterator[PartitionErrorSlot], done: Callable[[MarkerCodes], None]) -> None:
+    def write_markers(self, places: Iterator[PartitionErrorSlot], done: Callable[[MarkerCodes], None]) -> None:
         """Implements `WriteHere`: write the markers of a coordinator on this broker."""
         self._step_request(_Writing(places, True, done))
 
@@ -176,35 +176,35 @@ class MarkerHandlers:
         written = 0
         for ending, tp in islice(writing.places, MARKERS_PER_STEP):
             written += 1
-            self._write(ending, tp, writing)
+            self._write_marker(ending, tp, writing)
         if written < MARKERS_PER_STEP:
             writing.count_down()
         else:
-            self._purgatory.after(STEP_PAUSE_MS, lambda: self._step_request(writing))
+            self._purgatory.continue_after(STEP_PAUSE_MS, lambda: self._step_request(writing))
 
-    def _write(self, ending: TransactionEnd, tp: TopicPartition, writing: _Writing) -> None:
+    def _write_marker(self, ending: TransactionEnd, tp: TopicPartition, writing: _Writing) -> None:
         """Write one marker to one partition; its code is known now or later."""
         try:
-            partition, offset = self._append(ending, tp, writing.by_broker)
-            settled = partition.settled(offset, -1)
+            partition, offset = self._append_marker(ending, tp, writing.by_broker)
+            settled = partition.is_settled(offset, -1)
         except ApiError as error:
             writing.codes.append(error.code)
             return
         writing.codes.append(ErrorCode.NONE)
         if not settled:
-            waiting = DelayedMarker(partition, offset, writing.last_later())
+            waiting = DelayedMarker(partition, offset, writing.defer_last_code())
             self._purgatory.try_complete_else_watch(waiting, (partition,), self._timeout_ms)
 
-    def _append(self, ending: TransactionEnd, tp: TopicPartition, by_broker: bool) -> tuple[Partition, int]:
+    def _append_marker(self, ending: TransactionEnd, tp: TopicPartition, by_broker: bool) -> tuple[Partition, int]:
         """The partition, and the offset that its high watermark must reach. Raises ApiError."""
         producer_id, epoch, marker, bumped = ending
         if producer_id < 0 or epoch < 0:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"a marker needs a producer id and epoch, not {producer_id} and {epoch}"
             )
-        partition = self._hosted.find(*tp)
+        partition = self._hosted.find_partition(*tp)
         if partition is None or partition.log.closed:  # closed: this broker has stopped meanwhile
-            raise missing(self._leaders, *tp)
+            raise missing_partition_error(self._leaders, *tp)
         if not by_broker:
             _check_abort(partition, ending)
         return partition, partition.append_marker(producer_id, epoch, marker, bumped, self._clock.now())
@@ -223,7 +223,7 @@ def _check_abort(partition: Partition, ending: TransactionEnd) -> None:
         raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{partition.tp}: no such transaction is open")
 
 
-def _places(request: WriteTxnMarkersRequest) -> Iterator[PartitionErrorSlot]:
+def _marker_slots(request: WriteTxnMarkersRequest) -> Iterator[PartitionErrorSlot]:
     for each in request.markers:
         marker = Marker(each.transaction_result, each.coordinator_epoch)
         ending = TransactionEnd(each.producer_id, each.producer_epoch, marker, each.transaction_version >= _BUMPED)
@@ -238,11 +238,11 @@ _Row = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 _Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 
 
-def _answers(
+def _build_responses(
     request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode], most: int
 ) -> Generator[WriteTxnMarkersResponse, None, None]:
-    """Responses for the codes, which are in the order of `_places`, with up to `most` elements each (markers, topics
-    and partitions count). Empties the markers on its way, to free their memory.
+    """Responses for the codes, which are in the order of `_marker_slots`, with up to `most` elements each (markers,
+    topics and partitions count). Empties the markers on its way, to free their memory.
     """
     results, room = [], most
     for marker in request.markers:

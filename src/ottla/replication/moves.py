@@ -52,10 +52,10 @@ class _Moving:
         self.last_piece = LAST_PIECE
 
     @property
-    def behind(self) -> int:
+    def copy_lag(self) -> int:
         """Records that the copy lacks; all of them before it has begun."""
         log = self.partition.log
-        return log.end_offset - log.start_offset if self.move is None else self.move.behind
+        return log.end_offset - log.start_offset if self.move is None else self.move.lag
 
 
 class ReplicaMoves:
@@ -79,13 +79,13 @@ class ReplicaMoves:
         self._running: dict[TopicPartition, _Moving] = {}
         self._preferred: dict[TopicPartition, str] = {}
         """Directories for replicas that are not here yet."""
-        self.configure(config)
+        self.apply_broker_config(config)
 
-    def configure(self, config: BrokerConfig) -> None:
+    def apply_broker_config(self, config: BrokerConfig) -> None:
         """Apply changed settings of this broker."""
         self._rate = config.replica_alter_log_dirs_io_max_bytes_per_second
 
-    def stop(self) -> None:
+    def stop_moves(self) -> None:
         """Forget all moves because the logs are about to be closed. Moves under way continue after the next start."""
         self._moves.clear()
         self._running.clear()
@@ -93,7 +93,7 @@ class ReplicaMoves:
     @property
     def max_lag(self) -> int:
         """Records that the copy with the largest lag lacks; a move that has not begun lacks all."""
-        return max((each.behind for each in self._moves.values()), default=0)
+        return max((each.copy_lag for each in self._moves.values()), default=0)
 
     # -- AlterReplicaLogDirs -------------------------------------------------------------------------------------------
 
@@ -104,10 +104,10 @@ class ReplicaMoves:
         replica is not here; if it is created later, it is created in that directory).
         """
         target = self._dir_at(path)
-        partition = self._hosted.find(*tp)
+        partition = self._hosted.find_partition(*tp)
         # 1. Not here: an error, as in Kafka, which also remembers the directory for later.
         if partition is None:
-            self._prefer(tp, target)
+            self._remember_preferred(tp, target)
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"no replica of {tp} is on this broker")
         if partition.offline is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the replica of {tp} is out of service")
@@ -119,7 +119,7 @@ class ReplicaMoves:
         self._cancel_partition(tp)
         if partition.log.disk.name != target.name:
             self._moves[tp] = _Moving(partition, target, None)
-            self._begin_some()
+            self._begin_next_moves()
 
     def _dir_at(self, path: str) -> LogDir:
         found = next((each for each in self._logs.dirs if each.name.rstrip("/") == path.rstrip("/")), None)
@@ -129,13 +129,13 @@ class ReplicaMoves:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {path} is offline")
         return found
 
-    def _prefer(self, tp: TopicPartition, target: LogDir) -> None:
+    def _remember_preferred(self, tp: TopicPartition, target: LogDir) -> None:
         self._preferred.pop(tp, None)
         self._preferred[tp] = target.name
         if len(self._preferred) > PREFERRED_KEPT:
             del self._preferred[next(iter(self._preferred))]
 
-    def preferred(self, tp: TopicPartition) -> str:
+    def take_preferred_dir(self, tp: TopicPartition) -> str:
         """Take the directory that was requested before the replica existed; empty if there is none."""
         return self._preferred.pop(tp, "")
 
@@ -154,24 +154,24 @@ class ReplicaMoves:
 
     # -- events of the replica -----------------------------------------------------------------------------------------
 
-    def hosted(self, partition: Partition) -> None:
+    def resume_move(self, partition: Partition) -> None:
         """Continue the move of a new replica if a stop of the broker has interrupted it."""
         try:
-            move = self._logs.move_under_way(partition.tp)
+            move = self._logs.find_move(partition.tp)
         except Failure as failure:
             _log.error("cannot continue the move of %s, the replica stays where it is: %s", partition.tp, failure)
             return
         if move is not None:
-            self._moves[partition.tp] = _Moving(partition, move.end, move)
-            self._begin_some()
+            self._moves[partition.tp] = _Moving(partition, move.target_dir, move)
+            self._begin_next_moves()
 
-    def cut(self, partition: Partition) -> None:
+    def truncate_copy(self, partition: Partition) -> None:
         """Cut the copy after the replica's log was cut."""
         moving = self._moves.get(partition.tp)
-        if moving is None or moving.move is None or not moving.move.stands:
+        if moving is None or moving.move is None or not moving.move.can_continue:
             return
         try:
-            moving.move.cut()
+            moving.move.follow_cut()
         except (Failure, ApiError) as error:
             _log.warning(
                 "could not truncate the copy of %s in %s, ending the move: %s", partition.tp, moving.target.name, error
@@ -180,18 +180,18 @@ class ReplicaMoves:
 
     # -- step by step --------------------------------------------------------------------------------------------------
 
-    def _begin_some(self) -> None:
+    def _begin_next_moves(self) -> None:
         for tp, moving in self._moves.items():
             if len(self._running) >= self._slots:
                 break
             if tp not in self._running:
                 self._running[tp] = moving
-                self._after(PAUSE_MS, moving)
+                self._schedule_step(PAUSE_MS, moving)
 
-    def _after(self, delay_ms: int, moving: _Moving) -> None:
+    def _schedule_step(self, delay_ms: int, moving: _Moving) -> None:
         self._purgatory.look_after(delay_ms, lambda: self._step_move(moving))
 
-    def _goes_on(self, moving: _Moving) -> bool:
+    def _can_continue(self, moving: _Moving) -> bool:
         """Whether the move is still wanted and possible. Each step and completion checks this first.
 
         A move that became impossible is ended here.
@@ -201,8 +201,8 @@ class ReplicaMoves:
         if self._running.get(partition.tp) is not moving:
             return False
         # 2. It is impossible: a directory failed, the copy was deleted, or the replica is gone or another one.
-        possible = moving.target.offline is None if move is None else move.stands
-        if possible and self._hosted.find(*partition.tp) is partition and partition.offline is None:
+        possible = moving.target.offline is None if move is None else move.can_continue
+        if possible and self._hosted.find_partition(*partition.tp) is partition and partition.offline is None:
             return True
         self._on_done(moving)
         return False
@@ -210,14 +210,14 @@ class ReplicaMoves:
     @changes_state
     def _on_done(self, moving: _Moving) -> None:
         del self._moves[moving.partition.tp], self._running[moving.partition.tp]
-        self._begin_some()
+        self._begin_next_moves()
 
     def _step_move(self, moving: _Moving) -> None:
-        if not self._goes_on(moving):
+        if not self._can_continue(moving):
             return
         now_ns = self._clock.now().mono_ns
         if self._rate < UNLIMITED and self._recent.per_second(now_ns) > self._rate:
-            self._after(LOOK_MS, moving)
+            self._schedule_step(LOOK_MS, moving)
             return
         self._advance_move(moving)
 
@@ -226,11 +226,11 @@ class ReplicaMoves:
         try:
             move = moving.move = moving.move or self._begin_move(moving)
             if move is None:
-                self._after(LOOK_MS, moving)
-            elif move.behind:
-                move.copy_piece(PIECE, lambda outcome: self._copied(moving, outcome))
+                self._schedule_step(LOOK_MS, moving)
+            elif move.lag:
+                move.copy_piece(PIECE, lambda outcome: self._on_copied(moving, outcome))
             else:
-                move.flush(lambda outcome: self._on_flushed(moving, outcome))
+                move.flush_copy(lambda outcome: self._on_flushed(moving, outcome))
         except (Failure, ApiError) as error:
             self._on_failed(moving, error.as_value())
 
@@ -243,27 +243,27 @@ class ReplicaMoves:
         return self._logs.begin_move(tp, moving.target)
 
     @changes_state
-    def _copied(self, moving: _Moving, outcome: int | Failure | ApiError) -> None:
-        if not self._goes_on(moving):
+    def _on_copied(self, moving: _Moving, outcome: int | Failure | ApiError) -> None:
+        if not self._can_continue(moving):
             return
         if isinstance(outcome, (Failure, ApiError)):
             self._on_failed(moving, outcome)
         else:
-            self._recent.record(outcome, self._clock.now().mono_ns)
-            self._after(PAUSE_MS, moving)
+            self._recent.record_bytes(outcome, self._clock.now().mono_ns)
+            self._schedule_step(PAUSE_MS, moving)
 
     @changes_state
     def _on_flushed(self, moving: _Moving, outcome: int | Failure) -> None:
         """Copy the rest and swap log and copy, now that the copy is durable but for its newest records."""
         move = moving.move
-        if not self._goes_on(moving) or move is None:
+        if not self._can_continue(moving) or move is None:
             return
         try:
             if isinstance(outcome, Failure):
                 raise outcome
             if move.may_swap and move.catch_up(moving.last_piece):
-                moving.partition.move_to(move.swap())
-                _log.info("moved %s to %s", move.tp, move.end.name)
+                moving.partition.move_to(move.swap_in())
+                _log.info("moved %s to %s", move.tp, move.target_dir.name)
                 self._on_done(moving)
                 return
         except (Failure, ApiError) as error:
@@ -271,17 +271,17 @@ class ReplicaMoves:
             return
         # Too much was appended meanwhile: copy on, and allow the next swap to copy more, so that it succeeds some day.
         moving.last_piece = min(2 * moving.last_piece, LAST_PIECE_MOST)
-        self._after(PAUSE_MS, moving)
+        self._schedule_step(PAUSE_MS, moving)
 
     def _on_failed(self, moving: _Moving, error: Failure | ApiError) -> None:
-        if not self._goes_on(moving):
+        if not self._can_continue(moving):
             return
         tp = moving.partition.tp
         # Errors of the log's contents stay; errors of a disk may pass.
         if isinstance(error, ApiError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
             _log.error("cannot copy %s to %s, ending the move: %s", tp, moving.target.name, error)
             self._cancel_partition(tp)
-            self._begin_some()
+            self._begin_next_moves()
         else:
             _log.warning("copying %s to %s failed, retrying in %d ms: %s", tp, moving.target.name, RETRY_MS, error)
-            self._after(RETRY_MS, moving)
+            self._schedule_step(RETRY_MS, moving)

@@ -49,7 +49,7 @@ Topics = Mapping[Any, HostedTopic]
 """Topics by name, or by id where the request's version has ids."""
 
 
-def writable(topics: Topics, name: Any, index: int) -> Partition | None:
+def find_writable(topics: Topics, name: Any, index: int) -> Partition | None:
     """A partition that clients may produce to; None if it is not here or its topic is internal."""
     topic = topics.get(name)
     return None if topic is None else topic.writable.get(index)
@@ -66,7 +66,7 @@ class PartitionRegistry:
         self.preparing = False
         """Whether there ever was a `prepared` topic; while False, Produce skips the check of each topic."""
 
-    def topic(self, name: str, topic_id: bytes) -> HostedTopic:
+    def get_or_add_topic(self, name: str, topic_id: bytes) -> HostedTopic:
         """The topic of that name, added if it is new."""
         topic = self.by_name.get(name)
         if topic is None or topic.topic_id != topic_id:
@@ -80,7 +80,7 @@ class PartitionRegistry:
         if topic is not None:
             del self.by_id[topic.topic_id]
             for partition in topic.partitions.values():
-                partition.notify()
+                partition.wake_watchers()
         return topic
 
     def remove_partition(self, tp: TopicPartition) -> None:
@@ -92,7 +92,7 @@ class PartitionRegistry:
             if not topic.partitions:
                 self.forget_topic(tp.topic)
 
-    def find(self, name: str, index: int) -> Partition | None:
+    def find_partition(self, name: str, index: int) -> Partition | None:
         """A partition by topic name."""
         topic = self.by_name.get(name)
         return None if topic is None else topic.partitions.get(index)

@@ -93,7 +93,7 @@ class ReplicaManager:
         self.on_dir_failure: Callable[[str], None] = _do_nothing
         """Called, in a turn's effects, with the name of a log directory that failed, once its replicas are out of
         service; the broker then informs the controller."""
-        self.shared = PartitionContext(self._event, config.replica_lag_time_max_ms, safeguards)
+        self.shared = PartitionContext(self._on_partition_event, config.replica_lag_time_max_ms, safeguards)
         samples = (config.replication_quota_window_num, config.replication_quota_window_size_seconds)
         self.throttles = Throttles(fence.node_id, *samples)
         self.isr_changes = AlterPartitionChannel(fence, peers, purgatory, later, config.controller_socket_timeout_ms)
@@ -106,28 +106,28 @@ class ReplicaManager:
         self.shared.on_cut = self._cut_partition
         if safeguards.all_have_cleaned:
             logs.removable_at_first = 0  # until LeaderAndIsr names the other replicas, no tombstone may be removed
-        self.broker_configured(config)
+        self.apply_broker_config(config)
         logs.on_offline(lambda name: later(lambda: self._dir_failed(name)))
 
     # -- periodic checks -----------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start_checks(self) -> None:
         """Begin the periodic checks: lagging in-sync replicas, and how far replicas have cleaned their logs."""
-        self._look_at_isr()
+        self._schedule_isr_check()
         if self._safeguards.all_have_cleaned:
-            self.removals.start()
+            self.removals.start_reports()
 
-    def _look_at_isr(self) -> None:
+    def _schedule_isr_check(self) -> None:
         """Schedule the next check, as Kafka does every half replica.lag.time.max.ms."""
         self._purgatory.look_after(self._shrink_check_ms, self._check_in_sync)
 
     def _check_in_sync(self) -> None:
         if self._stopped:
             return
-        self._check_some(iter(list(self._followed)))
-        self._look_at_isr()
+        self._check_next_share(iter(list(self._followed)))
+        self._schedule_isr_check()
 
-    def _check_some(self, left: Iterator[Partition]) -> None:
+    def _check_next_share(self, left: Iterator[Partition]) -> None:
         """Check some partitions per turn: a broker may lead thousands."""
         if self._stopped:
             return
@@ -139,19 +139,19 @@ class ReplicaManager:
             else:
                 self._followed.pop(partition, None)
         if len(share) == CHECKED_AT_ONCE:
-            self._purgatory.look_after(1, lambda: self._check_some(left))
+            self._purgatory.look_after(1, lambda: self._check_next_share(left))
 
     def shut_down(self) -> None:
         """Stop all fetchers, moves and periodic checks because the logs are about to be closed."""
         self._stopped = True
-        self.removals.stop()
-        self.moves.stop()
+        self.removals.stop_reports()
+        self.moves.stop_moves()
         for partition in list(self._hosted):
-            self.fetchers.unfollow(partition)
+            self.fetchers.unfollow_partition(partition)
 
-    def _event(self, partition: object) -> None:
+    def _on_partition_event(self, partition: object) -> None:
         """Handle a change of a partition: requests that wait for it look again."""
-        self._purgatory.check(partition)
+        self._purgatory.check_watchers(partition)
         assert isinstance(partition, Partition)
         if partition.syncs and not partition.is_leader:
             self.fetchers.on_synced(partition)
@@ -159,24 +159,24 @@ class ReplicaManager:
     # -- settings ------------------------------------------------------------------------------------------------------
 
     @changes_state
-    def configure(self, name: str, config: TopicConfig) -> None:
+    def apply_topic_config(self, name: str, config: TopicConfig) -> None:
         """Apply changed settings of a topic."""
         topic = self._hosted.by_name.get(name)
         if topic is None:
             return
         self._mark_throttled(name, config)
         for partition in topic.partitions.values():
-            partition.configure(config)
+            partition.apply_config(config)
             self._note_preparation(topic, partition)
 
-    topic_configured = configure
+    topic_configured = apply_topic_config
 
     @changes_state
-    def broker_configured(self, config: BrokerConfig) -> None:
+    def apply_broker_config(self, config: BrokerConfig) -> None:
         """Apply changed settings of this broker."""
-        self.throttles.limit(config.leader_replication_throttled_rate, config.follower_replication_throttled_rate)
+        self.throttles.set_rates(config.leader_replication_throttled_rate, config.follower_replication_throttled_rate)
         self.fetchers.number = config.num_replica_fetchers
-        self.moves.configure(config)
+        self.moves.apply_broker_config(config)
         wanted = config.transaction_partition_verification_enable
         self.shared.verifies = wanted and self._safeguards.verify_transactions
 
@@ -216,7 +216,7 @@ class ReplicaManager:
 
     def has_log(self, tp: TopicPartition) -> bool:
         """Whether a replica of this partition is here, or a log of its name that it would use."""
-        return self._hosted.find(*tp) is not None or self._logs.get(tp) is not None
+        return self._hosted.find_partition(*tp) is not None or self._logs.get_log(tp) is not None
 
     def _apply_one(self, tp: TopicPartition, topic_id: bytes, state: PartitionState, now: Instant) -> ErrorCode:
         # 1. Another topic of this name.
@@ -224,7 +224,7 @@ class ReplicaManager:
         if not self._may_host(tp.topic, topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID
         # 2. A replica that is out of service, or that knows a newer state.
-        partition = self._hosted.find(*tp)
+        partition = self._hosted.find_partition(*tp)
         if partition is not None:
             if partition.offline is not None:
                 return ErrorCode.KAFKA_STORAGE_ERROR
@@ -237,15 +237,15 @@ class ReplicaManager:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         # 4. The log is opened or created; one that lost records may serve only if no other replica relies on them.
         if partition is None:
-            partition = self._host(tp, topic_id, self._topic_config(tp.topic), state.is_new)
-        if partition is None or (partition.log.lack is not None and not self._may_serve(partition, state)):
+            partition = self._host_partition(tp, topic_id, self._topic_config(tp.topic), state.is_new)
+        if partition is None or (partition.log.loss is not None and not self._may_serve(partition, state)):
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._take_role(partition, state, now)
         return ErrorCode.NONE
 
     def _may_serve(self, partition: Partition, state: PartitionState) -> bool:
         """Whether a log that has lost records may serve: as the last in-sync replica, or out of sync."""
-        tp, lack = partition.tp, partition.log.lack
+        tp, lack = partition.tp, partition.log.loss
         others = [replica for replica in state.isr if replica != self._fence.node_id]
         in_sync = len(others) < len(state.isr)
         # 1. In sync with others: it could be elected, and committed records would be lost. Out of service, it makes the
@@ -264,7 +264,7 @@ class ReplicaManager:
             elif lack is IncompleteLog.WITHIN:
                 _log.warning("%s lost records; fetching the whole log again from broker %d", tp, state.leader)
                 partition.restart_at(0)
-            partition.log.excuse()
+            partition.log.clear_incomplete()
         except (ApiError, Failure) as failure:
             _log.error("%s stays out of service, its log cannot be reset: %s", tp, failure)
             return False
@@ -272,7 +272,7 @@ class ReplicaManager:
 
     def _take_role(self, partition: Partition, state: PartitionState, now: Instant) -> None:
         if state.leader == self._fence.node_id:
-            self.fetchers.unfollow(partition)
+            self.fetchers.unfollow_partition(partition)
             partition.make_leader(state, now)
             if len(state.replicas) > 1:
                 self._followed[partition] = None
@@ -284,7 +284,7 @@ class ReplicaManager:
         except ApiError as refusal:  # the log could not be truncated: its directory is failing
             _log.error("%s cannot follow broker %d: %s", partition.tp, state.leader, refusal)
             return
-        if changed or not self.fetchers.follows(partition):
+        if changed or not self.fetchers.is_following(partition):
             self.fetchers.follow_partition(partition)
 
     @changes_state
@@ -306,7 +306,7 @@ class ReplicaManager:
         topic = self._hosted.by_name.get(tp.topic)
         if topic is not None:
             return topic.topic_id
-        log = self._logs.get(tp)
+        log = self._logs.get_log(tp)
         return ZERO_UUID if log is None else log.topic_id
 
     def _may_host(self, name: str, topic_id: bytes) -> bool:
@@ -325,35 +325,37 @@ class ReplicaManager:
         """Stop serving a topic; its logs stay on disk."""
         topic = self._hosted.by_name[name]
         for partition in topic.partitions.values():
-            self.fetchers.unfollow(partition)
+            self.fetchers.unfollow_partition(partition)
             partition.go_offline(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self._hosted.forget_topic(name)
         self.throttles.forget_topic(name)
 
-    def _host(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig, is_new: bool) -> Partition | None:
+    def _host_partition(
+        self, tp: TopicPartition, topic_id: bytes, config: TopicConfig, is_new: bool
+    ) -> Partition | None:
         """A partition on its existing log or on a new one; None when the log cannot be opened or created.
 
         If the partition is not new and its log is missing, none is created while a directory is out of service: the
         log may be there.
         """
         try:
-            log = self._logs.adopt(tp, topic_id)
+            log = self._logs.adopt_log(tp, topic_id)
             if log is None:
-                log = self._logs.create_log(tp, topic_id, config, is_new, self.moves.preferred(tp))
+                log = self._logs.create_log(tp, topic_id, config, is_new, self.moves.take_preferred_dir(tp))
         except Failure as failure:
             _log.error("%s is offline on this broker, its log cannot be opened or created: %s", tp, failure)
             return None
-        topic = self._hosted.topic(tp.topic, topic_id)
+        topic = self._hosted.get_or_add_topic(tp.topic, topic_id)
         partition = Partition(log, config, self._fence.node_id, self.isr_changes, self.shared)
         topic.partitions[tp.partition] = partition
         self._note_preparation(topic, partition)
         self._mark_throttled(tp.topic, config)
-        self.moves.hosted(partition)
+        self.moves.resume_move(partition)
         return partition
 
     def _cut_partition(self, partition: object) -> None:
         assert isinstance(partition, Partition)
-        self.moves.cut(partition)
+        self.moves.truncate_copy(partition)
 
     # -- StopReplica ---------------------------------------------------------------------------------------------------
 
@@ -367,14 +369,14 @@ class ReplicaManager:
         return {tp: self._stop_one(tp, order) for tp, order in orders.items()}
 
     def _stop_one(self, tp: TopicPartition, order: StopOrder) -> ErrorCode:
-        partition = self._hosted.find(*tp)
+        partition = self._hosted.find_partition(*tp)
         if partition is not None:
             if partition.offline is not None:
                 return ErrorCode.KAFKA_STORAGE_ERROR
             outdates = order.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE)
             if not outdates and order.leader_epoch < partition.leader_epoch and self._safeguards.leader_epoch_check:
                 return ErrorCode.FENCED_LEADER_EPOCH
-            self.fetchers.unfollow(partition)
+            self.fetchers.unfollow_partition(partition)
         return self._delete_partition(tp, partition) if order.delete else ErrorCode.NONE
 
     def _delete_partition(self, tp: TopicPartition, partition: Partition | None) -> ErrorCode:
@@ -394,7 +396,7 @@ class ReplicaManager:
         """Take all replicas of a failed log directory out of service."""
         for partition in list(self._hosted):
             if partition.offline is None and partition.log.disk.name == name:
-                self.fetchers.unfollow(partition)
+                self.fetchers.unfollow_partition(partition)
                 partition.go_offline()
         self.on_dir_failure(name)
 

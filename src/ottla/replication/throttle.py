@@ -29,7 +29,7 @@ class RecentBytes:
         """[begin in ns, bytes], oldest first."""
         self._total = 0
 
-    def record(self, size: int, now_ns: int) -> None:
+    def record_bytes(self, size: int, now_ns: int) -> None:
         """Count `size` bytes at this time."""
         self._drop_old_samples(now_ns)
         if not self._samples or now_ns - self._samples[-1][0] >= self._window_ns:
@@ -64,7 +64,7 @@ class Throttle:
         self._topics: dict[str, frozenset[int] | None] = {}
         """Topic → its throttled partitions, None for all."""
 
-    def limit(self, bytes_per_second: int) -> None:
+    def set_rate(self, bytes_per_second: int) -> None:
         """Set the rate ({leader,follower}.replication.throttled.rate)."""
         self._rate = bytes_per_second
 
@@ -84,23 +84,23 @@ class Throttle:
         """Forget a topic that was deleted."""
         self._topics.pop(topic, None)
 
-    def applies(self, tp: TopicPartition) -> bool:
+    def applies_to(self, tp: TopicPartition) -> bool:
         """Whether this partition is throttled here."""
         if tp.topic not in self._topics:
             return False
         partitions = self._topics[tp.topic]
         return partitions is None or tp.partition in partitions
 
-    def record(self, size: int, now_ns: int) -> None:
+    def record_bytes(self, size: int, now_ns: int) -> None:
         """Count `size` bytes of throttled partitions."""
-        self._recent.record(size, now_ns)
+        self._recent.record_bytes(size, now_ns)
 
-    def exceeded(self, now_ns: int) -> bool:
+    def is_exceeded(self, now_ns: int) -> bool:
         """Whether throttled partitions have to wait."""
         return self._rate < UNLIMITED and self._recent.per_second(now_ns) > self._rate
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no partition is throttled: the usual case, checked first on the hot path."""
         return not self._topics
 
@@ -114,10 +114,10 @@ class Throttles:
         self.leader = Throttle(node_id, samples, sample_seconds)
         self.follower = Throttle(node_id, samples, sample_seconds)
 
-    def limit(self, leader_rate: int, follower_rate: int) -> None:
+    def set_rates(self, leader_rate: int, follower_rate: int) -> None:
         """Set the broker's rates, in bytes per second."""
-        self.leader.limit(leader_rate)
-        self.follower.limit(follower_rate)
+        self.leader.set_rate(leader_rate)
+        self.follower.set_rate(follower_rate)
 
     def mark_topic(self, topic: str, leader_replicas: Iterable[str], follower_replicas: Iterable[str]) -> None:
         """Set a topic's throttled replicas."""

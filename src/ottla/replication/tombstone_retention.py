@@ -83,11 +83,11 @@ class TombstoneRetention:
         """Leaders that have not responded yet."""
         self._stopped = False
 
-    def start(self) -> None:
+    def start_reports(self) -> None:
         """Schedule the next report."""
         self._purgatory.look_after(self._interval_ms, self._report_due)
 
-    def stop(self) -> None:
+    def stop_reports(self) -> None:
         """Send no further reports."""
         self._stopped = True
 
@@ -98,7 +98,7 @@ class TombstoneRetention:
             return
         followed: dict[int, list[Partition]] = {}
         # A leader computes its bound by itself. A follower reports unless it has cleaned exactly up to the bound.
-        for partition in self._compacted():
+        for partition in self._compacted_partitions():
             if partition.is_leader:
                 partition.bound_removals()
             elif partition.leader >= 0 and partition.log.cleaned_until != partition.log.removable_below:
@@ -106,14 +106,14 @@ class TombstoneRetention:
         for leader, partitions in followed.items():
             if leader not in self._busy:
                 self._begin_report(leader, partitions)
-        self.start()
+        self.start_reports()
 
     @changes_state
     def _begin_report(self, leader: int, partitions: Iterable[Partition]) -> None:
         self._busy[leader] = None
-        self._report(leader, iter(partitions))
+        self._send_report(leader, iter(partitions))
 
-    def _compacted(self) -> Iterator[Partition]:
+    def _compacted_partitions(self) -> Iterator[Partition]:
         for topic in self._hosted.by_name.values():
             for partition in topic.partitions.values():
                 if not partition.config.compact:
@@ -121,7 +121,7 @@ class TombstoneRetention:
                 if partition.offline is None:
                     yield partition
 
-    def _report(self, leader: int, partitions: Iterator[Partition]) -> None:
+    def _send_report(self, leader: int, partitions: Iterator[Partition]) -> None:
         """Report some of the partitions to their leader, and the next ones after its response."""
         some = [each for each in islice(partitions, BATCH) if each.leader == leader and each.offline is None]
         if not some or self._stopped:
@@ -138,13 +138,13 @@ class TombstoneRetention:
                 del self._busy[leader]  # the next report repeats it
                 return
             self._take_bounds(leader, answer.removable)
-            self._report(leader, partitions)
+            self._send_report(leader, partitions)
 
         self._peers.send_request(leader, request, _VERSION, self._timeout_ms, on_response, LANE)
 
     def _take_bounds(self, leader: int, content: bytes) -> None:
         for row in unpack_rows(content) if len(content) % _ROW.size == 0 else ():
-            partition = self._find(row)
+            partition = self._find_partition(row)
             if partition is not None and partition.leader == leader:
                 partition.log.removable_below = row.offset
 
@@ -160,13 +160,13 @@ class TombstoneRetention:
         (broker_epoch,) = _BROKER_EPOCH.unpack_from(report)
         told = []
         for row in unpack_rows(report[_BROKER_EPOCH.size :]):
-            partition = self._find(row)
+            partition = self._find_partition(row)
             if partition is not None and partition.is_leader:
                 bound = partition.note_cleaned(replica_id, broker_epoch, row.offset)
                 told.append(row._replace(offset=bound))
         return pack_rows(told)
 
-    def _find(self, row: RetentionRow) -> Partition | None:
+    def _find_partition(self, row: RetentionRow) -> Partition | None:
         """The partition of a row; None if it is not here or has another leader epoch by now."""
         topic = self._hosted.by_id.get(row.topic_id)
         partition = None if topic is None else topic.partitions.get(row.partition)

@@ -23,8 +23,8 @@ from ottla.client.producer import Producer
 from ottla.client.settings import ClientConfig
 from ottla.retry.destinations import Destinations
 from ottla.retry.errors import RetryError
-from ottla.retry.headers import SPRING, Names, Trail, read, written
-from ottla.retry.offset_metadata import place_of, read_place
+from ottla.retry.headers import SPRING, Names, Trail, read_trail, with_trail
+from ottla.retry.offset_metadata import parse_position, position_of
 from ottla.retry.policy import DEAD_SUFFIX, origin_of
 from ottla.retry.record_cache import RecordCache
 from ottla.retry.window import MAX_TEXT, Window
@@ -115,7 +115,7 @@ class DeadLetters:
 
     def letters(self, *, settled: bool = False) -> Iterator[DeadLetter]:
         """The open letters, up to the present end of the topic; with `settled` also those that are settled."""
-        yield from self._read_windows(self._windows(settled), settled)
+        yield from self._read_windows(self._open_windows(settled), settled)
 
     def redrive(
         self,
@@ -136,14 +136,14 @@ class DeadLetters:
         another redrive or purge of the topic has begun meanwhile.
         """
         sent = Redriven()
-        with nullcontext() if dry_run else self._settling() as producer:
-            windows = self._windows(settled=False)
+        with nullcontext() if dry_run else self._open_producer() as producer:
+            windows = self._open_windows(settled=False)
             chosen: list[tuple[TopicPartition, int]] = []
             for letter in self._read_windows(windows, settled=False):
                 if limit is not None and len(chosen) >= limit:
                     continue  # read on: positions can be committed only when all was read
-                if select(letter) and (target := self._target(letter, to, max_redrives, sent)) is not None:
-                    chosen.append((_where(letter), letter.record.offset))
+                if select(letter) and (target := self._target_topic(letter, to, max_redrives, sent)) is not None:
+                    chosen.append((_partition_of(letter), letter.record.offset))
                     if dry_run:
                         sent.back[target] = sent.back.get(target, 0) + 1
             if chosen and producer is not None:
@@ -163,10 +163,10 @@ class DeadLetters:
         Returns how many. Raises ClientError; RetryError when a redrive or another purge of the topic has begun
         meanwhile, and then nothing was purged.
         """
-        with nullcontext() if dry_run else self._settling() as producer:
-            windows = self._windows(settled=False)
+        with nullcontext() if dry_run else self._open_producer() as producer:
+            windows = self._open_windows(settled=False)
             chosen = [
-                (_where(each), each.record.offset)
+                (_partition_of(each), each.record.offset)
                 for each in self._read_windows(windows, settled=False)
                 if select(each)
             ]
@@ -174,8 +174,8 @@ class DeadLetters:
                 return len(chosen)
             before(len(chosen))
             for tp, offset in chosen:
-                windows[tp].hand([offset])
-            places = {tp: place_of(window, "") for tp, window in windows.items()}
+                windows[tp].mark_forwarded([offset])
+            places = {tp: position_of(window, "") for tp, window in windows.items()}
             for tp, place in places.items():
                 _check_size(tp, place.metadata)
             with producer.transaction():
@@ -186,7 +186,7 @@ class DeadLetters:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _settling(self) -> Iterator[Producer]:
+    def _open_producer(self) -> Iterator[Producer]:
         """A producer with the transactional id of this topic's letters.
 
         The id is taken before the positions are read: from then on an earlier redrive or purge can settle nothing more,
@@ -203,7 +203,7 @@ class DeadLetters:
                 "Wait until the other one has ended, then start this one again",
             ) from error
 
-    def _windows(self, settled: bool) -> dict[TopicPartition, Window]:
+    def _open_windows(self, settled: bool) -> dict[TopicPartition, Window]:
         """Seek to the first open letter, or with `settled` to the start of the log; the window of each partition."""
         self._consumer.assign(self._partitions)
         starts = self._consumer.beginning_offsets(self._partitions)
@@ -213,9 +213,9 @@ class DeadLetters:
             if committed is None:
                 window = Window(start)
             else:
-                place = read_place(tp, committed)
+                place = parse_position(tp, committed)
                 window = Window(place.low, place.handed)
-                window.passed(start)
+                window.advance_end(start)
             found[tp] = window
             self._consumer.seek(tp, start if settled else max(start, window.low))
         return found
@@ -226,14 +226,14 @@ class DeadLetters:
             for record in self._consumer.poll(1.0):
                 tp = TopicPartition(record.topic, record.partition)
                 if record.offset < ends[tp]:
-                    is_open = windows[tp].read(record.offset)
+                    is_open = windows[tp].add_read(record.offset)
                     if is_open or settled:
-                        yield DeadLetter(record, read(record.headers, self._names), is_open)
+                        yield DeadLetter(record, read_trail(record.headers, self._names), is_open)
         for tp, end in ends.items():
-            windows[tp].passed(end)
+            windows[tp].advance_end(end)
 
-    def _target(self, letter: DeadLetter, to: str | None, max_redrives: int, sent: Redriven) -> str | None:
-        target = to or _origin(letter)
+    def _target_topic(self, letter: DeadLetter, to: str | None, max_redrives: int, sent: Redriven) -> str | None:
+        target = to or _origin_topic(letter)
         if target is None or target == self.topic or origin_of(target) is not None:
             sent.nowhere += 1
             return None
@@ -259,10 +259,10 @@ class DeadLetters:
             if per_second is not None:
                 time.sleep(max(0.0, began + at / per_second - time.monotonic()))
             some = payloads.take_records(chosen[at : at + size])
-            self._transaction(producer, destinations, some, windows, to, sent)
+            self._send_batch(producer, destinations, some, windows, to, sent)
             on_sent(len(some))
 
-    def _transaction(
+    def _send_batch(
         self,
         producer: Producer,
         destinations: Destinations,
@@ -271,32 +271,34 @@ class DeadLetters:
         to: str | None,
         sent: Redriven,
     ) -> None:
-        letters = [DeadLetter(record, read(record.headers, self._names), True) for record in some.values()]
-        targets = [to or _origin(letter) or "" for letter in letters]
+        letters = [DeadLetter(record, read_trail(record.headers, self._names), True) for record in some.values()]
+        targets = [to or _origin_topic(letter) or "" for letter in letters]
         destinations.refresh_topics(targets)
         for target in targets:
-            if (missing := destinations.missing(target)) is not None:
+            if (missing := destinations.missing_topic_error(target)) is not None:
                 raise missing
         for tp, offset in some:
-            windows[tp].hand([offset])
-        places = {tp: place_of(windows[tp], "") for tp, _ in some}
+            windows[tp].mark_forwarded([offset])
+        places = {tp: position_of(windows[tp], "") for tp, _ in some}
         for tp, place in places.items():
             _check_size(tp, place.metadata)
         with producer.transaction():
             for letter, target in zip(letters, targets, strict=True):
                 record, trail = letter.record, letter.trail
                 again = replace(trail, attempts=1, due_ms=None, failure=None, passes=0, redrives=trail.redrives + 1)
-                producer.send(target, record.value, key=record.key, headers=written(record.headers, again, self._names))
+                producer.send(
+                    target, record.value, key=record.key, headers=with_trail(record.headers, again, self._names)
+                )
             producer.send_offsets_to_transaction(places, self._group)
         for target in targets:
             sent.back[target] = sent.back.get(target, 0) + 1
 
 
-def _where(letter: DeadLetter) -> TopicPartition:
+def _partition_of(letter: DeadLetter) -> TopicPartition:
     return TopicPartition(letter.record.topic, letter.record.partition)
 
 
-def _origin(letter: DeadLetter) -> str | None:
+def _origin_topic(letter: DeadLetter) -> str | None:
     """The topic that a letter is sent back to: from its headers, or else from its topic's name, if that is ours."""
     trail, topic = letter.trail, letter.record.topic
     named = topic.removesuffix(DEAD_SUFFIX) if topic.endswith(DEAD_SUFFIX) else None

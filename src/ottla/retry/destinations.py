@@ -51,7 +51,7 @@ class Destinations:
     def _is_old(self, name: str, now: float) -> bool:
         return now - self._seen.get(name, -_KNOWN_S) >= _KNOWN_S and now - self._asked.get(name, -_ASK_S) >= _ASK_S
 
-    def missing(self, name: str) -> RefusedError | None:
+    def missing_topic_error(self, name: str) -> RefusedError | None:
         """The error for a missing topic; retriable while the topic may only be unknown to a broker yet."""
         since = self._missing.get(name)
         if since is None:

@@ -109,12 +109,12 @@ def _full_name(error: BaseException) -> str:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def written(headers: Iterable[tuple[str, bytes | None]], trail: Trail, names: Names = SPRING) -> Headers:
+def with_trail(headers: Iterable[tuple[str, bytes | None]], trail: Trail, names: Names = SPRING) -> Headers:
     """The application's headers, unchanged, with the trail instead of an earlier one."""
-    return (*plain(headers, names), *_fields(trail, names))
+    return (*without_trail(headers, names), *_trail_headers(trail, names))
 
 
-def plain(headers: Iterable[tuple[str, bytes | None]], names: Names = SPRING) -> Headers:
+def without_trail(headers: Iterable[tuple[str, bytes | None]], names: Names = SPRING) -> Headers:
     """The application's own headers: all but those of a trail."""
     ours = _all_names(names)
     return tuple(each for each in headers if each[0] not in ours)
@@ -145,12 +145,12 @@ _DEAD_NAMES: Final = (
 )
 
 
-def _fields(trail: Trail, names: Names) -> Headers:
-    found: dict[str, bytes] = {names.retry + ATTEMPTS: _number(min(trail.attempts, _MAX_INT32), 4, names)}
+def _trail_headers(trail: Trail, names: Names) -> Headers:
+    found: dict[str, bytes] = {names.retry + ATTEMPTS: _encode_number(min(trail.attempts, _MAX_INT32), 4, names)}
     if trail.due_ms is not None:
-        found[names.retry + DUE] = _big(trail.due_ms, names)
+        found[names.retry + DUE] = _encode_big_integer(trail.due_ms, names)
     if trail.first_ms is not None:
-        found[names.retry + FIRST] = _big(trail.first_ms, names)
+        found[names.retry + FIRST] = _encode_big_integer(trail.first_ms, names)
     dead: dict[str, bytes] = {}
     if trail.origin is not None:
         dead |= _origin_fields(trail.origin, names)
@@ -168,9 +168,9 @@ def _fields(trail: Trail, names: Names) -> Headers:
 def _origin_fields(origin: Origin, names: Names) -> dict[str, bytes]:
     found = {
         "original-topic": origin.topic.encode(),
-        "original-partition": _number(origin.partition, 4, names),
-        "original-offset": _number(origin.offset, 8, names),
-        "original-timestamp": _number(origin.timestamp, 8, names),
+        "original-partition": _encode_number(origin.partition, 4, names),
+        "original-offset": _encode_number(origin.offset, 8, names),
+        "original-timestamp": _encode_number(origin.timestamp, 8, names),
         "original-timestamp-type": origin.timestamp_type.encode(),
     }
     if origin.group is not None:
@@ -180,25 +180,25 @@ def _origin_fields(origin: Origin, names: Names) -> dict[str, bytes]:
 
 def _failure_fields(failure: Failure) -> dict[str, bytes]:
     found = {
-        "exception-fqcn": _text(failure.kind, MAX_MESSAGE_CHARS),
-        "exception-message": _text(failure.message, MAX_MESSAGE_CHARS),
+        "exception-fqcn": _encode_text(failure.kind, MAX_MESSAGE_CHARS),
+        "exception-message": _encode_text(failure.message, MAX_MESSAGE_CHARS),
     }
     if failure.cause is not None:
-        found["exception-cause-fqcn"] = _text(failure.cause, MAX_MESSAGE_CHARS)
+        found["exception-cause-fqcn"] = _encode_text(failure.cause, MAX_MESSAGE_CHARS)
     if failure.stack is not None:
-        found["exception-stacktrace"] = _text(failure.stack, MAX_STACK_CHARS)
+        found["exception-stacktrace"] = _encode_text(failure.stack, MAX_STACK_CHARS)
     return found
 
 
-def _text(text: str, limit: int) -> bytes:
+def _encode_text(text: str, limit: int) -> bytes:
     return text[:limit].encode(errors="replace")  # an exception's text may hold half a surrogate pair
 
 
-def _number(value: int, size: int, names: Names) -> bytes:
+def _encode_number(value: int, size: int, names: Names) -> bytes:
     return str(value).encode() if names.text else value.to_bytes(size, "big", signed=True)
 
 
-def _big(value: int, names: Names) -> bytes:
+def _encode_big_integer(value: int, names: Names) -> bytes:
     """Java's BigInteger.toByteArray: the fewest bytes for the number and its sign.
 
     One byte more where these would look like digits (the first days of 1970, and the year 3685), which BigInteger reads
@@ -213,43 +213,43 @@ def _big(value: int, names: Names) -> bytes:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read(headers: Iterable[tuple[str, bytes | None]], names: Names = SPRING) -> Trail:
+def read_trail(headers: Iterable[tuple[str, bytes | None]], names: Names = SPRING) -> Trail:
     """Parse the headers of a record; of several with one name the last counts. Never raises."""
     said = {name: value for name, value in headers if value is not None}
     bad: list[str] = []
     trail = Trail(
-        attempts=_count(said, names.retry + ATTEMPTS, bad, 1),
-        due_ms=_when(said, names.retry + DUE, bad),
-        first_ms=_when(said, names.retry + FIRST, bad),
-        origin=_origin(said, names, bad),
-        failure=_failure(said, names),
-        passes=_count(said, PASSES, bad, 0, -1),
-        redrives=_count(said, REDRIVES, bad, 0),
-        back_to=_word(said, BACK_TO, bad),
+        attempts=_read_count(said, names.retry + ATTEMPTS, bad, 1),
+        due_ms=_read_time(said, names.retry + DUE, bad),
+        first_ms=_read_time(said, names.retry + FIRST, bad),
+        origin=_read_origin(said, names, bad),
+        failure=_read_failure(said, names),
+        passes=_read_count(said, PASSES, bad, 0, -1),
+        redrives=_read_count(said, REDRIVES, bad, 0),
+        back_to=_read_name(said, BACK_TO, bad),
     )
     return replace(trail, bad=tuple(bad)) if bad else trail
 
 
-def due_ms(headers: Iterable[tuple[str, bytes | None]], names: Names = SPRING) -> int | None:
+def read_due_ms(headers: Iterable[tuple[str, bytes | None]], names: Names = SPRING) -> int | None:
     """`read(headers).due_ms`, but faster."""
     name, found = names.retry + DUE, None
     for each, value in headers:
         if each == name and value is not None:
             found = value
-    return None if found is None else _when({name: found}, name, [])
+    return None if found is None else _read_time({name: found}, name, [])
 
 
-def _origin(said: Mapping[str, bytes], names: Names, bad: list[str]) -> Origin | None:
+def _read_origin(said: Mapping[str, bytes], names: Names, bad: list[str]) -> Origin | None:
     # The first dialect with a topic wins: ours, Spring's in retry topics, share groups', Connect's.
     for topic, partition, offset, timestamp, kind, group in _origin_names(names):
-        name = _word(said, topic, bad)
+        name = _read_name(said, topic, bad)
         if name is not None:
             return Origin(
                 name,
-                _place(said, partition, bad),
-                _place(said, offset, bad),
-                _place(said, timestamp, bad),
-                _word(said, kind, bad) or "CreateTime",
+                _read_position(said, partition, bad),
+                _read_position(said, offset, bad),
+                _read_position(said, timestamp, bad),
+                _read_name(said, kind, bad) or "CreateTime",
                 decode_text(said[group]) if said.get(group) else None,
             )
     return None
@@ -271,7 +271,7 @@ _SHARE: Final = "__dlq.errors."
 _CONNECT: Final = "__connect.errors."
 
 
-def _failure(said: Mapping[str, bytes], names: Names) -> Failure | None:
+def _read_failure(said: Mapping[str, bytes], names: Names) -> Failure | None:
     for kind, message, cause, stack in (
         *(
             (f"{p}fqcn", f"{p}message", f"{p}cause-fqcn", f"{p}stacktrace")
@@ -281,20 +281,20 @@ def _failure(said: Mapping[str, bytes], names: Names) -> Failure | None:
         ("", f"{_SHARE}message", "", ""),
     ):
         if kind in said or message in said:
-            words = _lenient(said, message) or ""
+            words = _read_text(said, message) or ""
             return Failure(
-                _lenient(said, kind) or words or "unknown", words, _lenient(said, cause), _lenient(said, stack)
+                _read_text(said, kind) or words or "unknown", words, _read_text(said, cause), _read_text(said, stack)
             )
     return None
 
 
-def _lenient(said: Mapping[str, bytes], name: str) -> str | None:
+def _read_text(said: Mapping[str, bytes], name: str) -> str | None:
     """Text to show; bytes that are not UTF-8 are replaced."""
     found = said.get(name)
     return None if found is None else found.decode(errors="replace")
 
 
-def _word(said: Mapping[str, bytes], name: str, bad: list[str]) -> str | None:
+def _read_name(said: Mapping[str, bytes], name: str, bad: list[str]) -> str | None:
     """Text that is used as a name, so that it must be UTF-8 and not empty."""
     found = said.get(name)
     if found is None:
@@ -308,8 +308,8 @@ def _word(said: Mapping[str, bytes], name: str, bad: list[str]) -> str | None:
     return text or None
 
 
-def _count(said: Mapping[str, bytes], name: str, bad: list[str], default: int, least: int | None = None) -> int:
-    found = _integer(said, name, bad)
+def _read_count(said: Mapping[str, bytes], name: str, bad: list[str], default: int, least: int | None = None) -> int:
+    found = _read_integer(said, name, bad)
     if found is None:
         return default
     if not (default if least is None else least) <= found <= _MAX_INT32:
@@ -318,23 +318,23 @@ def _count(said: Mapping[str, bytes], name: str, bad: list[str], default: int, l
     return found
 
 
-def _when(said: Mapping[str, bytes], name: str, bad: list[str]) -> int | None:
-    found = _integer(said, name, bad)
+def _read_time(said: Mapping[str, bytes], name: str, bad: list[str]) -> int | None:
+    found = _read_integer(said, name, bad)
     if found is not None and not 0 <= found <= _MAX_INT64:
         bad.append(name)
         return None
     return found
 
 
-def _place(said: Mapping[str, bytes], name: str, bad: list[str]) -> int:
-    found = _integer(said, name, bad)
+def _read_position(said: Mapping[str, bytes], name: str, bad: list[str]) -> int:
+    found = _read_integer(said, name, bad)
     if found is not None and not -1 <= found <= _MAX_INT64:
         bad.append(name)
         return -1
     return -1 if found is None else found
 
 
-def _integer(said: Mapping[str, bytes], name: str, bad: list[str]) -> int | None:
+def _read_integer(said: Mapping[str, bytes], name: str, bad: list[str]) -> int | None:
     """A number in bytes or in digits. Bytes that all look like digits are digits: as bytes they would mean the year
     3685 or partition 800 million."""
     found = said.get(name)

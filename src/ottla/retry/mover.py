@@ -41,7 +41,7 @@ from ottla.client.errors import ClientError, CommitFailedError
 from ottla.client.settings import ClientConfig
 from ottla.retry.destinations import Destinations
 from ottla.retry.errors import RetryError, SchedulerError, SchedulerLostError
-from ottla.retry.offset_metadata import CommittedPosition, read_place
+from ottla.retry.offset_metadata import CommittedPosition, parse_position
 from ottla.retry.policy import RETRY_PATTERN
 from ottla.retry.record_cache import RecordCache
 from ottla.retry.routing import Router
@@ -76,17 +76,17 @@ class Stats:
     """Kind and text of recent events."""
     _late: Counter[int] = field(default_factory=Counter)
 
-    def event(self, kind: str, text: str) -> None:
+    def add_event(self, kind: str, text: str) -> None:
         """Record an event that an operator may want to see."""
         self.events[kind] += 1
         self.news.append((kind, text))
 
-    def late(self, ms: Iterable[int]) -> None:
+    def add_lateness(self, ms: Iterable[int]) -> None:
         """Count how late records were forwarded, in milliseconds."""
         for each in ms:
             self._late[next((bound for bound in _BUCKETS_MS if each <= bound), 2**31)] += 1
 
-    def late_ms(self, part: float) -> int | None:
+    def lateness_quantile_ms(self, part: float) -> int | None:
         """The upper bound of the lateness of this part of all records; None without records."""
         total = sum(self._late.values())
         seen = 0
@@ -96,7 +96,7 @@ class Stats:
                 return bound
         return None
 
-    def counts(self) -> dict[str, int]:
+    def counters_by_name(self) -> dict[str, int]:
         """The counters by name."""
         names = ("read", "returned", "dead", "rewritten", "expired", "aborted")
         return {name: getattr(self, name) for name in names}
@@ -168,9 +168,9 @@ class Mover:
         )
         self._consumer.subscribe(
             list(topics) or re.compile(RETRY_PATTERN.pattern),
-            on_assigned=self._assigned,
-            on_revoked=self._revoked,
-            on_lost=self._revoked,
+            on_assigned=self._on_assigned,
+            on_revoked=self._on_revoked,
+            on_lost=self._on_revoked,
         )
 
     def __enter__(self) -> Mover:
@@ -186,7 +186,7 @@ class Mover:
         try:
             self._consumer.close()
         finally:
-            self._handover.close()
+            self._handover.close_producer()
             self._cluster.close()
             self._scheduler.close_all()
 
@@ -204,28 +204,28 @@ class Mover:
         """
         records = self._consumer.poll(self._pause_s(longest_s))
         opened = self._open_pending()
-        self._look_at_clock()
-        self._index([each for each in records if TopicPartition(each.topic, each.partition) not in opened])
-        self._claim()
-        return self._hand_over()
+        self._check_clock()
+        self._index_records([each for each in records if TopicPartition(each.topic, each.partition) not in opened])
+        self._claim_due()
+        return self._forward_due()
 
     def _pause_s(self, longest_s: float) -> float:
         """Seconds until the next record is due, or until there is other work to do."""
         dues = [self._ready[0].due_ms] if self._ready else []
         if (claimable := self._scheduler.next_due()) is not None and len(self._ready) < MAX_READY:
             dues.append(claimable - AHEAD_MS)
-        if self._pending or not self._all_read():
+        if self._pending or not self._is_all_read():
             dues.append(_wall_ms() + 20)
         return max(0.0, min([longest_s, *((due - _wall_ms()) / 1000 for due in dues)]))
 
     # -- partitions come and go ----------------------------------------------------------------------------------------
 
-    def _assigned(self, partitions: list[TopicPartition]) -> None:
+    def _on_assigned(self, partitions: list[TopicPartition]) -> None:
         self._has_joined = True
         for tp in partitions:
             self._pending[tp] = 0.0
 
-    def _revoked(self, partitions: list[TopicPartition]) -> None:
+    def _on_revoked(self, partitions: list[TopicPartition]) -> None:
         for tp in partitions:
             self._pending.pop(tp, None)
             self._drop_partition(tp)
@@ -234,18 +234,18 @@ class Mover:
         self._windows.pop(tp, None)
         self._scheduler.close(tp)
         self._payloads.forget_partition(tp)
-        self._let_go({place for place in self._held if place[0] == tp})
+        self._drop_claimed({place for place in self._held if place[0] == tp})
 
-    def _let_go(self, places: set[tuple[TopicPartition, int]]) -> None:
+    def _drop_claimed(self, places: set[tuple[TopicPartition, int]]) -> None:
         """Remove claimed records that must not be forwarded any more."""
         if not places.isdisjoint(self._held):
             self._ready = [each for each in self._ready if (each.tp, each.offset) not in places]
             heapq.heapify(self._ready)
             self._held -= places
 
-    def _reopen(self, tp: TopicPartition, why: ClientError, pause_s: float = 0.0) -> None:
+    def _reopen_partition(self, tp: TopicPartition, why: ClientError, pause_s: float = 0.0) -> None:
         """Drop the state of a partition, which may be wrong, and open it again."""
-        self.stats.event("reopened", f"{tp}: {why.cause}")
+        self.stats.add_event("reopened", f"{tp}: {why.cause}")
         self._drop_partition(tp)
         self._consumer.pause([tp])
         self._pending[tp] = time.monotonic() + pause_s
@@ -259,14 +259,14 @@ class Mover:
             try:
                 self._open_partition(tp)
             except (SchedulerError, SchedulerLostError, CommitFailedError) as error:
-                self._reopen(tp, error, _REOPEN_S)  # if it was revoked meanwhile, the next poll reports that
+                self._reopen_partition(tp, error, _REOPEN_S)  # if it was revoked meanwhile, the next poll reports that
                 continue
             del self._pending[tp]
             self._consumer.resume([tp])
         return touched
 
     def _open_partition(self, tp: TopicPartition) -> None:
-        place, start = self._place_partition(tp)
+        place, start = self._read_position(tp)
         window = Window(place.low, place.handed)
         if window.known_end > (end := self._consumer.end_offsets([tp])[tp]):
             raise RetryError(
@@ -278,31 +278,31 @@ class Mover:
         #    so that the state is recognized next time.
         found = self._scheduler.open(tp, place.low, place.generation)
         if found is not None:
-            known = [(offset, window.read(offset)) for offset in sorted(found.waiting)]
+            known = [(offset, window.add_read(offset)) for offset in sorted(found.waiting)]
             self._scheduler.done([Ref(0, tp, offset) for offset, waits in known if not waits])
-            window.passed(found.position)
+            window.advance_end(found.position)
         elif (generation := self._scheduler.generation(tp)) != place.generation:
             self._consumer.commit({tp: place.with_generation(generation)})
-        window.passed(start)
+        window.advance_end(start)
         self._windows[tp] = window
         self._consumer.seek(tp, max(start, window.end))
 
-    def _place_partition(self, tp: TopicPartition) -> tuple[CommittedPosition, int]:
+    def _read_position(self, tp: TopicPartition) -> tuple[CommittedPosition, int]:
         """The committed position, and the start of the log."""
         start = self._consumer.beginning_offsets([tp])[tp]
         committed = self._consumer.committed([tp])[tp]
-        place = CommittedPosition(start, "", [], "") if committed is None else read_place(tp, committed)
+        place = CommittedPosition(start, "", [], "") if committed is None else parse_position(tp, committed)
         if place.low < start:
-            self.stats.event("expired", f"{tp}: retention deleted waiting records from {place.low} to {start - 1}")
+            self.stats.add_event("expired", f"{tp}: retention deleted waiting records from {place.low} to {start - 1}")
         return place, start
 
-    def _all_read(self) -> bool:
+    def _is_all_read(self) -> bool:
         """Whether all partitions are read to where an earlier run forwarded; before, no position can be committed."""
         return all(window.is_ready for window in self._windows.values())
 
     # -- what waits ----------------------------------------------------------------------------------------------------
 
-    def _index(self, records: Sequence[ConsumerRecord]) -> None:
+    def _index_records(self, records: Sequence[ConsumerRecord]) -> None:
         by_place: dict[TopicPartition, list[ConsumerRecord]] = {}
         for each in records:
             by_place.setdefault(TopicPartition(each.topic, each.partition), []).append(each)
@@ -313,22 +313,24 @@ class Mover:
             position = positions[tp].offset if tp in positions else window.end
             some = by_place.get(tp, ())
             if some or position > window.end:
-                self._add(tp, window, some, position)
+                self._add_records(tp, window, some, position)
         if records:
             self.stats.read += len(records)
             self._step("added")
 
-    def _add(self, tp: TopicPartition, window: Window, records: Sequence[ConsumerRecord], position: int) -> None:
+    def _add_records(
+        self, tp: TopicPartition, window: Window, records: Sequence[ConsumerRecord], position: int
+    ) -> None:
         soon = _wall_ms() + KEEP_MS
         entries = []
         try:
             for record in records:
-                if window.read(record.offset):
+                if window.add_read(record.offset):
                     due = self._router.due_ms(record)
                     entries.append((record.offset, due))
                     if due <= soon:
                         self._payloads.keep_record(tp, record)
-            window.passed(position)
+            window.advance_end(position)
             if entries:
                 self._scheduler.add(tp, entries, window.end)
         except OverflowError as error:
@@ -337,16 +339,16 @@ class Mover:
                 "If the topic is compacted, turn compaction off: retry topics must not be compacted",
             ) from error
         except (SchedulerError, SchedulerLostError) as error:
-            self._reopen(tp, error)
+            self._reopen_partition(tp, error)
 
     def _is_soon(self, tp: TopicPartition, record: ConsumerRecord) -> bool:
         """Whether a record will be claimed soon, so that it is cached."""
         window = self._windows.get(tp)
-        waits = window is not None and window.waits(record.offset) and (tp, record.offset) not in self._held
+        waits = window is not None and window.is_waiting(record.offset) and (tp, record.offset) not in self._held
         return waits and self._router.due_ms(record) <= _wall_ms() + KEEP_MS
 
-    def _claim(self) -> None:
-        if len(self._ready) >= MAX_READY or not self._all_read():
+    def _claim_due(self) -> None:
+        if len(self._ready) >= MAX_READY or not self._is_all_read():
             return
         until = _wall_ms() + AHEAD_MS
         refs = self._call_scheduler(lambda: self._scheduler.claim(until, MAX_READY // 2))
@@ -363,7 +365,7 @@ class Mover:
             if each.tp not in self._windows:
                 continue
             if record is None:
-                self._expired(each)
+                self._on_expired(each)
             elif (due := self._router.due_ms(record)) > until:
                 back.append(each._replace(due_ms=due))
             else:
@@ -374,19 +376,19 @@ class Mover:
 
     def _still_waiting(self, refs: list[Ref]) -> list[Ref]:
         """The claimed records without those that were rewritten, or forwarded by an earlier run."""
-        waiting = [each for each in refs if each.tp in self._windows and self._windows[each.tp].waits(each.offset)]
+        waiting = [each for each in refs if each.tp in self._windows and self._windows[each.tp].is_waiting(each.offset)]
         if len(waiting) < len(refs):
             kept = set(waiting)
             self._call_scheduler(lambda: self._scheduler.done([each for each in refs if each not in kept]))
         return [each for each in waiting if each.tp in self._windows and (each.tp, each.offset) not in self._held]
 
-    def _expired(self, ref: Ref) -> None:
+    def _on_expired(self, ref: Ref) -> None:
         """Count a record that retention deleted, and mark it in the window, so that the position can advance."""
         self.stats.expired += 1
-        self.stats.event("expired", f"{ref.tp} {ref.offset}: deleted by retention before it was due")
+        self.stats.add_event("expired", f"{ref.tp} {ref.offset}: deleted by retention before it was due")
         if ref.tp in self._windows:
-            self._windows[ref.tp].hand([ref.offset])
-            self._windows[ref.tp].settle()
+            self._windows[ref.tp].mark_forwarded([ref.offset])
+            self._windows[ref.tp].on_committed()
         self._call_scheduler(lambda: self._scheduler.done([ref]))
 
     def _call_scheduler(self, call: Callable[[], list[Ref] | None]) -> list[Ref] | None:
@@ -394,15 +396,15 @@ class Mover:
         try:
             return call()
         except SchedulerLostError as error:
-            self._reopen(error.tp, error)
+            self._reopen_partition(error.tp, error)
         except SchedulerError as error:
             for tp in list(self._windows):
-                self._reopen(tp, error, _REOPEN_S)
+                self._reopen_partition(tp, error, _REOPEN_S)
         return None
 
     # -- handing over --------------------------------------------------------------------------------------------------
 
-    def _hand_over(self) -> int:
+    def _forward_due(self) -> int:
         now = _wall_ms()
         items: list[DueRecord] = []
         while self._ready and self._ready[0].due_ms <= now and len(items) < BATCH:
@@ -411,39 +413,39 @@ class Mover:
             return 0
         generations = {tp: self._scheduler.generation(tp) for tp in {each.tp for each in items}}
         try:
-            outcome = self._handover.hand_over(items, self._windows, generations, self._consumer.group_metadata())
+            outcome = self._handover.forward_records(items, self._windows, generations, self._consumer.group_metadata())
         except CommitFailedError as error:  # the next poll reports which partitions are lost
             outcome = ForwardOutcome(error=error)
         if outcome.error is not None:
-            self._not_handed(items, outcome.error)
+            self._on_aborted(items, outcome.error)
             return 0
         self._held.difference_update((each.tp, each.offset) for each in items)
-        self._let_go({(each.tp, each.offset) for each in outcome.rewritten})
-        self._count(items, outcome)
+        self._drop_claimed({(each.tp, each.offset) for each in outcome.rewritten})
+        self._count_forwarded(items, outcome)
         gone = [Ref(each.due_ms, each.tp, each.offset) for each in items]
         self._call_scheduler(lambda: self._scheduler.done([*gone, *outcome.rewritten]))
         self._step("done")
         return len(items)
 
-    def _not_handed(self, items: list[DueRecord], error: ClientError) -> None:
+    def _on_aborted(self, items: list[DueRecord], error: ClientError) -> None:
         self.stats.aborted += 1
-        self.stats.event("aborted", error.cause)
+        self.stats.add_event("aborted", error.cause)
         for each in items:
             heapq.heappush(self._ready, each)
         time.sleep(_PAUSE_S)  # for a rebalance of the group, or a change of leader, to finish
 
-    def _count(self, items: Sequence[DueRecord], outcome: ForwardOutcome) -> None:
+    def _count_forwarded(self, items: Sequence[DueRecord], outcome: ForwardOutcome) -> None:
         now = _wall_ms()
         self.stats.dead += outcome.dead
         self.stats.returned += len(items) - outcome.dead
         self.stats.rewritten += len(outcome.rewritten)
-        self.stats.late(now - each.due_ms for each in items)
+        self.stats.add_lateness(now - each.due_ms for each in items)
 
-    def _look_at_clock(self) -> None:
+    def _check_clock(self) -> None:
         """Report a jump of the wall clock, because it changes which records are due."""
         ahead = _wall_ms() - _steady_ms()
         if abs(ahead - self._clock_ahead) > 2_000:
-            self.stats.event("clock jumped", f"by {(ahead - self._clock_ahead) / 1000:+.1f} s")
+            self.stats.add_event("clock jumped", f"by {(ahead - self._clock_ahead) / 1000:+.1f} s")
         self._clock_ahead = ahead
 
     @property
@@ -454,7 +456,7 @@ class Mover:
     @property
     def is_caught_up(self) -> bool:
         """Whether the group has assigned the partitions, and all are read to where an earlier run forwarded."""
-        return self._has_joined and not self._pending and self._all_read()
+        return self._has_joined and not self._pending and self._is_all_read()
 
     @property
     def claimed(self) -> int:

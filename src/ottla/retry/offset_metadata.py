@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from ottla.client.positions import OffsetAndMetadata
 from ottla.retry.errors import ForeignPositionError
-from ottla.retry.window import Window, unpacked
+from ottla.retry.window import Window, unpack_runs
 from ottla.types import TopicPartition
 
 _PREFIX: Final = "ottla.retry"
@@ -30,7 +30,7 @@ class CommittedPosition(NamedTuple):
         return OffsetAndMetadata(self.low, metadata=f"{_PREFIX}|{generation}|{self.text}")
 
 
-def read_place(tp: TopicPartition, committed: OffsetAndMetadata) -> CommittedPosition:
+def parse_position(tp: TopicPartition, committed: OffsetAndMetadata) -> CommittedPosition:
     """Parse a committed position. Raises ForeignPositionError."""
     if not committed.metadata:  # as tools that reset offsets commit it
         return CommittedPosition(committed.offset, "", [], "")
@@ -38,12 +38,12 @@ def read_place(tp: TopicPartition, committed: OffsetAndMetadata) -> CommittedPos
     if len(words) != 3 or words[0] != _PREFIX:
         raise ForeignPositionError(tp, committed.metadata)
     try:
-        return CommittedPosition(committed.offset, words[1], unpacked(words[2], committed.offset), words[2])
+        return CommittedPosition(committed.offset, words[1], unpack_runs(words[2], committed.offset), words[2])
     except ValueError as error:
         raise ForeignPositionError(tp, committed.metadata) from error
 
 
-def place_of(window: Window, generation: str) -> OffsetAndMetadata:
+def position_of(window: Window, generation: str) -> OffsetAndMetadata:
     """The position to commit for a window."""
-    low, runs = window.position()
+    low, runs = window.commit_position()
     return OffsetAndMetadata(low, metadata=f"{_PREFIX}|{generation}|{runs}")

@@ -19,7 +19,7 @@ from ottla.client.errors import RefusedError
 from ottla.client.producer import Producer
 from ottla.errors import ErrorCode
 from ottla.retry.dead_letters import DeadLetters
-from ottla.retry.headers import SPRING, Names, Origin, Trail, read, written
+from ottla.retry.headers import SPRING, Names, Origin, Trail, read_trail, with_trail
 from ottla.retry.policy import Dead, Later, RetryPolicy, retry_topic
 from ottla.retry.retrier import Retrier
 from ottla.types import TopicPartition
@@ -36,7 +36,7 @@ class Identity(NamedTuple):
     key: bytes
 
 
-def identity(record: ConsumerRecord, trail: Trail) -> Identity | None:
+def identify_record(record: ConsumerRecord, trail: Trail) -> Identity | None:
     """The identity of a record; None without a key or a known origin: such a record has no order."""
     if record.key is None:
         return None
@@ -58,12 +58,12 @@ class KeyOrder:
     def __len__(self) -> int:
         return sum(len(each) for keys in self._waiting.values() for each in keys.values())
 
-    def behind(self, who: Identity) -> int | None:
+    def blocked_until_ms(self, who: Identity) -> int | None:
         """When the last earlier record of its key is due; None: there is none, and it may be handled."""
         waiting = self._waiting.get(who.tp, {}).get(who.key, {})
         return max((due for offset, due in waiting.items() if offset < who.offset), default=None)
 
-    def waits(self, who: Identity, due_ms: int) -> None:
+    def add_waiting(self, who: Identity, due_ms: int) -> None:
         """Add a record that waits at least until `due_ms`."""
         self._waiting.setdefault(who.tp, {}).setdefault(who.key, {})[who.offset] = due_ms
 
@@ -131,19 +131,19 @@ class OrderedRetrier:
         """
         # 1. An earlier record of the key waits: wait until after it. 2. It fails: the policy decides; it waits, or it
         # becomes a dead letter, which blocks the key no longer. 3. It was handled.
-        who = identity(record, read(record.headers, self._names))
-        due = None if who is None else self._order.behind(who)
+        who = identify_record(record, read_trail(record.headers, self._names))
+        due = None if who is None else self._order.blocked_until_ms(who)
         if who is not None and due is not None:
             due = max(due, _now_ms()) + 1
             decision: Later | Dead = self._queue_record(record, due)
-            self._order.waits(who, due)
+            self._order.add_waiting(who, due)
             return decision
         try:
             work(record)
         except Exception as error:  # noqa: BLE001 - whatever the application raises: the policy decides
             decision = self._retrier.retry_later(record, error)
             if who is not None and isinstance(decision, Later):
-                self._order.waits(who, _now_ms() + decision.delay_ms)
+                self._order.add_waiting(who, _now_ms() + decision.delay_ms)
                 return decision
             if who is not None:
                 self._order.on_settled(who)
@@ -154,7 +154,7 @@ class OrderedRetrier:
 
     def _queue_record(self, record: ConsumerRecord, due_ms: int) -> Later:
         """Write a record to the retry topic without counting an attempt, because it was not tried."""
-        trail = read(record.headers, self._names)
+        trail = read_trail(record.headers, self._names)
         kind = _KINDS[record.timestamp_type == 1]
         origin = trail.origin or Origin(
             record.topic, record.partition, record.offset, record.timestamp, kind, self._group
@@ -162,7 +162,7 @@ class OrderedRetrier:
         first = max(0, record.timestamp) if trail.first_ms is None else trail.first_ms
         trail = replace(trail, due_ms=due_ms, first_ms=first, origin=origin, passes=trail.attempts - 2)
         topic = retry_topic(origin.topic, 1)
-        headers = written(record.headers, trail, self._names)
+        headers = with_trail(record.headers, trail, self._names)
         sent = self._producer.send(topic, record.value, key=record.key, headers=headers)
         if not self._producer.config.transactional_id:
             sent.result()
@@ -179,18 +179,18 @@ class OrderedRetrier:
         self.forget(wanted)
         if not wanted:
             return
-        for record in self._in_retry_topics({tp.topic for tp in wanted}):
-            self._found(record, wanted)
-        for record in self._brought_back(wanted):
-            self._found(record, wanted)
+        for record in self._read_retry_topics({tp.topic for tp in wanted}):
+            self._index_record(record, wanted)
+        for record in self._read_forwarded(wanted):
+            self._index_record(record, wanted)
 
-    def _found(self, record: ConsumerRecord, wanted: set[TopicPartition]) -> None:
-        trail = read(record.headers, self._names)
-        who = identity(record, trail) if trail.origin is not None else None
+    def _index_record(self, record: ConsumerRecord, wanted: set[TopicPartition]) -> None:
+        trail = read_trail(record.headers, self._names)
+        who = identify_record(record, trail) if trail.origin is not None else None
         if who is not None and who.tp in wanted:
-            self._order.waits(who, trail.due_ms or 0)
+            self._order.add_waiting(who, trail.due_ms or 0)
 
-    def _in_retry_topics(self, topics: set[str]) -> Iterator[ConsumerRecord]:
+    def _read_retry_topics(self, topics: set[str]) -> Iterator[ConsumerRecord]:
         for topic in topics:
             for name in self._policy.topics(topic)[:-1]:
                 try:
@@ -201,7 +201,7 @@ class OrderedRetrier:
                     if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                         raise
 
-    def _brought_back(self, wanted: set[TopicPartition]) -> Iterator[ConsumerRecord]:
+    def _read_forwarded(self, wanted: set[TopicPartition]) -> Iterator[ConsumerRecord]:
         more: dict[str, str | int | bool] = {
             "group.id": self._group, "enable.auto.commit": False, "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",

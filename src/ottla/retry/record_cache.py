@@ -47,12 +47,12 @@ class RecordCache:
             return
         if len(self._kept) < KEPT_RECORDS and self._bytes < KEPT_BYTES:
             self._kept[tp, record.offset] = record
-            self._bytes += _size(record)
+            self._bytes += _record_size(record)
 
     def forget_partition(self, tp: TopicPartition) -> None:
         """Drop the cached records of a partition that was revoked."""
         for place in [each for each in self._kept if each[0] == tp]:
-            self._bytes -= _size(self._kept.pop(place))
+            self._bytes -= _record_size(self._kept.pop(place))
 
     def take_records(self, places: Sequence[CachedRecord]) -> dict[CachedRecord, ConsumerRecord]:
         """Remove and return the records at these places; missing ones are no longer in the log. Raises ClientError."""
@@ -63,25 +63,27 @@ class RecordCache:
             if record is None:
                 missing.setdefault(place[0], []).append(place[1])
             else:
-                self._bytes -= _size(record)
+                self._bytes -= _record_size(record)
                 found[place] = record
-        found |= self._read(missing)
+        found |= self._read_missing(missing)
         return found
 
-    def _read(self, missing: Mapping[TopicPartition, list[int]]) -> Iterator[tuple[CachedRecord, ConsumerRecord]]:
+    def _read_missing(
+        self, missing: Mapping[TopicPartition, list[int]]
+    ) -> Iterator[tuple[CachedRecord, ConsumerRecord]]:
         for tp, offsets in missing.items():
             wanted = set(offsets)
-            for first, end in ranges(offsets):
-                for record in self._range(tp, first, end):
+            for first, end in group_offsets(offsets):
+                for record in self._read_range(tp, first, end):
                     if record.offset in wanted:
                         yield (tp, record.offset), record
                     elif self._is_wanted(tp, record):
                         self.keep_record(tp, record)
 
-    def _range(self, tp: TopicPartition, first: int, end: int) -> Iterator[ConsumerRecord]:
+    def _read_range(self, tp: TopicPartition, first: int, end: int) -> Iterator[ConsumerRecord]:
         try:
             for fetched in fetch_range(self._cluster, tp, first, end):
-                yield from self._decoder.records(fetched)
+                yield from self._decoder.decode_records(fetched)
         except RefusedError as error:
             # Out of range because retention has deleted the first records: read from the new start. Other refusals are
             # the caller's.
@@ -89,13 +91,13 @@ class RecordCache:
             if start <= first:
                 raise
             if start < end:  # retention deleted a part of the range: read the rest
-                yield from self._range(tp, start, end)
+                yield from self._read_range(tp, start, end)
 
     def _log_start(self, tp: TopicPartition) -> int:
         return values_of(Admin(self._cluster).list_offsets({tp: EARLIEST}))[tp].offset
 
 
-def ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:
+def group_offsets(offsets: Sequence[int]) -> list[tuple[int, int]]:
     """Ranges (first, end) of offsets that are near each other."""
     found: list[tuple[int, int]] = []
     for each in sorted(offsets):
@@ -106,6 +108,6 @@ def ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _size(record: ConsumerRecord) -> int:
+def _record_size(record: ConsumerRecord) -> int:
     plain = len(record.key or b"") + len(record.value or b"")
     return plain + sum(len(name) + len(value or b"") + 150 for name, value in record.headers) + 200

@@ -156,18 +156,18 @@ class RedisScheduler:
         tag = f"{{{self._prefix}:{tp.topic}:{tp.partition}}}"
         ours = _Open([f"{tag}:meta", f"{tag}:due", f"{tag}:leased"], secrets.token_hex(8), generation)
         fresh = secrets.token_hex(8)
-        known, position, head = self._call(
+        known, position, head = self._call_redis(
             lambda: self._redis.eval(_OPEN, 3, *ours.keys, ours.owner, low, generation, fresh)
         )
-        ours.next_ms = _time(head)
+        ours.next_ms = _parse_time(head)
         ours.generation = generation if known else fresh
         self._open[tp] = ours
-        return ScheduledRecord(int(position), self._members(ours.keys[1])) if known else None
+        return ScheduledRecord(int(position), self._read_members(ours.keys[1])) if known else None
 
-    def _members(self, key: str) -> list[int]:
+    def _read_members(self, key: str) -> list[int]:
         found: list[int] = []
         while True:
-            page = self._call(lambda: self._redis.zrange(key, len(found), len(found) + _PAGE - 1))
+            page = self._call_redis(lambda: self._redis.zrange(key, len(found), len(found) + _PAGE - 1))
             found.extend(map(int, page))
             if len(page) < _PAGE:
                 return found
@@ -185,7 +185,7 @@ class RedisScheduler:
         pieces = [entries[at : at + _ARGUMENTS] for at in range(0, len(entries), _ARGUMENTS)] or [()]
         for number, piece in enumerate(pieces):
             last = number == len(pieces) - 1
-            self._run(tp, _ADD, position if last else "", *(number for entry in piece for number in entry))
+            self._run_script(tp, _ADD, position if last else "", *(number for entry in piece for number in entry))
 
     def claim(self, until_ms: int, limit: int) -> list[Ref]:
         """Claim records in the partitions that have due ones, or leases that ended."""
@@ -195,7 +195,7 @@ class RedisScheduler:
             due = ours.next_ms is not None and ours.next_ms <= until_ms
             if limit > len(found) and (due or (ours.lease_ms is not None and ours.lease_ms <= now_ms)):
                 left = min(limit - len(found), _ARGUMENTS)
-                rows = self._run(tp, _CLAIM, until_ms, now_ms, now_ms + self._lease_ms, left)
+                rows = self._run_script(tp, _CLAIM, until_ms, now_ms, now_ms + self._lease_ms, left)
                 found.extend(
                     Ref(int(float(due)), tp, int(each)) for each, due in zip(rows[::2], rows[1::2], strict=True)
                 )
@@ -203,13 +203,13 @@ class RedisScheduler:
 
     def release(self, refs: Iterable[Ref]) -> None:
         """Return claimed records to their due time."""
-        for tp, some in _by_place(refs, self._open):
-            self._run(tp, _RELEASE, *(number for each in some for number in (each.offset, each.due_ms)))
+        for tp, some in _group_by_partition(refs, self._open):
+            self._run_script(tp, _RELEASE, *(number for each in some for number in (each.offset, each.due_ms)))
 
     def done(self, refs: Iterable[Ref]) -> None:
         """Remove records, whether they are claimed or not."""
-        for tp, some in _by_place(refs, self._open):
-            self._run(tp, _DONE, *(each.offset for each in some))
+        for tp, some in _group_by_partition(refs, self._open):
+            self._run_script(tp, _DONE, *(each.offset for each in some))
 
     def next_due(self) -> int | None:
         """The earliest due time, according to the last responses."""
@@ -223,16 +223,16 @@ class RedisScheduler:
 
     # -- Redis ---------------------------------------------------------------------------------------------------------
 
-    def _run(self, tp: TopicPartition, script: str, *arguments: object) -> list[str]:
+    def _run_script(self, tp: TopicPartition, script: str, *arguments: object) -> list[str]:
         ours = self._open[tp]
-        answer = self._call(lambda: self._redis.eval(script, 3, *ours.keys, ours.owner, ours.seq, *arguments))
+        answer = self._call_redis(lambda: self._redis.eval(script, 3, *ours.keys, ours.owner, ours.seq, *arguments))
         if answer[0] == -1:
             raise SchedulerLostError(tp, answer[1])
-        ours.seq, ours.next_ms, ours.lease_ms = answer[0], _time(answer[1]), _time(answer[2])
+        ours.seq, ours.next_ms, ours.lease_ms = answer[0], _parse_time(answer[1]), _parse_time(answer[2])
         rows: list[str] = answer[3]
         return rows
 
-    def _call(self, ask: Any) -> Any:
+    def _call_redis(self, ask: Any) -> Any:
         try:
             return ask()
         except self._errors as error:
@@ -242,7 +242,7 @@ class RedisScheduler:
         """Refuse a server that evicts keys when its memory is full."""
         if self._checked:
             return
-        info = self._call(lambda: self._redis.info("memory"))
+        info = self._call_redis(lambda: self._redis.info("memory"))
         policy = info.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
             raise ConfigError(
@@ -257,11 +257,13 @@ def _without_password(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def _time(text: Any) -> int | None:
+def _parse_time(text: Any) -> int | None:
     return None if text == "" else int(float(text))
 
 
-def _by_place(refs: Iterable[Ref], opened: dict[TopicPartition, _Open]) -> Iterable[tuple[TopicPartition, list[Ref]]]:
+def _group_by_partition(
+    refs: Iterable[Ref], opened: dict[TopicPartition, _Open]
+) -> Iterable[tuple[TopicPartition, list[Ref]]]:
     by_place: dict[TopicPartition, list[Ref]] = {}
     for each in refs:
         by_place.setdefault(each.tp, []).append(each)

@@ -21,7 +21,7 @@ from ottla.client.consumer.record import ConsumerRecord
 from ottla.client.errors import ClientError, RefusedError, values_of
 from ottla.client.producer import Producer
 from ottla.errors import ErrorCode
-from ottla.retry.headers import SPRING, Headers, Names, Origin, failure_of, read, written
+from ottla.retry.headers import SPRING, Headers, Names, Origin, failure_of, read_trail, with_trail
 from ottla.retry.policy import Dead, Decision, Duration, Later, RetryPolicy
 
 # The topics that a policy needs, created with as many partitions as the source.
@@ -38,7 +38,7 @@ def create_topics(admin: Admin, policy: RetryPolicy, topic: str) -> list[str]:
     missing = [name for name in wanted if _is_missing(found[name])]
     made = admin.create_topics([NewTopic(name, partitions) for name in missing])
     for name, result in made.items():
-        if isinstance(result, ClientError) and not _exists(result):
+        if isinstance(result, ClientError) and not _is_existing_topic(result):
             raise result.with_traceback(None) from None
         if isinstance(result, TopicCreated):
             continue
@@ -54,7 +54,7 @@ def _is_missing(result: object) -> bool:
     return False
 
 
-def _exists(error: ClientError) -> bool:
+def _is_existing_topic(error: ClientError) -> bool:
     return isinstance(error, RefusedError) and error.code is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
@@ -86,7 +86,7 @@ def failed_record(
 
     Arguments as of `Retrier`. Raises PolicyError for an invalid `delay`.
     """
-    trail = read(record.headers, names)
+    trail = read_trail(record.headers, names)
     origin = trail.origin or Origin(
         record.topic, record.partition, record.offset, record.timestamp, _KINDS[record.timestamp_type == 1], group
     )
@@ -100,7 +100,7 @@ def failed_record(
         failure=failure_of(error),
         back_to=back_to or trail.back_to,
     )
-    return Failed(decision.topic, origin.topic, written(record.headers, trail, names), decision)
+    return Failed(decision.topic, origin.topic, with_trail(record.headers, trail, names), decision)
 
 
 class _Common:
@@ -122,7 +122,7 @@ class _Common:
         self._create = create
         self._made: set[str] = set()
 
-    def _failed(self, record: ConsumerRecord, error: BaseException | str, delay: Duration | None) -> Failed:
+    def _prepare_record(self, record: ConsumerRecord, error: BaseException | str, delay: Duration | None) -> Failed:
         return failed_record(
             record,
             error,
@@ -180,7 +180,7 @@ class Retrier(_Common):
         Raises PolicyError for an invalid delay, ClientError when the record could not be written: its position must not
         be committed then.
         """
-        failed = self._failed(record, error, delay)
+        failed = self._prepare_record(record, error, delay)
         if self._needs_topics(failed):
             self._make_topics(self._producer, failed.origin)
         sent = self._producer.send(failed.topic, record.value, key=record.key, headers=failed.headers)
@@ -210,7 +210,7 @@ class AsyncRetrier(_Common):
         self, record: ConsumerRecord, error: BaseException | str, *, delay: Duration | None = None
     ) -> Later | Dead:
         """As that of `Retrier`."""
-        failed = self._failed(record, error, delay)
+        failed = self._prepare_record(record, error, delay)
         if self._needs_topics(failed):
             await asyncio.to_thread(self._make_topics, self._producer, failed.origin)
         sent = await self._producer.send(failed.topic, record.value, key=record.key, headers=failed.headers)

@@ -23,8 +23,8 @@ from ottla.client.producer import Producer, SendFuture
 from ottla.errors import ErrorCode
 from ottla.retry.destinations import Destinations
 from ottla.retry.errors import RetryError
-from ottla.retry.headers import read, written
-from ottla.retry.offset_metadata import place_of
+from ottla.retry.headers import read_trail, with_trail
+from ottla.retry.offset_metadata import position_of
 from ottla.retry.record_cache import RecordCache
 from ottla.retry.routing import Route, Router
 from ottla.retry.scheduler import Ref
@@ -117,12 +117,12 @@ class TransactionalForward:
             else:
                 return
 
-    def close(self) -> None:
+    def close_producer(self) -> None:
         """Abort an open transaction, because it hides later records from readers. If the cluster does not answer soon,
         the coordinator aborts it later."""
         self._producer.close(_CLOSE_S)
 
-    def hand_over(
+    def forward_records(
         self,
         items: Sequence[DueRecord],
         windows: Mapping[TopicPartition, Window],
@@ -134,27 +134,27 @@ class TransactionalForward:
         for each in items:
             by_place.setdefault(each.tp, []).append(each.offset)
         for tp, offsets in by_place.items():
-            windows[tp].hand(offsets)
+            windows[tp].mark_forwarded(offsets)
         # Only now it is known how many runs the position will have: rewrite waiting records if they are too many.
-        crowded = {tp: windows[tp].crowded() for tp in by_place}
+        crowded = {tp: windows[tp].offsets_to_rewrite() for tp in by_place}
         for tp, offsets in crowded.items():
-            windows[tp].hand(offsets)
-        places = {tp: place_of(windows[tp], generations[tp]) for tp in by_place}
+            windows[tp].mark_forwarded(offsets)
+        places = {tp: position_of(windows[tp], generations[tp]) for tp in by_place}
         self._begun = False
         try:
-            outcome = self._transaction(items, crowded, places, group)
+            outcome = self._run_transaction(items, crowded, places, group)
         except ClientError as error:
             for tp, offsets in by_place.items():
-                windows[tp].take_back([*offsets, *crowded[tp]])
-            self._abort(error)
+                windows[tp].mark_waiting([*offsets, *crowded[tp]])
+            self._abort_transaction(error)
             return ForwardOutcome(error=error)
         for tp in by_place:
-            windows[tp].settle()
+            windows[tp].on_committed()
         for each in items:
             self._refused.pop((each.tp, each.offset), None)
         return outcome
 
-    def _transaction(
+    def _run_transaction(
         self,
         items: Sequence[DueRecord],
         crowded: Mapping[TopicPartition, Sequence[int]],
@@ -163,39 +163,39 @@ class TransactionalForward:
     ) -> ForwardOutcome:
         again = self._payloads.take_records([(tp, offset) for tp, offsets in crowded.items() for offset in offsets])
         try:
-            routes = self._routes(items)
+            routes = self._route_records(items)
             self._producer.begin_transaction()
             self._begun = True
             self._step("begun")
             sent: list[ForwardedRecord] = []
-            with _blaming(sent):
+            with _blame_record(sent):
                 for item, route in routes:
-                    sent.append(self._send(item, route))
-                rewritten = [self._rewrite(tp, record) for (tp, _), record in again.items()]
+                    sent.append(self._send_record(item, route))
+                rewritten = [self._rewrite_record(tp, record) for (tp, _), record in again.items()]
                 self._step("sent")
                 self._producer.send_offsets_to_transaction(positions, group)
                 self._step("offsets")
-                self._commit()
+                self._commit_transaction()
         except _RecordRefusedError as refused:
             self._note_refused(refused)
             raise refused.error from refused
         self._step("committed")
         return ForwardOutcome(sum(route.is_dead for _, route, _ in sent), rewritten)
 
-    def _routes(self, items: Sequence[DueRecord]) -> list[tuple[DueRecord, Route]]:
-        routes = [(item, self._route(item)) for item in items]
+    def _route_records(self, items: Sequence[DueRecord]) -> list[tuple[DueRecord, Route]]:
+        routes = [(item, self._route_record(item)) for item in items]
         self._destinations.refresh_topics(route.topic for _, route in routes)
         for item, route in routes:
-            missing = self._destinations.missing(route.topic)
+            missing = self._destinations.missing_topic_error(route.topic)
             if missing is not None:
                 raise _RecordRefusedError(item, route, missing)
         return routes
 
-    def _route(self, item: DueRecord) -> Route:
+    def _route_record(self, item: DueRecord) -> Route:
         why = self._refused.get((item.tp, item.offset))
-        return self._router.route(item.record) if why is None else self._router.refused(item.record, why)
+        return self._router.route_due(item.record) if why is None else self._router.route_refused(item.record, why)
 
-    def _send(self, item: DueRecord, route: Route) -> ForwardedRecord:
+    def _send_record(self, item: DueRecord, route: Route) -> ForwardedRecord:
         record = item.record
         try:
             future = self._producer.send(route.topic, record.value, key=record.key, headers=route.headers)
@@ -205,20 +205,20 @@ class TransactionalForward:
             raise _RecordRefusedError(item, route, error) from error
         return item, route, future
 
-    def _rewrite(self, tp: TopicPartition, record: ConsumerRecord) -> Ref:
+    def _rewrite_record(self, tp: TopicPartition, record: ConsumerRecord) -> Ref:
         """Write a record again to the end of its own partition, with the same due time."""
         due = self._router.due_ms(record)
-        trail = read(record.headers, self._router.names)
+        trail = read_trail(record.headers, self._router.names)
         first = record.timestamp if trail.first_ms is None else trail.first_ms
         kept = {name for name, _ in record.headers}
-        added = written(
+        added = with_trail(
             (), type(trail)(attempts=trail.attempts, due_ms=due, first_ms=max(0, first)), self._router.names
         )
         headers = (*record.headers, *(each for each in added if each[0] not in kept))
         self._producer.send(record.topic, record.value, key=record.key, headers=headers, partition=tp.partition)
         return Ref(due, tp, record.offset)
 
-    def _commit(self) -> None:
+    def _commit_transaction(self) -> None:
         for attempt in range(_COMMITS):
             try:
                 self._producer.commit_transaction()
@@ -246,11 +246,11 @@ class TransactionalForward:
         place = refused.item.tp, refused.item.offset
         self._refused[place] = f"{refused.route.topic} refused it: {error.cause}"
 
-    def _abort(self, error: ClientError) -> None:
+    def _abort_transaction(self, error: ClientError) -> None:
         # 1. Not begun: there is nothing to abort. A fenced or broken producer, and errors for the operator, end the
         #    service; others are tried again. 2. Begun: abort until the coordinator answers.
         if not self._begun and isinstance(error, UsageError | ProducerFencedError):
-            raise self._over(error) from error
+            raise self._fatal_error(error) from error
         if not self._begun and isinstance(error, RetryError):
             raise error
         if not self._begun:
@@ -262,14 +262,14 @@ class TransactionalForward:
                 if attempt == _COMMITS - 1:
                     raise
             except ClientError as failure:
-                raise self._over(error) from failure
+                raise self._fatal_error(error) from failure
             else:
                 self._begun = False
                 break
         if isinstance(error, RetryError):
             raise error
 
-    def _over(self, error: ClientError) -> RetryError:
+    def _fatal_error(self, error: ClientError) -> RetryError:
         return RetryError(
             f"the retry service {self._id} cannot continue: {error.cause}",
             "If another service has the same group and instance, give this one another instance; else start it again",
@@ -277,7 +277,7 @@ class TransactionalForward:
 
 
 @contextmanager
-def _blaming(sent: Iterable[ForwardedRecord]) -> Iterator[None]:
+def _blame_record(sent: Iterable[ForwardedRecord]) -> Iterator[None]:
     """Replace the error of a transaction by the refusal of one of its records, if that was the cause."""
     try:
         yield
@@ -285,13 +285,13 @@ def _blaming(sent: Iterable[ForwardedRecord]) -> Iterator[None]:
         raise
     except ClientError as error:
         for item, route, future in sent:
-            failure = _failure(future) if future.done() else None
+            failure = _send_error(future) if future.done() else None
             if isinstance(failure, RefusedError) and failure.code in _FINAL:
                 raise _RecordRefusedError(item, route, failure) from error
         raise
 
 
-def _failure(future: SendFuture) -> ClientError | None:
+def _send_error(future: SendFuture) -> ClientError | None:
     try:
         future.result(0)
     except ClientError as error:

@@ -4,7 +4,7 @@ Zone: pure. A group commits one offset per partition, which is not enough for re
 position is the first waiting record. The metadata of the commit (4,096 bytes in Kafka, `offset.metadata.max.bytes`)
 contain which later records were forwarded already, as lengths of runs. Both are one commit, in the transaction that
 forwards, so that they always agree. When there are too many runs, the waiting records in the shortest ones are written
-again to the end of the topic, in the same transaction: `crowded` chooses them.
+again to the end of the topic, in the same transaction: `offsets_to_rewrite` chooses them.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ class Window:
         """The next offset to read."""
         return self._base + len(self._states)
 
-    def was_handed(self, offset: int) -> bool:
+    def was_forwarded(self, offset: int) -> bool:
         """Whether an earlier run of the service forwarded the record."""
         first = self._handed_end - len(self._handed)
         return first <= offset < self._handed_end and self._handed[offset - first] == 1
 
-    def read(self, offset: int) -> bool:
+    def add_read(self, offset: int) -> bool:
         """Add a record that was read and now waits. False: it was forwarded before, or read already."""
         if offset < self.end:
             return False
-        self.passed(offset)
-        is_new = not self.was_handed(offset)
+        self.advance_end(offset)
+        is_new = not self.was_forwarded(offset)
         self._states.append(is_new)
         self.waiting += is_new
-        self._advance()
+        self._advance_low()
         return is_new
 
-    def passed(self, position: int) -> None:
+    def advance_end(self, position: int) -> None:
         """Note that all below this offset was read, also gaps without records. Raises OverflowError past MAX_SPAN."""
         gap = position - self.end
         if gap <= 0:
@@ -76,49 +76,49 @@ class Window:
             raise OverflowError(position)
         else:
             self._states.extend(bytes(gap))
-        self._advance()
+        self._advance_low()
 
-    def waits(self, offset: int) -> bool:
+    def is_waiting(self, offset: int) -> bool:
         """Whether the record at this offset was read, and waits."""
         return self.low <= offset < self.end and self._states[offset - self._base] == 1
 
-    def hand(self, offsets: Iterable[int]) -> None:
+    def mark_forwarded(self, offsets: Iterable[int]) -> None:
         """Mark waiting records as forwarded in the open transaction."""
         for offset in offsets:
-            assert self.waits(offset), offset
+            assert self.is_waiting(offset), offset
             self._states[offset - self._base] = 0
             self.waiting -= 1
 
-    def take_back(self, offsets: Iterable[int]) -> None:
+    def mark_waiting(self, offsets: Iterable[int]) -> None:
         """Mark records as waiting again, after the transaction was aborted."""
         for offset in offsets:
             assert self._states[offset - self._base] == 0
             self._states[offset - self._base] = 1
             self.waiting += 1
 
-    def settle(self) -> None:
+    def on_committed(self) -> None:
         """Advance the position, after the transaction was committed."""
-        self._advance()
+        self._advance_low()
 
-    def position(self) -> tuple[int, str]:
+    def commit_position(self) -> tuple[int, str]:
         """The position to commit: the first waiting offset, and the text of the runs after it."""
         first = self._states.find(1, max(0, self.low - self._base))
         assert self.is_ready, "records that an earlier run forwarded would be lost from the metadata"
         if first < 0:
             return self.end, ""
-        return self._base + first, packed(self._runs(first))
+        return self._base + first, pack_runs(self._run_lengths(first))
 
-    def crowded(self, limit: int = 5_000) -> list[int]:
+    def offsets_to_rewrite(self, limit: int = 5_000) -> list[int]:
         """When there are too many runs for the metadata: the waiting offsets to rewrite, so that few runs remain.
 
         At most `limit`; empty when there is no need.
         """
         first = self._states.find(1, max(0, self.low - self._base))
-        if first < 0 or len(_varints(self._runs(first))) <= _MANY:
+        if first < 0 or len(_encode_varints(self._run_lengths(first))) <= _MANY:
             return []
         runs = sorted(self._waiting_runs(first), key=lambda run: run[1] - run[0])
         found: list[int] = []
-        bytes_left = len(_varints(self._runs(first)))
+        bytes_left = len(_encode_varints(self._run_lengths(first)))
         for start, stop in runs:
             if bytes_left <= _FEW or len(found) + stop - start > limit:
                 break
@@ -136,7 +136,7 @@ class Window:
         """The offset after the last record that this run or an earlier one has read."""
         return max(self.end, self._handed_end)
 
-    def _runs(self, first: int) -> Iterator[int]:
+    def _run_lengths(self, first: int) -> Iterator[int]:
         """Lengths of runs from `first` on, alternately waiting and forwarded; the last one is forwarded."""
         states, at = self._states, first
         while (gap := states.find(0, at)) >= 0:
@@ -152,7 +152,7 @@ class Window:
             yield at, gap
             at = states.find(1, gap)
 
-    def _advance(self) -> None:
+    def _advance_low(self) -> None:
         at = self._states.find(1, max(0, self.low - self._base))
         self.low = self.end if at < 0 else self._base + at
         if self.low - self._base > _TRIM:
@@ -165,9 +165,9 @@ class Window:
 # -- the text of a commit ----------------------------------------------------------------------------------------------
 
 
-def packed(runs: Iterable[int]) -> str:
+def pack_runs(runs: Iterable[int]) -> str:
     """The text of run lengths for the metadata of a commit."""
-    raw = _varints(runs)
+    raw = _encode_varints(runs)
     if not raw:
         return ""
     dense = zlib.compress(raw, 6)
@@ -175,8 +175,8 @@ def packed(runs: Iterable[int]) -> str:
     return kind + base64.b64encode(data).decode()
 
 
-def unpacked(text: str, low: int) -> list[tuple[int, int]]:
-    """The forwarded runs (first, end). Raises ValueError for a text that `packed` did not write."""
+def unpack_runs(text: str, low: int) -> list[tuple[int, int]]:
+    """The forwarded runs (first, end). Raises ValueError for a text that `pack_runs` did not write."""
     if not text:
         return []
     kind = text[0]
@@ -191,7 +191,7 @@ def unpacked(text: str, low: int) -> list[tuple[int, int]]:
             raise ValueError(f"it begins with {kind!r}")
     except (binascii.Error, zlib.error) as error:
         raise ValueError(str(error)) from error
-    lengths = _from_varints(data)
+    lengths = _decode_varints(data)
     if len(lengths) % 2 or sum(lengths) > MAX_SPAN or 0 in lengths:
         raise ValueError("its runs are invalid")
     found, at = [], low
@@ -201,7 +201,7 @@ def unpacked(text: str, low: int) -> list[tuple[int, int]]:
     return found
 
 
-def _varints(numbers: Iterable[int]) -> bytes:
+def _encode_varints(numbers: Iterable[int]) -> bytes:
     found = bytearray()
     for each in numbers:
         number = each
@@ -212,7 +212,7 @@ def _varints(numbers: Iterable[int]) -> bytes:
     return bytes(found)
 
 
-def _from_varints(data: bytes) -> list[int]:
+def _decode_varints(data: bytes) -> list[int]:
     found, number, shift = [], 0, 0
     for byte in data:
         number |= (byte & 127) << shift

@@ -15,7 +15,7 @@ from ottla.security.broker_proof import (
     BROKER_PRINCIPAL,
     MECHANISM,
     NONCE,
-    matches,
+    matches_proof,
     proof_of_accepting,
     proof_of_connecting,
 )
@@ -59,13 +59,13 @@ class BrokerLogin:
             raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "send SaslHandshake before SaslAuthenticate")
         # 1. The nonce of the connecting broker. 2. Its proof. 3. Anything else closes the connection.
         if not expected and len(content) == NONCE:
-            own = self._entropy.octets("broker logins", NONCE)
+            own = self._entropy.random_bytes("broker logins", NONCE)
             self._begun[peer] = proof_of_connecting(self._secret, content, own)
             return SaslAuthenticateResponse(auth_bytes=own + proof_of_accepting(self._secret, content, own))
-        if expected and matches(content, expected):
+        if expected and matches_proof(content, expected):
             peer.principal = BROKER_PRINCIPAL
             return SaslAuthenticateResponse()
-        self._network.close(peer, "did not prove that it knows the secret of this cluster's brokers")
+        self._network.close_connection(peer, "did not prove that it knows the secret of this cluster's brokers")
         return None
 
     def on_gone(self, peer: Peer) -> None:

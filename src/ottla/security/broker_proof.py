@@ -40,6 +40,6 @@ def proof_of_connecting(secret: bytes, ours: bytes, theirs: bytes) -> bytes:
     return hmac.digest(secret, b"connecting broker" + ours + theirs, "sha256")
 
 
-def matches(proof: bytes, expected: bytes) -> bool:
+def matches_proof(proof: bytes, expected: bytes) -> bool:
     """Compare two proofs in constant time."""
     return hmac.compare_digest(proof, expected)

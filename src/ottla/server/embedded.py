@@ -54,7 +54,7 @@ class EmbeddedBroker:
         self._service = Service(BrokerConfig.from_properties(properties)[0], descriptors=descriptors)
         self._ready = threading.Event()
         self._failure: Failure | None = None
-        self._thread = threading.Thread(target=self._run, name="ottla-broker", daemon=True)
+        self._thread = threading.Thread(target=self._run_service, name="ottla-broker", daemon=True)
 
     @property
     def bootstrap(self) -> str:
@@ -83,9 +83,9 @@ class EmbeddedBroker:
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def _run(self) -> None:
+    def _run_service(self) -> None:
         try:
-            self._service.run(self._ready.set)
+            self._service.run_until_stopped(self._ready.set)
         except Failure as failure:
             self._failure = failure.as_value()
         finally:

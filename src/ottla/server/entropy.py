@@ -13,12 +13,12 @@ class RealEntropy:
 
     __slots__ = ()
 
-    def below(self, stream: str, n: int) -> int:  # noqa: ARG002 - named for the simulator
+    def random_below(self, stream: str, n: int) -> int:  # noqa: ARG002 - named for the simulator
         """A uniform integer in [0, n)."""
         assert n > 0, "below: n is not positive"
         # 64 bits more than needed keep the bias of the remainder under 2**-64.
         return int.from_bytes(os.urandom((n.bit_length() + 7) // 8 + 8), "big") % n
 
-    def octets(self, stream: str, n: int) -> bytes:  # noqa: ARG002 - named for the simulator
+    def random_bytes(self, stream: str, n: int) -> bytes:  # noqa: ARG002 - named for the simulator
         """`n` random bytes."""
         return os.urandom(n)

@@ -58,7 +58,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields, ensure_ascii=False)
 
 
-def configure(level: str = "INFO", style: str = "text", stream: TextIO | None = None, who: str = "") -> None:
+def configure_logging(level: str = "INFO", style: str = "text", stream: TextIO | None = None, who: str = "") -> None:
     """Send all log lines of Ottla to `stream` (default: standard error). style: "text" or "json".
 
     `who`: the name of this process, where several share a stream.

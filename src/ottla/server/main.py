@@ -18,7 +18,7 @@ from ottla.seams import Failure
 from ottla.server.limits import raise_descriptor_limit
 from ottla.server.ready_file import ReadyFile
 from ottla.server.service import Service
-from ottla.server.signals import take_over
+from ottla.server.signals import replace_handlers
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, STOP_TOGETHER)
 """SIGHUP (the terminal was closed) is an orderly stop, as in Kafka. Under nohup it is ignored, and stays ignored."""
 
 
-def serve(config: BrokerConfig, ready_file: str | None = None) -> int:
+def serve_broker(config: BrokerConfig, ready_file: str | None = None) -> int:
     """Run a broker until SIGTERM, SIGINT or SIGHUP; a second signal ends the process at once. Returns the exit status.
 
     When the broker answers requests and leads the partitions assigned to it, it writes `host:port` to `ready_file` and
@@ -38,17 +38,17 @@ def serve(config: BrokerConfig, ready_file: str | None = None) -> int:
     ready = ReadyFile(ready_file)
 
     def on_ready(service: Service) -> None:
-        ready.write(service.bootstrap)
+        ready.write_address(service.bootstrap)
         print(f"ready bootstrap={service.bootstrap}", flush=True)  # noqa: T201 - the one line of standard output
 
     try:
-        ready.prepare()
+        ready.prepare_file()
         orderly = run_broker(config, on_ready)
     except Failure as failure:
         log.error("cannot start: %s", failure.message)
         return EXIT_FAILED
     finally:
-        ready.remove()
+        ready.remove_file()
     return 0 if orderly else EXIT_FAILED
 
 
@@ -72,7 +72,7 @@ def run_broker(
         broker_secret=broker_secret,
     )
     _handle_signals(service)
-    return service.run(lambda: on_ready(service))
+    return service.run_until_stopped(lambda: on_ready(service))
 
 
 def _handle_signals(service: Service) -> None:
@@ -81,7 +81,7 @@ def _handle_signals(service: Service) -> None:
     ending = [number for number in _ENDING if number is not signal.SIGHUP or not _is_ignored(number)]
 
     def first(number: int, _frame: FrameType | None = None) -> None:
-        take_over(service.loop, ending, _at_once)
+        replace_handlers(service.loop, ending, _at_once)
         # Logged from the loop: this handler may have interrupted the writing of another log line.
         service.loop.call_soon_threadsafe(_on_signal, number)
         service.ask_to_stop(hand_over=number != STOP_TOGETHER)

@@ -17,31 +17,31 @@ class ReadyFile:
     def __init__(self, path: str | None) -> None:
         self._path = path
 
-    def prepare(self) -> None:
+    def prepare_file(self) -> None:
         """Remove the file of an earlier process, and check that a new one can be written. Raises Failure."""
         if self._path is None:
             return
         try:
-            self.remove()
-            with open(self._temporary, "x", encoding="ascii"):
+            self.remove_file()
+            with open(self._temporary_path, "x", encoding="ascii"):
                 pass
-            os.unlink(self._temporary)
+            os.unlink(self._temporary_path)
         except OSError as error:
             raise Failure(Kind.NOT_DONE, f"cannot write the ready file {self._path}: {error.strerror}") from None
 
-    def write(self, bootstrap: str) -> None:
+    def write_address(self, bootstrap: str) -> None:
         """Write the address atomically: a program that waits for the file never reads half of it."""
         if self._path is not None:
-            with open(self._temporary, "w", encoding="ascii") as file:
+            with open(self._temporary_path, "w", encoding="ascii") as file:
                 file.write(f"{bootstrap}\n")
-            os.replace(self._temporary, self._path)
+            os.replace(self._temporary_path, self._path)
 
-    def remove(self) -> None:
+    def remove_file(self) -> None:
         """Remove the file: requests are not answered any more."""
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
 
     @property
-    def _temporary(self) -> str:
+    def _temporary_path(self) -> str:
         return f"{self._path}.{os.getpid()}.tmp"

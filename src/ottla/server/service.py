@@ -100,7 +100,7 @@ class Service:
         """The loop, for signal handlers."""
         return self._loop
 
-    def run(self, on_ready: Callable[[], None]) -> bool:
+    def run_until_stopped(self, on_ready: Callable[[], None]) -> bool:
         """Serve until `ask_to_stop`. Returns whether the broker stopped in order. Raises Failure when it cannot start.
 
         `on_ready` is called once, when clients are served.
@@ -108,18 +108,18 @@ class Service:
         with contextlib.ExitStack() as undo:
             undo.callback(self._loop.close)
             for directory in self._config.log_dirs:
-                undo.callback(_locked(directory).release)
+                undo.callback(_lock_directory(directory).release_lock)
             self._loop.set_exception_handler(self._on_error)
             shell = self._new_shell()
-            undo.callback(shell.stop)
-            self._start(shell)
-            undo.callback(self._open_pages(shell).stop)
+            undo.callback(shell.close_all)
+            self._start_broker(shell)
+            undo.callback(self._open_pages(shell).stop_listening)
             self._when_ready(shell, on_ready)
             self._loop.run_forever()
             failed = shell.failed if self._broker is None else self._broker.failed or shell.failed
             if failed is not None:
                 raise failed
-            self._stop(shell)
+            self._stop_broker(shell)
         return not (self._crashed or self._gave_up)
 
     def _new_shell(self) -> Shell:
@@ -139,31 +139,31 @@ class Service:
         self._hand_over = hand_over
         self._is_wanted = False
         with contextlib.suppress(RuntimeError):  # the loop is closed: the broker has stopped already
-            self._loop.call_soon_threadsafe(self._leave)
+            self._loop.call_soon_threadsafe(self._stop_loop)
 
-    def _unheard(self) -> None:
+    def _on_unheard(self) -> None:
         """Stop, because the controller cannot be informed of a failed directory (KIP-858); the exit status reports a
         failure."""
         self._gave_up = True
-        self._leave()
+        self._stop_loop()
 
-    def _leave(self) -> None:
+    def _stop_loop(self) -> None:
         if not self._stopping:
             self._stopping = True
             self._loop.stop()
 
     # -- start -----------------------------------------------------------------------------------------------------
 
-    def _start(self, shell: Shell) -> None:
-        self.endpoints = shell.bind()
+    def _start_broker(self, shell: Shell) -> None:
+        self.endpoints = shell.bind_listeners()
         self._broker = broker = self._make_broker(self._config, shell.world)
-        shell.connect(broker)
-        broker.on_config = shell.configure
+        shell.set_inputs(broker)
+        broker.on_config = shell.apply_config
         broker.is_wanted = lambda: self._is_wanted
-        broker.on_unheard = self._unheard
+        broker.on_unheard = self._on_unheard
         if self._garbage is not None:
-            self._garbage.start()
-        broker.start(self.endpoints)
+            self._garbage.start_managing()
+        broker.start_broker(self.endpoints)
 
     def _open_pages(self, shell: Shell) -> HttpServer:
         """Serve the pages for monitoring, if `ottla.http.listener` is set."""
@@ -173,14 +173,17 @@ class Service:
         if self._garbage is not None:
             self._garbage.declare_metrics(broker.metrics)
         shell.descriptors.declare_metrics(broker.metrics)
-        pages = {"/metrics": SharedPage(lambda: metrics_page(broker.metrics)), "/health": SharedPage(self._health)}
+        pages = {
+            "/metrics": SharedPage(lambda: metrics_page(broker.metrics)),
+            "/health": SharedPage(self._make_health_page),
+        }
         self.pages = HttpServer(self._loop, pages)
         if self._config.ottla_http_listener is not None:
-            self.pages.start(*parse_address(self._config.ottla_http_listener))
+            self.pages.start_listening(*parse_address(self._config.ottla_http_listener))
             log.info("serving /metrics and /health at port %d", self.pages.port)
         return self.pages
 
-    async def _health(self) -> Page:
+    async def _make_health_page(self) -> Page:
         assert self._broker is not None
         ready = self._broker.ready and not self._stopping
         return health_page(self._config.node_id, ready, self._broker.metrics)
@@ -190,7 +193,7 @@ class Service:
         # 1. A stop was requested: the loop ends without this timer.
         if not self._is_wanted:
             return
-        # 2. The broker can never become ready: `run` raises the reason.
+        # 2. The broker can never become ready: `run_until_stopped` raises the reason.
         if (self._broker.failed or shell.failed) is not None:
             self._loop.stop()
             return
@@ -198,7 +201,7 @@ class Service:
         #    none of them would ever be ready.
         if self._broker.listening and not self._accepting:
             self._accepting = True
-            shell.accept()
+            shell.start_accepting()
         # 4. Not ready yet: check again.
         if not self._broker.ready:
             self._loop.call_later(LOOK_AGAIN_S, self._when_ready, shell, on_ready)
@@ -208,23 +211,23 @@ class Service:
 
     # -- stop ------------------------------------------------------------------------------------------------------
 
-    def _stop(self, shell: Shell) -> None:
+    def _stop_broker(self, shell: Shell) -> None:
         if self._crashed:
             log.critical("broker stopped without a clean shutdown; the next start recovers the logs")
             return
         assert self._broker is not None
         # 1. Other brokers take over, while this one still serves.
         left: list[bool] = []
-        self._broker.leave(lambda: left.append(True), self._hand_over)
+        self._broker.hand_over_leaderships(lambda: left.append(True), self._hand_over)
         self._run_until(lambda: bool(left))
         # 2. Nothing new begins; requests under way get a little time for their answers.
-        shell.close_doors()
+        shell.stop_requests()
         deadline = self._loop.time() + DRAIN_S
-        self._run_until(lambda: shell.traffic.quiet or self._loop.time() >= deadline)
+        self._run_until(lambda: shell.traffic.is_quiet or self._loop.time() >= deadline)
         # 3. Background work ends first: it would meet logs that the shutdown has just closed.
-        shell.traffic.no_more_idle_time()
+        shell.traffic.end_idle_time()
         stopped: list[Failure | None] = []
-        self._broker.stop(stopped.append)
+        self._broker.stop_broker(stopped.append)
         self._run_until(lambda: bool(stopped))
         if stopped and stopped[0] is not None:
             log.error("the shutdown was not clean, the next start recovers the logs: %s", stopped[0])
@@ -254,7 +257,7 @@ class Service:
         self._loop.stop()
 
 
-def _locked(directory: str) -> DirectoryLock:
+def _lock_directory(directory: str) -> DirectoryLock:
     try:
         os.makedirs(directory, exist_ok=True)
     except OSError as error:

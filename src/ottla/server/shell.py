@@ -16,7 +16,7 @@ from ottla.seams import Done, Failure, Inputs, Part, Peer, Slot, World
 from ottla.server.connections.broker_connection import ConnectionContext
 from ottla.server.connections.connection_manager import ConnectionManager, TrafficLimits
 from ottla.server.connections.inter_broker_client import InterBrokerClient
-from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas, reachable
+from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas, reachable_host
 from ottla.server.disks.descriptors import Descriptors
 from ottla.server.disks.disk import RealDisk
 from ottla.server.entropy import RealEntropy
@@ -40,34 +40,34 @@ class RealNetwork:
     def __init__(self, calls: InterBrokerClient) -> None:
         self._calls = calls
 
-    def reply(self, slot: Slot, parts: Sequence[Part]) -> None:
+    def send_reply(self, slot: Slot, parts: Sequence[Part]) -> None:
         """Answer a request; the answers of a peer are sent in the order of its requests."""
         slot.peer.answer(slot, parts)  # type: ignore[attr-defined]  # see the class
 
-    def release(self, slot: Slot) -> None:
+    def open_gate(self, slot: Slot) -> None:
         """Open the gate of this slot."""
         slot.peer.release(slot)  # type: ignore[attr-defined]  # see the class
 
-    def hold(self, slot: Slot, frame: memoryview) -> memoryview:
+    def hold_frame(self, slot: Slot, frame: memoryview) -> memoryview:
         """Keep a frame after its turn."""
         held: memoryview = slot.peer.hold(slot, frame)  # type: ignore[attr-defined]  # see the class
         return held
 
-    def mute(self, peer: Peer, until_ns: int) -> None:
+    def pause_reading(self, peer: Peer, until_ns: int) -> None:
         """Read nothing from this peer before that time."""
         peer.mute(until_ns)  # type: ignore[attr-defined]  # see the class
 
-    def close(self, peer: Peer, why: str) -> None:
+    def close_connection(self, peer: Peer, why: str) -> None:
         """Close the connection, with one log line."""
         peer.drop(why)  # type: ignore[attr-defined]  # see the class
 
-    def call(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
+    def call_broker(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
         """Send a request to a broker."""
-        self._calls.call(node, frame, deadline_ns, done, lane)
+        self._calls.call_broker(node, frame, deadline_ns, done, lane)
 
-    def locate(self, node: int, host: str, port: int) -> None:
+    def set_address(self, node: int, host: str, port: int) -> None:
         """Set the address of a broker."""
-        self._calls.locate(node, host, port)
+        self._calls.set_address(node, host, port)
 
 
 BACKLOG: Final = 1024
@@ -91,15 +91,15 @@ class Served(Inputs, Protocol):
     on_unheard: Callable[[], None]
     """Called when the controller cannot be informed of a failed directory (KIP-858): the broker has to be stopped."""
 
-    def start(self, endpoints: Sequence[Endpoint]) -> None:
+    def start_broker(self, endpoints: Sequence[Endpoint]) -> None:
         """Load the logs; `endpoints` are the addresses that clients receive."""
         ...
 
-    def leave(self, done: Callable[[], None], hand_over: bool = True) -> None:
+    def hand_over_leaderships(self, done: Callable[[], None], hand_over: bool = True) -> None:
         """Move leaderships to other brokers, while this one still serves all clients."""
         ...
 
-    def stop(self, done: Done[None]) -> None:
+    def stop_broker(self, done: Done[None]) -> None:
         """Shut down cleanly."""
         ...
 
@@ -133,7 +133,7 @@ class Shell:
         self._calls = InterBrokerClient(loop, self._turns, config.node_id, wiring)
         self._workers = RealWorkers(self._turns)
         self.descriptors = Descriptors(descriptors)
-        disks = [RealDisk(directory, self._turns.branch(), self.descriptors) for directory in config.log_dirs]
+        disks = [RealDisk(directory, self._turns.add_branch(), self.descriptors) for directory in config.log_dirs]
         network = RealNetwork(self._calls)
         self._store = outside_store(config, loop, self._turns)
         entropy = RealEntropy()
@@ -147,16 +147,16 @@ class Shell:
         self._advertised = config.advertised_endpoints
         self._inputs: Inputs | None = None
 
-    def connect(self, inputs: Inputs) -> None:
+    def set_inputs(self, inputs: Inputs) -> None:
         """Set the broker; from now on turns may run."""
         self._inputs = inputs
-        self._turns.connect(self._end_turn)
-        self._turns.clock.connect(self._on_alarm)
-        self.traffic.connect(inputs)
-        self._calls.connect(inputs)
+        self._turns.set_end_turn(self._end_turn)
+        self._turns.clock.set_receiver(self._on_alarm)
+        self.traffic.set_inputs(inputs)
+        self._calls.set_inputs(inputs)
         if self._store is not None:
-            self._store.connect(inputs)
-            self._watch.on_standstill(self._store.standstill_ns, self._store.stood_still)
+            self._store.open_session(inputs)
+            self._watch.on_standstill(self._store.standstill_ns, self._store.on_standstill)
 
     @property
     def failed(self) -> Failure | None:
@@ -167,15 +167,15 @@ class Shell:
         assert self._inputs is not None, "end of a turn before connect"
         self._inputs.end_turn()
         if self.traffic.resting:
-            self.traffic.stir()
+            self.traffic.plan_idle_time()
 
     def _on_alarm(self) -> None:
         assert self._inputs is not None, "alarm before connect"
         self._inputs.on_alarm()
         if self.traffic.resting:
-            self.traffic.stir()
+            self.traffic.plan_idle_time()
 
-    def bind(self) -> list[Endpoint]:
+    def bind_listeners(self) -> list[Endpoint]:
         """Bind the listeners; returns the addresses that clients receive. Raises Failure with an address that is
         taken."""
         for endpoint in self._endpoints:
@@ -183,37 +183,37 @@ class Shell:
             self._listeners.append(Listener(self.traffic, self._quotas, endpoint, bound_already))
         bound = {listener.endpoint.listener: listener.endpoint for listener in self._listeners}
         if self._advertised is None:
-            return [endpoint._replace(host=reachable(endpoint.host)) for endpoint in bound.values()]
+            return [endpoint._replace(host=reachable_host(endpoint.host)) for endpoint in bound.values()]
         # An advertised address without a port has the bound one.
         return [told if told.port >= 0 else told._replace(port=bound[told.listener].port) for told in self._advertised]
 
-    def configure(self, config: BrokerConfig) -> None:
+    def apply_config(self, config: BrokerConfig) -> None:
         """Apply those of the broker's dynamic settings that belong to the shell."""
-        self._quotas.change(_connection_limits(config))
+        self._quotas.set_limits(_connection_limits(config))
 
-    def accept(self) -> None:
+    def start_accepting(self) -> None:
         """Accept connections from now on."""
         for listener in self._listeners:
-            listener.start()
-        self.traffic.stir()
+            listener.start_accepting()
+        self.traffic.plan_idle_time()
 
-    def close_doors(self) -> None:
+    def stop_requests(self) -> None:
         """Accept no more connections and start no more requests; requests that have started are finished."""
         for listener in self._listeners:
-            listener.stop()
+            listener.stop_accepting()
         self._listeners.clear()
-        self.traffic.drain()
+        self.traffic.stop_requests()
 
-    def stop(self) -> None:
+    def close_all(self) -> None:
         """Close everything, after blocking work that runs has ended."""
         for listener in self._listeners:
-            listener.stop()
+            listener.stop_accepting()
         if self._store is not None:
-            self._store.stop()
-        self._calls.stop()
-        self.traffic.stop()
-        self._workers.stop()
-        self._turns.stop()
+            self._store.close_session()
+        self._calls.close_all()
+        self.traffic.close_all()
+        self._workers.stop_processes()
+        self._turns.stop_threads()
 
 
 def _connection_limits(config: BrokerConfig) -> ConnectionLimits:

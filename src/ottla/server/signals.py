@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 
-def take_over(
+def replace_handlers(
     loop: asyncio.AbstractEventLoop,
     numbers: Sequence[signal.Signals],
     handler: Callable[[int, FrameType | None], None],

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeVar
 
-from ottla.sim.history import NEVER, History, Outcome, Passage, Read, Write, unpacked
+from ottla.sim.history import NEVER, History, Outcome, Passage, Read, Write, unpack_record
 from ottla.sim.world import MS
 
 H = TypeVar("H", bound=History)
@@ -43,13 +43,14 @@ def bytes_are_right(history: History) -> Iterator[str]:
 def acknowledged_is_kept(history: History) -> Iterator[str]:
     """Every acknowledged record is in the log at the end, unless it was deleted, or lost before it was synced."""
     for write in history.writes:
-        if not history.promised(write) or write.log not in history.final:
+        if not history.is_promised(write) or write.log not in history.final:
             continue
         found = history.final[write.log]
         for offset, value in enumerate(write.values, write.offset):
             if found.get(offset) != value and not history.may_be_lost(write.log, offset, write.life):
                 there = found.get(offset)
-                yield f"lost: {write.log} at {offset}, acknowledged in life {write.life}; there is {_short(there)}"
+                found_text = _shorten_value(there)
+                yield f"lost: {write.log} at {offset}, acknowledged in life {write.life}; there is {found_text}"
 
 
 def flushed_is_kept(history: History) -> Iterator[str]:
@@ -58,7 +59,7 @@ def flushed_is_kept(history: History) -> Iterator[str]:
         log = write.log
         if log not in history.flushed or log in history.rewritten or log in history.dropped:
             continue
-        if not history.promised(write) or log not in history.final:
+        if not history.is_promised(write) or log not in history.final:
             continue
         for offset, value in enumerate(write.values, write.offset):
             if history.final[log].get(offset) != value and not history.may_be_missing(log, offset):
@@ -79,18 +80,18 @@ def seen_is_kept(history: History) -> Iterator[str]:
 def one_offset_one_value(history: History) -> Iterator[str]:
     """Within one era, all acknowledgements and reads of an offset agree on its value."""
     seen: dict[tuple[str, int, int], bytes] = {}
-    for log, offset, value, life in _observations(history):
-        if not history.judged(log):
+    for log, offset, value, life in _observed_values(history):
+        if not history.is_judged(log):
             continue
-        key = (log, offset, history.era(log, offset, life))
+        key = (log, offset, history.loss_era(log, offset, life))
         first = seen.setdefault(key, value)
         if first != value:
-            yield f"two values: {log} at {offset} in life {life}: {_short(first)} and {_short(value)}"
+            yield f"two values: {log} at {offset} in life {life}: {_shorten_value(first)} and {_shorten_value(value)}"
 
 
-def _observations(history: History) -> Iterator[tuple[str, int, bytes, int]]:
+def _observed_values(history: History) -> Iterator[tuple[str, int, bytes, int]]:
     for write in history.writes:
-        if history.promised(write):
+        if history.is_promised(write):
             for offset, value in enumerate(write.values, write.offset):
                 yield write.log, offset, value, write.life
     for read in history.reads:
@@ -135,7 +136,7 @@ def watermarks_never_go_back(history: History) -> Iterator[str]:
     for read in history.reads:
         before = highest.get((read.log, read.connection))
         highest[read.log, read.connection] = read
-        if before is None or not history.judged(read.log):
+        if before is None or not history.is_judged(read.log):
             continue
         if read.high_watermark < before.high_watermark:
             yield f"{read.log}: high watermark {read.high_watermark} after {before.high_watermark}"
@@ -146,7 +147,7 @@ def watermarks_never_go_back(history: History) -> Iterator[str]:
 def positions_stay_in_range(history: History) -> Iterator[str]:
     """A reader gets OFFSET_OUT_OF_RANGE only after a deletion or a loss that can explain it."""
     for reset in history.resets:
-        if reset.position < history.deleted.get(reset.log, 0) or not history.judged(reset.log):
+        if reset.position < history.deleted.get(reset.log, 0) or not history.is_judged(reset.log):
             continue
         # A loss before this life may have removed the reader's position from the end of the log.
         lossy = any(loss.life < reset.life and loss.floors.get(reset.log, NEVER) < NEVER for loss in history.losses)
@@ -157,11 +158,11 @@ def positions_stay_in_range(history: History) -> Iterator[str]:
 def idempotent_is_once(history: History) -> Iterator[str]:
     """A value of an idempotent producer is at one offset at most."""
     writes = {(w.log, value): w for w in history.writes if w.idempotent for value in w.values}
-    for log, found in _views(history):
+    for log, found in _log_views(history):
         places: dict[bytes, int] = {}
         for offset, value in found:
             if (log, value) in writes and places.setdefault(value, offset) != offset:
-                yield f"twice: {log} at {places[value]} and {offset}: {_short(value)}"
+                yield f"twice: {log} at {places[value]} and {offset}: {_shorten_value(value)}"
 
 
 def idempotent_is_in_order(history: History) -> Iterator[str]:
@@ -171,7 +172,7 @@ def idempotent_is_in_order(history: History) -> Iterator[str]:
         if write.idempotent:
             for index, value in enumerate(write.values):
                 order[write.log, value] = ((write.producer_id, write.epoch), write.sequence + index)
-    for log, found in _views(history):
+    for log, found in _log_views(history):
         last: dict[tuple[int, int], int] = {}
         for offset, value in found:
             entry = order.get((log, value))
@@ -183,7 +184,7 @@ def idempotent_is_in_order(history: History) -> Iterator[str]:
             last[producer] = sequence
 
 
-def _views(history: History) -> Iterator[tuple[str, list[tuple[int, bytes]]]]:
+def _log_views(history: History) -> Iterator[tuple[str, list[tuple[int, bytes]]]]:
     """Every consistent view of a log: the final one, and each single Fetch answer."""
     for log, found in history.final.items():
         yield log, sorted(found.items())
@@ -198,29 +199,29 @@ def sequences_are_remembered(history: History) -> Iterator[str]:
             refusal.since_life <= loss.life < refusal.life and loss.floors.get(refusal.log, NEVER) < NEVER
             for loss in history.losses
         )
-        if not lossy and history.judged(refusal.log):
+        if not lossy and history.is_judged(refusal.log):
             yield f"{refusal.producer} on {refusal.log}: {refusal.code} in life {refusal.life} without a loss"
 
 
 def refused_is_absent(history: History) -> Iterator[str]:
     """A batch whose every attempt was refused for good is never read."""
     refused = {(w.log, v) for w in history.writes if w.outcome is Outcome.FAIL for v in w.values}
-    for log, found in _views(history):
+    for log, found in _log_views(history):
         for offset, value in found:
             if (log, value) in refused:
-                yield f"refused but readable: {log} at {offset}: {_short(value)}"
+                yield f"refused but readable: {log} at {offset}: {_shorten_value(value)}"
 
 
 def latest_is_shown(history: History) -> Iterator[str]:
     """At the end every replica of a compacted log has the last value of each key, and no key that was deleted."""
     for log in history.compacted:
-        allowed = _allowed(history, log)
+        allowed = _allowed_values(history, log)
         for (of, broker), found in history.shown.items():
             if of == log:
-                yield from _not_shown(log, broker, found, allowed)
+                yield from _check_shown_values(log, broker, found, allowed)
 
 
-def _not_shown(log: str, broker: int, found: dict[bytes, bytes | None], allowed: Values) -> Iterator[str]:
+def _check_shown_values(log: str, broker: int, found: dict[bytes, bytes | None], allowed: Values) -> Iterator[str]:
     for key in sorted({*found, *allowed}):
         value, wanted = found.get(key), allowed.get(key, [None])
         if value in wanted:
@@ -231,7 +232,7 @@ def _not_shown(log: str, broker: int, found: dict[bytes, bytes | None], allowed:
             yield f"{log}: broker {broker} shows {value!r} of the key {key.decode()}, the last was {wanted[0]!r}"
 
 
-def _allowed(history: History, log: str) -> Values:
+def _allowed_values(history: History, log: str) -> Values:
     """Key → values that a reader may find: the last one that cannot be lost, all later ones, and uncertain ones.
 
     One producer writes a key, and it writes the batches of a partition in the order in which it made them.
@@ -244,7 +245,7 @@ def _allowed(history: History, log: str) -> Values:
         end = NEVER - 1 if write.offset < 0 else write.offset + len(write.values) - 1
         taken = history.may_be_taken(log, end, write.life)
         for text in write.values:
-            key, value = unpacked(text)
+            key, value = unpack_record(text)
             # 1. Without an acknowledgement the value may be in the log or not: it is allowed, but proves nothing.
             # 2. An acknowledged value that a loss may have taken is allowed beside all values before it.
             # 3. An acknowledged value that no loss can have taken replaces every value before it.
@@ -274,10 +275,10 @@ def deletions_are_told(history: History) -> Iterator[str]:
             within = passages[bisect_right(times, write.completed_ns) : bisect_left(times, last_ns)]
             for offset, text in enumerate(write.values, write.offset):
                 if text.endswith(b"=") and not history.may_be_taken(log, offset, write.life):
-                    yield from _untold(offset, within)
+                    yield from _missing_tombstones(offset, within)
 
 
-def _untold(offset: int, passages: list[Passage]) -> Iterator[str]:
+def _missing_tombstones(offset: int, passages: list[Passage]) -> Iterator[str]:
     for passage in passages:
         if passage.position <= offset < passage.following and offset not in passage.offsets:
             yield (
@@ -292,7 +293,7 @@ def everything_converges(history: History) -> Iterator[str]:
         yield f"stuck: {what}"
 
 
-def _short(value: bytes | None) -> str:
+def _shorten_value(value: bytes | None) -> str:
     return "nothing" if value is None else repr(value[:32])
 
 
@@ -319,14 +320,16 @@ CHECKERS: Final[tuple[Callable[[History], Iterator[str]], ...]] = (
 )
 
 
-def violations(history: History, at_most: int = 5) -> list[tuple[str, str]]:
+def find_violations(history: History, at_most: int = 5) -> list[tuple[str, str]]:
     """The violations in a history: (property, sentence), at most `at_most` per property."""
-    return wrong_with(history, CHECKERS, at_most)
+    return check_properties(history, CHECKERS, at_most)
 
 
-def wrong_with(history: H, properties: Iterable[Callable[[H], Iterator[str]]], at_most: int) -> list[tuple[str, str]]:
-    """Check a history for the given properties; the result is that of `violations`."""
+def check_properties(
+    history: H, properties: Iterable[Callable[[H], Iterator[str]]], at_most: int
+) -> list[tuple[str, str]]:
+    """Check a history for the given properties; the result is that of `find_violations`."""
     return [(each.__name__, sentence) for each in properties for sentence in islice(each(history), at_most)]
 
 
-__all__ = ["CHECKERS", "Write", "violations", "wrong_with"]
+__all__ = ["CHECKERS", "Write", "check_properties", "find_violations"]

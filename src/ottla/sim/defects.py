@@ -46,7 +46,7 @@ class Defects:
         self._in_request = True
         self._may_stop = False
 
-    def arm(self) -> None:
+    def arm_request(self) -> None:
         """Raise a defect at a random call of one of the next requests."""
         self._requests_left = self._random.between(1, CALLS)
 
@@ -54,17 +54,17 @@ class Defects:
         """Raise a defect at a random call of one of the next alarms or effects of completions."""
         self._callbacks_left = random.between(1, CALLBACK_CALLS)
 
-    def disarm(self) -> None:
+    def disarm_all(self) -> None:
         """Raise no more defects."""
         self._requests_left = self._callbacks_left = 0
 
-    def run(self, turn: Callable[[], T]) -> T:
+    def run_request(self, turn: Callable[[], T]) -> T:
         """Run a turn that serves a request."""
         if not self._requests_left:
             return turn()
         self._in_request, self._left = True, self._requests_left
         try:
-            return self._traced(turn)
+            return self._run_traced(turn)
         finally:
             self._requests_left = self._left
 
@@ -74,11 +74,11 @@ class Defects:
             return turn()
         self._in_request, self._left = False, self._callbacks_left
         try:
-            return self._traced(turn)
+            return self._run_traced(turn)
         finally:
             self._callbacks_left = self._left
 
-    def _traced(self, turn: Callable[[], T]) -> T:
+    def _run_traced(self, turn: Callable[[], T]) -> T:
         before = sys.gettrace()
         sys.settrace(self._on_call)
         try:
@@ -92,17 +92,17 @@ class Defects:
             return
         self._left -= 1
         if self._left == 0:
-            names = _names(frame)
+            names = _names_on_stack(frame)
             if frame.f_code.co_name == "on_frame" or frame.f_code.co_qualname == _LOOK or names & CONTAINING:
                 self._left = 1  # no defect inside the containment: raise it at the next call
                 return
             self._may_stop = "end_turn" in names or not (self._in_request or _LOOK in names)
-            self._fired("defect in a request" if self._in_request else _kind(names))
+            self._fired("defect in a request" if self._in_request else _fault_kind(names))
             raise Defect(f"in {frame.f_code.co_qualname}")
 
-    def stops(self, error: Exception) -> bool:
+    def may_stop_broker(self, error: Exception) -> bool:
         """Whether this exception may leave a turn and stop the broker, which then restarts."""
-        if isinstance(error, HalfChanged) and _cause(error):
+        if isinstance(error, HalfChanged) and _is_caused_by_defect(error):
             self._fired("defect inside a change")
             return True
         if isinstance(error, Defect) and self._may_stop:
@@ -111,13 +111,13 @@ class Defects:
         return False
 
 
-def _kind(names: set[str]) -> str:
+def _fault_kind(names: set[str]) -> str:
     if "end_turn" in names:
         return "defect in an effect of a callback"
     return "defect in a look" if _LOOK in names else "defect in an alarm"
 
 
-def _names(frame: FrameType | None) -> set[str]:
+def _names_on_stack(frame: FrameType | None) -> set[str]:
     found = set()
     while frame is not None:
         found.add(frame.f_code.co_name)
@@ -126,7 +126,7 @@ def _names(frame: FrameType | None) -> set[str]:
     return found
 
 
-def _cause(error: BaseException | None) -> bool:
+def _is_caused_by_defect(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, Defect):
             return True

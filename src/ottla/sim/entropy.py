@@ -28,7 +28,7 @@ class Stream:
         self._counter = 0
         self._pool: list[int] = []
 
-    def word(self) -> int:
+    def next_word(self) -> int:
         """A uniform 64-bit number."""
         if not self._pool:
             self._counter += 1
@@ -36,39 +36,39 @@ class Stream:
             self._pool.extend(_BLOCK.unpack(digest))
         return self._pool.pop()
 
-    def below(self, n: int) -> int:
+    def random_below(self, n: int) -> int:
         """A uniform integer in [0, n); the bias of the modulo is below n / 2**64."""
         assert n > 0, n
-        return self.word() % n
+        return self.next_word() % n
 
     def between(self, low: int, high: int) -> int:
         """A uniform integer in [low, high]."""
-        return low + self.below(high - low + 1)
+        return low + self.random_below(high - low + 1)
 
-    def unit(self) -> float:
+    def random_unit(self) -> float:
         """A uniform number in [0, 1)."""
-        return self.word() * _UNIT
+        return self.next_word() * _UNIT
 
     def chance(self, probability: float) -> bool:
         """True with this probability."""
-        return probability > 0.0 and self.word() * _UNIT < probability
+        return probability > 0.0 and self.next_word() * _UNIT < probability
 
     def exponential(self, mean: float) -> float:
         """A waiting time with this mean, cut at eight times the mean so that no wait outlasts a run."""
-        return min(-math.log(1.0 - self.unit()), 8.0) * mean
+        return min(-math.log(1.0 - self.random_unit()), 8.0) * mean
 
     def choice(self, items: Sequence[T]) -> T:
         """One of the items."""
-        return items[self.below(len(items))]
+        return items[self.random_below(len(items))]
 
-    def octets(self, n: int) -> bytes:
+    def random_bytes(self, n: int) -> bytes:
         """`n` random bytes."""
-        words = [self.word().to_bytes(8, "little") for _ in range((n + 7) // 8)]
+        words = [self.next_word().to_bytes(8, "little") for _ in range((n + 7) // 8)]
         return b"".join(words)[:n]
 
 
 class Streams:
-    """All streams of one seed. Implements the seam `Entropy` for a node through `scoped`."""
+    """All streams of one seed. Implements the seam `Entropy` for a node through `scoped_streams`."""
 
     __slots__ = ("_scope", "_seed", "_streams")
 
@@ -77,21 +77,21 @@ class Streams:
         self._scope = scope
         self._streams: dict[str, Stream] = {}
 
-    def stream(self, name: str) -> Stream:
+    def named_stream(self, name: str) -> Stream:
         """The stream of that name; the same object every time."""
         found = self._streams.get(name)
         if found is None:
             found = self._streams[name] = Stream(self._seed, self._scope + name)
         return found
 
-    def scoped(self, scope: str) -> Streams:
+    def scoped_streams(self, scope: str) -> Streams:
         """A separate family of streams, for instance for each process of a broker."""
         return Streams(self._seed, f"{self._scope}{scope}/")
 
-    def below(self, stream: str, n: int) -> int:
+    def random_below(self, stream: str, n: int) -> int:
         """A uniform integer in [0, n)."""
-        return self.stream(stream).below(n)
+        return self.named_stream(stream).random_below(n)
 
-    def octets(self, stream: str, n: int) -> bytes:
+    def random_bytes(self, stream: str, n: int) -> bytes:
         """`n` random bytes."""
-        return self.stream(stream).octets(n)
+        return self.named_stream(stream).random_bytes(n)

@@ -171,7 +171,7 @@ class History:
     broken_protocol: list[str] = field(default_factory=list)
     """Answers that a client could not accept."""
 
-    def era(self, log: str, offset: int, life: int) -> int:
+    def loss_era(self, log: str, offset: int, life: int) -> int:
         """How many losses before that life may have taken the record at the offset."""
         return sum(1 for loss in self.losses if loss.life < life and offset >= loss.floors.get(log, NEVER))
 
@@ -189,21 +189,21 @@ class History:
         """Whether a durable record may be missing, because a client deleted it."""
         return offset < self.deleted.get(log, 0)
 
-    def promised(self, write: Write) -> bool:
+    def is_promised(self, write: Write) -> bool:
         """Whether it was acknowledged with its offset."""
         return write.outcome is Outcome.OK and write.offset >= 0
 
-    def judged(self, log: str) -> bool:
+    def is_judged(self, log: str) -> bool:
         """Whether offsets of that log have a meaning throughout the run."""
         return log not in self.rewritten
 
 
-def packed(key: bytes, value: bytes | None) -> bytes:
+def pack_record(key: bytes, value: bytes | None) -> bytes:
     """A record of a compacted topic as one text, so that producers and checkers handle it like a value."""
     return key + b"=" + (value or b"")
 
 
-def unpacked(text: bytes) -> tuple[bytes, bytes | None]:
+def unpack_record(text: bytes) -> tuple[bytes, bytes | None]:
     """(key, value) of a packed record; None: a tombstone."""
     key, _, value = text.partition(b"=")
     return key, value or None

@@ -60,11 +60,11 @@ def result_lines(result: Result, options: Options | ClusterOptions) -> list[str]
         f"  recoveries    {result.recoveries}",
         *_cluster_lines(result),
         *_compaction_lines(result),
-        f"  faults        {sum(result.faults.values())}: {_counts(result.faults)}",
+        f"  faults        {sum(result.faults.values())}: {_fault_counts(result.faults)}",
         f"  trace         {result.trace_hash}",
     ]
-    if result.short_of:
-        lines.append(f"  does not count: only {', '.join(result.short_of)}")
+    if result.unmet_minimums:
+        lines.append(f"  does not count: only {', '.join(result.unmet_minimums)}")
     lines += [f"  {name}: {sentence}" for name, sentence in result.violations]
     if not result.ok:
         lines.append(f"  again: {replay_command(result, options)}")
@@ -136,7 +136,7 @@ def coverage_lines(coverage: Coverage, options: Options | ClusterOptions) -> lis
     lines += [
         f"seeds         {coverage.seeds}: {counted} clean, {len(coverage.failed)} failed"
         + (f", {len(coverage.not_counted)} not counted" if coverage.not_counted else ""),
-        f"simulated     {coverage.simulated_seconds:,.0f} s, {coverage.events:,} events, {_speed(coverage)}",
+        f"simulated     {coverage.simulated_seconds:,.0f} s, {coverage.events:,} events, {_speed_text(coverage)}",
         f"acknowledged  {coverage.acknowledged:,} records, {coverage.read:,} read",
         f"recoveries    {coverage.recoveries:,}",
         *_cluster_totals(coverage, options),
@@ -147,7 +147,7 @@ def coverage_lines(coverage: Coverage, options: Options | ClusterOptions) -> lis
     return lines
 
 
-def _speed(coverage: Coverage) -> str:
+def _speed_text(coverage: Coverage) -> str:
     return f"{coverage.simulated_seconds / max(coverage.processor_s, 0.001):,.0f} s per second of a processor"
 
 
@@ -182,7 +182,7 @@ def result_value(result: Result) -> dict[str, Value]:
         **_compaction_value(result),
         "seed": result.seed,
         "ok": result.ok,
-        "counts": not result.short_of,
+        "counts": not result.unmet_minimums,
         "simulated_seconds": result.simulated_ns / SECOND,
         "events": result.events,
         "acknowledged": result.acknowledged,
@@ -271,5 +271,5 @@ def coverage_value(coverage: Coverage) -> dict[str, Value]:
     }
 
 
-def _counts(faults: dict[str, int]) -> str:
+def _fault_counts(faults: dict[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items()))

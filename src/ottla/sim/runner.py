@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla.broker.containment import ContainmentSafeguards
 from ottla.broker.safeguards import BrokerSafeguards
-from ottla.sim.checkers import violations
+from ottla.sim.checkers import find_violations
 from ottla.sim.entropy import Streams
 from ottla.sim.faults import ACKNOWLEDGED_MIN, FAULTS_MIN, SECONDS_MIN, Nemesis
 from ottla.sim.history import History
@@ -75,7 +75,7 @@ class Result:
         return not self.violations
 
     @property
-    def short_of(self) -> list[str]:
+    def unmet_minimums(self) -> list[str]:
         """The minimums that the seed did not reach (time, load, faults); empty when it counts."""
         reasons = []
         if self.simulated_ns < SECONDS_MIN:
@@ -97,58 +97,60 @@ class Run:
         self.timeline = Timeline(options.trace)
         self.history = History()
         self.catalog = Catalog()
-        self.network = Network(self.timeline, streams.stream("net"))
-        every = _safeguards(options.without)
+        self.network = Network(self.timeline, streams.named_stream("net"))
+        every = _make_safeguards(options.without)
         self.network.check_generation = every.storage.region_generation
-        self.node = SimNode(0, self.timeline, streams, self.network, self.history, _properties(streams), every)
-        self.workload = Workload(self.network, streams.scoped("workload"), self.catalog, self.history)
-        self.nemesis = Nemesis(self.node, self.network, self.catalog, streams.stream("faults"), self.history)
+        self.node = SimNode(0, self.timeline, streams, self.network, self.history, _broker_properties(streams), every)
+        self.workload = Workload(self.network, streams.scoped_streams("workload"), self.catalog, self.history)
+        self.nemesis = Nemesis(self.node, self.network, self.catalog, streams.named_stream("faults"), self.history)
         if options.defects:
-            self.nemesis.raise_defects(streams.stream("defects"), streams.stream("callback defects"))
+            self.nemesis.raise_defects(streams.named_stream("defects"), streams.named_stream("callback defects"))
 
-    def run(self) -> Result:
+    def run_phases(self) -> Result:
         """Safety phase, liveness phase, verdict."""
-        self.node.start()
-        self.workload.start()
-        self._until(lambda: len(self.catalog.topics) > 1, 5 * SECOND)
-        self.nemesis.start()
+        self.node.start_broker()
+        self.workload.start_clients()
+        self._run_until_holds(lambda: len(self.catalog.topics) > 1, 5 * SECOND)
+        self.nemesis.start_strikes()
         self.timeline.run_until(self.options.seconds * SECOND)
-        self._converge()
-        return self._result()
+        self._await_convergence()
+        return self._make_result()
 
-    def _until(self, holds: Callable[[], bool], limit_ns: int) -> bool:
+    def _run_until_holds(self, holds: Callable[[], bool], limit_ns: int) -> bool:
         return self.timeline.run_until_holds(holds, limit_ns, STEP_NS)
 
-    def _converge(self) -> None:
+    def _await_convergence(self) -> None:
         """Heal, then wait until all work is done.
 
         1. The administrator finishes the topics that it was creating.
         2. Load continues for a while, and every producer gets acknowledgements again.
         3. Producers finish; new readers read every log to its end.
         """
-        self.nemesis.heal()
+        self.nemesis.heal_faults()
         before = {producer.name: producer.acknowledged for producer in self.workload.producers}
         self.workload.admin.working = False
         stuck = self.history.stuck
-        if not self._until(self.workload.admin.complete, CONVERGE_NS):
+        if not self._run_until_holds(self.workload.admin.has_all_topics, CONVERGE_NS):
             stuck.append(f"topics: {[topic.name for topic in self.catalog.topics]} exist")
         self.timeline.run_until(self.timeline.now_ns + SETTLE_NS)
-        self._until(lambda: all(p.acknowledged > before[p.name] for p in self.workload.producers), CONVERGE_NS)
+        self._run_until_holds(
+            lambda: all(p.acknowledged > before[p.name] for p in self.workload.producers), CONVERGE_NS
+        )
         stuck.extend(
             f"{producer.name} gets nothing acknowledged"
             for producer in self.workload.producers
             if producer.acknowledged == before[producer.name]
         )
         self.workload.wind_down()
-        self._until(lambda: not self.workload.unacknowledged(), CONVERGE_NS)
-        stuck.extend(f"unacknowledged: {what}" for what in self.workload.unacknowledged())
+        self._run_until_holds(lambda: not self.workload.unacknowledged_logs(), CONVERGE_NS)
+        stuck.extend(f"unacknowledged: {what}" for what in self.workload.unacknowledged_logs())
         self.timeline.run_until(self.timeline.now_ns + SECOND)
         self.workload.read_all()
-        self._until(lambda: not self.workload.unread(), CONVERGE_NS)
-        stuck.extend(f"unread: {what}" for what in self.workload.unread())
+        self._run_until_holds(lambda: not self.workload.unread_logs(), CONVERGE_NS)
+        stuck.extend(f"unread: {what}" for what in self.workload.unread_logs())
         self.workload.note_final()
 
-    def _result(self) -> Result:
+    def _make_result(self) -> Result:
         self.history.crashes.extend(self.node.machine.crashes)
         return Result(
             self.seed,
@@ -158,13 +160,13 @@ class Run:
             sum(len(read.records) for read in self.history.reads),
             self.node.recoveries,
             dict(sorted(self.nemesis.fired.counts.items())),
-            violations(self.history),
+            find_violations(self.history),
             self.timeline.trace_hash,
-            **cleaned(self.history),
+            **compaction_counts(self.history),
         )
 
 
-def _safeguards(without: str | None) -> BrokerSafeguards:
+def _make_safeguards(without: str | None) -> BrokerSafeguards:
     room, _, name = (without or "").rpartition(".")
     if room == CONTAINMENT:
         return BrokerSafeguards(containment=replace(ContainmentSafeguards(), **{name: False}))
@@ -172,9 +174,9 @@ def _safeguards(without: str | None) -> BrokerSafeguards:
     return BrokerSafeguards(storage=storage if without is None else replace(storage, **{without: False}))
 
 
-def cleaned(history: History) -> dict[str, int]:
+def compaction_counts(history: History) -> dict[str, int]:
     """The numbers of a result about compacted topics."""
-    writes = [write for write in history.writes if write.log in history.compacted and history.promised(write)]
+    writes = [write for write in history.writes if write.log in history.compacted and history.is_promised(write)]
     most: dict[str, int] = {}
     for (log, _), count in history.kept.items():
         most[log] = max(most.get(log, 0), count)
@@ -185,9 +187,9 @@ def cleaned(history: History) -> dict[str, int]:
     }
 
 
-def _properties(streams: Streams) -> dict[str, str]:
+def _broker_properties(streams: Streams) -> dict[str, str]:
     """The broker's configuration, with timeouts of seconds in place of minutes."""
-    random, cleaners = streams.stream("config"), streams.stream("cleaners")
+    random, cleaners = streams.named_stream("config"), streams.named_stream("cleaners")
     return {
         "log.dirs": "disk-a,disk-b",
         "log.cleaner.backoff.ms": str(cleaners.choice((50, 200, 500))),
@@ -201,6 +203,6 @@ def _properties(streams: Streams) -> dict[str, str]:
     }
 
 
-def run(seed: int, options: Options | None = None) -> Result:
+def run_broker(seed: int, options: Options | None = None) -> Result:
     """Run one seed to its verdict."""
-    return Run(seed, options or Options()).run()
+    return Run(seed, options or Options()).run_phases()

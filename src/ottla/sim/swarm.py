@@ -16,7 +16,7 @@ from itertools import islice
 
 from ottla.sim.clients.runner import ClientResult
 from ottla.sim.cluster.runner import ClusterOptions, ClusterResult, run_cluster
-from ottla.sim.runner import Options, Result, run
+from ottla.sim.runner import Options, Result, run_broker
 from ottla.sim.transactions.runner import TransactionResult
 from ottla.sim.world import SECOND
 
@@ -25,7 +25,7 @@ def run_seed(seed: int, options: Options | ClusterOptions) -> Result:
     """Run one seed of one broker, or of a cluster."""
     began = time.process_time()
     with _garbage_kept():
-        result = run_cluster(seed, options) if isinstance(options, ClusterOptions) else run(seed, options)
+        result = run_cluster(seed, options) if isinstance(options, ClusterOptions) else run_broker(seed, options)
     result.processor_s = time.process_time() - began
     return result
 
@@ -41,7 +41,7 @@ def _garbage_kept() -> Iterator[None]:
         gc.collect()
 
 
-def swarm(seeds: Iterable[int], options: Options | ClusterOptions, jobs: int | None = None) -> Iterator[Result]:
+def run_swarm(seeds: Iterable[int], options: Options | ClusterOptions, jobs: int | None = None) -> Iterator[Result]:
     """The results of the seeds, in the order of completion; in `jobs` processes (default: one per processor)."""
     jobs = jobs or os.cpu_count() or 1
     if jobs == 1:
@@ -55,12 +55,12 @@ def swarm(seeds: Iterable[int], options: Options | ClusterOptions, jobs: int | N
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 yield from sorted((future.result() for future in done), key=lambda result: result.seed)
-                running |= _more(pool, remaining, len(done), options)
+                running |= _submit_more(pool, remaining, len(done), options)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _more(
+def _submit_more(
     pool: ProcessPoolExecutor, seeds: Iterator[int], count: int, options: Options | ClusterOptions
 ) -> set[Future[Result]]:
     return {pool.submit(run_seed, seed, options) for seed in islice(seeds, count)}
@@ -94,7 +94,7 @@ class Coverage:
     epochs: int = 0
     faults: dict[str, int] = field(default_factory=dict)
 
-    def add(self, result: Result) -> None:
+    def add_result(self, result: Result) -> None:
         """Add one result."""
         self.seeds += 1
         self.simulated_ns += result.simulated_ns
@@ -122,8 +122,8 @@ class Coverage:
             self.faults[kind] = self.faults.get(kind, 0) + count
         if not result.ok:
             self.failed.append(result)
-        elif result.short_of:
-            self.not_counted.append((result.seed, result.short_of))
+        elif result.unmet_minimums:
+            self.not_counted.append((result.seed, result.unmet_minimums))
 
     @property
     def ok(self) -> bool:

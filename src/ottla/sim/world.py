@@ -41,11 +41,11 @@ class Timeline:
         self._sequence += 1
         heapq.heappush(self._heap, (max(time_ns, self.now_ns), self._sequence, kind, action, arguments))
 
-    def after(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
+    def schedule_after(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
         """Run `action(*arguments)` after the delay."""
         self.schedule_at(self.now_ns + delay_ns, kind, action, *arguments)
 
-    def step(self) -> bool:
+    def run_next_event(self) -> bool:
         """Run the next event. False if there is none."""
         if not self._heap:
             return False
@@ -58,7 +58,7 @@ class Timeline:
     def run_until(self, time_ns: int) -> None:
         """Run every event up to and including that time, and set the clock to it."""
         while self._heap and self._heap[0][0] <= time_ns:
-            self.step()
+            self.run_next_event()
         self.now_ns = max(self.now_ns, time_ns)
 
     def run_while(self, waiting: Callable[[], bool], limit_ns: int) -> bool:
@@ -66,7 +66,7 @@ class Timeline:
         while waiting():
             if not self._heap or self._heap[0][0] > limit_ns:
                 return False
-            self.step()
+            self.run_next_event()
         return True
 
     def run_until_holds(self, holds: Callable[[], bool], limit_ns: int, step_ns: int) -> bool:

@@ -18,7 +18,7 @@ _MOST: Final = 4
 
 
 @contextmanager
-def kept_links(config: ClientConfig) -> Iterator[ConnectionCache]:
+def cached_connections(config: ClientConfig) -> Iterator[ConnectionCache]:
     """Connections for one user at a time, who may close them. They are also closed after an error.
 
     After an error responses may still arrive, which the next user would take for its own.
@@ -28,12 +28,12 @@ def kept_links(config: ClientConfig) -> Iterator[ConnectionCache]:
     try:
         yield links
     except BaseException:
-        links.close()
+        links.close_connections()
         raise
     if not links.is_open:
         return
     for old in list(_kept)[: max(0, len(_kept) + 1 - _MOST)]:
-        _kept.pop(old).close()
+        _kept.pop(old).close_connections()
     if (other := _kept.pop(config, None)) is not None:
-        other.close()
+        other.close_connections()
     _kept[config] = links

@@ -20,7 +20,7 @@ from ottla.client.errors import ClientError, DeadlineError, UnsupportedVersionEr
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
 from ottla.client.stable_positions import stable_positions
-from ottla.spark.offset_metadata import held_until, hold, query_of
+from ottla.spark.offset_metadata import held_until, mark_held, query_of
 from ottla.spark.options import Offsets
 from ottla.types import TopicPartition
 
@@ -40,12 +40,12 @@ class GroupOffsets:
         self._admin = GroupAdmin(cluster)
         self._calls = CoordinatorCalls(cluster, CoordinatorKind.GROUP)
         self._group = group
-        self._told: Mapping[TopicPartition, int] = {}
+        self._last_committed: Mapping[TopicPartition, int] = {}
         self._not_before = Deadline(0)
         self._repeat = Deadline(0)
         self._warned = False
 
-    def committed(
+    def read_committed_offsets(
         self, wanted: Iterable[TopicPartition], deadline: Deadline | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of these partitions, once no open transaction is about to change them.
@@ -62,15 +62,15 @@ class GroupOffsets:
     def commit_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit changed offsets, and all of them every `_REPEAT_MS`. Errors of the cluster are logged, not raised."""
         again = self._repeat.expired
-        news = {tp: offset for tp, offset in offsets.items() if again or self._told.get(tp) != offset}
+        news = {tp: offset for tp, offset in offsets.items() if again or self._last_committed.get(tp) != offset}
         if not news or not self._not_before.expired:
             return
         try:
-            failed = self._commit(news, again=again, deadline=Deadline.after_ms(_PATIENCE_MS))
+            failed = self._commit_changed(news, again=again, deadline=Deadline.after_ms(_PATIENCE_MS))
         except ClientError as error:
             failed = error
         if failed is None:
-            self._told = dict(offsets)
+            self._last_committed = dict(offsets)
             self._repeat = Deadline.after_ms(_REPEAT_MS) if again else self._repeat
             return
         self._not_before = Deadline.after_ms(_PAUSE_MS)
@@ -81,7 +81,7 @@ class GroupOffsets:
             failed,
         )
 
-    def hold(self, begins: Offsets, ends: Offsets) -> None:
+    def hold_offsets(self, begins: Offsets, ends: Offsets) -> None:
         """Forbid tasks to move the group to these ends, because several of them read these partitions.
 
         Raises ClientError; without the mark a task could move the group past records whose rows are not committed.
@@ -89,32 +89,32 @@ class GroupOffsets:
         so that it need not be waited for.
         """
         try:
-            present = self.committed(begins, Deadline.after_ms(_PATIENCE_MS))
+            present = self.read_committed_offsets(begins, Deadline.after_ms(_PATIENCE_MS))
         except DeadlineError:
-            present = self._in_sight(begins)
+            present = self._read_present_offsets(begins)
         self._mark_positions({tp: present.get(tp, OffsetAndMetadata(begin)) for tp, begin in begins.items()}, ends)
 
-    def release(self, ends: Offsets) -> None:
+    def release_offsets(self, ends: Offsets) -> None:
         """Undo `hold` for these ends, after the plan of the query was changed. Raises ClientError.
 
         Does not wait for open transactions: that of a killed driver stays open until its timeout, and the transaction
         of a held task contains no offsets.
         """
-        present = self._in_sight(ends)
+        present = self._read_present_offsets(ends)
         self._mark_positions({tp: at for tp, at in present.items() if held_until(at) == ends[tp]}, {})
 
-    def _in_sight(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _read_present_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets committed by now; open transactions may change them."""
         found = self._admin.group_offsets(self._group)
         return {tp: OffsetAndMetadata(*at) for tp in places if isinstance(at := found.get(tp), GroupOffset)}
 
     def _mark_positions(self, positions: Mapping[TopicPartition, OffsetAndMetadata], ends: Offsets) -> None:
-        wanted = {tp: hold(at, ends.get(tp)) for tp, at in positions.items()}
+        wanted = {tp: mark_held(at, ends.get(tp)) for tp, at in positions.items()}
         if wanted and (error := first_error(self._admin.alter_group_offsets(self._group, wanted))) is not None:
             raise error
 
-    def _commit(self, news: Offsets, *, again: bool, deadline: Deadline) -> ClientError | None:
-        present = self.committed(news, deadline)
+    def _commit_changed(self, news: Offsets, *, again: bool, deadline: Deadline) -> ClientError | None:
+        present = self.read_committed_offsets(news, deadline)
         wanted = {}
         for tp, offset in news.items():
             found = present.get(tp, OffsetAndMetadata(-1))
@@ -122,12 +122,12 @@ class GroupOffsets:
             # 1. The sink is ahead of the checkpoint: the checkpoint is the older of the two, and must not win.
             # 2. Commit if the offset is not the sink's, if the sink is behind (a batch without rows), or to refresh.
             if by_sink and found.offset > offset:
-                self._warn(tp, found.offset, offset)
+                self._warn_sink_ahead(tp, found.offset, offset)
             elif again or not by_sink or found.offset < offset:
                 wanted[tp] = OffsetAndMetadata(offset, -1, found.metadata if by_sink else "")
         return first_error(self._admin.alter_group_offsets(self._group, wanted, deadline)) if wanted else None
 
-    def _warn(self, tp: TopicPartition, present: int, offset: int) -> None:
+    def _warn_sink_ahead(self, tp: TopicPartition, present: int, offset: int) -> None:
         if self._warned:
             return
         self._warned = True

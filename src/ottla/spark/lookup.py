@@ -31,20 +31,20 @@ class Lookup:
         self._cluster = Cluster(options.client)
         self._admin = Admin(self._cluster)
         self.ids: dict[str, str] = {}
-        """Topic ids in hex, as `partitions` last read them; topics without an id are left out."""
+        """Topic ids in hex, as `list_partitions` last read them; topics without an id are left out."""
         self.group = None if options.commit_group is None else GroupOffsets(self._cluster, options.commit_group)
 
     def __enter__(self) -> Lookup:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.close_connections()
 
-    def close(self) -> None:
+    def close_connections(self) -> None:
         """Close the connections. Idempotent."""
         self._cluster.close()
 
-    def partitions(self, *, all_there: bool = True) -> list[TopicPartition]:
+    def list_partitions(self, *, all_there: bool = True) -> list[TopicPartition]:
         """The present partitions of the topics that the options name, in order.
 
         Raises RefusedError for a topic that does not exist, BadOption for an assigned partition that does not; without
@@ -54,25 +54,25 @@ class Lookup:
         if topics.pattern is not None:
             found = self._retry_call(self._admin.list_topics)
             matching = [view for view in found if topics.pattern.fullmatch(view.name)]
-            return self._seen(matching)
+            return self._remember_topics(matching)
         names = topics.subscribe or tuple(dict.fromkeys(tp.topic for tp in topics.assign))
         try:
-            known = self._seen(self._retry_call(lambda: self._describe(names)))
+            known = self._remember_topics(self._retry_call(lambda: self._describe_topics(names)))
         except RefusedError as error:
             if all_there or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            known = self._seen(self._describe(names, all_there=False))
+            known = self._remember_topics(self._describe_topics(names, all_there=False))
         missing = [tp for tp in topics.assign if tp not in known]
         if missing and all_there:
             raise BadOption("assign", f"names {missing[0]}, which does not exist")
         return [tp for tp in topics.assign if tp in known] if topics.assign else known
 
-    def _seen(self, topics: Iterable[TopicView]) -> list[TopicPartition]:
+    def _remember_topics(self, topics: Iterable[TopicView]) -> list[TopicPartition]:
         views = list(topics)
         self.ids = {view.name: view.topic_id.hex() for view in views if view.topic_id != ZERO_UUID}
         return sorted(TopicPartition(view.name, number) for view in views for number in view.partitions)
 
-    def _describe(self, names: Iterable[str], *, all_there: bool = True) -> list[TopicView]:
+    def _describe_topics(self, names: Iterable[str], *, all_there: bool = True) -> list[TopicView]:
         found = self._admin.describe_topics(list(names))
         for answer in found.values():
             unknown = isinstance(answer, RefusedError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -80,22 +80,23 @@ class Lookup:
                 raise answer
         return [answer for answer in found.values() if isinstance(answer, TopicView)]
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+    def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """The first offset of each partition's log."""
-        return self._offsets(dict.fromkeys(partitions, EARLIEST))
+        return self._offsets_for_times(dict.fromkeys(partitions, EARLIEST))
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+    def latest_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """The offset after the last readable record: with read_committed, the default, the last committed one."""
-        return self._offsets(dict.fromkeys(partitions, LATEST))
+        return self._offsets_for_times(dict.fromkeys(partitions, LATEST))
 
-    def due(self, latest: Mapping[TopicPartition, int], now_ms: int) -> Offsets:
-        """The end of what may be read now: `latest`, or in topics with a delay the first record that is not due."""
+    def due_offsets(self, latest: Mapping[TopicPartition, int], now_ms: int) -> Offsets:
+        """The end of what may be read now: `latest`, or in topics with a delay the first record that is not
+        due."""
         delays = self._options.delays_ms
         before = {tp: max(0, now_ms - delays[tp.topic]) for tp in latest if tp.topic in delays}
-        found = self._offsets(before)
+        found = self._offsets_for_times(before)
         return {tp: min(end, found[tp]) if found.get(tp, -1) >= 0 else end for tp, end in latest.items()}
 
-    def resolve(self, position: Position, partitions: Iterable[TopicPartition], side: str) -> Offsets:
+    def resolve_position(self, position: Position, partitions: Iterable[TopicPartition], side: str) -> Offsets:
         """A position as an offset for every partition; `side` is "starting" or "ending", for messages.
 
         Raises BadOption when offsets or timestamps are not given for exactly these partitions, or when no record is as
@@ -103,26 +104,26 @@ class Lookup:
         """
         wanted = list(partitions)
         if position.offsets is not None:
-            _same_partitions(f"{side}Offsets", position.offsets, wanted)
+            _check_same_partitions(f"{side}Offsets", position.offsets, wanted)
             special = {tp: number for tp, number in position.offsets.items() if number < 0}
-            return {**position.offsets, **self._offsets(special)}
+            return {**position.offsets, **self._offsets_for_times(special)}
         if position.timestamps is not None:
-            _same_partitions(f"{side}OffsetsByTimestamp", position.timestamps, wanted)
+            _check_same_partitions(f"{side}OffsetsByTimestamp", position.timestamps, wanted)
             return self._by_time(position.timestamps, side, position.or_latest)
         if position.group is not None:
             return self._from_group(position.group, wanted)
         if position.timestamp is not None:
             return self._by_time(dict.fromkeys(wanted, position.timestamp), side, position.or_latest)
         assert position.everywhere is not None
-        return self._offsets(dict.fromkeys(wanted, position.everywhere))
+        return self._offsets_for_times(dict.fromkeys(wanted, position.everywhere))
 
     def _from_group(self, name: str, wanted: list[TopicPartition]) -> Offsets:
         group = GroupOffsets(self._cluster, name)
-        found = self._retry_call(lambda: group.committed(wanted))
-        return {tp: found[tp].offset if tp in found else begin for tp, begin in self.earliest(wanted).items()}
+        found = self._retry_call(lambda: group.read_committed_offsets(wanted))
+        return {tp: found[tp].offset if tp in found else begin for tp, begin in self.earliest_offsets(wanted).items()}
 
     def _by_time(self, times: Mapping[TopicPartition, int], side: str, or_latest: bool) -> Offsets:
-        found = self._offsets(times)
+        found = self._offsets_for_times(times)
         without = sorted(tp for tp, offset in found.items() if offset < 0)
         if without and not or_latest:
             tp = without[0]
@@ -131,9 +132,9 @@ class Lookup:
                 f"matches no offset: {tp} has no record at or after {times[tp]}; set "
                 "startingOffsetsByTimestampStrategy=latest to start such partitions at their end",
             )
-        return {**found, **self.latest(without)}
+        return {**found, **self.latest_offsets(without)}
 
-    def _offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
+    def _offsets_for_times(self, times: Mapping[TopicPartition, int]) -> Offsets:
         return self._retry_call(lambda: self._list_offsets(times)) if times else {}
 
     def _list_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
@@ -156,7 +157,7 @@ class Lookup:
         return ask()
 
 
-def _same_partitions(name: str, named: Mapping[TopicPartition, int], there: Iterable[TopicPartition]) -> None:
+def _check_same_partitions(name: str, named: Mapping[TopicPartition, int], there: Iterable[TopicPartition]) -> None:
     missing, unknown = sorted(set(there) - set(named)), sorted(set(named) - set(there))
     if missing:
         raise BadOption(name, f"must name every partition that is read: {missing[0]} is missing")

@@ -17,7 +17,7 @@ from ottla.types import TopicPartition
 _UNTIL: Final = "until"
 
 
-def marked(turn: TaskBatch, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+def mark_offsets(turn: TaskBatch, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
     """Positions whose metadata name the query and batch that commit them."""
     metadata = json.dumps({"q": turn.query, "b": turn.batch}, separators=(",", ":"))
     return {tp: OffsetAndMetadata(offset, -1, metadata) for tp, offset in offsets.items()}
@@ -32,7 +32,7 @@ def query_of(position: OffsetAndMetadata) -> str | None:
         return None
 
 
-def goes_on(offset: int, present: OffsetAndMetadata | None, query: str) -> bool:
+def may_replace(offset: int, present: OffsetAndMetadata | None, query: str) -> bool:
     """Whether an offset may replace the present one of the group.
 
     1. There is none. 2. It moves the group forward. 3. The sink of another query committed the present one: this query
@@ -41,12 +41,12 @@ def goes_on(offset: int, present: OffsetAndMetadata | None, query: str) -> bool:
     return present is None or offset > present.offset or query_of(present) not in (None, query)
 
 
-def hold(position: OffsetAndMetadata, until: int | None) -> OffsetAndMetadata:
+def mark_held(position: OffsetAndMetadata, until: int | None) -> OffsetAndMetadata:
     """The same position with a mark that tasks must not move it to `until`; None removes the mark.
 
     Several tasks read up to `until`, and each knows only its own rows. The query in the metadata is kept.
     """
-    said = _said(position)
+    said = _parse_metadata(position)
     said.pop(_UNTIL, None)
     if until is not None:
         said[_UNTIL] = until
@@ -55,11 +55,11 @@ def hold(position: OffsetAndMetadata, until: int | None) -> OffsetAndMetadata:
 
 def held_until(position: OffsetAndMetadata) -> int | None:
     """The offset to which tasks must not move a position; None without such a mark."""
-    until = _said(position).get(_UNTIL)
+    until = _parse_metadata(position).get(_UNTIL)
     return until if isinstance(until, int) else None
 
 
-def _said(position: OffsetAndMetadata) -> dict[str, Any]:
+def _parse_metadata(position: OffsetAndMetadata) -> dict[str, Any]:
     try:
         said = json.loads(position.metadata)
     except ValueError:

@@ -150,11 +150,11 @@ def split_ranges(ranges: Iterable[Range], split: Split) -> list[Range]:
     if split.max_records is not None:
         counts = [-(-one.size // split.max_records) for one in given]
     if split.min_partitions is not None:
-        counts = _at_least(given, counts, split.min_partitions)
-    return [part for one, count in zip(given, counts, strict=True) for part in _cut(one, count)]
+        counts = _split_at_least(given, counts, split.min_partitions)
+    return [part for one, count in zip(given, counts, strict=True) for part in _cut_range(one, count)]
 
 
-def _at_least(ranges: list[Range], counts: list[int], least: int) -> list[int]:
+def _split_at_least(ranges: list[Range], counts: list[int], least: int) -> list[int]:
     """Give more parts to the ranges with the largest parts, until there are `least`."""
     total = sum(one.size for one in ranges)
     shares = [min(one.size, one.size * least // total) for one in ranges]
@@ -165,12 +165,12 @@ def _at_least(ranges: list[Range], counts: list[int], least: int) -> list[int]:
     return counts
 
 
-def _cut(one: Range, count: int) -> list[Range]:
+def _cut_range(one: Range, count: int) -> list[Range]:
     edges = [one.start + one.size * number // count for number in range(count + 1)]
     return [Range(one.tp, low, high) for low, high in pairwise(edges)]
 
 
-def limited(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int) -> Offsets:
+def limit_offsets(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int) -> Offsets:
     """The end of a batch of at most `most` offsets, shared out in proportion to the lag of each partition.
 
     Every partition with something new advances by at least one, so that none starves: with more such partitions than

@@ -167,26 +167,26 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         raise BadOption("minOffsetsPerTrigger", f"({least}) must not exceed maxOffsetsPerTrigger ({most})")
     return SourceOptions(
         client=source_config(given.kafka()),
-        topics=_topics(given),
-        start=_start(given, streaming),
-        end=_end(given),
+        topics=_parse_topics(given),
+        start=_parse_start(given, streaming),
+        end=_parse_end(given),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         include_headers=given.flag("includeHeaders", False),
         min_partitions=given.integer("minPartitions", None, 1),
         max_records_per_partition=given.integer("maxRecordsPerPartition", None, 1),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
-        max_trigger_delay_ms=_duration(given, "maxTriggerDelay", "15m"),
+        max_trigger_delay_ms=_duration_option(given, "maxTriggerDelay", "15m"),
         poll_timeout_ms=given.integer("kafkaConsumer.pollTimeoutMs", 120_000, 1) or 0,
         fetch_retries=given.integer("fetchOffset.numRetries", 3, 0) or 0,
         fetch_retry_interval_ms=given.integer("fetchOffset.retryIntervalMs", 10, 0) or 0,
-        commit_group=_group(given) if given.flag("commitOffsets", "kafka.group.id" in given) else None,
-        delays_ms=_delays(given),
+        commit_group=_group_name(given) if given.flag("commitOffsets", "kafka.group.id" in given) else None,
+        delays_ms=_parse_delays(given),
         check_topic_ids=given.flag("checkTopicIds", False),
     )
 
 
-def _group(given: ParsedOptions) -> str:
+def _group_name(given: ParsedOptions) -> str:
     """`kafka.group.id`, else `groupIdPrefix` with a hash of the topics: the same name after every restart."""
     if (named := given.text("kafka.group.id")) is not None:
         if not named:
@@ -197,7 +197,7 @@ def _group(given: ParsedOptions) -> str:
     return f"{given.text('groupIdPrefix') or GROUP_PREFIX}-{mark}"
 
 
-def _delays(given: ParsedOptions) -> Mapping[str, int]:
+def _parse_delays(given: ParsedOptions) -> Mapping[str, int]:
     """Milliseconds by topic, from JSON like {"orders.retry": "30s"}."""
     text = given.text("topicDelays")
     if not text:
@@ -210,14 +210,14 @@ def _delays(given: ParsedOptions) -> Mapping[str, int]:
         raise error if isinstance(error, BadOption) else wrong from None
 
 
-def _topics(given: ParsedOptions) -> Topics:
+def _parse_topics(given: ParsedOptions) -> Topics:
     named = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
     if len(named) != 1:
         what = f"and {' and '.join(named[1:])} exclude each other" if named else "is missing"
         raise BadOption(named[0] if named else "subscribe", f"{what}: set one of subscribe, subscribePattern, assign")
     text = given.text(named[0]) or ""
     if named[0] == "assign":
-        return Topics(assign=_assigned(text))
+        return Topics(assign=_parse_assignment(text))
     if named[0] == "subscribePattern":
         try:
             pattern = re.compile(text)
@@ -232,7 +232,7 @@ def _topics(given: ParsedOptions) -> Topics:
     return Topics(subscribe=topics)
 
 
-def _assigned(text: str) -> tuple[TopicPartition, ...]:
+def _parse_assignment(text: str) -> tuple[TopicPartition, ...]:
     wrong = BadOption("assign", f'must be JSON like {{"topic":[0,1]}}, not {text!r}')
     try:
         found = json.loads(text)
@@ -246,25 +246,25 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted({TopicPartition(topic, part) for topic, part in pairs}))
 
 
-def _start(given: ParsedOptions, streaming: bool) -> Position:
+def _parse_start(given: ParsedOptions, streaming: bool) -> Position:
     strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
     if strategy not in ("error", "latest"):
         raise BadOption("startingOffsetsByTimestampStrategy", f"must be error or latest, not {strategy!r}")
     default = LATEST if streaming else EARLIEST
-    start = _position(given, "starting", default, or_latest=strategy == "latest")
+    start = _parse_position(given, "starting", default, or_latest=strategy == "latest")
     if not streaming and (start.everywhere == LATEST or LATEST in (start.offsets or {}).values()):
         raise BadOption("startingOffsets", "must not be latest (-1) in batch reads: there would be nothing to read")
     return start
 
 
-def _end(given: ParsedOptions) -> Position:
-    end = _position(given, "ending", LATEST, or_latest=True)
+def _parse_end(given: ParsedOptions) -> Position:
+    end = _parse_position(given, "ending", LATEST, or_latest=True)
     if end.everywhere == EARLIEST or EARLIEST in (end.offsets or {}).values():
         raise BadOption("endingOffsets", "must not be earliest (-2): there would be nothing to read")
     return end
 
 
-def _position(given: ParsedOptions, side: str, default: int, *, or_latest: bool) -> Position:
+def _parse_position(given: ParsedOptions, side: str, default: int, *, or_latest: bool) -> Position:
     """A position; `…Timestamp` overrides `…OffsetsByTimestamp`, which overrides `…Offsets`."""
     if (moment := given.integer(f"{side}Timestamp", None, 0)) is not None:
         return Position(timestamp=moment, or_latest=or_latest)
@@ -276,16 +276,16 @@ def _position(given: ParsedOptions, side: str, default: int, *, or_latest: bool)
     if text.lower() in ("earliest", "latest"):
         return Position(everywhere=EARLIEST if text.lower() == "earliest" else LATEST)
     if text.lower() == "group":
-        return _from_group(given, side)
+        return _group_position(given, side)
     return Position(offsets=partition_numbers(f"{side}Offsets", text, EARLIEST))
 
 
-def _from_group(given: ParsedOptions, side: str) -> Position:
+def _group_position(given: ParsedOptions, side: str) -> Position:
     if side == "ending":
         raise BadOption("endingOffsets", "cannot be 'group': a group's offsets are a start, not an end")
     if "kafka.group.id" not in given and "groupIdPrefix" not in given:
         raise BadOption("startingOffsets", "is 'group', but no group is named: set kafka.group.id")
-    return Position(group=_group(given))
+    return Position(group=_group_name(given))
 
 
 def partition_numbers(name: str, text: str, least: int) -> Offsets:
@@ -301,7 +301,7 @@ def partition_numbers(name: str, text: str, least: int) -> Offsets:
     return pairs
 
 
-def _duration(given: ParsedOptions, name: str, default: str) -> int:
+def _duration_option(given: ParsedOptions, name: str, default: str) -> int:
     return duration_ms(name, given.text(name) or default)
 
 

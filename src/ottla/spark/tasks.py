@@ -39,7 +39,7 @@ class Task(NamedTuple):
     held: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     """A context in which the notes are kept, while the task writes."""
 
-    def batch(self) -> tuple[str, int]:
+    def query_batch(self) -> tuple[str, int]:
         """The query id and the number of the batch. Raises NoBatch outside of a streaming query."""
         query, batch = self.get(QUERY), self.get(BATCH)
         if not query or batch is None or not batch.isdigit():
@@ -59,12 +59,12 @@ def this_task() -> Task:
     return Task(
         context.partitionId(),
         context.getLocalProperty,
-        lambda: notes_of(_notes(), number),
-        lambda: held_notes(_notes(), number),
+        lambda: read_notes(_notes_directory(), number),
+        lambda: hold_notes(_notes_directory(), number),
     )
 
 
-def leave_note(read: TaskPosition) -> None:
+def write_note(read: TaskPosition) -> None:
     """Leave a note for the writer of the same task, which runs in another process.
 
     Does nothing outside of a task, or when the note cannot be written: the writer then assumes that it reads nothing.
@@ -73,28 +73,28 @@ def leave_note(read: TaskPosition) -> None:
     if context is None:
         return
     try:
-        add_note(_notes(), context.taskAttemptId(), read)
+        add_note(_notes_directory(), context.taskAttemptId(), read)
     except OSError:
         return
 
 
 def add_note(notes: Path, task: int, read: TaskPosition) -> None:
     """Append a note of a task to its file. Files of much earlier tasks are removed at intervals, unless a writer holds
-    them (`held_notes`)."""
+    them (`hold_notes`)."""
     notes.mkdir(exist_ok=True)
-    with _file(notes, task).open("a") as file:
+    with _notes_file(notes, task).open("a") as file:
         file.write(json.dumps([read.cluster, read.group, *read.tp, read.offset]) + "\n")
     if next(_left) % _SWEEP_EVERY == 0:
         _sweep_notes(notes, task - KEPT_NOTES)
 
 
 @contextlib.contextmanager
-def held_notes(notes: Path, task: int) -> Iterator[None]:
+def hold_notes(notes: Path, task: int) -> Iterator[None]:
     """Keep the notes of a task while its writer runs, and remove them afterwards. Does nothing when the file cannot be
     opened."""
     try:
         notes.mkdir(exist_ok=True)
-        file = os.open(_file(notes, task), os.O_RDWR | os.O_CREAT, 0o600)
+        file = os.open(_notes_file(notes, task), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:
         yield
         return
@@ -103,7 +103,7 @@ def held_notes(notes: Path, task: int) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            _file(notes, task).unlink()
+            _notes_file(notes, task).unlink()
         os.close(file)
 
 
@@ -117,10 +117,10 @@ def _sweep_notes(notes: Path, before: int) -> None:
             (notes / name).unlink()
 
 
-def notes_of(notes: Path, task: int) -> list[TaskPosition]:
+def read_notes(notes: Path, task: int) -> list[TaskPosition]:
     """The complete notes of a task; a line that is being written is left out."""
     try:
-        lines = _file(notes, task).read_text().split("\n")[:-1]
+        lines = _notes_file(notes, task).read_text().split("\n")[:-1]
     except OSError:
         return []
     found = []
@@ -130,10 +130,10 @@ def notes_of(notes: Path, task: int) -> list[TaskPosition]:
     return found
 
 
-def _file(notes: Path, task: int) -> Path:
+def _notes_file(notes: Path, task: int) -> Path:
     return notes / str(task)
 
 
-def _notes() -> Path:
+def _notes_directory() -> Path:
     """A directory in the one that all Python workers of an executor share, and that Spark removes at its end."""
     return Path(SparkFiles.getRootDirectory()) / ".ottla-read-here"

@@ -41,15 +41,15 @@ class BackgroundTasks:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add(self, chore: BackgroundTask, logs: Iterable[Log]) -> None:
+    def add_task(self, chore: BackgroundTask, logs: Iterable[Log]) -> None:
         """Queue the task for each of the logs, unless it is queued for that log already."""
         for log in logs:
             if (chore, log) not in self._queued:
                 self._queued.add((chore, log))
                 self._queue.append((chore, log))
-        self._watch()
+        self._start_timer()
 
-    def step(self) -> bool:
+    def run_some(self) -> bool:
         """Run the tasks of a few logs; True when more are queued."""
         changes = 0
         for _ in range(min(LOGS_PER_STEP, len(self._queue))):
@@ -60,17 +60,17 @@ class BackgroundTasks:
                 break
         return bool(self._queue)
 
-    def clear(self) -> None:
+    def clear_tasks(self) -> None:
         """Drop all queued tasks."""
         self._queue.clear()
         self._queued.clear()
 
-    def _watch(self) -> None:
+    def _start_timer(self) -> None:
         if self._queue and not self._watching:
             self._watching = True
-            self._timers.add(self._clock.now().mono_ns + PATIENCE_NS, self._lose_patience)
+            self._timers.add_timer(self._clock.now().mono_ns + PATIENCE_NS, self._on_patience_over)
 
-    def _lose_patience(self) -> None:
+    def _on_patience_over(self) -> None:
         self._watching = False
-        self.step()
-        self._watch()
+        self.run_some()
+        self._start_timer()

@@ -83,7 +83,9 @@ class OffsetText:
         self._offsets[tp] = offset
         self._lines[tp] = _offset_line(tp, offset)
 
-    def refresh(self, moved: dict[TopicPartition, None], offset_of: Callable[[TopicPartition], int | None]) -> bytes:
+    def refresh_offsets(
+        self, moved: dict[TopicPartition, None], offset_of: Callable[[TopicPartition], int | None]
+    ) -> bytes:
         """The file with the present offsets of the partitions in `moved`, which is emptied."""
         for tp in moved:
             self.set_offset(tp, offset_of(tp))
@@ -112,10 +114,10 @@ def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
         fields = line.split(" ")
         if len(fields) != 3 or not fields[0]:
             raise CorruptCheckpoint(f"not `topic partition offset`: {line!r}")
-        tp = TopicPartition(fields[0], _integer(fields[1], _INT32))
+        tp = TopicPartition(fields[0], _parse_integer(fields[1], _INT32))
         if tp in offsets or tp.partition < 0:
             raise CorruptCheckpoint(f"partition {tp} twice or negative")
-        offsets[tp] = _integer(fields[2], _INT64)
+        offsets[tp] = _parse_integer(fields[2], _INT64)
     return offsets
 
 
@@ -131,7 +133,7 @@ def parse_epochs(data: bytes) -> list[EpochEntry]:
         fields = line.split(" ")
         if len(fields) != 2:
             raise CorruptCheckpoint(f"not `epoch offset`: {line!r}")
-        entry = EpochEntry(_integer(fields[0], _INT32), _integer(fields[1], _INT64))
+        entry = EpochEntry(_parse_integer(fields[0], _INT32), _parse_integer(fields[1], _INT64))
         before = epochs[-1] if epochs else EpochEntry(-1, 0)
         if entry.epoch <= before.epoch or entry.start_offset < before.start_offset:
             raise CorruptCheckpoint(f"leader epoch {line!r} after {tuple(before)}")
@@ -151,7 +153,7 @@ def parse_checksums(data: bytes) -> dict[str, IndexChecksum]:
         fields = line.split(" ")
         if len(fields) != 3 or not fields[0] or fields[0] in sums:
             raise CorruptCheckpoint(f"not `name size checksum`: {line!r}")
-        sums[fields[0]] = IndexChecksum(_integer(fields[1], _INT64), _integer(fields[2], _INT64))
+        sums[fields[0]] = IndexChecksum(_parse_integer(fields[1], _INT64), _parse_integer(fields[2], _INT64))
     return sums
 
 
@@ -162,10 +164,10 @@ def format_partition_metadata(topic_id: bytes) -> bytes:
 
 def parse_partition_metadata(data: bytes) -> bytes:
     """The topic id, 16 bytes. Raises CorruptCheckpoint; the id zero means "none" in the protocol and is refused."""
-    fields = dict(line.split(": ", 1) for line in _lines(data) if ": " in line)
+    fields = dict(line.split(": ", 1) for line in _decode_lines(data) if ": " in line)
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise CorruptCheckpoint("partition.metadata names version 0 and a topic_id")
-    topic_id = _uuid(fields["topic_id"])
+    topic_id = _parse_uuid(fields["topic_id"])
     if not any(topic_id):
         raise CorruptCheckpoint("partition.metadata has the topic id zero")
     return topic_id
@@ -184,10 +186,10 @@ def format_meta_properties(meta: MetaProperties, wall_ms: int) -> bytes:
 def parse_meta_properties(data: bytes) -> MetaProperties:
     """Inverse of `format_meta_properties`; keys of other programs are ignored. Raises CorruptCheckpoint."""
     try:
-        fields = parse_properties("\n".join(_lines(data)))
+        fields = parse_properties("\n".join(_decode_lines(data)))
     except ConfigError as error:
         raise CorruptCheckpoint(f"meta.properties: {error}") from error
-    version = _integer(fields.get("version", "0"), _INT32)
+    version = _parse_integer(fields.get("version", "0"), _INT32)
     id_key = {0: "broker.id", 1: "node.id"}.get(version)
     if id_key is None:
         raise CorruptCheckpoint(f"meta.properties of version {version}")
@@ -195,9 +197,9 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
         raise CorruptCheckpoint(f"meta.properties without {id_key} or cluster.id")
     directory = fields.get("directory.id")
     return MetaProperties(
-        node_id=_integer(fields[id_key], _INT32),
+        node_id=_parse_integer(fields[id_key], _INT32),
         cluster_id=fields["cluster.id"],
-        directory_id=None if directory is None else _uuid(directory),
+        directory_id=None if directory is None else _parse_uuid(directory),
         version=version,
     )
 
@@ -264,17 +266,17 @@ def _parse_text(data: bytes) -> list[str]:
     """The entries of a version 0 text checkpoint: version, count, one line each. An empty file was just created."""
     if not data:
         return []
-    lines = _lines(data)
+    lines = _decode_lines(data)
     if len(lines) < 2:
         raise CorruptCheckpoint("a checkpoint begins with its version and count")
     if lines[0] != str(_TEXT_VERSION):
         raise CorruptCheckpoint(f"a checkpoint of version {lines[0]!r}")
-    if _integer(lines[1], _INT32) != len(lines) - 2:
+    if _parse_integer(lines[1], _INT32) != len(lines) - 2:
         raise CorruptCheckpoint(f"{len(lines) - 2} entries where the checkpoint announces {lines[1]}")
     return lines[2:]
 
 
-def _lines(data: bytes) -> list[str]:
+def _decode_lines(data: bytes) -> list[str]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -282,7 +284,7 @@ def _lines(data: bytes) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _integer(text: str, limit: int) -> int:
+def _parse_integer(text: str, limit: int) -> int:
     """A decimal integer in -limit ... limit - 1, without the spaces and underscores that `int` would take."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and -limit <= int(text) < limit):
@@ -290,7 +292,7 @@ def _integer(text: str, limit: int) -> int:
     return int(text)
 
 
-def _uuid(text: str) -> bytes:
+def _parse_uuid(text: str) -> bytes:
     try:
         return uuid_from_text(text)
     except ValueError as error:

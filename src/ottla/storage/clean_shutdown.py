@@ -38,17 +38,17 @@ class CleanShutdown:
         self._unsynced: list[Log] = []
         self._written: list[Log] = []
         """Those of `_unsynced` with nothing in memory and no flush in progress."""
-        self._laid: list[Log] = []
+        self._written_epoch_files: list[Log] = []
         """Those of `_written` whose leader epochs are in a temporary file, which will replace the checkpoint."""
-        self._lays = False
+        self._batches_epoch_files = False
         self._synced = 0
 
     def begin_shutdown(self) -> None:
         """Run the first turn."""
-        self._lays = sum(log.epochs_file.is_due for log in self._logs) > SYNCED_ALONE
-        self._settle(0)
+        self._batches_epoch_files = sum(log.epochs_file.is_due for log in self._logs) > SYNCED_ALONE
+        self._write_logs(0)
 
-    def _settle(self, start: int) -> None:
+    def _write_logs(self, start: int) -> None:
         """Write what the logs from index `start` on have in memory to their files, a share per turn."""
         share = self._logs[start : start + LOGS_AT_ONCE]
         following = start + len(share)
@@ -57,33 +57,33 @@ class CleanShutdown:
         def settled(failure: Failure | None) -> None:
             self._failure = self._failure or failure
             if following < len(self._logs):
-                self._settle(following)
+                self._write_logs(following)
             else:
-                self._sync()
+                self._sync_written()
 
         barrier = CompletionBarrier(settled)
         for log in share:
             try:
-                log.cleaning.settle()
+                log.cleaning.finish_exchange()
             except Failure as failure:
-                barrier.fail(failure.as_value())
-            if log.stop(barrier, self._lays):
+                barrier.note_failure(failure.as_value())
+            if log.write_stop_files(barrier, self._batches_epoch_files):
                 self._unsynced.append(log)
                 self._write_out(log)
-        self._home.disk.sync_dir(ROOT, barrier.expect())
-        barrier.armed()
+        self._home.disk.sync_dir(ROOT, barrier.add_expected())
+        barrier.arm_barrier()
 
     def _write_out(self, log: Log) -> None:
         try:
             if not log.write_out():
                 return
             self._written.append(log)
-            if self._lays and log.epochs_file.lay_beside():
-                self._laid.append(log)
+            if self._batches_epoch_files and log.epochs_file.write_beside():
+                self._written_epoch_files.append(log)
         except Failure as failure:
             self._failure = self._failure or failure.as_value()
 
-    def _sync(self) -> None:
+    def _sync_written(self) -> None:
         if len(self._written) <= SYNCED_ALONE:
             self._sync_some(self._unsynced)
             return
@@ -97,30 +97,33 @@ class CleanShutdown:
             self._done(self._failure)
             return
         # 2. The temporary files are durable: rename them, then come here again for their names.
-        if outcome and self._laid:
-            self._put_in_place()
+        if outcome and self._written_epoch_files:
+            self._rename_epoch_files()
             return
         # 3. Everything written is durable. Logs whose epochs are still due need syncs of their own.
         # 4. False: the system has no such call, so every log is synced by itself.
         if outcome:
             covered_logs = [log for log in self._written if not log.epochs_file.is_due]
             for log in covered_logs:
-                log.covered()
+                log.on_directory_synced()
             covered = {id(log) for log in covered_logs}
             self._unsynced = [log for log in self._unsynced if id(log) not in covered]
         self._sync_some(self._unsynced)
 
-    def _put_in_place(self) -> None:
+    def _rename_epoch_files(self) -> None:
         """Rename the temporary files, whose content is durable, into place; another sync makes the names durable."""
-        share, self._laid = self._laid[:LOGS_AT_ONCE], self._laid[LOGS_AT_ONCE:]
+        share, self._written_epoch_files = (
+            self._written_epoch_files[:LOGS_AT_ONCE],
+            self._written_epoch_files[LOGS_AT_ONCE:],
+        )
         try:
             for log in share:
-                log.epochs_file.put_in_place()
+                log.epochs_file.rename_beside()
         except Failure as failure:
             self._done(self._failure or failure.as_value())
             return
-        if self._laid:
-            self._home.disk.sync_dir(ROOT, lambda _: self._put_in_place())
+        if self._written_epoch_files:
+            self._home.disk.sync_dir(ROOT, lambda _: self._rename_epoch_files())
         else:
             self._home.disk.sync_all(self._all_synced)
 
@@ -140,9 +143,9 @@ class CleanShutdown:
 
         barrier = CompletionBarrier(synced)
         for log in share:
-            log.finish(barrier)
-        self._home.disk.sync_dir(ROOT, barrier.expect())
-        barrier.armed()
+            log.sync_for_stop(barrier)
+        self._home.disk.sync_dir(ROOT, barrier.add_expected())
+        barrier.arm_barrier()
 
     def _log_progress(self, count: int, what: str) -> None:
         if len(self._logs) > LOGS_PER_LINE and (count % LOGS_PER_LINE == 0 or count == len(self._logs)):

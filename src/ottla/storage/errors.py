@@ -35,7 +35,7 @@ class WrongDirectory(StorageError):
 
 
 class Cold(Exception):
-    """A read needs bytes that are not in memory: warm `regions` (`Disk.warm`), then read again."""
+    """A read needs bytes that are not in memory: warm `regions` (`Disk.warm_regions`), then read again."""
 
     def __init__(self, regions: Sequence[Region]) -> None:
         super().__init__(f"{len(regions)} cold region(s)")

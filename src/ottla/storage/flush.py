@@ -24,7 +24,7 @@ class Flush:
     """The flushes of one log."""
 
     __slots__ = (
-        "_asking",
+        "_current_requests",
         "_cuts",
         "_cuts_covered",
         "_end_offset",
@@ -33,13 +33,13 @@ class Flush:
         "_failure",
         "_home",
         "_names",
-        "_names_on_way",
-        "_open",
+        "_names_in_flight",
+        "_next_requests",
+        "_open_jobs",
         "_segments",
         "_target",
         "_tp",
-        "_waiting",
-        "cut",
+        "active_was_cut",
         "recovery_point",
     )
 
@@ -62,13 +62,13 @@ class Flush:
         """Everything below it is durable: recovery need not read it."""
         self._cuts = self._cuts_covered = 0
         self._names: dict[str, None] = {}
-        self._names_on_way: dict[str, None] = {}
-        self.cut = False
+        self._names_in_flight: dict[str, None] = {}
+        self.active_was_cut = False
         """Whether the active segment was cut since the last flush: it is synced, even with nothing left in it."""
-        self._asking: list[Done[int]] = []
-        self._waiting: list[Done[int]] = []
+        self._next_requests: list[Done[int]] = []
+        self._current_requests: list[Done[int]] = []
         self._everything = False
-        self._open = 0
+        self._open_jobs = 0
         self._target = 0
         self._failure: Failure | None = None
 
@@ -81,10 +81,10 @@ class Flush:
         for directory in directories:
             self._names[directory] = None
 
-    def doubt(self, directory: str) -> None:
+    def note_unsynced_names(self, directory: str) -> None:
         """Note that an earlier process may have created, renamed or cut files here, and died before a sync."""
         self.note_names(directory, ROOT)
-        self.cut = True
+        self.active_was_cut = True
 
     def secure_names(self, directory: str) -> None:
         """Make all names in a directory durable before the next one is added; blocks unless they are durable already.
@@ -97,47 +97,52 @@ class Flush:
 
     def has_durable_names(self, directory: str) -> bool:
         """Whether all names in a directory are durable."""
-        return directory not in self._names and directory not in self._names_on_way
+        return directory not in self._names and directory not in self._names_in_flight
 
-    def request(self, done: Done[int], everything: bool = False) -> None:
+    def request_flush(self, done: Done[int], everything: bool = False) -> None:
         """Make the log durable as it is now; `done` gets the recovery point, or the Failure.
 
         `everything`: includes the indexes of the active segment, as a clean stop needs it (else they are rebuilt
         anyway). The same `done` passed again before that flush has begun is called once.
         """
-        if not self._asking or self._asking[-1] is not done:
-            self._asking.append(done)
+        if not self._next_requests or self._next_requests[-1] is not done:
+            self._next_requests.append(done)
         self._everything = self._everything or everything
         if not self._home.safeguards.fsync_before_recovery_point:
-            self._move_to(self._end_offset())
-        if not self._open:
-            self._start()
+            self._set_recovery_point(self._end_offset())
+        if not self._open_jobs:
+            self._start_flush()
 
     @property
-    def clean(self) -> bool:
+    def is_clean(self) -> bool:
         """Whether no flush is in flight and everything is durable."""
-        return not self._open and not self._names and not self.cut and self.recovery_point >= self._end_offset()
+        return (
+            not self._open_jobs
+            and not self._names
+            and not self.active_was_cut
+            and self.recovery_point >= self._end_offset()
+        )
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no flush is in flight."""
-        return not self._open
+        return not self._open_jobs
 
-    def covered(self) -> None:
+    def on_directory_synced(self) -> None:
         """Note that the whole directory was synced since the last write to the log, as at a stop of many logs."""
-        self._move_to(self._end_offset())
-        self._names, self.cut, self._cuts = {}, False, 0
+        self._set_recovery_point(self._end_offset())
+        self._names, self.active_was_cut, self._cuts = {}, False, 0
 
-    def _start(self) -> None:
-        self._waiting, self._asking = self._asking, []
+    def _start_flush(self) -> None:
+        self._current_requests, self._next_requests = self._next_requests, []
         self._target, self._cuts_covered = self._end_offset(), self._cuts
         self._failure = None
-        jobs = self._jobs()
-        self._open = len(jobs)
+        jobs = self._flush_jobs()
+        self._open_jobs = len(jobs)
         for job in jobs:
-            job(self._one_done)
+            job(self._on_job_done)
 
-    def _jobs(self) -> list[Job]:
+    def _flush_jobs(self) -> list[Job]:
         """The jobs that have to complete before the recovery point may move; never empty."""
         disk = self._home.disk
         everything, self._everything = self._everything, False
@@ -145,14 +150,14 @@ class Flush:
         named = self._names if self._home.safeguards.names_synced else ()
         names = [name for name in named if not (everything and name == ROOT)]
         jobs: list[Job] = [*(partial(disk.sync_dir, name) for name in names), *self._epochs_jobs()]
-        self._names, self._names_on_way = {}, self._names
-        cut, self.cut = self.cut, False
+        self._names, self._names_in_flight = {}, self._names
+        cut, self.active_was_cut = self.active_was_cut, False
         # A segment is synced when it has records below the target. The active one may have none, and is synced
         # still: at a clean stop for its indexes, after a cut for its length.
         for slot in range(self._first_unsaved(), len(self._segments)):
             segment = self._segments[slot]
             if segment.base_offset < self._target or (segment.active and (everything or cut)):
-                jobs += self._syncs(segment, everything)
+                jobs += self._segment_syncs(segment, everything)
         return jobs or [self._segments.active.file.sync]
 
     def _first_unsaved(self) -> int:
@@ -160,12 +165,12 @@ class Flush:
 
         A segment may have been sealed when all its records were durable already: its indexes still need a sync.
         """
-        slot = self._segments.floor(self.recovery_point)
-        while slot and self._segments[slot - 1].unsaved:
+        slot = self._segments.floor_slot(self.recovery_point)
+        while slot and self._segments[slot - 1].has_unsaved_index:
             slot -= 1
         return slot
 
-    def _syncs(self, segment: Segment, everything: bool) -> list[Job]:
+    def _segment_syncs(self, segment: Segment, everything: bool) -> list[Job]:
         if everything and segment.active:
             try:
                 segment.close_time_index()
@@ -173,38 +178,38 @@ class Flush:
             except Failure as failure:
                 # The flush has failed; an index that could not be written may not even have a file to sync.
                 self._failure = failure.as_value()
-                return segment.syncs(with_indexes=False)
-        return segment.syncs(with_indexes=everything or not segment.active)
+                return segment.sync_jobs(with_indexes=False)
+        return segment.sync_jobs(with_indexes=everything or not segment.active)
 
-    def _one_done(self, outcome: object) -> None:
+    def _on_job_done(self, outcome: object) -> None:
         if (
             isinstance(outcome, Failure)
             and not self._on_renamed(outcome)
             and self._home.safeguards.failed_sync_is_final
         ):
             self._failure = outcome
-        self._open -= 1
-        if not self._open:
-            self._finish()
+        self._open_jobs -= 1
+        if not self._open_jobs:
+            self._finish_flush()
 
     def _on_renamed(self, failure: Failure) -> bool:
         """Whether the directory was renamed meanwhile: its log is being deleted, and need not be durable."""
         return failure.kind is Kind.NOT_DONE
 
-    def _finish(self) -> None:
+    def _finish_flush(self) -> None:
         outcome: int | Failure
         if self._failure is not None:
             self._home.on_failed(self._failure)
             outcome = self._failure
         else:
             outcome = max(self.recovery_point, self._target)
-            self._move_to(outcome)
+            self._set_recovery_point(outcome)
             self._cuts -= self._cuts_covered
         # Requests that came during this flush are not covered by it: the next one begins before these are answered.
-        self._names_on_way = {}
-        waiting, self._waiting = self._waiting, []
-        if self._asking:
-            self._start()
+        self._names_in_flight = {}
+        waiting, self._current_requests = self._current_requests, []
+        if self._next_requests:
+            self._start_flush()
         for done in waiting:
             done(outcome)
 
@@ -220,25 +225,25 @@ class Flush:
             self._home.disk.sync_now(segment.path)
             self._cuts = self._cuts_covered = 0
 
-    def truncated(self, offset: int) -> None:
+    def on_truncated(self, offset: int) -> None:
         """Note that the log was cut at `offset`: flushes requested before make nothing durable from there on."""
         self._cuts += 1
         self._target = min(self._target, offset)
-        self.cut = True
-        self._back_to(offset)
+        self.active_was_cut = True
+        self._lower_recovery_point(offset)
 
-    def restarted(self, offset: int) -> None:
+    def on_restarted(self, offset: int) -> None:
         """Note that the log is empty and begins at `offset`: there is nothing to recover below it."""
         self._target = offset
-        self._back_to(offset)
-        self._move_to(offset)
+        self._lower_recovery_point(offset)
+        self._set_recovery_point(offset)
 
-    def _back_to(self, offset: int) -> None:
+    def _lower_recovery_point(self, offset: int) -> None:
         """Lower the recovery point, in its checkpoint also: it must not cover records written in place of those cut."""
         if offset < self.recovery_point and self._home.safeguards.recovery_point_goes_back:
-            self._move_to(offset)
+            self._set_recovery_point(offset)
             self._home.save_recovery_points()
 
-    def _move_to(self, recovery_point: int) -> None:
+    def _set_recovery_point(self, recovery_point: int) -> None:
         self.recovery_point = recovery_point
         self._home.points_moved[self._tp] = None

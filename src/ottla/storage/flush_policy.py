@@ -32,11 +32,11 @@ class FlushPolicy:
         "_flush",
         "_flushed",
         "_home",
-        "_sleeps",
-        "_tell",
+        "_is_at_rest",
+        "_on_flushed",
         "_tp",
-        "at",
-        "awaited",
+        "awaited_offset",
+        "next_offset",
         "on_synced",
     )
 
@@ -45,90 +45,91 @@ class FlushPolicy:
     ) -> None:
         self._home = home
         self._tp = tp
-        self._sleeps = False
+        self._is_at_rest = False
         self._flush = flush
         self._end_offset = end_offset
         self._flushed = end_offset()
         self._armed = False
-        self._tell = self._on_ended
+        self._on_flushed = self._on_ended
         """One object, so that hundreds of appends that wait for one flush get one call."""
-        self.awaited = end_offset()
+        self.awaited_offset = end_offset()
         """Records below it are acknowledged only when they are durable, as flush.messages demands. Records that a
         recovery found are not durable either: a retry of them waits for the flush that follows the recovery."""
         self.on_synced: Callable[[], None] = _do_nothing
         """Called when a flush that acknowledgements may wait for has ended, successfully or not."""
-        self.configure(config)
+        self.apply_config(config)
 
-    def configure(self, config: TopicConfig) -> None:
+    def apply_config(self, config: TopicConfig) -> None:
         """Take a changed configuration."""
         self._config = config
-        self._arm()
+        self._set_next_offset()
 
     def let_go(self, end_offset: int) -> None:
         """Drop all references to a log that was closed and ended at `end_offset`, and to listeners of its flushes."""
         self._end_offset = lambda: end_offset
-        self._tell = self._home.note_failure
+        self._on_flushed = self._home.note_failure
         self.on_synced = _do_nothing
 
-    def _arm(self) -> None:
-        self.at = self._flushed + self._config.flush_messages - 1
+    def _set_next_offset(self) -> None:
+        self.next_offset = self._flushed + self._config.flush_messages - 1
         """`on_appended` has to be called once a record has this offset: with -1 at the next one, to set a deadline."""
         if self._config.flush_ms < NEVER and not self._armed:
-            self.at = -1
-        if self._sleeps:
-            self.at = -1
+            self.next_offset = -1
+        if self._is_at_rest:
+            self.next_offset = -1
 
-    def sleep(self) -> None:
+    def note_at_rest(self) -> None:
         """Note that no record is above the high watermark: the directory may skip the log until the next append."""
-        self._sleeps = True
-        self.at = -1
+        self._is_at_rest = True
+        self.next_offset = -1
 
     def on_appended(self, now: Instant) -> None:
-        """Records up to `at` or above were appended. Wakes a sleeping log, sets the deadline, or starts a flush."""
-        if self._sleeps:
-            self._sleeps = False
-            self._home.woken[self._tp] = None
+        """Records up to `next_offset` or above were appended. Wakes a sleeping log, sets the deadline, or starts a
+        flush."""
+        if self._is_at_rest:
+            self._is_at_rest = False
+            self._home.changed[self._tp] = None
         if self._config.flush_ms < NEVER and not self._armed:
             self._armed = True
-            self._home.timers.add(now.mono_ns + self._config.flush_ms * 1_000_000, self._deadline)
+            self._home.timers.add_timer(now.mono_ns + self._config.flush_ms * 1_000_000, self._on_deadline)
         if self._end_offset() - self._flushed >= self._config.flush_messages:
-            self._start()
+            self._start_flush()
             if self._home.safeguards.flush_before_ack:
-                self.awaited = self._flushed
-        self._arm()
+                self.awaited_offset = self._flushed
+        self._set_next_offset()
 
-    def request(self, done: Done[int]) -> None:
+    def request_flush(self, done: Done[int]) -> None:
         """Flush on request; `on_synced` is called as well, for acknowledgements that wait for durable records."""
 
         def ended(outcome: int | Failure) -> None:
             done(outcome)
             self.on_synced()
 
-        self._flush.request(ended)
+        self._flush.request_flush(ended)
 
-    def _start(self) -> None:
+    def _start_flush(self) -> None:
         self._flushed = self._end_offset()
-        self._flush.request(self._tell)
+        self._flush.request_flush(self._on_flushed)
 
     def _on_ended(self, outcome: int | Failure) -> None:
         self._home.note_failure(outcome)
         self.on_synced()
 
-    def _deadline(self) -> None:
+    def _on_deadline(self) -> None:
         self._armed = False
         if self._flushed < self._end_offset() and self._home.offline is None:
-            self._start()
-        self._arm()
+            self._start_flush()
+        self._set_next_offset()
 
     def await_all(self) -> None:
         """Treat no record of the log as durable before the next flush has ended, as after a recovery."""
-        self.awaited = self._end_offset()
+        self.awaited_offset = self._end_offset()
 
-    def truncated(self, end_offset: int) -> None:
+    def on_truncated(self, end_offset: int) -> None:
         """Note that the log was cut at `end_offset`."""
         self._flushed = min(self._flushed, end_offset)
-        self.awaited = min(self.awaited, end_offset)
-        self._arm()
+        self.awaited_offset = min(self.awaited_offset, end_offset)
+        self._set_next_offset()
 
 
 def _do_nothing() -> None:

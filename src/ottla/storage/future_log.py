@@ -26,23 +26,24 @@ CopiedBytes = Callable[[int | Failure | ApiError], None]
 class FutureLog:
     """The move of one log from a directory to another."""
 
-    __slots__ = ("_cuts", "_marked", "begin", "copy", "end", "log")
+    __slots__ = ("_cuts", "_marked", "copy", "log", "source_dir", "target_dir")
 
     def __init__(self, begin: LogDir, end: LogDir, log: Log) -> None:
-        """Create the copy in `end`, or cut an existing one to what it has in common with the log. Raises Failure."""
-        self.begin = begin
-        self.end = end
+        """Create the copy in `end`, or cut an existing one to what it has in common with the log. Raises
+        Failure."""
+        self.source_dir = begin
+        self.target_dir = end
         self.log = log
         self._cuts = 0
         self._marked = True
         found = end.moves.futures.get(log.tp)
         if found is None:
             self._marked = False
-            log.cleaning.interrupt()
-            found = end.moves.create(log, self._is_marked)
+            log.cleaning.interrupt_pass()
+            found = end.moves.create_copy(log, self._is_marked)
         self.copy = found
         if self._marked:
-            self._align()
+            self._align_copy()
 
     def _is_marked(self) -> None:
         self._marked = True
@@ -53,25 +54,25 @@ class FutureLog:
         return self.log.tp
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """By how many offsets the copy lags."""
         return self.log.end_offset - self.copy.end_offset
 
     @property
-    def stands(self) -> bool:
+    def can_continue(self) -> bool:
         """Whether the move can continue: log and copy are in their places, both directories are in service."""
-        if self.begin.offline is not None or self.end.offline is not None:
+        if self.source_dir.offline is not None or self.target_dir.offline is not None:
             return False
-        return self.begin.logs.get(self.tp) is self.log and self.end.moves.futures.get(self.tp) is self.copy
+        return self.source_dir.logs.get(self.tp) is self.log and self.target_dir.moves.futures.get(self.tp) is self.copy
 
     def give_up(self) -> None:
         """Delete the copy. Raises Failure."""
-        if self.end.offline is None and self.end.moves.futures.get(self.tp) is self.copy:
-            self.end.moves.drop(self.tp)
+        if self.target_dir.offline is None and self.target_dir.moves.futures.get(self.tp) is self.copy:
+            self.target_dir.moves.drop_copy(self.tp)
 
     # -- the copy is a prefix of the log -------------------------------------------------------------------------------
 
-    def _align(self) -> None:
+    def _align_copy(self) -> None:
         """After a start: cut from the copy what the log does not have, or has differently. Raises Failure.
 
         A power cut may also have lost the names of the first segments: then the copy starts from nothing.
@@ -80,16 +81,16 @@ class FutureLog:
         start, end = log.start_offset, min(log.end_offset, copy.end_offset)
         # 1. The copy lost records that were durable. 2. It begins after the log begins, or ends before that.
         # 3. Both have a common part: cut where their leader epochs diverge.
-        if copy.lack is not None:
+        if copy.loss is not None:
             copy.restart_at(start)
-            copy.excuse()
+            copy.clear_incomplete()
         elif copy.start_offset > start or start > end:
             copy.restart_at(start)
         else:
             copy.truncate_to(common_end(log.epochs, copy.epochs, start, end))
         copy.settle_epochs()
 
-    def cut(self) -> None:
+    def follow_cut(self) -> None:
         """Follow a cut or a restart of the log. Raises Failure."""
         self._cuts += 1
         log, copy = self.log, self.copy
@@ -113,7 +114,7 @@ class FutureLog:
 
         The bytes are read off the loop. 0: the log was cut meanwhile. Raises Failure, ApiError.
         """
-        region = self._next(max_bytes)
+        region = self._next_region(max_bytes)
         if region is None:
             self.log.disk.sync_dir("", lambda outcome: done(outcome if isinstance(outcome, Failure) else 0))
             return
@@ -122,7 +123,7 @@ class FutureLog:
         def read(outcome: memoryview | Failure) -> None:
             if isinstance(outcome, Failure):
                 done(outcome)
-            elif cuts != self._cuts or not self.stands:
+            elif cuts != self._cuts or not self.can_continue:
                 done(0)
             else:
                 try:
@@ -138,21 +139,21 @@ class FutureLog:
 
         Raises as `copy_piece`.
         """
-        while self.behind and max_bytes > 0:
-            region = self._next(max_bytes)
+        while self.lag and max_bytes > 0:
+            region = self._next_region(max_bytes)
             if region is not None:
                 piece = memoryview(bytearray(region.size))
                 region.file.read_now(region.pos, piece)
                 max_bytes -= region.size
                 self._append_piece(piece)
-        return not self.behind
+        return not self.lag
 
-    def _next(self, max_bytes: int) -> Region | None:
+    def _next_region(self, max_bytes: int) -> Region | None:
         """The next region that the copy lacks; None when it lacks only offsets whose records were compacted away."""
         self._follow_start()
         log, copy = self.log, self.copy
-        region = log.read(copy.end_offset, max_bytes, log.end_offset, warmed=True) if self.behind else None
-        if region is None and self.behind:
+        region = log.read(copy.end_offset, max_bytes, log.end_offset, warmed=True) if self.lag else None
+        if region is None and self.lag:
             copy.skip_to(log.end_offset)
         return region
 
@@ -165,7 +166,7 @@ class FutureLog:
 
     # -- swapping ------------------------------------------------------------------------------------------------------
 
-    def flush(self, done: Done[int]) -> None:
+    def flush_copy(self, done: Done[int]) -> None:
         """Make the copy durable up to its end, so that little is left to flush at the swap."""
         self.copy.flush(done)
 
@@ -174,51 +175,51 @@ class FutureLog:
         """Whether the mark of the copy is durable, so that a start after a stop would recognise the copy."""
         return self._marked
 
-    def swap(self) -> Log:
+    def swap_in(self) -> Log:
         """Make the copy, which must be complete, the log, and return it. Raises Failure; then it is not the log.
 
         The old log stays until the new one is durable: whatever a power cut takes, one of them has all records.
         """
-        assert not self.behind, f"the copy of {self.tp} lacks {self.behind} offsets"
+        assert not self.lag, f"the copy of {self.tp} lacks {self.lag} offsets"
         log, copy = self.log, self.copy
         copy.set_start_offset(log.start_offset)
-        copy.epochs.take_over(log.epochs.entries)
+        copy.epochs.replace_all(log.epochs.entries)
         # 1. Before the rename: a start with older checkpoints would restore deleted records, or miss some.
-        self.end.save_starts_now()
+        self.target_dir.save_starts_now()
         copy.save_epochs_now()
         # 2. The rename: from here on a start serves the copy, if its leader epoch and end show that it is complete.
-        self.end.moves.promote(self.tp)
-        self.begin.moves.leave(self.tp)
+        self.target_dir.moves.promote_copy(self.tp)
+        self.source_dir.moves.retire_source(self.tp)
         # 3. The state in memory is that of the old log; the copy has not tracked it.
         copy.high_watermark = log.high_watermark
         copy.producers = log.producers
         copy.producers.frozen = None  # a snapshot that is being made is one of the old log
         copy.removable_below = log.removable_below
         copy.cleaning.checkpoint = log.cleaning.checkpoint  # nothing was compacted meanwhile
-        self.end.checkpoint_cleaned(self.tp)
+        self.target_dir.checkpoint_cleaned(self.tp)
         copy.write_snapshot(_do_nothing)
-        # 4. Once the copy is durable, `_durable` removes the old log.
-        barrier = CompletionBarrier(self._durable)
-        copy.flush(barrier.expect())
-        copy.when_epochs_saved(barrier.expect())
-        barrier.armed()
+        # 4. Once the copy is durable, `_on_copy_durable` removes the old log.
+        barrier = CompletionBarrier(self._on_copy_durable)
+        copy.flush(barrier.add_expected())
+        copy.when_epochs_saved(barrier.add_expected())
+        barrier.arm_barrier()
         return copy
 
-    def _durable(self, outcome: Failure | None) -> None:
-        if outcome is not None or self.begin.offline is not None:
+    def _on_copy_durable(self, outcome: Failure | None) -> None:
+        if outcome is not None or self.source_dir.offline is not None:
             return  # the old log stays, and the next start compares the two
         try:
-            self.begin.moves.drop_left(self.log, self._on_removed)
+            self.source_dir.moves.drop_source(self.log, self._on_removed)
         except Failure as failure:
             text = "cannot remove the old log of %s in %s after its move, the next start will: %s"
-            _logger.warning(text, self.tp, self.begin.name, failure)
+            _logger.warning(text, self.tp, self.source_dir.name, failure)
 
     def _on_removed(self, outcome: object) -> None:
-        if not isinstance(outcome, Failure) and self.end.offline is None and self.tp in self.end.logs:
+        if not isinstance(outcome, Failure) and self.target_dir.offline is None and self.tp in self.target_dir.logs:
             try:
-                self.end.moves.settle_down(self.tp)
+                self.target_dir.moves.remove_mark(self.tp)
             except Failure as failure:
-                _logger.warning("%s: %s", self.end.name, failure)
+                _logger.warning("%s: %s", self.target_dir.name, failure)
 
 
 def common_end(one: LeaderEpochs, other: LeaderEpochs, start: int, end: int) -> int:
@@ -230,11 +231,11 @@ def common_end(one: LeaderEpochs, other: LeaderEpochs, start: int, end: int) -> 
     return end
 
 
-def settle(dirs: Sequence[LogDir]) -> None:
+def settle_moves(dirs: Sequence[LogDir]) -> None:
     """At start: of two logs of one partition, serve the one that has all records; finish moves that were swapped.
 
-    A stop between the steps of `FutureLog.swap` leaves both. Then the one with the newer leader epoch, or with the same
-    epoch the longer one, has all records of the other. Raises nothing: a directory that fails is offline then.
+    A stop between the steps of `FutureLog.swap_in` leaves both. Then the one with the newer leader epoch, or with the
+    same epoch the longer one, has all records of the other. Raises nothing: a directory that fails is offline then.
     """
     working = [each for each in dirs if each.offline is None]
     holders: dict[TopicPartition, list[LogDir]] = {}
@@ -246,7 +247,7 @@ def settle(dirs: Sequence[LogDir]) -> None:
             if len(several) > 1:
                 _settle_one(tp, several)
             if len(working) == len(dirs):
-                several[-1].moves.settle_down(tp)
+                several[-1].moves.remove_mark(tp)
         except (Failure, ApiError) as error:
             _logger.error("cannot settle an interrupted move of %s between log directories: %s", tp, error)
     for each in working:
@@ -267,13 +268,13 @@ def _settle_one(tp: TopicPartition, several: list[LogDir]) -> None:
     for each in several[:-1]:
         log = each.logs[tp]
         if log.topic_id != best.topic_id:
-            continue  # of another topic that had the name: `LogManager.adopt` decides, which knows the topic's id
+            continue  # of another topic that had the name: `LogManager.adopt_log` decides, which knows the topic's id
         text = "%s is in %s and in %s after an interrupted move: keeping the latter, which has all records"
         _logger.warning(text, tp, each.name, several[-1].name)
         if tp in each.moves.arrived:
-            each.moves.demote(tp)
+            each.moves.demote_log(tp)
         else:
-            each.delete(tp)
+            each.delete_log(tp)
 
 
 def last_epoch(log: Log) -> int:
@@ -281,7 +282,7 @@ def last_epoch(log: Log) -> int:
     found = NO_EPOCH
     for segment in log.segments:
         if segment.size:
-            last = segment.index.last
+            last = segment.index.last_entry
             for _, header in walk_headers(segment.file, last.position if last else 0, segment.size):
                 found = header[2]
     return found

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.seams import Failure, Kind
-from ottla.storage.layout import MOVING, future_dir_name, parse_log_dir
+from ottla.storage.layout import MOVING, future_dir_name, parse_future_dir, parse_log_dir
 from ottla.storage.log import Log
 from ottla.storage.log_dir_context import LogDirContext
 from ottla.storage.recovery.found_logs import LogMarks
@@ -27,22 +27,25 @@ if TYPE_CHECKING:
 class FutureLogs:
     """The moves of one log directory."""
 
-    __slots__ = ("_dir", "_home", "arrived", "futures", "leaving")
+    __slots__ = ("_dir", "_home", "arrived", "futures", "replaced")
 
     def __init__(self, home: LogDirContext, directory: LogDir) -> None:
         self._home = home
         self._dir = directory
         self.futures: dict[TopicPartition, Log] = {}
         """Copies that will replace logs in other directories."""
-        self.leaving: dict[TopicPartition, Log] = {}
+        self.replaced: dict[TopicPartition, Log] = {}
         """Logs that were replaced by copies elsewhere; they stay until the copies are durable."""
         self.arrived: dict[TopicPartition, None] = {}
         """Logs that came from another directory, which may still have files of them."""
 
     # -- marks ---------------------------------------------------------------------------------------------------------
 
-    def marked(self, directory: str) -> TopicPartition | None:
-        """The partition in a directory's mark; None without one. The directory's own name may be cut short."""
+    def parse_dir(self, directory: str) -> TopicPartition | None:
+        """The partition of a `-future` directory: by its name, which may be cut short, else by its mark; None: neither
+        names one. Raises Failure."""
+        if tp := parse_future_dir(directory):
+            return tp
         try:
             return parse_log_dir(read_file(self._home.disk, f"{directory}/{MOVING}").decode("utf-8", "replace").strip())
         except Failure as failure:
@@ -55,7 +58,7 @@ class FutureLogs:
         if self._home.disk.exists(f"{tp}/{MOVING}"):
             self.arrived[tp] = None
 
-    def settle_down(self, tp: TopicPartition) -> None:
+    def remove_mark(self, tp: TopicPartition) -> None:
         """Remove the mark: the directory that the log came from has no files of it any more. Raises Failure."""
         if tp in self.arrived:
             del self.arrived[tp]
@@ -64,14 +67,14 @@ class FutureLogs:
 
     # -- copies --------------------------------------------------------------------------------------------------------
 
-    def _directory(self, tp: TopicPartition) -> str:
-        return future_dir_name(tp, self._home.entropy.octets("future-log", 16).hex())
+    def _future_directory(self, tp: TopicPartition) -> str:
+        return future_dir_name(tp, self._home.entropy.random_bytes("future-log", 16).hex())
 
-    def create(self, source: Log, marked: Callable[[], None]) -> Log:
+    def create_copy(self, source: Log, marked: Callable[[], None]) -> Log:
         """An empty copy of a log. `marked` is called when its mark is durable. Raises Failure."""
-        tp, directory = source.tp, self._directory(source.tp)
+        tp, directory = source.tp, self._future_directory(source.tp)
         try:
-            self._dir.lay_ghosts(tp)
+            self._dir.forget_deleted_log(tp)
             self._home.disk.make_dir(directory)
             found = LogMarks(clean=True, start_offset=source.start_offset)
             log = open_log(self._home, tp, directory, source.config, found)
@@ -80,12 +83,12 @@ class FutureLogs:
             raise
 
         log.topic_id = source.topic_id
-        log.write_metadata(lambda: self._mark(log, marked))
+        log.write_metadata(lambda: self._write_mark(log, marked))
         self.futures[tp] = log
-        self._home.wake(tp)
+        self._home.on_log_changed(tp)
         return log
 
-    def _mark(self, copy: Log, marked: Callable[[], None]) -> None:
+    def _write_mark(self, copy: Log, marked: Callable[[], None]) -> None:
         """Write the mark of a copy, after its topic id: of two logs of one partition only those with one topic id are
         compared, and the one with the mark may be the only one that has all records."""
 
@@ -94,53 +97,53 @@ class FutureLogs:
             if not isinstance(outcome, Failure):
                 marked()
 
-        self._home.disk.replace(f"{copy.directory}/{MOVING}", f"{copy.tp}\n".encode(), written)
+        self._home.disk.replace_file(f"{copy.directory}/{MOVING}", f"{copy.tp}\n".encode(), written)
 
-    def drop(self, tp: TopicPartition) -> None:
+    def drop_copy(self, tp: TopicPartition) -> None:
         """Delete a copy. Raises Failure."""
         log = self.futures.pop(tp)
         self._dir.set_aside(log, self._home.note_failure)
-        log.close()
+        log.close_files()
 
-    def promote(self, tp: TopicPartition) -> None:
+    def promote_copy(self, tp: TopicPartition) -> None:
         """Give the copy the name of the log: from now on it is the log, also for the next start. Raises Failure.
 
         Its next flush makes the name durable.
         """
         log = self.futures[tp]
-        self._dir.rename(log.directory, str(tp))
+        self._dir.rename_directory(log.directory, str(tp))
         self._dir.logs[tp] = self.futures.pop(tp)
         self.arrived[tp] = None
-        log.relocate(str(tp))
+        log.relocate_files(str(tp))
 
-    def demote(self, tp: TopicPartition) -> None:
+    def demote_log(self, tp: TopicPartition) -> None:
         """Make a log a copy again: it had just been promoted, and lags the log that it came from. Raises Failure.
 
         At start, before the log is used.
         """
-        log, directory = self._dir.logs[tp], self._directory(tp)
-        self._dir.rename(log.directory, directory)
+        log, directory = self._dir.logs[tp], self._future_directory(tp)
+        self._dir.rename_directory(log.directory, directory)
         self.futures[tp] = self._dir.logs.pop(tp)
         del self.arrived[tp]
-        log.relocate(directory)
+        log.relocate_files(directory)
 
     # -- logs that leave -----------------------------------------------------------------------------------------------
 
-    def leave(self, tp: TopicPartition) -> Log:
-        """Take a log out of service, because a copy elsewhere is the log now; it stays until `drop_left`."""
+    def retire_source(self, tp: TopicPartition) -> Log:
+        """Take a log out of service, because a copy elsewhere is the log now; it stays until `drop_source`."""
         self.arrived.pop(tp, None)
-        log = self.leaving[tp] = self._dir.logs.pop(tp)
+        log = self.replaced[tp] = self._dir.logs.pop(tp)
         log.cleaning.closed = True
-        self._home.wake(tp)
+        self._home.on_log_changed(tp)
         return log
 
-    def drop_left(self, log: Log, done: Callable[[object], None]) -> None:
+    def drop_source(self, log: Log, done: Callable[[object], None]) -> None:
         """Remove a log whose copy is durable. `done` when a power cut cannot bring it back. Raises Failure.
 
         Reads in progress have file.delete.delay.ms to finish. Does nothing when the log was removed with its topic.
         """
-        if self.leaving.get(log.tp) is log:
-            del self.leaving[log.tp]
+        if self.replaced.get(log.tp) is log:
+            del self.replaced[log.tp]
             self._dir.set_aside(log, done)
             delay_ns = log.config.file_delete_delay_ms * 1_000_000
-            self._home.timers.add(self._home.clock.now().mono_ns + delay_ns, log.close)
+            self._home.timers.add_timer(self._home.clock.now().mono_ns + delay_ns, log.close_files)

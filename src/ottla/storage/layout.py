@@ -111,12 +111,12 @@ def parse_future_dir(name: str) -> TopicPartition | None:
 
 def future_dir_name(tp: TopicPartition, unique: str) -> str:
     """`<topic>-<partition>.<unique>-future`, the topic cut as in `delete_dir_name`."""
-    return _suffixed(tp, unique, FUTURE_DIR)
+    return _suffixed_dir_name(tp, unique, FUTURE_DIR)
 
 
 def delete_dir_name(tp: TopicPartition, unique: str) -> str:
     """`<topic>-<partition>.<unique>-delete`, the topic cut to the length that file systems allow."""
-    return _suffixed(tp, unique, DELETE_DIR)
+    return _suffixed_dir_name(tp, unique, DELETE_DIR)
 
 
 def is_delete_dir(name: str) -> bool:
@@ -126,9 +126,9 @@ def is_delete_dir(name: str) -> bool:
 
 def stray_dir_name(tp: TopicPartition, unique: str) -> str:
     """`<topic>-<partition>.<unique>-stray`: a log whose topic is not known, kept for an operator to recover."""
-    return _suffixed(tp, unique, STRAY_DIR)
+    return _suffixed_dir_name(tp, unique, STRAY_DIR)
 
 
-def _suffixed(tp: TopicPartition, unique: str, suffix: str) -> str:
+def _suffixed_dir_name(tp: TopicPartition, unique: str, suffix: str) -> str:
     tail = f"-{tp.partition}.{unique}{suffix}"
     return tp.topic[: _NAME_MAX - len(tail)] + tail

@@ -15,7 +15,7 @@ from typing import Final
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, MAGIC_V2, patch_offset_and_epoch, put_assigned
 from ottla.record.control import Marker
-from ottla.record.down_conversion import lowered
+from ottla.record.down_conversion import convert_for_old_topic
 from ottla.record.validation import HeaderTuple
 from ottla.seams import Done, Failure, Instant, Kind, Region
 from ottla.storage.indexes.index import LAST_OFFSET, TimestampOffset
@@ -29,7 +29,7 @@ from ottla.storage.segments.reader import HOT_BYTES
 from ottla.storage.segments.replica_batches import ANY_EPOCH, ReplicaBatch, replica_batches
 from ottla.storage.segments.scan import walk_headers
 from ottla.storage.segments.segment import Segment
-from ottla.storage.segments.segment_files import create_segment, retire
+from ottla.storage.segments.segment_files import create_segment, retire_segment
 
 _TAIL_MAX: Final = 2 * KEPT
 _new = tuple.__new__  # a third of the time of the class's own
@@ -49,7 +49,7 @@ class Log(LogFiles):
         """
         if not self._home.safeguards.dedupe:
             return None
-        return self.producers.check(header)
+        return self.producers.check_batch(header)
 
     def append(
         self, view: memoryview, header: HeaderTuple, leader_epoch: int, now: Instant, marker: Marker | None = None
@@ -75,12 +75,12 @@ class Log(LogFiles):
         ):
             segment = self._make_room(size, last, timestamp, is_marker=bool(header[5] & CONTROL))
         if leader_epoch != self.epochs.latest:
-            self.epochs.assign(leader_epoch, base)
+            self.epochs.assign_epoch(leader_epoch, base)
         put_assigned(view, 0, base, header[1], leader_epoch)
         try:
             position = segment.file.append((view,))
         except Failure as failure:
-            raise self._home.refusal(failure.as_value()) from failure
+            raise self._home.storage_error(failure.as_value()) from failure
         segment.size = position + size  # and what `segment.note` does, in line
         if timestamp > segment.max_timestamp:
             segment.max_timestamp = timestamp
@@ -93,20 +93,20 @@ class Log(LogFiles):
         self._tail_offsets.append(base)
         self._tail_positions.append(position)
         if len(self._tail_offsets) > _TAIL_MAX:
-            self._tail.trim()
+            self._newest_positions.trim_older()
         if header[9] >= 0:
             if header[5] & CONTROL:
                 self._note_marker(marker or marker_of(view, 0), header, base, now.wall_ms)
             else:
-                self.producers.update(header, base, now.wall_ms)
+                self.producers.note_batch(header, base, now.wall_ms)
         self.end_offset = last + 1
-        if last >= self._flush_policy.at:
+        if last >= self._flush_policy.next_offset:
             self._flush_policy.on_appended(now)
         return base
 
     def append_time_of(self, view: memoryview, wall_ms: int) -> int:
         """The LogAppendTime of a batch that is appended now: that of its messages if a worker has converted it."""
-        ahead = self.ahead
+        ahead = self.prepared
         return ahead.stamp_ms if ahead is not None and ahead.view is view else wall_ms
 
     def append_lowered(self, view: memoryview, header: HeaderTuple, leader_epoch: int, _now: Instant) -> int:
@@ -118,16 +118,16 @@ class Log(LogFiles):
         self._check_offsets_left(base + header[6])
         patch_offset_and_epoch(view, 0, base, leader_epoch)
         # The conversion of a worker is valid for this very batch at this offset in this format only.
-        ahead, self.ahead = self.ahead, None
+        ahead, self.prepared = self.prepared, None
         if ahead is not None and ahead.view is view and (ahead.base, ahead.magic) == (base, self.magic):
             content = ahead.content
         else:
-            content = lowered(view, header, self.magic)
+            content = convert_for_old_topic(view, header, self.magic)
         if len(content) > self.config.segment_bytes:
             text = f"{len(content)} bytes of messages do not fit a segment of {self.config.segment_bytes}"
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, text)
         if leader_epoch != self.epochs.latest:
-            self.epochs.assign(leader_epoch, base)
+            self.epochs.assign_epoch(leader_epoch, base)
         self.append_replica(memoryview(content), check_crc=False)
         return base
 
@@ -140,7 +140,7 @@ class Log(LogFiles):
         batches, error = replica_batches(view, self.end_offset, newest_epoch, check_crc)
         start_offset, now, at = self.start_offset, self._home.clock.now(), 0
         if self.epochs_stale and batches:
-            self._unfence()
+            self._unfence_appends()
         if batches and batches[0][2][0] < self.end_offset:
             self._begin_within(batches[0][2][0])
         while at < len(batches):
@@ -157,10 +157,11 @@ class Log(LogFiles):
         try:
             self.restart_at(base)
         except Failure as failure:
-            raise self._home.refusal(failure.as_value()) from failure
+            raise self._home.storage_error(failure.as_value()) from failure
 
     def _append_run(self, view: memoryview, batches: list[ReplicaBatch], at: int, now: Instant) -> int:
-        """Append as many of the batches from `at` on as one segment takes; returns how many are appended in all."""
+        """Append as many of the batches from `at` on as one segment takes; returns how many are appended in
+        all."""
         segment, (first, end, header) = self._active, batches[at]
         if self._is_full(segment, end - first, header) or now.wall_ms > segment.roll_wall_ms:
             self.end_offset = header[0]
@@ -172,16 +173,16 @@ class Log(LogFiles):
             until += 1
         run = batches[at:until]
         try:
-            position = segment.write(view[first : run[-1][1]])
+            position = segment.write_batches(view[first : run[-1][1]])
         except Failure as failure:
-            raise self._home.refusal(failure.as_value()) from failure
+            raise self._home.storage_error(failure.as_value()) from failure
         for start, end, header in run:
             self._note_replica(view, start, end, header, position + start - first, now)
         if not position:
             self._first_in_segment(run[0][2][8], now)
         if len(self._tail_offsets) > _TAIL_MAX:
-            self._tail.trim()
-        if self.end_offset > self._flush_policy.at:
+            self._newest_positions.trim_older()
+        if self.end_offset > self._flush_policy.next_offset:
             self._flush_policy.on_appended(now)
         return until
 
@@ -199,7 +200,7 @@ class Log(LogFiles):
         """Index a leader's batch that is in the file, and note its epoch, producer and offsets."""
         base = header[0]
         if header[2] != self.epochs.latest and header[2] >= 0:
-            self.epochs.assign(header[2], base)
+            self.epochs.assign_epoch(header[2], base)
         if header[3] < MAGIC_V2 and self.epochs_file.is_due:
             self.write_epochs()  # these messages do not carry their leader epoch: recovery has it from the file only
         self._active.index_batch(position, end - start, base + header[6], header[8])
@@ -209,7 +210,7 @@ class Log(LogFiles):
             if header[5] & CONTROL:
                 self._note_marker(marker_of(view[start:end], 0), header, base, now.wall_ms)
             else:
-                self.producers.update(header, base, now.wall_ms)
+                self.producers.note_batch(header, base, now.wall_ms)
         self.end_offset = base + header[6] + 1
 
     def _make_room(self, size: int, last: int, timestamp: int, is_marker: bool = False) -> Segment:
@@ -218,19 +219,19 @@ class Log(LogFiles):
         Raises ApiError, RECORD_LIST_TOO_LARGE also where no offsets are left: nothing was written.
         """
         # 1. Refusals for any batch: the directory is offline, or no offsets are left.
-        self._home.check()
+        self._home.check_online()
         self._check_offsets_left(last)
         # 2. The first record of a leader's epoch brings the epoch to its file; then the batch may fit without a roll.
         if self.epochs_stale:
-            self._unfence()
-            self._home.check()
+            self._unfence_appends()
+            self._home.check_online()
             if self._active.has_room(size, last, timestamp, self._home.clock.now().wall_ms):
                 return self._active
         # 3. Short of disk space: clients' records are refused, but a marker that ends a transaction is not.
-        if self._home.short and not self.uses_reserve:
+        if self._home.is_short and not self.uses_reserve:
             if not is_marker:
-                raise self._home.refusal(Failure(Kind.FULL))
-            if not self._active.full and self._active.size + size <= self.config.segment_bytes:
+                raise self._home.storage_error(Failure(Kind.FULL))
+            if not self._active.is_full and self._active.size + size <= self.config.segment_bytes:
                 return self._active
         # 4. The rest is a plain roll, if a new segment can take the batch.
         if size > self.config.segment_bytes:
@@ -239,9 +240,9 @@ class Log(LogFiles):
                 f"a batch of {size} bytes does not fit a segment of {self.config.segment_bytes}",
             )
         try:
-            self.roll()
+            self.roll_segment()
         except Failure as failure:
-            raise self._home.refusal(failure.as_value()) from failure
+            raise self._home.storage_error(failure.as_value()) from failure
         return self._active
 
     def _check_offsets_left(self, last: int) -> None:
@@ -274,7 +275,7 @@ class Log(LogFiles):
         OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, and Cold.
         """
         if self._home.offline is not None:
-            self._home.check()
+            self._home.check_online()
         if offset < self.start_offset or offset > self.end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -283,9 +284,9 @@ class Log(LogFiles):
         if offset >= limit_offset:
             return None
         try:
-            return self._reader.region(offset, max_bytes, limit_offset, self.end_offset, at_least_one, warmed)
+            return self._reader.find_region(offset, max_bytes, limit_offset, self.end_offset, at_least_one, warmed)
         except Failure as failure:
-            raise self._home.refusal(failure.as_value()) from failure
+            raise self._home.storage_error(failure.as_value()) from failure
 
     def read_newest(self, offset: int, max_bytes: int) -> Region | None:
         """As `read` up to the log end, if the positions are known without reading; None: call `read`."""
@@ -317,21 +318,21 @@ class Log(LogFiles):
 
         Never above the high watermark, nor above the first record of an open transaction.
         """
-        return self._trimming.delete_old_segments(now)
+        return self._retention.delete_old_segments(now)
 
     def retention_due_ms(self, now: Instant) -> int | None:
         """The wall time at which retention has to check the log again if it does not change.
 
         `now` when fewer segments could be removed than should be; None: never.
         """
-        return self._trimming.due_ms(now)
+        return self._retention.due_ms(now)
 
     def retention_needs_flush(self, now: Instant) -> bool:
         """Whether `delete_old_segments` would begin a segment, and block on the disk for it.
 
         A `flush` before makes durable what it would wait for.
         """
-        return self._trimming.needs_flush(now)
+        return self._retention.needs_flush(now)
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on, with the whole batch that contains it. Raises Failure, ApiError."""
@@ -340,30 +341,30 @@ class Log(LogFiles):
         if offset < self.segments.first.base_offset:
             self.restart_at(offset)
             return
-        self.cleaning.settle()
-        slot = self.segments.floor(offset)
+        self.cleaning.finish_exchange()
+        slot = self.segments.floor_slot(offset)
         segment = self.segments[slot]
         found = self._reader.find_segment(segment, offset, patient=True)
         end = offset if found is None else min(offset, self._reader.first_offset(segment, found))
-        self.uncover(end)
+        self.prepare_cut(end)
         for gone in reversed(self.segments.drop_from(slot + 1)):
             # The newest first, each before the next, and all before the cut: a power loss must not leave a hole.
-            retire(self._home, gone, self.config.file_delete_delay_ms)
+            retire_segment(self._home, gone, self.config.file_delete_delay_ms)
             self.disk.sync_now(self.directory)
         # Then the cut of the segment that becomes the active one. If no batch of it shows the new end, an empty segment
         # with that name follows, which is sealed off from the cut one by a sync.
         position = segment.size if found is None else found.position
         fresh = self._beyond_hole(segment, position, end)
-        segment.activate(self.config)
+        segment.make_appendable(self.config)
         segment.truncate_to(end, position)
         if fresh is not None:
             self.disk.sync_now(segment.path)
-            segment.seal()
-            self.segments.add(fresh)
-        self._reset(end)
+            segment.seal_segment()
+            self.segments.add_segment(fresh)
+        self._reset_end(end)
         self.start_offset = min(self.start_offset, end)
         self.epochs.truncate_from_end(end)
-        self._flush.truncated(end)
+        self._flush.on_truncated(end)
         self._reload_producers()
         if fresh is not None:  # no recovery point from before the cut may cover the indexes of the sealed segment
             self._home.settle_recovery_points()
@@ -384,24 +385,24 @@ class Log(LogFiles):
 
     def restart_at(self, offset: int) -> None:
         """Drop everything and continue at `offset`: a leader no longer has this log's end. Raises Failure."""
-        self.uncover(min(offset, self.start_offset))
+        self.prepare_cut(min(offset, self.start_offset))
         for segment in reversed(self.segments.drop_from(0)):
-            retire(self._home, segment, self.config.file_delete_delay_ms)
-        self.segments.add(create_segment(self._home, self.directory, offset, self.config))
-        self._reset(offset)
+            retire_segment(self._home, segment, self.config.file_delete_delay_ms)
+        self.segments.add_segment(create_segment(self._home, self.directory, offset, self.config))
+        self._reset_end(offset)
         self.start_offset = self.high_watermark = offset
-        self.epochs.clear()
-        self._flush.restarted(offset)
+        self.epochs.clear_entries()
+        self._flush.on_restarted(offset)
         self._reload_producers()
-        self._home.start_moved(self.tp)
+        self._home.on_start_moved(self.tp)
 
-    def _reset(self, end_offset: int) -> None:
+    def _reset_end(self, end_offset: int) -> None:
         """Adjust the state in memory to a log that ends at `end_offset`, perhaps in another segment."""
         self._active = self.segments.active
-        self._tail.clear()
+        self._newest_positions.clear_positions()
         self.end_offset = end_offset
-        self._flush_policy.truncated(end_offset)
-        self._home.wake(self.tp)
+        self._flush_policy.on_truncated(end_offset)
+        self._home.on_log_changed(self.tp)
         self.high_watermark = min(self.high_watermark, end_offset)
         self._arm_active(self._home.clock.now().wall_ms)
         self._flush.note_names(self.directory)

@@ -34,7 +34,6 @@ from ottla.storage.layout import (
     ROOT,
     delete_dir_name,
     is_delete_dir,
-    parse_future_dir,
     parse_log_dir,
     stray_dir_name,
 )
@@ -59,7 +58,7 @@ class LogDir:
         "_clean",
         "_clean_text",
         "_cleaned",
-        "_ghosts",
+        "_deleted",
         "_high_watermarks",
         "_home",
         "_loaded",
@@ -77,10 +76,10 @@ class LogDir:
 
     def __init__(self, home: LogDirContext) -> None:
         self._home = home
-        home.fence = self._fence
-        home.rearm = self._rearm
+        home.fence = self._fence_logs
+        home.rearm = self._rearm_logs
         home.save_recovery_points = self.checkpoint_recovery_points
-        home.settle_recovery_points = lambda: self._recovery_points.settle(self._recovery_point_bytes)
+        home.settle_recovery_points = lambda: self._recovery_points.settle_writes(self._recovery_point_bytes)
         home.save_cleaned = self._save_cleaned
         self.logs: dict[TopicPartition, Log] = {}
         self.moves = FutureLogs(home, self)
@@ -90,12 +89,12 @@ class LogDir:
         """The checkpoints' entries of logs that are not loaded yet."""
         self.missing: dict[TopicPartition, int] = {}
         """Recovery points of missing logs: lost, or of deleted topics. Kept until the controller has been informed."""
-        self._ghosts: set[TopicPartition] = set()
+        self._deleted: set[TopicPartition] = set()
         """Partitions that have no log here any more but may have entries in a checkpoint."""
         self._recovery_points = CoalescingWriter(home, RECOVERY_POINTS)
         self._high_watermarks = CoalescingWriter(home, HIGH_WATERMARKS)
         self._starts = LogStartCheckpoint(home, self._start_bytes)
-        home.save_starts = self._starts.save
+        home.save_starts = self._starts.save_starts
         self._point_text, self._mark_text = OffsetText(), OffsetText()
         self._start_text, self._clean_text = OffsetText(), OffsetText()
         self._cleaned = CoalescingWriter(home, CLEANED_UNTIL)
@@ -108,7 +107,7 @@ class LogDir:
         return self._home.disk.name
 
     @property
-    def space(self) -> tuple[int, int]:
+    def total_and_free_bytes(self) -> tuple[int, int]:
         """Size and free space of its file system, in bytes; -1 where the system does not report them (KIP-827)."""
         disk = self._home.disk
         try:
@@ -117,31 +116,31 @@ class LogDir:
             return -1, -1
 
     @property
-    def short(self) -> bool:
+    def is_short(self) -> bool:
         """Whether clients' records are refused for lack of disk space."""
-        return self._home.short
+        return self._home.is_short
 
     @property
     def offline(self) -> Failure | None:
         """Why it is out of service; None while it is in service."""
         return self._home.offline
 
-    def _fence(self) -> None:
-        for log in self._all().values():
-            log.fence()
+    def _fence_logs(self) -> None:
+        for log in self._all_logs().values():
+            log.fence_appends()
 
-    def _rearm(self) -> None:
-        for log in self._all().values():
-            log.rearm()
+    def _rearm_logs(self) -> None:
+        for log in self._all_logs().values():
+            log.rearm_active()
 
-    def _all(self) -> dict[TopicPartition, Log]:
+    def _all_logs(self) -> dict[TopicPartition, Log]:
         """Every log that has a directory here, in the order of their names."""
-        logs = {**self.moves.leaving, **self.moves.futures, **self.logs}
+        logs = {**self.moves.replaced, **self.moves.futures, **self.logs}
         return {tp: logs[tp] for tp in sorted(logs)}
 
     # -- whose it is ---------------------------------------------------------------------------------------------------
 
-    def meta(self) -> MetaProperties | None:
+    def read_meta(self) -> MetaProperties | None:
         """The content of meta.properties; None without one. Raises WrongDirectory when it cannot be parsed, Failure."""
         try:
             return parse_meta_properties(read_file(self._home.disk, META_PROPERTIES))
@@ -152,13 +151,13 @@ class LogDir:
                 return None
             raise
 
-    def claim(self, cluster_id: str, node_id: int, check_only: bool = False) -> None:
+    def claim_directory(self, cluster_id: str, node_id: int, check_only: bool = False) -> None:
         """Make the directory this node's, or check that it is. Raises WrongDirectory, Failure."""
-        meta = self.meta()
+        meta = self.read_meta()
         if meta is None:
             if check_only:
                 return
-            directory_id = self._home.entropy.octets("directory-id", 16)
+            directory_id = self._home.entropy.random_bytes("directory-id", 16)
             meta = MetaProperties(node_id, cluster_id, directory_id)
             self._home.disk.replace_now(META_PROPERTIES, format_meta_properties(meta, self._home.clock.now().wall_ms))
         if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
@@ -169,7 +168,7 @@ class LogDir:
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
-    def load(
+    def load_logs(
         self,
         topic_config: Callable[[str], TopicConfig],
         progress: Callable[[LoadProgress], None],
@@ -177,17 +176,17 @@ class LogDir:
     ) -> bool:
         """Open every log. A failing disk takes the directory offline; nothing is raised for it.
 
-        Recovery stops between two logs when `is_wanted` is false: returns False, and `stop` has to follow. A directory
-        that was stopped cleanly is loaded to the end, which is quick, so that it can be stopped cleanly again."""
+        Recovery stops between two logs when `is_wanted` is false: returns False, and `stop_logs` has to follow. A
+        directory that was stopped cleanly is loaded to the end, so that it can be stopped cleanly again."""
         try:
-            return self._load(topic_config, progress, is_wanted)
+            return self._load_all(topic_config, progress, is_wanted)
         except Failure as failure:
             self._home.on_failed(Failure(Kind.IO, f"loading failed: {failure.message or failure.kind.name}"))
             self.logs.clear()
             self.moves.futures.clear()
             return True
 
-    def _load(
+    def _load_all(
         self,
         topic_config: Callable[[str], TopicConfig],
         progress: Callable[[LoadProgress], None],
@@ -197,8 +196,8 @@ class LogDir:
         self._clean = take_clean_mark(self._home)
         # Without this each log would have to be synced before its first record: the last process may have cut it.
         durable = not self._clean and self._home.disk.sync_all_now()
-        points, marks = self._home.noted_offsets(RECOVERY_POINTS), self._home.noted_offsets(HIGH_WATERMARKS)
-        starts, cleaned = self._home.noted_offsets(LOG_STARTS), self._home.noted_offsets(CLEANED_UNTIL)
+        points, marks = self._home.read_offsets(RECOVERY_POINTS), self._home.read_offsets(HIGH_WATERMARKS)
+        starts, cleaned = self._home.read_offsets(LOG_STARTS), self._home.read_offsets(CLEANED_UNTIL)
         scanned = 0
 
         def count(size: int) -> None:
@@ -207,8 +206,8 @@ class LogDir:
 
         found = dict(self._log_directories(directories))
         config_of = cache(topic_config)
-        self._ghosts.update(points, marks, starts, cleaned)
-        self._ghosts.difference_update(found)
+        self._deleted.update(points, marks, starts, cleaned)
+        self._deleted.difference_update(found)
         self.missing = {tp: point for tp, point in points.items() if point and tp not in found}
         self._unopened = {
             tp: LogMarks(
@@ -239,7 +238,7 @@ class LogDir:
         for tp, offset in cleaned.items():
             log = self.logs.get(tp)
             self._clean_text.set_offset(tp, offset)
-            self._home.cleaned(tp)
+            self._home.on_log_cleaned(tp)
             if log is not None and offset <= log.end_offset:
                 log.cleaning.checkpoint = offset
         self._noted_clean = self._clean_text.data
@@ -251,11 +250,11 @@ class LogDir:
         seen: dict[TopicPartition, None] = {}
         for name in sorted(names, key=_is_future):
             if is_delete_dir(name):
-                self._home.unlink(name)
+                self._home.unlink_path(name)
                 continue
-            tp = (parse_future_dir(name) or self.moves.marked(name)) if _is_future(name) else parse_log_dir(name)
+            tp = self.moves.parse_dir(name) if _is_future(name) else parse_log_dir(name)
             if tp in seen:
-                self._home.unlink(name)  # a copy of a log in this same directory, or a second copy
+                self._home.unlink_path(name)  # a copy of a log in this same directory, or a second copy
             elif tp is not None:
                 seen[tp] = None
                 yield tp, name
@@ -264,7 +263,7 @@ class LogDir:
         self, tp: TopicPartition, directory: str, config: TopicConfig, found: LogMarks, scanned: Callable[[int], None]
     ) -> None:
         log = open_log(self._home, tp, directory, config, found, scanned)
-        self._home.wake(tp)
+        self._home.on_log_changed(tp)
         if _is_future(directory):
             self.moves.futures[tp] = log
         else:
@@ -275,10 +274,10 @@ class LogDir:
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
-    def create(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
+    def create_log(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
         """A new, empty log. Raises Failure."""
         try:
-            self.lay_ghosts(tp)
+            self.forget_deleted_log(tp)
             is_new = self._home.disk.make_dir(str(tp))
             log = open_log(self._home, tp, str(tp), config, LogMarks(clean=True, is_new=is_new))
         except Failure as failure:
@@ -287,24 +286,24 @@ class LogDir:
         log.topic_id = topic_id
         log.write_metadata()
         self.logs[tp] = log
-        self._home.wake(tp)
+        self._home.on_log_changed(tp)
         return log
 
-    def delete(self, tp: TopicPartition) -> None:
+    def delete_log(self, tp: TopicPartition) -> None:
         """Take a log out of service: its directory is renamed now and removed later. Raises Failure."""
         self.moves.arrived.pop(tp, None)
         log = self.logs.pop(tp)
         self.set_aside(log, self._home.note_failure)
         log.let_go()
 
-    def stray(self, tp: TopicPartition) -> str:
+    def set_aside_as_stray(self, tp: TopicPartition) -> str:
         """Take a log of another topic out of service; its directory is kept under the name returned. Raises Failure."""
         self.moves.arrived.pop(tp, None)
         log = self.logs.pop(tp)
-        target = stray_dir_name(tp, self._home.entropy.octets("deleted-log", 16).hex())
-        self.rename(log.directory, target)
-        self._ghosts.add(tp)
-        self._home.wake(tp)
+        target = stray_dir_name(tp, self._home.entropy.random_bytes("deleted-log", 16).hex())
+        self.rename_directory(log.directory, target)
+        self._deleted.add(tp)
+        self._home.on_log_changed(tp)
         self._home.disk.sync_dir(ROOT, self._home.note_failure)
         log.let_go()
         return target
@@ -312,14 +311,14 @@ class LogDir:
     def set_aside(self, log: Log, done: Callable[[object], None]) -> None:
         """Rename its directory to `…-delete`, to be removed later; `done` when the name is durable. Raises Failure."""
         log.cleaning.closed = True
-        target = delete_dir_name(log.tp, self._home.entropy.octets("deleted-log", 16).hex())
-        self.rename(log.directory, target)
-        self._ghosts.add(log.tp)
-        self._home.wake(log.tp)
+        target = delete_dir_name(log.tp, self._home.entropy.random_bytes("deleted-log", 16).hex())
+        self.rename_directory(log.directory, target)
+        self._deleted.add(log.tp)
+        self._home.on_log_changed(log.tp)
         self._home.disk.sync_dir(ROOT, done)
         self._home.unlink_later(target, log.config.file_delete_delay_ms)
 
-    def rename(self, directory: str, target: str) -> None:
+    def rename_directory(self, directory: str, target: str) -> None:
         """Rename a log's directory. Raises Failure."""
         try:
             self._home.disk.rename(directory, target)
@@ -329,13 +328,13 @@ class LogDir:
 
     # -- names that are used again -------------------------------------------------------------------------------------
 
-    def lay_ghosts(self, tp: TopicPartition) -> None:
+    def forget_deleted_log(self, tp: TopicPartition) -> None:
         """Before a log is created: remove an earlier log of the same name from the checkpoints. Raises Failure."""
-        named = tp in self._ghosts or len(self._ghosts) > GHOSTS_KEPT
+        named = tp in self._deleted or len(self._deleted) > GHOSTS_KEPT
         if named and self._home.safeguards.ghosts_forgotten:
-            self._forget_ghosts()
+            self._forget_deleted_logs()
 
-    def _forget_ghosts(self) -> None:
+    def _forget_deleted_logs(self) -> None:
         """Remove deleted logs from the checkpoints: a new log must not be taken for an old one of the same name.
 
         Blocking, before the new log exists: an inherited recovery point would cover bytes that were never flushed, an
@@ -344,17 +343,17 @@ class LogDir:
         self._high_watermarks.write_now(self._high_watermark_bytes())
         self._starts.write_now()
         self._correct_cleaned()
-        self._ghosts.clear()
+        self._deleted.clear()
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def checkpoint_recovery_points(self) -> None:
         """Begin to write the recovery point of each log."""
-        self._recovery_points.write(self._recovery_point_bytes)
+        self._recovery_points.write_soon(self._recovery_point_bytes)
 
     def refresh_recovery_points(self) -> None:
         """Begin to write the recovery points if one of them moved."""
-        self._recovery_points.refresh(self._recovery_point_bytes)
+        self._recovery_points.write_if_changed(self._recovery_point_bytes)
 
     def forget_missing(self, tp: TopicPartition) -> bool:
         """Stop to expect a log of this partition here; returns whether one was expected."""
@@ -368,16 +367,16 @@ class LogDir:
 
     def checkpoint_high_watermarks(self) -> None:
         """Begin to write the high watermarks if one of them moved."""
-        self._high_watermarks.refresh(self._high_watermark_bytes)
+        self._high_watermarks.write_if_changed(self._high_watermark_bytes)
 
     def checkpoint_starts(self) -> None:
         """Begin to write the log starts that file names do not show."""
-        self._starts.write()
+        self._starts.write_starts()
 
     def checkpoint_cleaned(self, tp: TopicPartition) -> None:
         """Begin to write up to which offset a log is clean."""
-        self._home.cleaned(tp)
-        self._cleaned.write(self._cleaned_bytes)
+        self._home.on_log_cleaned(tp)
+        self._cleaned.write_soon(self._cleaned_bytes)
 
     def save_cleaned(self, tp: TopicPartition, done: Callable[[object], None]) -> None:
         """Write up to where a log is clean; `done` in a later turn, when that is durable, or the directory offline."""
@@ -394,7 +393,7 @@ class LogDir:
         self._cleaned.write_now(self._cleaned_bytes())
 
     def _cleaned_bytes(self) -> bytes:
-        self._noted_clean = self._clean_text.refresh(self._home.cleaned_moved, self._cleaned_until)
+        self._noted_clean = self._clean_text.refresh_offsets(self._home.cleaned_moved, self._cleaned_until)
         return self._noted_clean
 
     def _cleaned_until(self, tp: TopicPartition) -> int | None:
@@ -411,23 +410,23 @@ class LogDir:
         return self._home.starts_changed
 
     def _recovery_point_bytes(self) -> bytes:
-        return self._point_text.refresh(self._home.points_moved, self._recovery_point)
+        return self._point_text.refresh_offsets(self._home.points_moved, self._recovery_point)
 
     def _recovery_point(self, tp: TopicPartition) -> int | None:
         log = self._log_here(tp)
         return self.missing.get(tp) if log is None else log.recovery_point
 
     def _high_watermark_bytes(self) -> bytes:
-        for tp in list(self._home.woken):
+        for tp in list(self._home.changed):
             log = self._log_here(tp)
             if log is None:
-                del self._home.woken[tp]
+                del self._home.changed[tp]
             self._mark_text.set_offset(tp, None if log is None else log.noted_high_watermark())
         return self._mark_text.data
 
     def take_unchecked(self) -> list[Log]:
         """The logs that have changed since the last call."""
-        tps = self._home.unchecked | self._home.woken
+        tps = self._home.unchecked | self._home.changed
         self._home.unchecked = {}
         return [self.logs[tp] for tp in tps if tp in self.logs]
 
@@ -437,10 +436,10 @@ class LogDir:
 
     def _log_here(self, tp: TopicPartition) -> Log | None:
         """The log whose offsets checkpoints have."""
-        return self.logs.get(tp) or self.moves.futures.get(tp) or self.moves.leaving.get(tp)
+        return self.logs.get(tp) or self.moves.futures.get(tp) or self.moves.replaced.get(tp)
 
     def _start_bytes(self) -> bytes:
-        return self._start_text.refresh(self._home.starts_moved, self._moved_start)
+        return self._start_text.refresh_offsets(self._home.starts_moved, self._moved_start)
 
     def _moved_start(self, tp: TopicPartition) -> int | None:
         log = self._log_here(tp)
@@ -450,29 +449,29 @@ class LogDir:
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 
-    def stop(self, done: Done[None]) -> None:
+    def stop_logs(self, done: Done[None]) -> None:
         """Write and sync all logs, then the checkpoints, then the mark of a clean stop; `done` in a later turn."""
         CleanShutdown(
-            self._home, list(self._all().values()), lambda failure: self._quiet(failure, done)
+            self._home, list(self._all_logs().values()), lambda failure: self._wait_for_checkpoints(failure, done)
         ).begin_shutdown()
 
-    def _quiet(self, failure: Failure | None, done: Done[None]) -> None:
+    def _wait_for_checkpoints(self, failure: Failure | None, done: Done[None]) -> None:
         """The logs are synced: wait for checkpoints that are being written, also those begun meanwhile."""
         every = (self._recovery_points, self._high_watermarks, self._starts.file, self._cleaned)
-        busy = [file for file in every if file.busy]
+        busy = [file for file in every if file.is_writing]
         if not busy:
-            self._stopped(failure, done)
+            self._on_stopped(failure, done)
             return
-        barrier = CompletionBarrier(lambda later: self._quiet(failure or later, done))
+        barrier = CompletionBarrier(lambda later: self._wait_for_checkpoints(failure or later, done))
         for file in busy:
-            file.when_idle(barrier.expect())
-        barrier.armed()
+            file.when_idle(barrier.add_expected())
+        barrier.arm_barrier()
 
-    def _stopped(self, failure: Failure | None, done: Done[None]) -> None:
+    def _on_stopped(self, failure: Failure | None, done: Done[None]) -> None:
         failure = failure or self._home.offline
         if failure is None:
             try:
-                self._seal()
+                self._write_final_checkpoints()
             except Failure as error:
                 failure = error.as_value()
         if failure is not None:
@@ -480,13 +479,13 @@ class LogDir:
             _logger.warning("%s was not stopped cleanly, its next start recovers its logs: %s", self.name, failure)
         done(failure)
 
-    def _seal(self) -> None:
+    def _write_final_checkpoints(self) -> None:
         """The last writes, in this order: a start that finds the mark trusts all other files.
 
         A directory that was not loaded stays as it was found; one that was loaded in part gets no mark."""
         disk = self._home.disk
-        for log in self._all().values():
-            log.close()
+        for log in self._all_logs().values():
+            log.close_files()
         if not self._loaded and not self._unopened:
             return
         disk.replace_now(RECOVERY_POINTS, self._recovery_point_bytes())

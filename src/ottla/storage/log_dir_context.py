@@ -40,14 +40,16 @@ class LogDirContext:
     """A log directory, as its logs see it."""
 
     __slots__ = (
-        "_full_told_ns",
+        "_full_logged_ns",
         "_unshown",
+        "changed",
         "cleaned_moved",
         "clock",
         "disk",
         "entropy",
         "expiry",
         "fence",
+        "is_short",
         "offline",
         "on_offline",
         "points_moved",
@@ -59,12 +61,10 @@ class LogDirContext:
         "save_starts",
         "scan",
         "settle_recovery_points",
-        "short",
         "starts_changed",
         "starts_moved",
         "timers",
         "unchecked",
-        "woken",
         "workers",
     )
 
@@ -100,27 +100,27 @@ class LogDirContext:
         """Why the directory is out of service; None while it is in service."""
         self.on_offline: Callable[[str], None] = _do_nothing
         """Called with the directory's name when it goes offline."""
-        self.short = False
+        self.is_short = False
         """Less space is free than the reserve for the broker itself: clients' records are refused."""
-        self.rearm: Callable[[], None] = _nothing
-        """Applies a change of `short` to the logs."""
-        self.fence: Callable[[], None] = _nothing
+        self.rearm: Callable[[], None] = _no_action
+        """Applies a change of `is_short` to the logs."""
+        self.fence: Callable[[], None] = _no_action
         """Makes the logs refuse appends once the directory is offline."""
         self.save_starts: Callable[[Callable[[], None]], None] = _at_once
         """Makes the log starts durable, then calls back."""
-        self.save_recovery_points: Callable[[], None] = _nothing
+        self.save_recovery_points: Callable[[], None] = _no_action
         """Begins to write the recovery points: one of them was lowered."""
-        self.settle_recovery_points: Callable[[], None] = _nothing
+        self.settle_recovery_points: Callable[[], None] = _no_action
         """Waits until they are on the disk, blocking. Raises Failure."""
-        self.save_cleaned: Callable[[], None] = _nothing
+        self.save_cleaned: Callable[[], None] = _no_action
         """Writes the cleaner's checkpoint, blocking: one of the logs was cut. Raises Failure."""
-        self._full_told_ns = 0
+        self._full_logged_ns = 0
         self._unshown: dict[ShowsEntries, None] = {}
         """Segments with index entries that are only in memory."""
-        self.woken: dict[TopicPartition, None] = {}
+        self.changed: dict[TopicPartition, None] = {}
         """Partitions whose high watermark may have moved since its checkpoint: others have no record above theirs."""
         self.unchecked: dict[TopicPartition, None] = {}
-        """Partitions whose logs have changed since retention checked them, besides those in `woken`."""
+        """Partitions whose logs have changed since retention checked them, besides those in `changed`."""
         self.points_moved: dict[TopicPartition, None] = {}
         """Partitions whose recovery point may have moved since its checkpoint."""
         self.starts_changed = False
@@ -136,54 +136,54 @@ class LogDirContext:
         self.fence()
         self.on_offline(self.disk.name)
 
-    def wake(self, tp: TopicPartition) -> None:
+    def on_log_changed(self, tp: TopicPartition) -> None:
         """Note that a log was added, removed, cut or configured: checkpoints and retention visit it again."""
-        self.woken[tp] = self.points_moved[tp] = None
+        self.changed[tp] = self.points_moved[tp] = None
         self.starts_moved[tp] = self.cleaned_moved[tp] = self.renewed[tp] = None
 
-    def start_moved(self, tp: TopicPartition) -> None:
+    def on_start_moved(self, tp: TopicPartition) -> None:
         """Note that a log start moved: its checkpoint has to be written, and retention visits the log."""
         self.starts_changed = True
-        self.wake(tp)
+        self.on_log_changed(tp)
 
-    def cleaned(self, tp: TopicPartition) -> None:
+    def on_log_cleaned(self, tp: TopicPartition) -> None:
         """Note that the clean part of a log changed."""
         self.cleaned_moved[tp] = None
 
-    def check(self) -> None:
+    def check_online(self) -> None:
         """Raise ApiError KAFKA_STORAGE_ERROR when the directory is offline."""
         if self.offline is not None:
-            raise self.refusal(self.offline)
+            raise self.storage_error(self.offline)
 
-    def refusal(self, failure: Failure) -> ApiError:
+    def storage_error(self, failure: Failure) -> ApiError:
         """The error for a client whose request failed because of the disk."""
         self.on_failed(failure)
         if failure.kind is Kind.FULL:
             text = f"no space left in {self.disk.name}: free some space, or lower retention"
-            self._tell_full(text)
+            self._log_disk_full(text)
         else:
             text = f"log directory {self.disk.name} failed: {failure.message}"
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
-    def _tell_full(self, text: str) -> None:
+    def _log_disk_full(self, text: str) -> None:
         """Log one line a minute at most: every request is refused while the disk is full."""
         now = self.clock.now().mono_ns
-        if now >= self._full_told_ns:
-            self._full_told_ns = now + _FULL_TELL_NS
+        if now >= self._full_logged_ns:
+            self._full_logged_ns = now + _FULL_TELL_NS
             _logger.error("%s; refusing clients' writes until then", text)
 
-    def unlink(self, path: str) -> None:
+    def unlink_path(self, path: str) -> None:
         """Remove a file or directory off the loop; the next start finds one that was left."""
         self.disk.unlink(path, self.note_failure)
 
     def unlink_later(self, path: str, delay_ms: int) -> None:
         """Remove it after `delay_ms`, so that reads in progress can finish."""
-        self.timers.add(self.clock.now().mono_ns + delay_ms * 1_000_000, lambda: self.unlink(path))
+        self.timers.add_timer(self.clock.now().mono_ns + delay_ms * 1_000_000, lambda: self.unlink_path(path))
 
     def show_entries_soon(self, segment: ShowsEntries) -> None:
         """Schedule that a segment writes its index entries to their files within a second."""
         if not self._unshown:
-            self.timers.add(self.clock.now().mono_ns + _SHOWN_NS, self._show_entries)
+            self.timers.add_timer(self.clock.now().mono_ns + _SHOWN_NS, self._show_entries)
         self._unshown[segment] = None
 
     def _show_entries(self) -> None:
@@ -192,9 +192,9 @@ class LogDirContext:
             del self._unshown[segment]
             segment.show_entries()
         if self._unshown:
-            self.timers.add(self.clock.now().mono_ns + _SHOWN_PAUSE_NS, self._show_entries)
+            self.timers.add_timer(self.clock.now().mono_ns + _SHOWN_PAUSE_NS, self._show_entries)
 
-    def noted_offsets(self, name: str) -> dict[TopicPartition, int]:
+    def read_offsets(self, name: str) -> dict[TopicPartition, int]:
         """An offset checkpoint; empty when it is missing or cannot be read, which costs time, not data."""
         try:
             return parse_offsets(read_file(self.disk, name))
@@ -215,7 +215,7 @@ def _do_nothing(_: str) -> None:
     pass
 
 
-def _nothing() -> None:
+def _no_action() -> None:
     pass
 
 
@@ -233,22 +233,22 @@ class CompletionBarrier:
         self._failure: Failure | None = None
         self._open = 1
 
-    def expect(self) -> Callable[[object], None]:
+    def add_expected(self) -> Callable[[object], None]:
         """Expect one completion more; returns its callback."""
         self._open += 1
-        return self._completed
+        return self._on_completed
 
-    def fail(self, failure: Failure) -> None:
+    def note_failure(self, failure: Failure) -> None:
         """Note a failure that has no completion of its own."""
         self._failure = self._failure or failure
 
-    def armed(self) -> None:
-        """End the expecting: call it after all `expect`. At least one completion comes in a later turn."""
-        self._completed(None)
+    def arm_barrier(self) -> None:
+        """End the expecting: call it after all `add_expected`. At least one completion comes in a later turn."""
+        self._on_completed(None)
 
-    def _completed(self, outcome: object) -> None:
+    def _on_completed(self, outcome: object) -> None:
         if isinstance(outcome, Failure):
-            self.fail(outcome)
+            self.note_failure(outcome)
         self._open -= 1
         if not self._open:
             self._done(self._failure)
@@ -257,7 +257,7 @@ class CompletionBarrier:
 class CoalescingWriter:
     """A small file that is rewritten at each change: one write in flight, the newest content next."""
 
-    __slots__ = ("_home", "_idle", "_next", "_on_way", "_path", "_saved", "_writing", "failure")
+    __slots__ = ("_home", "_idle", "_in_flight", "_next", "_path", "_saved", "_writing", "failure")
 
     def __init__(self, home: LogDirContext, path: str | Callable[[], str]) -> None:
         """`path` is a function where the name of the directory may change."""
@@ -266,7 +266,7 @@ class CoalescingWriter:
         self._writing = False
         self.failure: Failure | None = None
         """The failure of the last write; None when it succeeded."""
-        self._on_way = b""
+        self._in_flight = b""
         """The content that is being written; empty when newer content has been written meanwhile."""
         self._saved: bytes | None = None
         """The content of the file; None when it is not known."""
@@ -278,51 +278,51 @@ class CoalescingWriter:
         path = self._path()
         self._path = lambda: path
 
-    def write(self, data: bytes | Callable[[], bytes]) -> None:
+    def write_soon(self, data: bytes | Callable[[], bytes]) -> None:
         """Write `data` to the file soon. A function is called when the write begins, once for several calls."""
         self._next = data
         if not self._writing:
-            self._start()
+            self._start_write()
 
-    def refresh(self, data: Callable[[], bytes]) -> None:
+    def write_if_changed(self, data: Callable[[], bytes]) -> None:
         """Write `data` to the file soon, if the file has different content."""
         if self._writing or data() != self._saved:
-            self.write(data)
+            self.write_soon(data)
 
     def write_now(self, data: bytes) -> None:
         """Write `data` to the file now, blocking, after a write in progress. Raises Failure."""
         self._next = self._saved = None
-        self._on_way = b""
+        self._in_flight = b""
         self._home.disk.replace_now(self._path(), data)
         self._saved = None if self._writing else data
 
-    def settle(self, data: Callable[[], bytes]) -> None:
+    def settle_writes(self, data: Callable[[], bytes]) -> None:
         """If a write is in progress, wait for it and write the newest content, blocking. Raises Failure."""
         if self._writing:
             self.write_now(data())
 
-    def _start(self) -> None:
+    def _start_write(self) -> None:
         data, self._next = self._next, None
         assert data is not None
         self._writing = True
         self._saved = None
-        self._on_way = data if isinstance(data, bytes) else data()
-        self._home.disk.replace(self._path(), self._on_way, self._on_written)
+        self._in_flight = data if isinstance(data, bytes) else data()
+        self._home.disk.replace_file(self._path(), self._in_flight, self._on_written)
 
     def _on_written(self, outcome: Failure | None) -> None:
         self._writing = False
         self.failure = outcome
-        self._saved = None if isinstance(outcome, Failure) else self._on_way or None
+        self._saved = None if isinstance(outcome, Failure) else self._in_flight or None
         self._home.note_failure(outcome)
         if self._next is not None:
-            self._start()
+            self._start_write()
             return
         waiting, self._idle = self._idle, []
         for tell in waiting:
             tell(None)
 
     @property
-    def busy(self) -> bool:
+    def is_writing(self) -> bool:
         """Whether a write is in progress."""
         return self._writing
 

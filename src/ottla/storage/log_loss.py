@@ -18,11 +18,11 @@ class IncompleteLog(IntEnum):
     """Other records: a segment is missing or damaged. The whole log is fetched again."""
 
 
-def format_lack(lack: IncompleteLog) -> bytes:
+def format_loss(lack: IncompleteLog) -> bytes:
     """The content of the file."""
     return f"version: 0\nlacks: {lack.name.lower()}\n".encode()
 
 
-def parse_lack(data: bytes) -> IncompleteLog:
+def parse_loss(data: bytes) -> IncompleteLog:
     """The loss in the file; the worst one when it cannot be read."""
-    return IncompleteLog.END if data == format_lack(IncompleteLog.END) else IncompleteLog.WITHIN
+    return IncompleteLog.END if data == format_loss(IncompleteLog.END) else IncompleteLog.WITHIN

@@ -16,7 +16,7 @@ from ottla.errors import ApiError
 from ottla.seams import Clock, Disk, Done, Entropy, Failure, Instant, Kind, Workers
 from ottla.storage.background_tasks import BackgroundTasks
 from ottla.storage.cleaning.cleaner import Cleaner
-from ottla.storage.future_log import FutureLog, settle
+from ottla.storage.future_log import FutureLog, settle_moves
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.log_dir_context import CompletionBarrier, LogDirContext
@@ -44,14 +44,14 @@ class LogManager:
     """The logs of one broker."""
 
     __slots__ = (
-        "_chores",
+        "_background_tasks",
         "_clock",
         "_config",
         "_deleted_ids",
+        "_disk_reserves",
         "_expiry",
         "_homes",
         "_retention",
-        "_rooms",
         "cleaner",
         "dirs",
         "removable_at_first",
@@ -77,12 +77,12 @@ class LogManager:
         self._homes = [
             LogDirContext(disk, clock, entropy, self.timers, safeguards, scan, workers, self._expiry) for disk in disks
         ]
-        self._rooms = [DiskReserve(home) for home in self._homes]
+        self._disk_reserves = [DiskReserve(home) for home in self._homes]
         self.dirs = tuple(LogDir(home) for home in self._homes)
         """One per log directory, in the order of the configuration."""
         self._deleted_ids: dict[TopicPartition, bytes] = {}
         """Topic ids of logs that were deleted and are in `LogDir.missing` since."""
-        self._chores = BackgroundTasks(clock, self.timers)
+        self._background_tasks = BackgroundTasks(clock, self.timers)
         self._retention = RetentionQueue()
         self.removable_at_first = UNBOUNDED
         """`removable_below` of every loaded log until replication sets it: the cleaner begins at once."""
@@ -103,7 +103,7 @@ class LogManager:
     def stored_cluster_id(self) -> str | None:
         """The cluster id in the first directory that has one; None when all are new. Raises WrongDirectory, Failure."""
         for each in self.dirs:
-            meta = each.meta()
+            meta = each.read_meta()
             if meta is not None:
                 return meta.cluster_id
         return None
@@ -112,7 +112,7 @@ class LogManager:
         """Whether a readable directory was never claimed: if it replaced another one, that one's logs are lost."""
         for each in self.dirs:
             try:
-                if each.offline is None and each.meta() is None:
+                if each.offline is None and each.read_meta() is None:
                     return True
             except Failure:
                 continue
@@ -122,26 +122,26 @@ class LogManager:
         """The logs in the directories, before any is loaded. Raises Failure, CorruptCheckpoint."""
         return found_logs(home.disk for home in self._homes)
 
-    def claim(self, cluster_id: str, node_id: int, check_only: bool = False) -> None:
-        """Write `meta.properties` where it is missing (unless only to check), check it elsewhere.
+    def claim_directories(self, cluster_id: str, node_id: int, check_only: bool = False) -> None:
+        """Write `read_meta.properties` where it is missing (unless only to check), check it elsewhere.
 
         Raises WrongDirectory. A directory that cannot be read goes offline.
         """
         for home, each in zip(self._homes, self.dirs, strict=True):
             try:
-                each.claim(cluster_id, node_id, check_only)
+                each.claim_directory(cluster_id, node_id, check_only)
             except Failure as failure:
                 home.on_failed(Failure(Kind.IO, failure.message or failure.kind.name))
 
-    def configure(self, config: BrokerConfig) -> None:
+    def apply_config(self, config: BrokerConfig) -> None:
         """Take changed settings of the broker; logs get theirs by `Log.configure`."""
         self._config = config
         if self.cleaner is not None:
-            self.cleaner.configure(config)
+            self.cleaner.apply_config(config)
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
-    def load(
+    def load_logs(
         self,
         topic_config: Callable[[str], TopicConfig],
         progress: Callable[[LoadProgress], None] | None = None,
@@ -152,33 +152,35 @@ class LogManager:
         False: `is_wanted` became false and recovery has stopped early; then only `stop` may follow.
         """
         for each in self.dirs:
-            if each.offline is None and not each.load(topic_config, progress or _say, is_wanted or _always):
+            if each.offline is None and not each.load_logs(
+                topic_config, progress or _log_progress, is_wanted or _is_always_wanted
+            ):
                 return False
-        settle(self.dirs)
-        for log in self.logs():
+        settle_moves(self.dirs)
+        for log in self.online_logs():
             log.removable_below = self.removable_at_first
         self._set_calendar()
         if self.cleaner is not None:
-            self.cleaner.start()
+            self.cleaner.start_workers()
         return True
 
-    def stop(self, done: Done[None]) -> None:
+    def stop_logs(self, done: Done[None]) -> None:
         """Flush everything, write checkpoints and snapshots, mark each directory as cleanly stopped. The last call."""
-        self._chores.clear()
+        self._background_tasks.clear_tasks()
         if self.cleaner is not None:
-            self.cleaner.stop()
-        self.timers.clear()
+            self.cleaner.stop_workers()
+        self.timers.clear_timers()
         barrier = CompletionBarrier(done)
         working = [each for each in self.dirs if each.offline is None]
         for each in working:
-            each.stop(barrier.expect())
+            each.stop_logs(barrier.add_expected())
         if not working:
-            self._homes[0].disk.sync_dir("", barrier.expect())
-        barrier.armed()
+            self._homes[0].disk.sync_dir("", barrier.add_expected())
+        barrier.arm_barrier()
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
-    def get(self, tp: TopicPartition) -> Log | None:
+    def get_log(self, tp: TopicPartition) -> Log | None:
         """The log of a partition; None when there is none, or its directory is offline."""
         for each in self.dirs:
             log = each.logs.get(tp)
@@ -186,25 +188,27 @@ class LogManager:
                 return log if each.offline is None else None
         return None
 
-    def logs(self) -> Iterator[Log]:
+    def online_logs(self) -> Iterator[Log]:
         """Every log that is in service, directory by directory."""
         for each in self.dirs:
             if each.offline is None:
                 yield from each.logs.values()
 
-    def topics(self) -> list[str]:
+    def topic_names(self) -> list[str]:
         """Topics that have logs here, or that checkpoints expect here."""
-        tps = [log.tp for log in self.logs()] + [tp for each in self.dirs for tp in each.missing]
+        tps = [log.tp for log in self.online_logs()] + [tp for each in self.dirs for tp in each.missing]
         return list(dict.fromkeys(tp.topic for tp in tps))
 
-    def incomplete(self, ids: Mapping[str, bytes]) -> list[TopicPartition]:
+    def incomplete_partitions(self, ids: Mapping[str, bytes]) -> list[TopicPartition]:
         """Partitions of these topics, given with their ids, whose records here are not complete.
 
         The log lost records and was not excused, or belongs to another topic, or is missing although expected.
         """
-        logs = [log for log in self.logs() if log.tp.topic in ids]
-        whole = {log.tp for log in logs if log.lack is None and _rank(log.topic_id, ids[log.tp.topic]) < _OTHER}
-        gone = [tp for each in self.dirs for tp in each.missing if tp.topic in ids and self.get(tp) is None]
+        logs = [log for log in self.online_logs() if log.tp.topic in ids]
+        whole = {
+            log.tp for log in logs if log.loss is None and _rank_topic_id(log.topic_id, ids[log.tp.topic]) < _OTHER
+        }
+        gone = [tp for each in self.dirs for tp in each.missing if tp.topic in ids and self.get_log(tp) is None]
         for tp in gone:
             _logger.error("the log of %s is missing, though a checkpoint shows that it had records", tp)
         return [tp for tp in dict.fromkeys([*(log.tp for log in logs), *gone]) if tp not in whole]
@@ -216,7 +220,7 @@ class LogManager:
                 each.forget_missing(tp)
         self._deleted_ids.clear()
 
-    def adopt(self, tp: TopicPartition, topic_id: bytes) -> Log | None:
+    def adopt_log(self, tp: TopicPartition, topic_id: bytes) -> Log | None:
         """The log of the topic with this id, None when none is in service; logs of others of its name are set aside.
 
         A topic that is deleted and created again while a directory is offline leaves its old log there (KIP-516), which
@@ -226,7 +230,9 @@ class LogManager:
         # 1. The log with the best matching id is served. 2. All others of that name are set aside. 3. Copies of other
         #    topics are deleted. 4. A damaged or missing id is written again.
         holders = [each for each in self.dirs if tp in each.logs]
-        ranked = [(rank, each) for each in holders if (rank := _rank(each.logs[tp].topic_id, topic_id)) < _OTHER]
+        ranked = [
+            (rank, each) for each in holders if (rank := _rank_topic_id(each.logs[tp].topic_id, topic_id)) < _OTHER
+        ]
         chosen = min(ranked, key=lambda found: found[0])[1] if ranked else None
         for each in holders:
             if each is not chosen:
@@ -248,7 +254,7 @@ class LogManager:
     @staticmethod
     def _stray_from(directory: LogDir, tp: TopicPartition) -> None:
         try:
-            target = directory.stray(tp)
+            target = directory.set_aside_as_stray(tp)
             text = "the log of %s in %s belongs to an earlier topic of that name, keeping it as %s"
             _logger.warning(text, tp, directory.name, target)
         except Failure as failure:
@@ -277,10 +283,10 @@ class LogManager:
         if self._deleted_ids.pop(tp, topic_id) != topic_id:
             had = False  # what was deleted belonged to another topic of this name
         chosen = next((each for each in working if each.name == preferred), None)
-        home = chosen or min(working, key=lambda each: (each.short, len(each.logs)))
-        log = home.create(tp, topic_id, config)
+        home = chosen or min(working, key=lambda each: (each.is_short, len(each.logs)))
+        log = home.create_log(tp, topic_id, config)
         if had and not is_new:
-            log.misses(IncompleteLog.END)
+            log.mark_incomplete(IncompleteLog.END)
         return log
 
     def delete_log(self, tp: TopicPartition) -> None:
@@ -294,7 +300,7 @@ class LogManager:
         for each in self.dirs:
             if tp in each.logs:
                 end_offset, topic_id = each.logs[tp].end_offset, each.logs[tp].topic_id
-                each.delete(tp)
+                each.delete_log(tp)
                 if end_offset:
                     self._deleted_ids[tp] = topic_id
                     each.missing[tp] = end_offset
@@ -309,26 +315,26 @@ class LogManager:
 
     def _drop_copies(self, tp: TopicPartition) -> None:
         """Delete the copies that moves between directories left of a log."""
-        for each in self._working():
+        for each in self._working_dirs():
             try:
                 if tp in each.moves.futures:
-                    each.moves.drop(tp)
-                if tp in each.moves.leaving:
-                    each.moves.drop_left(each.moves.leaving[tp], _do_nothing)
+                    each.moves.drop_copy(tp)
+                if tp in each.moves.replaced:
+                    each.moves.drop_source(each.moves.replaced[tp], _do_nothing)
             except Failure as failure:
                 _logger.error("cannot delete a copy of %s in %s: %s", tp, each.name, failure)
 
     # -- moves between directories -------------------------------------------------------------------------------------
 
-    def move_under_way(self, tp: TopicPartition) -> FutureLog | None:
+    def find_move(self, tp: TopicPartition) -> FutureLog | None:
         """The move whose copy was found at the start, cut to what it has in common with the log. Raises Failure."""
-        begin = next((each for each in self._working() if tp in each.logs), None)
-        end = next((each for each in self._working() if tp in each.moves.futures), None)
+        begin = next((each for each in self._working_dirs() if tp in each.logs), None)
+        end = next((each for each in self._working_dirs() if tp in each.moves.futures), None)
         return None if begin is None or end is None else FutureLog(begin, end, begin.logs[tp])
 
     def begin_move(self, tp: TopicPartition, target: LogDir) -> FutureLog:
         """Begin to move a log that is served to another directory. Raises Failure; then nothing has changed."""
-        begin = next(each for each in self._working() if tp in each.logs)
+        begin = next(each for each in self._working_dirs() if tp in each.logs)
         return FutureLog(begin, target, begin.logs[tp])
 
     def is_moving(self, tp: TopicPartition) -> bool:
@@ -336,72 +342,72 @@ class LogManager:
 
         Otherwise a copy could have a record but lack the tombstone that deletes it.
         """
-        return any(tp in each.moves.futures or tp in each.moves.leaving for each in self.dirs)
+        return any(tp in each.moves.futures or tp in each.moves.replaced for each in self.dirs)
 
     # -- periodic tasks ------------------------------------------------------------------------------------------------
 
     def next_deadline_ns(self) -> int | None:
-        """The next deadline of `on_time`; None when there is none."""
+        """The next deadline of `run_due`; None when there is none."""
         return self.timers.next_ns
 
-    def on_time(self) -> None:
+    def run_due(self) -> None:
         """Run the tasks that are due."""
-        self.timers.run(self._clock.now().mono_ns)
+        self.timers.run_due(self._clock.now().mono_ns)
 
-    def background(self, budget_ns: int) -> bool:
+    def run_background(self, budget_ns: int) -> bool:
         """Run background tasks of a few logs; True when more are queued. Logs are counted, as a turn has no clock."""
         del budget_ns
-        return self._chores.step()
+        return self._background_tasks.run_some()
 
     def _set_calendar(self) -> None:
         config = self._config
         delay_ms = config.log_initial_task_delay_ms  # a broker that runs less than one interval has to delete as well
-        self._every(config.log_retention_check_interval_ms, self._check_retention, delay_ms)
-        self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers)
-        self._every(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint_recovery_points)
-        self._every(config.log_flush_start_offset_checkpoint_interval_ms, self._checkpoint_starts)
-        self._every(config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks)
+        self._schedule_every(config.log_retention_check_interval_ms, self._check_retention, delay_ms)
+        self._schedule_every(config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        self._schedule_every(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint_recovery_points)
+        self._schedule_every(config.log_flush_start_offset_checkpoint_interval_ms, self._checkpoint_starts)
+        self._schedule_every(config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks)
         if config.ottla_log_dir_reserve_bytes:
-            self._look_for_room()
+            self._check_free_space()
 
-    def _look_for_room(self) -> None:
+    def _check_free_space(self) -> None:
         reserve = self._config.ottla_log_dir_reserve_bytes
-        wait_ms = min(room.check_free_space(reserve) for room in self._rooms)
-        self.timers.add(self._clock.now().mono_ns + wait_ms * 1_000_000, self._look_for_room)
+        wait_ms = min(room.check_free_space(reserve) for room in self._disk_reserves)
+        self.timers.add_timer(self._clock.now().mono_ns + wait_ms * 1_000_000, self._check_free_space)
 
-    def _every(self, interval_ms: int, action: Callable[[], None], delay_ms: int | None = None) -> None:
+    def _schedule_every(self, interval_ms: int, action: Callable[[], None], delay_ms: int | None = None) -> None:
         def again() -> None:
             action()
-            self._every(interval_ms, action)
+            self._schedule_every(interval_ms, action)
 
         wait_ms = interval_ms if delay_ms is None else min(delay_ms, interval_ms)
-        self.timers.add(self._clock.now().mono_ns + wait_ms * 1_000_000, again)
+        self.timers.add_timer(self._clock.now().mono_ns + wait_ms * 1_000_000, again)
 
-    def _working(self) -> Iterator[LogDir]:
+    def _working_dirs(self) -> Iterator[LogDir]:
         return (each for each in self.dirs if each.offline is None)
 
     def _checkpoint_recovery_points(self) -> None:
-        for each in self._working():
+        for each in self._working_dirs():
             each.refresh_recovery_points()
 
     def _checkpoint_starts(self) -> None:
-        for each in self._working():
+        for each in self._working_dirs():
             if each.starts_changed:
                 each.checkpoint_starts()
 
     def _checkpoint_high_watermarks(self) -> None:
-        for each in self._working():
+        for each in self._working_dirs():
             each.checkpoint_high_watermarks()
 
     def _check_retention(self) -> None:
         """Check the logs that have changed, and those that have become due by time."""
-        for each in self._working():
-            self._chores.add(self._retain, each.take_unchecked())
-        due = (self.get(tp) for tp in self._retention.take_due(self._clock.now().wall_ms))
-        self._chores.add(self._retain, (log for log in due if log is not None))
+        for each in self._working_dirs():
+            self._background_tasks.add_task(self._apply_retention, each.take_unchecked())
+        due = (self.get_log(tp) for tp in self._retention.take_due(self._clock.now().wall_ms))
+        self._background_tasks.add_task(self._apply_retention, (log for log in due if log is not None))
 
-    def _retain(self, log: Log) -> bool:
-        if self.get(log.tp) is not log:
+    def _apply_retention(self, log: Log) -> bool:
+        if self.get_log(log.tp) is not log:
             return False
         now = self._clock.now()
         # 1. Removing all segments would block on the disk: flush first, then try again.
@@ -439,15 +445,15 @@ class LogManager:
         if isinstance(outcome, Failure):
             self._check_again(log)
         else:
-            self._chores.add(self._retain, (log,))
+            self._background_tasks.add_task(self._apply_retention, (log,))
 
     def _expire_producers(self) -> None:
         now = self._clock.now()
-        if self._expiry.expire(now.wall_ms, self._config.producer_id_expiration_ms):
-            self.timers.add(now.mono_ns + _EXPIRY_PAUSE_NS, self._expire_producers)
+        if self._expiry.expire_producers(now.wall_ms, self._config.producer_id_expiration_ms):
+            self.timers.add_timer(now.mono_ns + _EXPIRY_PAUSE_NS, self._expire_producers)
 
 
-def _rank(stored: bytes, wanted: bytes) -> int:
+def _rank_topic_id(stored: bytes, wanted: bytes) -> int:
     """How well a log's topic id matches a topic's; 0 is best. Random ids of two topics never share 20 of 22 letters."""
     if stored == wanted:
         return 0
@@ -457,12 +463,12 @@ def _rank(stored: bytes, wanted: bytes) -> int:
     return 1 if sum(one != other for one, other in pairs) <= _LETTERS_DAMAGED else _OTHER
 
 
-def _always() -> bool:
+def _is_always_wanted() -> bool:
     """The default of `is_wanted`."""
     return True
 
 
-def _say(progress: LoadProgress) -> None:
+def _log_progress(progress: LoadProgress) -> None:
     """Log the progress of loading many logs."""
     done, total = progress.logs_done, progress.logs_total
     if total > LOGS_PER_LINE and (done % LOGS_PER_LINE == 0 or done == total):

@@ -34,16 +34,16 @@ class LogStartCheckpoint:
         self._is_busy = False
         """Whether callers wait for a write that has begun, or continue after it."""
 
-    def write(self) -> None:
+    def write_starts(self) -> None:
         """Begin to write the log starts to the file."""
         self._home.starts_changed = False
-        self.file.write(self._content)
+        self.file.write_soon(self._content)
 
     def write_now(self) -> None:
         """Write the log starts to the file, blocking. Raises Failure."""
         self.file.write_now(self._content())
 
-    def save(self, then: Then) -> None:
+    def save_starts(self, then: Then) -> None:
         """Make the log starts durable, then call back in a later turn.
 
         Callers that come during a write share the next one.
@@ -56,13 +56,13 @@ class LogStartCheckpoint:
         callers, self._waiting = self._waiting, deque()
         self._is_busy = bool(callers)
         if callers:
-            self.write()
+            self.write_starts()
             self.file.when_idle(lambda _: self._continue_some(callers))
 
     def _continue_some(self, callers: deque[Then]) -> None:
         for _ in range(min(CONTINUED_PER_TURN, len(callers))):
             callers.popleft()()
         if callers:
-            self._home.timers.add(self._home.clock.now().mono_ns, lambda: self._continue_some(callers))
+            self._home.timers.add_timer(self._home.clock.now().mono_ns, lambda: self._continue_some(callers))
         else:
             self._save_for_all()

@@ -22,18 +22,18 @@ class Timers:
         self.next_ns: int | None = None
         """The earliest deadline; None when there is none."""
 
-    def add(self, deadline_ns: int, action: Action) -> None:
-        """Run `action` at the first `run` at or after the deadline."""
+    def add_timer(self, deadline_ns: int, action: Action) -> None:
+        """Run `action` at the first `run_due` at or after the deadline."""
         self._count += 1
         heapq.heappush(self._heap, (deadline_ns, self._count, action))
         self.next_ns = self._heap[0][0]
 
-    def clear(self) -> None:
+    def clear_timers(self) -> None:
         """Drop all actions."""
         self._heap.clear()
         self.next_ns = None
 
-    def run(self, now_ns: int) -> None:
+    def run_due(self, now_ns: int) -> None:
         """Run the actions that are due. One that is added meanwhile waits for the next call, even when it is due."""
         due: list[Action] = []
         while self._heap and self._heap[0][0] <= now_ns:

@@ -17,7 +17,7 @@ from ottla.fan_in import FanIn
 from ottla.linear_regex import Pattern, PatternError, TooCostly
 from ottla.requests import Context, Parts, handles
 from ottla.transactions.commands import DescribeTransaction
-from ottla.transactions.messages import described, listed, unknown_states
+from ottla.transactions.messages import description_row, list_rows, unknown_states
 from ottla.transactions.service import Transactions
 from ottla.transactions.state import Transaction
 from ottla.wire.apis import ApiKey
@@ -58,10 +58,12 @@ class TransactionAdminHandlers:
     def describe_transactions(self, context: Context, request: DescribeTransactionsRequest) -> None:
         """Describe state, producer and partitions of transactions. Each row has an error of its own."""
         names = list(dict.fromkeys(request.transactional_ids))
-        gather: FanIn[_Row] = FanIn(lambda rows: context.reply(DescribeTransactionsResponse(transaction_states=rows)))
+        gather: FanIn[_Row] = FanIn(
+            lambda rows: context.send_reply(DescribeTransactionsResponse(transaction_states=rows))
+        )
         for name in names:
-            self._transactions.submit(DescribeTransaction(name, _row_for(name, gather.slot())))
-        gather.close()
+            self._transactions.submit_command(DescribeTransaction(name, _row_for(name, gather.new_slot())))
+        gather.close_slots()
 
     @handles(
         ApiKey.LIST_TRANSACTIONS,
@@ -81,7 +83,7 @@ class TransactionAdminHandlers:
 
         def send_response(outcome: Mapping[str, Transaction] | ApiError) -> None:
             if isinstance(outcome, ApiError):
-                context.reply(ListTransactionsResponse(error_code=outcome.code))
+                context.send_reply(ListTransactionsResponse(error_code=outcome.code))
                 return
             response = ListTransactionsResponse(unknown_state_filters=unknown)
             self._list_slice(context, request, response, iter(list(outcome.items())), pattern)
@@ -100,22 +102,22 @@ class TransactionAdminHandlers:
         count = IDS_PER_TURN if pattern is not None else PLAIN_IDS_PER_TURN
         ids = dict(islice(left, count))
         if not ids:
-            context.reply(response)
+            context.send_reply(response)
             return
         matches = None
         if pattern is not None:
             # The allowance grows with the ids, so that a cheap pattern may list any number of them.
             pattern.allowance += PATTERN_STEPS_PER_ID * len(ids)
-            matches = pattern.matches
+            matches = pattern.matches_name
         try:
-            response.transaction_states += listed(request, ids, self._now_ms(), matches)
+            response.transaction_states += list_rows(request, ids, self._now_ms(), matches)
         except TooCostly:
-            context.reply(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
+            context.send_reply(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
             return
         if len(ids) < count:
-            context.reply(response)
+            context.send_reply(response)
         else:
-            self._transactions.coordinator.soon(lambda: self._list_slice(context, request, response, left, pattern))
+            self._transactions.coordinator.run_soon(lambda: self._list_slice(context, request, response, left, pattern))
 
 
 def _pattern_of(request: ListTransactionsRequest) -> Pattern | None:
@@ -131,4 +133,4 @@ def _pattern_of(request: ListTransactionsRequest) -> Pattern | None:
 
 
 def _row_for(name: str, done: Callable[[_Row], None]) -> Callable[[Transaction | ApiError], None]:
-    return lambda outcome: done(described(name, outcome))
+    return lambda outcome: done(description_row(name, outcome))

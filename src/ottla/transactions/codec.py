@@ -57,10 +57,10 @@ class TransactionCodec:
             return key, None
         txn = entry.transaction
         if txn.status is TransactionStatus.EMPTY:
-            return key, _packed(txn, b"\0")  # null for a producer that has no transaction yet
-        return key, _packed(txn, self._known.get(txn.partitions) or self._remembered(txn.partitions))
+            return key, _pack_value(txn, b"\0")  # null for a producer that has no transaction yet
+        return key, _pack_value(txn, self._known.get(txn.partitions) or self._cache_partitions(txn.partitions))
 
-    def _remembered(self, partitions: frozenset[TopicPartition]) -> bytes:
+    def _cache_partitions(self, partitions: frozenset[TopicPartition]) -> bytes:
         packed = _packed_partitions(partitions)
         if len(packed) <= _REMEMBERED_BYTES:
             if len(self._known) >= _REMEMBERED:
@@ -78,10 +78,10 @@ class TransactionCodec:
         if record.value is None:
             return Entry(record.key.transactional_id, None)
         assert isinstance(record.value, TransactionLogValue)
-        return Entry(record.key.transactional_id, _loaded(record.value))
+        return Entry(record.key.transactional_id, _load_transaction(record.value))
 
 
-def _packed(txn: Transaction, partitions: bytes) -> bytes:
+def _pack_value(txn: Transaction, partitions: bytes) -> bytes:
     """The same bytes as an encoded TransactionLogValue. Hot: each transaction writes four."""
     # Tagged fields are written in ascending order, and only with values other than their defaults.
     tags: list[bytes] = []
@@ -112,12 +112,12 @@ def _packed_partitions(partitions: Iterable[TopicPartition]) -> bytes:
     return b"".join(pieces)
 
 
-def _loaded(value: TransactionLogValue) -> Transaction:
+def _load_transaction(value: TransactionLogValue) -> Transaction:
     return Transaction(
         producer_id=value.producer_id,
         epoch=value.producer_epoch,
         timeout_ms=value.transaction_timeout_ms,
-        status=_status(value.transaction_status),
+        status=_parse_status(value.transaction_status),
         partitions=frozenset(
             TopicPartition(part.topic, partition)
             for part in value.transaction_partitions or ()
@@ -132,7 +132,7 @@ def _loaded(value: TransactionLogValue) -> Transaction:
     )
 
 
-def _status(number: int) -> TransactionStatus:
+def _parse_status(number: int) -> TransactionStatus:
     try:
         return TransactionStatus(number)
     except ValueError:

@@ -32,7 +32,7 @@ from ottla.transactions.commands import (
     VerifyPartitions,
 )
 from ottla.transactions.safeguards import TransactionSafeguards
-from ottla.transactions.state import UNBUMPED, ProducerIdentity, Transaction, TransactionStatus, completed
+from ottla.transactions.state import UNBUMPED, ProducerIdentity, Transaction, TransactionStatus, complete_transaction
 from ottla.types import TopicPartition
 
 W = TypeVar("W", AddPartitions, VerifyPartitions, EndTransaction)
@@ -65,11 +65,11 @@ class TransactionEffects(Protocol):
         """Fetch a producer id and submit the command again with it. On failure its ticket gets the error."""
         ...
 
-    def send(self, markers: Markers) -> None:
+    def send_markers(self, markers: Markers) -> None:
         """Write markers until all partitions have them, and submit MarkersWritten as they do."""
         ...
 
-    def resume(self, transactional_id: str) -> None:
+    def resume_markers(self, transactional_id: str) -> None:
         """Submit ResumeMarkers: a decision was made, but not committed in time."""
         ...
 
@@ -80,11 +80,11 @@ class TakeId(NamedTuple):
     outside: TransactionEffects
     command: InitProducerId | EndTransaction
 
-    def perform(self) -> None:
+    def perform_effect(self) -> None:
         """Fetch the id."""
         self.outside.take_id(self.command)
 
-    def drop(self, error: ApiError) -> None:
+    def cancel_effect(self, error: ApiError) -> None:
         """Nothing to do: the runtime passes the error to the ticket of the command."""
 
 
@@ -94,13 +94,13 @@ class SendMarkers(NamedTuple):
     outside: TransactionEffects
     markers: Markers
 
-    def perform(self) -> None:
+    def perform_effect(self) -> None:
         """Begin to write."""
-        self.outside.send(self.markers)
+        self.outside.send_markers(self.markers)
 
-    def drop(self, error: ApiError) -> None:  # noqa: ARG002  # the state machine is asked after any error
+    def cancel_effect(self, error: ApiError) -> None:  # noqa: ARG002  # the state machine is asked after any error
         """Ask the state machine: either nothing was decided, or the decision was not committed in time."""
-        self.outside.resume(self.markers.transactional_id)
+        self.outside.resume_markers(self.markers.transactional_id)
 
 
 class Acknowledged(NamedTuple):
@@ -156,20 +156,22 @@ class TransactionMachine:
             assert isinstance(command, InitProducerId | EndTransaction), "only these ever need an id"
             return Decision(now=(TakeId(self._outside, command),))
 
-    def _initialise(self, command: InitProducerId, now_ms: int) -> Decision:
+    def _init_producer_id(self, command: InitProducerId, now_ms: int) -> Decision:
         rules.check_id(command.transactional_id)
         self._check_timeout(command.timeout_ms)
         txn = self.transactions.get(command.transactional_id)
-        after = rules.initialise(txn, command, now_ms, rules.version_of_aborts(self._policy.version))
+        after = rules.init_producer(txn, command, now_ms, rules.version_of_aborts(self._policy.version))
         safeguards = self._policy.safeguards
-        after = _bumped(txn, after, safeguards.bump_at_abort if after.status.ending else safeguards.bump_at_start)
+        after = _bump_if_guarded(
+            txn, after, safeguards.bump_at_abort if after.status.ending else safeguards.bump_at_start
+        )
         if not after.status.ending:
-            return self._become(command, command.transactional_id, after, after.identity)
+            return self._journal_transition(command, command.transactional_id, after, after.identity)
         aborting = ApiError(
             ErrorCode.CONCURRENT_TRANSACTIONS,
             f"the open transaction of {command.transactional_id!r} is being aborted; try again",
         )
-        return self._become(command, command.transactional_id, after, aborting)
+        return self._journal_transition(command, command.transactional_id, after, aborting)
 
     def _check_timeout(self, timeout_ms: int) -> None:
         limit = self._policy.max_timeout_ms
@@ -179,47 +181,53 @@ class TransactionMachine:
                 f"a transaction may take 1 to {limit} ms (transaction.max.timeout.ms), not {timeout_ms}",
             )
 
-    def _widen(self, command: AddPartitions, now_ms: int) -> Decision:
+    def _add_partitions(self, command: AddPartitions, now_ms: int) -> Decision:
         txn = self.transactions.get(command.transactional_id)
-        after = rules.widen(txn, command if self._checks_epochs else _believed(command, txn), now_ms)
+        after = rules.add_partitions(
+            txn, command if self._checks_epochs else _with_present_identity(command, txn), now_ms
+        )
         if after is txn:
             return Decision(committed=(_answer_command(command, None),))
-        return self._become(command, command.transactional_id, after, None)
+        return self._journal_transition(command, command.transactional_id, after, None)
 
-    def _verify(self, command: VerifyPartitions, _: int) -> Decision:
+    def _verify_partitions(self, command: VerifyPartitions, _: int) -> Decision:
         txn = self.transactions.get(command.transactional_id)
-        verdict = rules.verify(txn, command if self._checks_epochs else _believed(command, txn))
+        verdict = rules.verify_partitions(txn, command if self._checks_epochs else _with_present_identity(command, txn))
         return Decision(committed=(_answer_command(command, verdict),))
 
-    def _end(self, command: EndTransaction, now_ms: int) -> Decision:
+    def _end_transaction(self, command: EndTransaction, now_ms: int) -> Decision:
         txn = self.transactions.get(command.transactional_id)
-        after = rules.end(txn, command if self._checks_epochs else _believed(command, txn), now_ms)
+        after = rules.end_transaction(
+            txn, command if self._checks_epochs else _with_present_identity(command, txn), now_ms
+        )
         if after is txn:
             return Decision(committed=(_answer_command(command, after.successor),))
-        after = _bumped(txn, after, self._policy.safeguards.bump_at_end)
-        return self._become(command, command.transactional_id, after, after.successor)
+        after = _bump_if_guarded(txn, after, self._policy.safeguards.bump_at_end)
+        return self._journal_transition(command, command.transactional_id, after, after.successor)
 
-    def _become(self, command: TransactionCommand, name: str, after: Transaction, answer: object) -> Decision:
+    def _journal_transition(
+        self, command: TransactionCommand, name: str, after: Transaction, answer: object
+    ) -> Decision:
         """Journal a transition; the command is answered when it is committed."""
-        records, markers = self._transition(name, after)
+        records, markers = self._entries_and_markers(name, after)
         told = _new(AnswerEffect, (command.ticket, answer))
         if not self._policy.safeguards.decided_before_marked:
             return Decision(records=records, now=markers, committed=(told,))
         return _new(Decision, ((), records, (), (told, *markers), None))
 
-    def _transition(self, name: str, after: Transaction) -> tuple[list[Entry], list[SendMarkers]]:
+    def _entries_and_markers(self, name: str, after: Transaction) -> tuple[list[Entry], list[SendMarkers]]:
         """The entries and markers of a next state. A decided transaction without partitions is complete at once."""
         entry = _new(Entry, (name, after))
         if not after.status.ending:
             return [entry], []
         if not after.partitions:
-            return [entry, Entry(name, completed(after, after.update_ms))], []
-        markers = [self._markers(name, after, after.partitions)]
+            return [entry, Entry(name, complete_transaction(after, after.update_ms))], []
+        markers = [self._markers_effect(name, after, after.partitions)]
         if not self._policy.safeguards.complete_when_marked:
-            return [entry, Entry(name, completed(after, after.update_ms))], markers
+            return [entry, Entry(name, complete_transaction(after, after.update_ms))], markers
         return [entry], markers
 
-    def _markers(
+    def _markers_effect(
         self, transactional_id: str, txn: Transaction, partitions: frozenset[TopicPartition] | set[TopicPartition]
     ) -> SendMarkers:
         identity, commits, places = txn.identity, txn.status.commits, tuple(sorted(partitions))
@@ -228,8 +236,8 @@ class TransactionMachine:
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
-    def _acknowledge(self, command: MarkersWritten, now_ms: int) -> Decision:
-        txn = self._ending(command.transactional_id, command.identity)
+    def _on_markers_written(self, command: MarkersWritten, now_ms: int) -> Decision:
+        txn = self._ending_transaction(command.transactional_id, command.identity)
         answer = _answer_command(command, None)
         # 1. A repeated report, or one of a transaction that is complete.
         if txn is None:
@@ -239,37 +247,37 @@ class TransactionMachine:
             event = Acknowledged(command.transactional_id, command.partitions)
             return Decision(volatile=(event,), now=(answer,))
         # 3. All partitions have the marker. The answer need not wait: if the record is lost, markers are written again.
-        done = _new(Entry, (command.transactional_id, completed(txn, now_ms)))
+        done = _new(Entry, (command.transactional_id, complete_transaction(txn, now_ms)))
         return _new(Decision, ((), (done,), (answer,), (), None))
 
-    def _resume(self, command: ResumeMarkers, _: int) -> Decision:
+    def _resume_markers(self, command: ResumeMarkers, _: int) -> Decision:
         txn = self.transactions.get(command.transactional_id)
         answer = _answer_command(command, None)
         if txn is None or not txn.status.ending:
             return Decision(now=(answer,))
         missing = self.unmarked[command.transactional_id]
-        again = (self._markers(command.transactional_id, txn, missing),) if missing else ()
+        again = (self._markers_effect(command.transactional_id, txn, missing),) if missing else ()
         return Decision(now=(answer,), committed=again)
 
-    def _ending(self, transactional_id: str, identity: ProducerIdentity) -> Transaction | None:
+    def _ending_transaction(self, transactional_id: str, identity: ProducerIdentity) -> Transaction | None:
         txn = self.transactions.get(transactional_id)
         return txn if txn is not None and txn.status.ending and txn.identity == identity else None
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
-    def _describe(self, command: DescribeTransaction, _: int) -> Decision:
+    def _describe_transaction(self, command: DescribeTransaction, _: int) -> Decision:
         rules.check_id(command.transactional_id)
         txn = self.transactions.get(command.transactional_id)
         if txn is None:
             text = f"transactional id {command.transactional_id!r} is not known"
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, text)
-        return Decision(committed=(_answer_command(command, self._shown(command.transactional_id, txn)),))
+        return Decision(committed=(_answer_command(command, self._visible_state(command.transactional_id, txn)),))
 
-    def _list(self, command: ListTransactions, _: int) -> Decision:
-        everything = {name: self._shown(name, txn) for name, txn in self.transactions.items()}
+    def _list_transactions(self, command: ListTransactions, _: int) -> Decision:
+        everything = {name: self._visible_state(name, txn) for name, txn in self.transactions.items()}
         return Decision(committed=(_answer_command(command, everything),))
 
-    def _shown(self, transactional_id: str, txn: Transaction) -> Transaction:
+    def _visible_state(self, transactional_id: str, txn: Transaction) -> Transaction:
         """The transaction as administrators see it: a decided one with the partitions that still lack their marker."""
         unmarked = self.unmarked.get(transactional_id)
         return txn if unmarked is None else txn._replace(partitions=frozenset(unmarked))
@@ -279,7 +287,7 @@ class TransactionMachine:
     def apply(self, entry: object, origin: EntryOrigin) -> None:  # noqa: ARG002  # all is in the entry
         """Apply a record or a volatile event. The only method that changes the state."""
         if isinstance(entry, Entry):
-            self._store(entry.transactional_id, entry.transaction)
+            self._store_entry(entry.transactional_id, entry.transaction)
         elif isinstance(entry, Acknowledged):
             self.unmarked[entry.transactional_id].difference_update(entry.partitions)
         elif isinstance(entry, Looked):
@@ -287,8 +295,8 @@ class TransactionMachine:
                 self._timeouts_ns, self._begun = entry.timeouts_ns, bool(self._ongoing)
             self._expiry_ns = self._expiry_ns if entry.expiry_ns < 0 else entry.expiry_ns
 
-    def _store(self, transactional_id: str, txn: Transaction | None) -> None:
-        # 1. Remove the old state. The dict stays in the order of the last change, on which `_expired` relies.
+    def _store_entry(self, transactional_id: str, txn: Transaction | None) -> None:
+        # 1. Remove the old state. The dict stays in the order of the last change, on which `_expired_ids` relies.
         before = self.transactions.pop(transactional_id, None)
         if before is not None and before.status.ending:
             self.unmarked.pop(transactional_id, None)
@@ -311,17 +319,19 @@ class TransactionMachine:
         """Write the markers of all decided transactions again, once the loaded decisions are committed."""
         policy = self._policy
         unmarked = self.unmarked if policy.safeguards.marked_again else {}
-        markers = [self._markers(name, self.transactions[name], left) for name, left in unmarked.items() if left]
-        looked = Looked(self._next(now, policy.abort_interval_ms), self._next(now, policy.expire_interval_ms))
+        markers = [self._markers_effect(name, self.transactions[name], left) for name, left in unmarked.items() if left]
+        looked = Looked(
+            self._next_search_ns(now, policy.abort_interval_ms), self._next_search_ns(now, policy.expire_interval_ms)
+        )
         return Decision(volatile=(looked,), committed=markers)
 
-    def waiting(self) -> Sequence[Refusal]:
+    def waiting_tickets(self) -> Sequence[Refusal]:
         """None: a request that would have to wait gets CONCURRENT_TRANSACTIONS instead."""
         return ()
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def deadline(self) -> int | None:
+    def next_deadline(self) -> int | None:
         """Monotonic ns of the next search for timed-out transactions or expired ids; 0: there is work now."""
         if self._complete:
             return 0
@@ -335,7 +345,9 @@ class TransactionMachine:
         #    have died in between; no marker will complete it.
         if self._complete:
             names = list(islice(self._complete, ABORTS_PER_STEP))
-            return Decision(records=[Entry(name, completed(self.transactions[name], now.wall_ms)) for name in names])
+            return Decision(
+                records=[Entry(name, complete_transaction(self.transactions[name], now.wall_ms)) for name in names]
+            )
         # 2. Transactions that have timed out.
         if self._begun and self._timeouts_ns <= now.mono_ns:
             return self._abort_some(now)
@@ -351,18 +363,18 @@ class TransactionMachine:
         for name in self._timed_out(now.wall_ms):
             before = self.transactions[name]
             after = rules.abort_timed_out(before, now.wall_ms, version)
-            after = _bumped(before, after, self._policy.safeguards.bump_at_abort)
-            entries, effects = self._transition(name, after)
+            after = _bump_if_guarded(before, after, self._policy.safeguards.bump_at_abort)
+            entries, effects = self._entries_and_markers(name, after)
             records += entries
             markers += effects
         # A step that found some may have left more: without a Looked event the next step follows at once.
-        looked = () if records else (Looked(timeouts_ns=self._next(now, self._policy.abort_interval_ms)),)
+        looked = () if records else (Looked(timeouts_ns=self._next_search_ns(now, self._policy.abort_interval_ms)),)
         return Decision(looked, records, (), markers)
 
     def _timed_out(self, now_ms: int) -> Iterator[str]:
         transactions, partitions, found = self.transactions, 0, 0
         for name in self._ongoing:
-            if rules.timed_out(transactions[name], now_ms):
+            if rules.has_timed_out(transactions[name], now_ms):
                 partitions += len(transactions[name].partitions)
                 if found and (found == ABORTS_PER_STEP or partitions > PARTITIONS_PER_STEP):
                     return
@@ -370,15 +382,15 @@ class TransactionMachine:
                 yield name
 
     def _forget_some(self, now: Instant) -> Decision:
-        names = list(self._expired(now.wall_ms))
-        looked = () if names else (Looked(expiry_ns=self._next(now, self._policy.expire_interval_ms)),)
+        names = list(self._expired_ids(now.wall_ms))
+        looked = () if names else (Looked(expiry_ns=self._next_search_ns(now, self._policy.expire_interval_ms)),)
         return Decision(looked, [Entry(name, None) for name in names])
 
-    def _expired(self, now_ms: int) -> Iterator[str]:
+    def _expired_ids(self, now_ms: int) -> Iterator[str]:
         """The expired ids of one step. The dict has the least recently changed first, so ids in use are not visited."""
         characters, after_ms = 0, self._policy.expiration_ms
         for found, (name, txn) in enumerate(self.transactions.items()):
-            if txn.status.resting and not rules.expired(txn, now_ms, after_ms):
+            if txn.status.resting and not rules.has_expired(txn, now_ms, after_ms):
                 return
             if found == FORGOTTEN_PER_STEP or (characters and characters + len(name) > KEY_CHARACTERS_PER_STEP):
                 return
@@ -386,30 +398,30 @@ class TransactionMachine:
                 characters += len(name)
                 yield name
 
-    def _next(self, now: Instant, interval_ms: int) -> int:
+    def _next_search_ns(self, now: Instant, interval_ms: int) -> int:
         return now.mono_ns + interval_ms * _NS_PER_MS
 
     _RULES: ClassVar[Mapping[type, Callable[[TransactionMachine, Any, int], Decision]]] = {
-        InitProducerId: _initialise,
-        AddPartitions: _widen,
-        VerifyPartitions: _verify,
-        EndTransaction: _end,
-        MarkersWritten: _acknowledge,
-        ResumeMarkers: _resume,
-        DescribeTransaction: _describe,
-        ListTransactions: _list,
+        InitProducerId: _init_producer_id,
+        AddPartitions: _add_partitions,
+        VerifyPartitions: _verify_partitions,
+        EndTransaction: _end_transaction,
+        MarkersWritten: _on_markers_written,
+        ResumeMarkers: _resume_markers,
+        DescribeTransaction: _describe_transaction,
+        ListTransactions: _list_transactions,
     }
     """The rule of each command. It belongs to the class: bound methods in an instance would be a reference cycle."""
 
 
-def _bumped(before: Transaction | None, after: Transaction, guarded: bool) -> Transaction:
+def _bump_if_guarded(before: Transaction | None, after: Transaction, guarded: bool) -> Transaction:
     """The transition of the rules; without its safeguard the epoch does not change."""
     if guarded or before is None or before.producer_id != after.producer_id:
         return after
     return after._replace(epoch=before.epoch, version=UNBUMPED)
 
 
-def _believed(command: W, txn: Transaction | None) -> W:
+def _with_present_identity(command: W, txn: Transaction | None) -> W:
     """The command with the present identity: without the safeguard `epoch_check` every epoch is accepted."""
     return command if txn is None else command._replace(identity=txn.identity)
 

@@ -18,7 +18,7 @@ from ottla.transactions.state import UNBUMPED, ProducerIdentity
 from ottla.types import TopicPartition
 from ottla.wire.limits import SLICE
 from ottla.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from ottla.wire.slices import split, weigh
+from ottla.wire.slices import count_elements, split_struct
 
 PATH: Final = ("v3_and_below_topics", "partitions")
 _ANSWER_PATH: Final = ("results_by_topic_v3_and_below", "results_by_partition")
@@ -32,7 +32,7 @@ Refusal = Callable[[TopicPartition, bool], ErrorCode]
 
 def is_large(request: AddPartitionsToTxnRequest) -> bool:
     """Whether a request of a client is processed in slices."""
-    return weigh(request, PATH) > SLICE
+    return count_elements(request, PATH) > SLICE
 
 
 class ManyPartitionsRequest:
@@ -49,13 +49,13 @@ class ManyPartitionsRequest:
         self._known: dict[TopicPartition, None] = {}
         """The partitions to add, each once: existing partitions only, however many a request names."""
 
-    def steps(self, submit: Callable[[AddPartitions], None]) -> Steps:
+    def run_steps(self, submit: Callable[[AddPartitions], None]) -> Steps:
         """Check all partitions. If none is refused, `submit` adds them; else the response has the errors."""
-        for part in split(self._request, PATH, SLICE):
+        for part in split_struct(self._request, PATH, SLICE):
             self._check_part(part)
-            yield _CHECK_US * weigh(part, PATH)
+            yield _CHECK_US * count_elements(part, PATH)
         if any(self._codes):
-            return InPieces(_ANSWER_PATH, self._refused())
+            return InPieces(_ANSWER_PATH, self._refused_pieces())
         request = self._request
         identity = ProducerIdentity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
         name = request.v3_and_below_transactional_id
@@ -64,7 +64,7 @@ class ManyPartitionsRequest:
 
     def _check_part(self, part: AddPartitionsToTxnRequest) -> None:
         self._parts.append(part)
-        for tp in _partitions(part):
+        for tp in _partitions_of(part):
             code = self._refusal(tp, True)
             self._codes.append(code)
             if not code:
@@ -74,22 +74,22 @@ class ManyPartitionsRequest:
         code = ErrorCode.NONE
         if outcome is not None:
             code = code_for(self._context.api_key, self._context.api_version, outcome)
-        pieces = (_response(part, lambda _: code) for part in self._parts)
-        self._context.reply(InPieces(_ANSWER_PATH, pieces))
+        pieces = (_slice_response(part, lambda _: code) for part in self._parts)
+        self._context.send_reply(InPieces(_ANSWER_PATH, pieces))
 
-    def _refused(self) -> Generator[AddPartitionsToTxnResponse, None, None]:
+    def _refused_pieces(self) -> Generator[AddPartitionsToTxnResponse, None, None]:
         codes = iter(self._codes)
         for part in self._parts:
-            yield _response(part, lambda _: next(codes) or ErrorCode.OPERATION_NOT_ATTEMPTED)
+            yield _slice_response(part, lambda _: next(codes) or ErrorCode.OPERATION_NOT_ATTEMPTED)
 
 
-def _partitions(part: AddPartitionsToTxnRequest) -> Iterator[TopicPartition]:
+def _partitions_of(part: AddPartitionsToTxnRequest) -> Iterator[TopicPartition]:
     for topic in part.v3_and_below_topics:
         for index in topic.partitions:
             yield TopicPartition(topic.name, index)
 
 
-def _response(part: AddPartitionsToTxnRequest, code_of: Callable[[int], int]) -> AddPartitionsToTxnResponse:
+def _slice_response(part: AddPartitionsToTxnRequest, code_of: Callable[[int], int]) -> AddPartitionsToTxnResponse:
     """The response rows of a slice, in its order."""
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[

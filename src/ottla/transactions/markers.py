@@ -56,7 +56,7 @@ class MarkerBatch(NamedTuple):
     @property
     def request(self) -> WriteTxnMarkersRequest:
         """The request."""
-        return WriteTxnMarkersRequest(markers=[_marker(*part) for part in self.parts])
+        return WriteTxnMarkersRequest(markers=[_request_marker(*part) for part in self.parts])
 
 
 class _MarkerWork:
@@ -91,14 +91,14 @@ class MarkerQueue:
         return len(self._jobs)
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether there is nothing to send until a response arrives."""
         return not self._ready and not self._held_up
 
     def __contains__(self, transactional_id: str) -> bool:
         return transactional_id in self._jobs
 
-    def add(self, markers: Markers, not_before_ns: int = 0) -> None:
+    def add_markers(self, markers: Markers, not_before_ns: int = 0) -> None:
         """Queue markers. They replace older ones of the same transactional id; responses to those are ignored.
 
         `not_before_ns`: the monotonic time from which on they may be sent.
@@ -106,7 +106,7 @@ class MarkerQueue:
         assert markers.partitions, "a transaction without partitions needs no markers"
         # The same markers again (a resumed decision) change nothing: the job continues where it is.
         job = self._jobs.get(markers.transactional_id)
-        if job is None or job.markers.identity != markers.identity or _older(job.markers, markers):
+        if job is None or job.markers.identity != markers.identity or _is_older(job.markers, markers):
             job = self._jobs[markers.transactional_id] = self._ready[markers.transactional_id] = _MarkerWork(markers)
             job.not_before_ns = not_before_ns
             self._held_up.pop(markers.transactional_id, None)
@@ -124,22 +124,22 @@ class MarkerQueue:
         gone: list[PartitionsMarked] = []
         by_node: dict[int, list[tuple[Markers, list[TopicPartition]]]] = {}
         if now_ns >= self._look_again_ns:
-            self._free()
+            self._release_held_up()
         for job in list(self._ready.values()):
             if job.not_before_ns <= now_ns:
                 job.not_before_ns = 0
-                lost = self._sort(job, by_node, now_ns)
+                lost = self._sort_by_leader(job, by_node, now_ns)
                 if lost:
-                    gone.append(self._done(job, lost))
-        return [batch for node, parts in by_node.items() for batch in self._batches(node, parts)], gone
+                    gone.append(self._mark_done(job, lost))
+        return [batch for node, parts in by_node.items() for batch in self._split_batches(node, parts)], gone
 
-    def _free(self) -> None:
+    def _release_held_up(self) -> None:
         """Make the held-up jobs ready again."""
         if self._held_up:
             self._ready.update(self._held_up)
             self._held_up.clear()
 
-    def _sort(
+    def _sort_by_leader(
         self, job: _MarkerWork, by_node: dict[int, list[tuple[Markers, list[TopicPartition]]]], now_ns: int
     ) -> list[TopicPartition]:
         """Group the partitions of a job by leader into `by_node`. Returns the partitions that were deleted."""
@@ -170,7 +170,7 @@ class MarkerQueue:
         name = job.markers.transactional_id
         self._held_up[name] = self._ready.pop(name)
 
-    def _batches(self, node: int, parts: list[tuple[Markers, list[TopicPartition]]]) -> Iterator[MarkerBatch]:
+    def _split_batches(self, node: int, parts: list[tuple[Markers, list[TopicPartition]]]) -> Iterator[MarkerBatch]:
         """Requests of bounded size, up to the broker's limit of requests in flight. The other partitions stay to do."""
         while parts and self._busy.get(node, 0) < IN_FLIGHT:
             size, count = 0, 0
@@ -179,20 +179,20 @@ class MarkerQueue:
                 if count and size > PARTITIONS_PER_REQUEST:
                     break  # but one transaction is never split
                 count += 1
-            yield self._batch(node, parts[:count])
+            yield self._take_batch(node, parts[:count])
             del parts[:count]
 
-    def _batch(self, node: int, parts: list[tuple[Markers, list[TopicPartition]]]) -> MarkerBatch:
+    def _take_batch(self, node: int, parts: list[tuple[Markers, list[TopicPartition]]]) -> MarkerBatch:
         self._busy[node] = self._busy.get(node, 0) + 1
         for markers, partitions in parts:
             job = self._jobs[markers.transactional_id]
             for tp in partitions:
                 del job.todo[tp]
                 job.in_flight[tp] = None
-            self._rest(job)
+            self._retire_if_done(job)
         return MarkerBatch(node, parts)
 
-    def deadline(self) -> int | None:
+    def next_deadline(self) -> int | None:
         """Monotonic ns at which to call `drain_due_markers` again. A response may make an earlier call worthwhile."""
         times = [job.not_before_ns for job in self._ready.values() if job.not_before_ns]
         if self._held_up:
@@ -205,14 +205,14 @@ class MarkerQueue:
         self, batch: MarkerBatch, response: WriteTxnMarkersResponse | None, now_ns: int
     ) -> list[PartitionsMarked]:
         """Process the response to a batch; None: there was none. Returns the partitions that have their marker now."""
-        codes = {} if response is None else _codes(response)
+        codes = {} if response is None else _response_codes(response)
         places = [(markers.identity.producer_id, tp) for markers, partitions in batch.parts for tp in partitions]
         return self.on_marker_codes(batch, [codes.get(place) for place in places], now_ns)
 
     def on_marker_codes(self, batch: MarkerBatch, codes: Sequence[int | None], now_ns: int) -> list[PartitionsMarked]:
         """The same with an error code per partition of the batch, in their order; None: the response lacks it."""
         self._busy[batch.node] -= 1
-        self._free()
+        self._release_held_up()
         written: list[PartitionsMarked] = []
         at = 0
         for markers, partitions in batch.parts:
@@ -227,7 +227,7 @@ class MarkerQueue:
                     job, [tp for tp, code in zip(partitions, mine, strict=True) if code not in HAS_IT], now_ns
                 )
             if done:
-                written.append(self._done(job, done))
+                written.append(self._mark_done(job, done))
         return written
 
     def put_back(self, written: PartitionsMarked, now_ns: int) -> None:
@@ -246,14 +246,14 @@ class MarkerQueue:
         if not job.todo and not job.in_flight:
             del self._jobs[written.markers.transactional_id]
 
-    def _done(self, job: _MarkerWork, partitions: Sequence[TopicPartition]) -> PartitionsMarked:
+    def _mark_done(self, job: _MarkerWork, partitions: Sequence[TopicPartition]) -> PartitionsMarked:
         for tp in partitions:
             job.todo.pop(tp, None)
             job.in_flight[tp] = None
-        self._rest(job)
+        self._retire_if_done(job)
         return PartitionsMarked(job.markers, tuple(partitions))
 
-    def _rest(self, job: _MarkerWork) -> None:
+    def _retire_if_done(self, job: _MarkerWork) -> None:
         """Take a job without partitions to do out of the ready and the held-up ones."""
         if not job.todo:
             self._ready.pop(job.markers.transactional_id, None)
@@ -270,11 +270,11 @@ class MarkerQueue:
         job.not_before_ns = now_ns + delay_ms * _NS_PER_MS
 
 
-def _older(held: Markers, offered: Markers) -> bool:
+def _is_older(held: Markers, offered: Markers) -> bool:
     return held.coordinator_epoch < offered.coordinator_epoch
 
 
-def _marker(markers: Markers, partitions: Sequence[TopicPartition]) -> WriteTxnMarkersRequest.WritableTxnMarker:
+def _request_marker(markers: Markers, partitions: Sequence[TopicPartition]) -> WriteTxnMarkersRequest.WritableTxnMarker:
     topics: dict[str, list[int]] = {}
     for tp in partitions:
         topics.setdefault(tp.topic, []).append(tp.partition)
@@ -291,7 +291,7 @@ def _marker(markers: Markers, partitions: Sequence[TopicPartition]) -> WriteTxnM
     )
 
 
-def _codes(response: WriteTxnMarkersResponse) -> Mapping[tuple[int, TopicPartition], int]:
+def _response_codes(response: WriteTxnMarkersResponse) -> Mapping[tuple[int, TopicPartition], int]:
     return {
         (marker.producer_id, TopicPartition(topic.name, part.partition_index)): part.error_code
         for marker in response.markers

@@ -85,24 +85,24 @@ class RequestedPartitions(NamedTuple):
     verify_only: bool
     partitions: Sequence[TopicPartition]
 
-    def command(self, version: int, ticket: Callable[[PartitionCodes], None]) -> AddPartitions | VerifyPartitions:
+    def to_command(self, version: int, ticket: Callable[[PartitionCodes], None]) -> AddPartitions | VerifyPartitions:
         """The command for these partitions. `ticket` gets an error code for every partition."""
         name, identity, verify_only, partitions = self
 
         def send_response(outcome: PartitionCodes | ApiError | None) -> None:
-            ticket(dict.fromkeys(partitions, ErrorCode.NONE) if outcome is None else self._codes(version, outcome))
+            ticket(dict.fromkeys(partitions, ErrorCode.NONE) if outcome is None else self._codes_of(version, outcome))
 
         if verify_only:
             return VerifyPartitions(name, identity, partitions, send_response)
         protocol = BUMPED if version >= BATCHED_FROM else UNBUMPED
         return _new(AddPartitions, (name, identity, partitions, protocol, send_response))
 
-    def _codes(self, version: int, outcome: PartitionCodes | ApiError) -> PartitionCodes:
+    def _codes_of(self, version: int, outcome: PartitionCodes | ApiError) -> PartitionCodes:
         if isinstance(outcome, ApiError):
-            return self.refused(code_for(AddPartitionsToTxnRequest.API_KEY, version, outcome))
+            return self.refuse_all(code_for(AddPartitionsToTxnRequest.API_KEY, version, outcome))
         return outcome
 
-    def refused(self, code: ErrorCode) -> PartitionCodes:
+    def refuse_all(self, code: ErrorCode) -> PartitionCodes:
         """The same code for all partitions."""
         return dict.fromkeys(self.partitions, code)
 
@@ -119,35 +119,37 @@ def wanted_in(request: AddPartitionsToTxnRequest, version: int) -> list[Requeste
                 part.transactional_id,
                 ProducerIdentity(part.producer_id, part.producer_epoch),
                 part.verify_only,
-                _partitions(part.topics),
+                _requested_partitions(part.topics),
             )
             for part in request.transactions
         ]
     identity = ProducerIdentity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     return [
         RequestedPartitions(
-            request.v3_and_below_transactional_id, identity, False, _partitions(request.v3_and_below_topics)
+            request.v3_and_below_transactional_id, identity, False, _requested_partitions(request.v3_and_below_topics)
         ),
     ]
 
 
-def _partitions(topics: Iterable[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+def _requested_partitions(topics: Iterable[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return list(dict.fromkeys(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions))
 
 
 def add_response(version: int, outcomes: Sequence[tuple[str, PartitionCodes]]) -> AddPartitionsToTxnResponse:
     """The response with the error codes of every transaction of the request."""
     if version < BATCHED_FROM:
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(outcomes[0][1]))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_result_topics(outcomes[0][1]))
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
-            AddPartitionsToTxnResponse.AddPartitionsToTxnResult(transactional_id=name, topic_results=_results(codes))
+            AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
+                transactional_id=name, topic_results=_result_topics(codes)
+            )
             for name, codes in outcomes
         ]
     )
 
 
-def _results(codes: PartitionCodes) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
+def _result_topics(codes: PartitionCodes) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
     return [
         AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
             name=topic,
@@ -210,7 +212,9 @@ def end_response(version: int, outcome: ProducerIdentity | ApiError) -> EndTxnRe
 # -- administration ----------------------------------------------------------------------------------------------------
 
 
-def described(transactional_id: str, outcome: Transaction | ApiError) -> DescribeTransactionsResponse.TransactionState:
+def description_row(
+    transactional_id: str, outcome: Transaction | ApiError
+) -> DescribeTransactionsResponse.TransactionState:
     """The row of one transaction. Of a decided one it has the partitions that wait for their marker (KIP-664)."""
     if isinstance(outcome, ApiError):
         return DescribeTransactionsResponse.TransactionState(
@@ -238,7 +242,7 @@ def unknown_states(request: ListTransactionsRequest) -> list[str]:
     return [name for name in request.state_filters if name not in _LABELS]
 
 
-def listed(
+def list_rows(
     request: ListTransactionsRequest,
     transactions: Mapping[str, Transaction],
     now_ms: int,

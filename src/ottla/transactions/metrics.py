@@ -23,27 +23,27 @@ class TransactionMetrics:
 
     def __init__(self, registry: Registry, transactions: Transactions) -> None:
         self._transactions = transactions
-        gauge = registry.gauge
-        gauge(f"{_PREFIX}numtransactionalids", "Transactional ids coordinated here.", self._ids)
+        gauge = registry.add_gauge
+        gauge(f"{_PREFIX}numtransactionalids", "Transactional ids coordinated here.", self._id_count)
         for status in TransactionStatus:
             name = f"{_PREFIX}num{status.label.lower()}"
             gauge(name, f"Transactional ids in the state {status.label}.", partial(self._in_state, status))
-        gauge(f"{_PREFIX}partitionsloading", "Partitions of __transaction_state being loaded.", self._loading)
+        gauge(f"{_PREFIX}partitionsloading", "Partitions of __transaction_state being loaded.", self._loading_count)
         gauge(
             f"{_MARKERS}pendingtransactions",
             "Decided transactions whose markers are not all written.",
-            lambda: float(transactions.pending),
+            lambda: float(transactions.pending_count),
         )
 
-    def _all(self) -> Iterator[Transaction]:
+    def _all_transactions(self) -> Iterator[Transaction]:
         for machine in self._transactions.machines():
             yield from machine.transactions.values()
 
-    def _ids(self) -> float:
+    def _id_count(self) -> float:
         return float(sum(len(machine.transactions) for machine in self._transactions.machines()))
 
     def _in_state(self, status: TransactionStatus) -> float:
-        return float(sum(txn.status is status for txn in self._all()))
+        return float(sum(txn.status is status for txn in self._all_transactions()))
 
-    def _loading(self) -> float:
-        return float(self._transactions.loading)
+    def _loading_count(self) -> float:
+        return float(self._transactions.loading_count)

@@ -50,7 +50,7 @@ MAX_TRANSACTIONS: Final = 10_000
 class Topics(Protocol):
     """The topics of the cluster."""
 
-    def refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
+    def partition_refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
         """The error for a partition that cannot join a transaction; NONE when it can."""
         ...
 
@@ -78,16 +78,18 @@ class ProducerHandlers:
     def init_producer_id(self, context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
         """Get a producer's identity. Without a transactional id: an unused producer id (needs IdempotentWrite)."""
         if request.transactional_id is None:
-            self._ids.take_producer_id(context.continuing(lambda outcome: context.reply(_idempotent(outcome))))
+            self._ids.take_producer_id(
+                context.wrap_step(lambda outcome: context.send_reply(_idempotent_response(outcome)))
+            )
             return None
         version = context.api_version
         try:
-            command = init_command(request, lambda outcome: context.reply(init_response(version, outcome)))
+            command = init_command(request, lambda outcome: context.send_reply(init_response(version, outcome)))
         except ApiError as error:
             return init_response(version, error.as_value())
         if not request.transactional_id:
             return init_response(version, ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty"))
-        self._transactions.submit(command)
+        self._transactions.submit_command(command)
         return None
 
     @handles(
@@ -104,29 +106,31 @@ class ProducerHandlers:
         """Add partitions to transactions. One wrong partition prevents all others of its transaction from joining."""
         version = context.api_version
         if version < BATCHED_FROM and is_large(request):
-            return ManyPartitionsRequest(context, request, self._topics.refusal).steps(self._transactions.submit)
+            return ManyPartitionsRequest(context, request, self._topics.partition_refusal).run_steps(
+                self._transactions.submit_command
+            )
         transactions = wanted_in(request, version)
         if len(transactions) > MAX_TRANSACTIONS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_TRANSACTIONS} transactions at once")
 
         def send_response(codes: list[PartitionCodes]) -> None:
             names = [wanted.transactional_id for wanted in transactions]
-            context.reply(add_response(version, list(zip(names, codes, strict=True))))
+            context.send_reply(add_response(version, list(zip(names, codes, strict=True))))
 
         gather = FanIn(send_response)
         for wanted in transactions:
-            self.add(wanted, version, gather.slot(), self._transactions.submit)
-        gather.close()
+            self.add_or_verify(wanted, version, gather.new_slot(), self._transactions.submit_command)
+        gather.close_slots()
         return None
 
-    def add(
+    def add_or_verify(
         self, wanted: RequestedPartitions, version: int, done: Callable[[PartitionCodes], None], submit: Submit
     ) -> None:
         """Add partitions to one transaction, or verify that they are in it. `version`: that of the request.
 
         `submit` passes the command to the shard of the transactional id.
         """
-        refusal, by_client = self._topics.refusal, version < BATCHED_FROM
+        refusal, by_client = self._topics.partition_refusal, version < BATCHED_FROM
         wrong = None
         for tp in wanted.partitions:
             code = refusal(tp, by_client)
@@ -136,7 +140,7 @@ class ProducerHandlers:
         if wrong or not wanted.partitions:
             done(wanted.not_attempted(wrong or {}))
         else:
-            submit(wanted.command(version, done))
+            submit(wanted.to_command(version, done))
 
     @handles(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, resource="TransactionalId", operation="Write", also=(("Group", "Read"),))
     def add_offsets(self, context: Context, request: AddOffsetsToTxnRequest) -> None:
@@ -144,13 +148,13 @@ class ProducerHandlers:
         version = context.api_version
 
         def send_response(outcome: ApiError | None) -> None:
-            context.reply(add_offsets_response(version, outcome))
+            context.send_reply(add_offsets_response(version, outcome))
 
         def located(outcome: TopicPartition | ApiError) -> None:
             if isinstance(outcome, ApiError):
                 send_response(outcome)
             else:
-                self._transactions.submit(add_offsets_command(request, outcome, send_response))
+                self._transactions.submit_command(add_offsets_command(request, outcome, send_response))
 
         if request.group_id:
             self._topics.offsets_of(request.group_id, located)
@@ -163,12 +167,12 @@ class ProducerHandlers:
         version = context.api_version
 
         def send_response(outcome: ProducerIdentity | ApiError) -> None:
-            context.reply(end_response(version, outcome))
+            context.send_reply(end_response(version, outcome))
 
-        self._transactions.submit(end_command(request, version, send_response))
+        self._transactions.submit_command(end_command(request, version, send_response))
 
 
-def _idempotent(outcome: int | Failure) -> InitProducerIdResponse:
+def _idempotent_response(outcome: int | Failure) -> InitProducerIdResponse:
     if isinstance(outcome, Failure):
         return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(producer_id=outcome, producer_epoch=0)

@@ -21,13 +21,13 @@ from ottla.transactions.state import (
     ProducerIdentity,
     Transaction,
     TransactionStatus,
-    ended,
-    ended_and_bumped,
-    given_up,
-    opened,
-    renewed,
-    rotated,
-    widened,
+    decide_abort_and_fence,
+    decide_end,
+    decide_end_and_bump,
+    new_transaction,
+    renew_epoch,
+    rotate_producer_id,
+    with_partitions,
 )
 from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from ottla.utf8 import encode_text
@@ -69,7 +69,7 @@ def check_size(txn: Transaction) -> None:
 # -- InitProducerId ----------------------------------------------------------------------------------------------------
 
 
-def initialise(txn: Transaction | None, request: InitProducerId, now_ms: int, version: int) -> Transaction:
+def init_producer(txn: Transaction | None, request: InitProducerId, now_ms: int, version: int) -> Transaction:
     """A producer starts, or continues. If a transaction is open, it is aborted, and the producer has to ask again.
 
     `version`: the transaction version of this broker. Raises FreshIdNeeded; ApiError PRODUCER_FENCED (another producer
@@ -77,103 +77,106 @@ def initialise(txn: Transaction | None, request: InitProducerId, now_ms: int, ve
     """
     # 1. An unknown id.
     if txn is None:
-        return opened(_fresh(request.fresh_id), request.timeout_ms, now_ms)
+        return new_transaction(_require_fresh_id(request.fresh_id), request.timeout_ms, now_ms)
     # 2. The end of its last transaction is in progress: the producer has to wait for it.
     if txn.status.ending:
-        raise _still_ending(request.transactional_id)
+        raise _still_ending_error(request.transactional_id)
     # 3. A new instance, which fences the one before.
     if request.expected is None:
-        return _taken_over(txn, request, now_ms, version)
+        return _take_over(txn, request, now_ms, version)
     # 4. The present instance recovers from an error (KIP-360).
     if request.expected == txn.identity:
-        return _continued(txn, request, now_ms, version)
+        return _continue_producer(txn, request, now_ms, version)
     # 5. The same, but the response with its last epoch was lost.
     if txn.status.resting and txn.preceded_by(request.expected):
-        return _repeated(txn, request, now_ms)
-    raise _fenced(request.transactional_id, txn, request.expected)
+        return _repeat_start(txn, request, now_ms)
+    raise _fenced_error(request.transactional_id, txn, request.expected)
 
 
-def _taken_over(txn: Transaction, request: InitProducerId, now_ms: int, version: int) -> Transaction:
+def _take_over(txn: Transaction, request: InitProducerId, now_ms: int, version: int) -> Transaction:
     """A producer that sends only the transactional id takes it over: all earlier instances are fenced."""
     if txn.status is TransactionStatus.ONGOING:
-        return given_up(txn, now_ms, version, NO_PRODUCER_EPOCH)
-    if txn.exhausted:
-        return rotated(txn, _fresh(request.fresh_id), request.timeout_ms, now_ms, NO_PRODUCER_EPOCH)
-    return renewed(txn, request.timeout_ms, now_ms, bump=True, last_epoch=NO_PRODUCER_EPOCH)
+        return decide_abort_and_fence(txn, now_ms, version, NO_PRODUCER_EPOCH)
+    if txn.is_exhausted:
+        return rotate_producer_id(
+            txn, _require_fresh_id(request.fresh_id), request.timeout_ms, now_ms, NO_PRODUCER_EPOCH
+        )
+    return renew_epoch(txn, request.timeout_ms, now_ms, bump=True, last_epoch=NO_PRODUCER_EPOCH)
 
 
-def _continued(txn: Transaction, request: InitProducerId, now_ms: int, version: int) -> Transaction:
+def _continue_producer(txn: Transaction, request: InitProducerId, now_ms: int, version: int) -> Transaction:
     """The present producer asks for a new epoch (KIP-360)."""
     if txn.status is TransactionStatus.ONGOING:
-        return given_up(txn, now_ms, version, txn.epoch)
-    if txn.exhausted:
-        return rotated(txn, _fresh(request.fresh_id), request.timeout_ms, now_ms, txn.epoch)
-    return renewed(txn, request.timeout_ms, now_ms, bump=True, last_epoch=txn.epoch)
+        return decide_abort_and_fence(txn, now_ms, version, txn.epoch)
+    if txn.is_exhausted:
+        return rotate_producer_id(txn, _require_fresh_id(request.fresh_id), request.timeout_ms, now_ms, txn.epoch)
+    return renew_epoch(txn, request.timeout_ms, now_ms, bump=True, last_epoch=txn.epoch)
 
 
-def _repeated(txn: Transaction, request: InitProducerId, now_ms: int) -> Transaction:
+def _repeat_start(txn: Transaction, request: InitProducerId, now_ms: int) -> Transaction:
     """The producer does not have its new epoch: the response was lost, or its transaction timed out (KIP-588)."""
     last_epoch = txn.last_epoch
     if txn.status is TransactionStatus.EMPTY:
-        return renewed(txn, request.timeout_ms, now_ms, bump=False, last_epoch=last_epoch)
+        return renew_epoch(txn, request.timeout_ms, now_ms, bump=False, last_epoch=last_epoch)
     # Markers carry the present epoch and may arrive late: no records may be written in that epoch.
-    if txn.exhausted:
-        return rotated(txn, _fresh(request.fresh_id), request.timeout_ms, now_ms, last_epoch)
-    return renewed(txn, request.timeout_ms, now_ms, bump=True, last_epoch=last_epoch)
+    if txn.is_exhausted:
+        return rotate_producer_id(txn, _require_fresh_id(request.fresh_id), request.timeout_ms, now_ms, last_epoch)
+    return renew_epoch(txn, request.timeout_ms, now_ms, bump=True, last_epoch=last_epoch)
 
 
 # -- AddPartitionsToTxn, AddOffsetsToTxn -------------------------------------------------------------------------------
 
 
-def widen(txn: Transaction | None, request: AddPartitions, now_ms: int) -> Transaction:
+def add_partitions(txn: Transaction | None, request: AddPartitions, now_ms: int) -> Transaction:
     """Partitions join a transaction, or begin one.
 
     Raises ApiError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, MESSAGE_TOO_LARGE.
     """
-    known = _writer(txn, request.transactional_id, request.identity)
+    known = _check_writer(txn, request.transactional_id, request.identity)
     if known.status is TransactionStatus.ONGOING and known.partitions.issuperset(request.partitions):
         return known
-    after = widened(known, request.partitions, request.version, now_ms)
+    after = with_partitions(known, request.partitions, request.version, now_ms)
     check_size(after)
     return after
 
 
-def verify(txn: Transaction | None, request: VerifyPartitions) -> Mapping[TopicPartition, ErrorCode]:
-    """NONE for partitions of the transaction, TRANSACTION_ABORTABLE for others. Raises the errors of `widen`."""
-    known = _writer(txn, request.transactional_id, request.identity)
+def verify_partitions(txn: Transaction | None, request: VerifyPartitions) -> Mapping[TopicPartition, ErrorCode]:
+    """NONE for partitions of the transaction, TRANSACTION_ABORTABLE for others. Raises the errors of
+    `add_partitions`."""
+    known = _check_writer(txn, request.transactional_id, request.identity)
     return {
         tp: ErrorCode.NONE if tp in known.partitions else ErrorCode.TRANSACTION_ABORTABLE for tp in request.partitions
     }
 
 
-def _writer(txn: Transaction | None, transactional_id: str, identity: ProducerIdentity) -> Transaction:
+def _check_writer(txn: Transaction | None, transactional_id: str, identity: ProducerIdentity) -> Transaction:
     """The transaction, if this producer may write in it now. Raises ApiError."""
-    txn = _known(txn, transactional_id)
+    txn = _require_known(txn, transactional_id)
     if identity != txn.successor:
-        raise _not_the_one(transactional_id, txn, identity)
+        raise _wrong_producer_error(transactional_id, txn, identity)
     if txn.status.ending:
-        raise _still_ending(transactional_id)
+        raise _still_ending_error(transactional_id)
     return txn
 
 
 # -- EndTxn ------------------------------------------------------------------------------------------------------------
 
 
-def end(txn: Transaction | None, request: EndTransaction, now_ms: int) -> Transaction:
+def end_transaction(txn: Transaction | None, request: EndTransaction, now_ms: int) -> Transaction:
     """Commit or abort.
 
     Raises FreshIdNeeded; ApiError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (it is ending),
     INVALID_TXN_STATE (there is nothing to end, or it ended the other way).
     """
-    known = _known(txn, request.transactional_id)
+    known = _require_known(txn, request.transactional_id)
     return _end_bumped(known, request, now_ms) if request.version >= BUMPED else _end_unbumped(known, request, now_ms)
 
 
 def _end_unbumped(txn: Transaction, request: EndTransaction, now_ms: int) -> Transaction:
     if request.identity != txn.identity:
-        raise _not_the_one(request.transactional_id, txn, request.identity)
+        raise _wrong_producer_error(request.transactional_id, txn, request.identity)
     if txn.status is TransactionStatus.ONGOING:
-        return ended(txn, request.commit, now_ms)
+        return decide_end(txn, request.commit, now_ms)
     return _end_again(txn, request)
 
 
@@ -185,9 +188,9 @@ def _end_bumped(txn: Transaction, request: EndTransaction, now_ms: int) -> Trans
     # 1. The present epoch. An abort without a transaction is allowed: the producer may not know that it has none.
     if not txn.status.ending and request.identity == txn.identity:
         if txn.status is TransactionStatus.ONGOING or not request.commit:
-            fresh_id = _fresh(request.fresh_id) if txn.exhausted else NO_PRODUCER_ID
-            return ended_and_bumped(txn, request.commit, now_ms, fresh_id)
-        raise _nothing_to_end(txn, request)
+            fresh_id = _require_fresh_id(request.fresh_id) if txn.is_exhausted else NO_PRODUCER_ID
+            return decide_end_and_bump(txn, request.commit, now_ms, fresh_id)
+        raise _nothing_to_end_error(txn, request)
     # 2. The previous epoch: the response to this end was lost. Not when the coordinator aborted in the last epoch: the
     #    producer has no next epoch to continue in, and needs InitProducerId.
     decided = txn.status not in (TransactionStatus.EMPTY, TransactionStatus.ONGOING)
@@ -195,35 +198,35 @@ def _end_bumped(txn: Transaction, request: EndTransaction, now_ms: int) -> Trans
         return _end_again(txn, request)
     # 3. The next epoch, before the end of the last one is complete.
     if txn.status.ending and request.identity == txn.successor:
-        raise _still_ending(request.transactional_id)
-    raise _not_the_one(request.transactional_id, txn, request.identity)
+        raise _still_ending_error(request.transactional_id)
+    raise _wrong_producer_error(request.transactional_id, txn, request.identity)
 
 
 def _end_again(txn: Transaction, request: EndTransaction) -> Transaction:
     """A producer repeats the end of its transaction. The same decision again succeeds, the other one is an error."""
     if txn.status is TransactionStatus.EMPTY or txn.status.commits != request.commit:
-        raise _nothing_to_end(txn, request)
+        raise _nothing_to_end_error(txn, request)
     if txn.status.ending:
-        raise _still_ending(request.transactional_id)
+        raise _still_ending_error(request.transactional_id)
     return txn
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
-def timed_out(txn: Transaction, now_ms: int) -> bool:
+def has_timed_out(txn: Transaction, now_ms: int) -> bool:
     """Whether an open transaction has exceeded its producer's time-out."""
     return txn.status is TransactionStatus.ONGOING and txn.start_ms + txn.timeout_ms < now_ms
 
 
-def expired(txn: Transaction, now_ms: int, after_ms: int) -> bool:
+def has_expired(txn: Transaction, now_ms: int, after_ms: int) -> bool:
     """Whether a transactional id was not used for `after_ms`."""
     return txn.status.resting and txn.update_ms + after_ms <= now_ms
 
 
 def abort_timed_out(txn: Transaction, now_ms: int, version: int) -> Transaction:
     """Abort a transaction that has timed out. Its producer is fenced, but may continue in a new epoch (KIP-588)."""
-    return given_up(txn, now_ms, version, txn.epoch)
+    return decide_abort_and_fence(txn, now_ms, version, txn.epoch)
 
 
 def version_of_aborts(version: int) -> int:
@@ -234,29 +237,29 @@ def version_of_aborts(version: int) -> int:
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
-def _fresh(producer_id: int) -> int:
+def _require_fresh_id(producer_id: int) -> int:
     if producer_id < 0:
         raise FreshIdNeeded
     return producer_id
 
 
-def _known(txn: Transaction | None, transactional_id: str) -> Transaction:
+def _require_known(txn: Transaction | None, transactional_id: str) -> Transaction:
     if txn is None:
         check_id(transactional_id)
         raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"transactional id {transactional_id!r} is not known")
     return txn
 
 
-def _not_the_one(transactional_id: str, txn: Transaction, identity: ProducerIdentity) -> ApiError:
+def _wrong_producer_error(transactional_id: str, txn: Transaction, identity: ProducerIdentity) -> ApiError:
     if identity.producer_id not in (txn.producer_id, txn.successor.producer_id):
         return ApiError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             f"transactional id {transactional_id!r} belongs to producer {txn.producer_id}, not {identity.producer_id}",
         )
-    return _fenced(transactional_id, txn, identity)
+    return _fenced_error(transactional_id, txn, identity)
 
 
-def _fenced(transactional_id: str, txn: Transaction, identity: ProducerIdentity) -> ApiError:
+def _fenced_error(transactional_id: str, txn: Transaction, identity: ProducerIdentity) -> ApiError:
     return ApiError(
         ErrorCode.PRODUCER_FENCED,
         f"transactional id {transactional_id!r} is in epoch {txn.epoch} of producer {txn.producer_id}; "
@@ -264,14 +267,14 @@ def _fenced(transactional_id: str, txn: Transaction, identity: ProducerIdentity)
     )
 
 
-def _still_ending(transactional_id: str) -> ApiError:
+def _still_ending_error(transactional_id: str) -> ApiError:
     return ApiError(
         ErrorCode.CONCURRENT_TRANSACTIONS,
         f"the last transaction of {transactional_id!r} is not complete yet; try again",
     )
 
 
-def _nothing_to_end(txn: Transaction, request: EndTransaction) -> ApiError:
+def _nothing_to_end_error(txn: Transaction, request: EndTransaction) -> ApiError:
     wanted = "commit" if request.commit else "abort"
     return ApiError(
         ErrorCode.INVALID_TXN_STATE,

@@ -98,7 +98,7 @@ class Transactions:
         request_timeout_ms: int = 30_000,
     ) -> None:
         """`tools` have a TransactionCodec. `request_timeout_ms`: the time-out of requests with markers."""
-        self.coordinator: Coordinator[TransactionMachine] = Coordinator(TOPIC, tools, self._machine)
+        self.coordinator: Coordinator[TransactionMachine] = Coordinator(TOPIC, tools, self._make_machine)
         self._tools = tools
         self._policy = policy
         self._ids = ids
@@ -116,10 +116,10 @@ class Transactions:
         self._timer: Timer | None = None
         self._timer_ns = 0
 
-    def _machine(self, index: int) -> TransactionMachine:
+    def _make_machine(self, index: int) -> TransactionMachine:
         return TransactionMachine(self._policy, self, self._around.epoch_of(index))
 
-    def submit(self, command: OneTransaction) -> None:
+    def submit_command(self, command: OneTransaction) -> None:
         """Pass a command to the shard of its transactional id.
 
         Its ticket gets NOT_COORDINATOR when this broker does not lead the partition, and COORDINATOR_LOAD_IN_PROGRESS
@@ -128,12 +128,12 @@ class Transactions:
         index = self._around.index_of(command.transactional_id)
         runner = self.coordinator.find_shard(index)
         if runner is not None:
-            runner.submit(command)
+            runner.submit_command(command)
         elif self._around.is_to_lead(index):
             text = f"this broker is about to lead {TOPIC}-{index}"
             command.ticket(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, text))
         else:
-            self.coordinator.submit(index, command)
+            self.coordinator.submit_command(index, command)
 
     def shard_of(self, transactional_id: str) -> ShardRuntime | None:
         """The shard of a transactional id; None when it is not here."""
@@ -141,15 +141,15 @@ class Transactions:
 
     def machines(self) -> Iterator[TransactionMachine]:
         """The state machines that serve (read only)."""
-        return (machine for _, machine in self.coordinator.active())
+        return (machine for _, machine in self.coordinator.active_shards())
 
     @property
-    def loading(self) -> int:
+    def loading_count(self) -> int:
         """The number of partitions that are loading, whose transactions are not known yet."""
         return self.coordinator.count_shards(ShardState.LOADING)
 
     @property
-    def pending(self) -> int:
+    def pending_count(self) -> int:
         """Decided transactions whose markers are not all written."""
         return len(self._markers) + len(self._at_hand) + len(self._written_here)
 
@@ -157,13 +157,13 @@ class Transactions:
         """Pass all transactions of this broker to `done`; or COORDINATOR_LOAD_IN_PROGRESS while a shard is loading, or
         the first error of a shard.
         """
-        if self.loading:
+        if self.loading_count:
             done(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transactions are being loaded"))
             return
-        gather: FanIn[Mapping[str, Transaction] | ApiError] = FanIn(lambda outcomes: done(_together(outcomes)))
-        for index, _ in list(self.coordinator.active()):
-            self.coordinator.submit(index, ListTransactions(gather.slot()))
-        gather.close()
+        gather: FanIn[Mapping[str, Transaction] | ApiError] = FanIn(lambda outcomes: done(_join_outcomes(outcomes)))
+        for index, _ in list(self.coordinator.active_shards()):
+            self.coordinator.submit_command(index, ListTransactions(gather.new_slot()))
+        gather.close_slots()
 
     def on_role(self, partition: Partition) -> None:
         """The role of a partition of any topic has changed. Markers of another leader epoch are dropped."""
@@ -171,9 +171,9 @@ class Transactions:
         if partition.tp.topic == TOPIC:
             self._tools.later(self._drop_foreign_markers)
 
-    def stop(self) -> None:
+    def stop_coordinator(self) -> None:
         """Refuse all waiting requests: the logs are about to be closed."""
-        self.coordinator.stop()
+        self.coordinator.stop_shards()
         self._drop_foreign_markers()
         if self._timer is not None:
             self._timer.cancel()
@@ -198,9 +198,9 @@ class Transactions:
             text = f"no producer id is available: {outcome.message}"
             command.ticket(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
         else:
-            self.submit(command._replace(fresh_id=outcome))
+            self.submit_command(command._replace(fresh_id=outcome))
 
-    def send(self, markers: Markers) -> None:
+    def send_markers(self, markers: Markers) -> None:
         """Write markers until all partitions have them."""
         # Most transactions are small and local. With many ends in one turn the queue is cheaper: it batches.
         if (
@@ -214,12 +214,12 @@ class Transactions:
             self._at_hand.append(markers)
         else:
             self._written_here.pop(markers.transactional_id, None)
-            self._markers.add(markers)
-            self._plan()
+            self._markers.add_markers(markers)
+            self._plan_sending()
 
-    def resume(self, transactional_id: str) -> None:
+    def resume_markers(self, transactional_id: str) -> None:
         """Submit ResumeMarkers in a later turn: the state machine sends the markers that are missing."""
-        self._tools.later(lambda: self.submit(ResumeMarkers(transactional_id, _do_nothing)))
+        self._tools.later(lambda: self.submit_command(ResumeMarkers(transactional_id, _do_nothing)))
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class Transactions:
 
     def _write_here(self, markers: Markers, write: WriteHere) -> None:
         later = self._tools.later
-        places = _places(markers, markers.partitions)
+        places = _partition_ends(markers, markers.partitions)
         write(places, lambda codes: later(partial(self._on_written_here, markers, codes)))
 
     def _on_written_here(self, markers: Markers, codes: Sequence[ErrorCode]) -> None:
@@ -256,7 +256,7 @@ class Transactions:
                 self._send_by_queue(markers, RETRY_MIN_MS)
                 return
         ticket = partial(self._on_noted_here, markers)
-        self.submit(_new(MarkersWritten, (markers[0], markers[1], markers.partitions, ticket)))
+        self.submit_command(_new(MarkersWritten, (markers[0], markers[1], markers.partitions, ticket)))
 
     def _on_noted_here(self, markers: Markers, outcome: ApiError | None) -> None:
         if self._written_here.get(markers.transactional_id) is not markers:
@@ -269,28 +269,28 @@ class Transactions:
     def _send_by_queue(self, markers: Markers, delay_ms: int = 0) -> None:
         del self._written_here[markers.transactional_id]
         not_before_ns = self._tools.clock.now().mono_ns + delay_ms * _NS_PER_MS if delay_ms else 0
-        self._markers.add(markers, not_before_ns)
-        self._plan()
+        self._markers.add_markers(markers, not_before_ns)
+        self._plan_sending()
 
-    def _plan(self) -> None:
+    def _plan_sending(self) -> None:
         """Plan to send at the end of this turn, so that all markers of the turn share requests."""
         if not self._planned:
             self._planned = True
-            self._tools.later(self._send)
+            self._tools.later(self._send_due_markers)
 
-    def _send(self) -> None:
+    def _send_due_markers(self) -> None:
         self._planned = False
         now_ns = self._tools.clock.now().mono_ns
         batches, gone = self._markers.drain_due_markers(now_ns)
         for written in gone:
             self._submit_written(written)
         for batch in batches:
-            self._send_markers(batch)
-        self._rearm(now_ns)
+            self._send_batch(batch)
+        self._arm_queue_timer(now_ns)
 
-    def _send_markers(self, batch: MarkerBatch) -> None:
+    def _send_batch(self, batch: MarkerBatch) -> None:
         if self.here is not None and self.here[0] == batch.node:
-            self.here[1](_endings(batch), lambda codes: self._tools.later(lambda: self._on_written(batch, codes)))
+            self.here[1](_batch_ends(batch), lambda codes: self._tools.later(lambda: self._on_written(batch, codes)))
             return
         self._peers.send_request(
             batch.node,
@@ -319,12 +319,12 @@ class Transactions:
     def _take_written(self, news: Sequence[PartitionsMarked]) -> None:
         for written in news:
             self._submit_written(written)
-        if not self._markers.idle:
-            self._plan()
+        if not self._markers.is_idle:
+            self._plan_sending()
 
     def _submit_written(self, written: PartitionsMarked) -> None:
         markers = written.markers
-        self.submit(
+        self.submit_command(
             MarkersWritten(
                 markers.transactional_id,
                 markers.identity,
@@ -338,11 +338,11 @@ class Transactions:
             self._markers.mark_written(written)
         else:
             self._markers.put_back(written, self._tools.clock.now().mono_ns)
-            self._plan()
+            self._plan_sending()
 
-    def _rearm(self, now_ns: int) -> None:
+    def _arm_queue_timer(self, now_ns: int) -> None:
         """Set the timer for the queue's deadline, unless an earlier one is set. A call too many does no harm."""
-        deadline_ns = self._markers.deadline()
+        deadline_ns = self._markers.next_deadline()
         if deadline_ns is None or (self._timer is not None and self._timer_ns <= deadline_ns):
             return
         if self._timer is not None:
@@ -352,22 +352,24 @@ class Transactions:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._plan()
+        self._plan_sending()
 
 
-def _endings(batch: MarkerBatch) -> Iterator[tuple[TransactionEnd, TopicPartition]]:
+def _batch_ends(batch: MarkerBatch) -> Iterator[tuple[TransactionEnd, TopicPartition]]:
     """The ends to write and their partitions, in the order of the batch."""
     for markers, partitions in batch.parts:
-        yield from _places(markers, partitions)
+        yield from _partition_ends(markers, partitions)
 
 
-def _places(markers: Markers, partitions: Sequence[TopicPartition]) -> Iterator[tuple[TransactionEnd, TopicPartition]]:
+def _partition_ends(
+    markers: Markers, partitions: Sequence[TopicPartition]
+) -> Iterator[tuple[TransactionEnd, TopicPartition]]:
     marker = _new(Marker, (markers.commit, markers.coordinator_epoch))
     ending = _new(TransactionEnd, (*markers.identity, marker, markers.version >= BUMPED))
     return zip(repeat(ending), partitions, strict=False)
 
 
-def _together(outcomes: Sequence[Mapping[str, Transaction] | ApiError]) -> dict[str, Transaction] | ApiError:
+def _join_outcomes(outcomes: Sequence[Mapping[str, Transaction] | ApiError]) -> dict[str, Transaction] | ApiError:
     """The transactions of all shards, or the first error."""
     everything: dict[str, Transaction] = {}
     for outcome in outcomes:

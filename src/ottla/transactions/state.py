@@ -89,7 +89,7 @@ class Transaction(NamedTuple):
         return _new(ProducerIdentity, (self.producer_id, self.epoch) if fresh_id < 0 else (fresh_id, 0))
 
     @property
-    def exhausted(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether the next epoch needs a new producer id."""
         return self.epoch >= LAST_EPOCH
 
@@ -101,15 +101,15 @@ class Transaction(NamedTuple):
         return identity.producer_id == (self.previous_producer_id if self.epoch == 0 else self.producer_id)
 
 
-def opened(producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
+def new_transaction(producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
     """The state of a new transactional id."""
     return Transaction(producer_id, 0, timeout_ms, update_ms=now_ms, previous_producer_id=producer_id)
 
 
-def renewed(txn: Transaction, timeout_ms: int, now_ms: int, bump: bool, last_epoch: int) -> Transaction:
+def renew_epoch(txn: Transaction, timeout_ms: int, now_ms: int, bump: bool, last_epoch: int) -> Transaction:
     """A producer starts again under the same producer id. Without a bump this only repeats its last start."""
     assert txn.status.resting, "nothing is renewed while a transaction is open"
-    assert not bump or not txn.exhausted, "epochs are used up"
+    assert not bump or not txn.is_exhausted, "epochs are used up"
     return txn._replace(
         epoch=txn.epoch + bump,
         timeout_ms=timeout_ms,
@@ -121,14 +121,16 @@ def renewed(txn: Transaction, timeout_ms: int, now_ms: int, bump: bool, last_epo
     )
 
 
-def rotated(txn: Transaction, producer_id: int, timeout_ms: int, now_ms: int, last_epoch: int) -> Transaction:
+def rotate_producer_id(
+    txn: Transaction, producer_id: int, timeout_ms: int, now_ms: int, last_epoch: int
+) -> Transaction:
     """A producer starts again under another producer id, because the epochs of the old one are used up."""
     assert txn.status.resting, "nothing is renewed while a transaction is open"
-    fresh = opened(producer_id, timeout_ms, now_ms)
+    fresh = new_transaction(producer_id, timeout_ms, now_ms)
     return fresh._replace(previous_producer_id=txn.producer_id, last_epoch=last_epoch, version=txn.version)
 
 
-def widened(txn: Transaction, partitions: Iterable[TopicPartition], version: int, now_ms: int) -> Transaction:
+def with_partitions(txn: Transaction, partitions: Iterable[TopicPartition], version: int, now_ms: int) -> Transaction:
     """Partitions join the transaction; the first ones begin it."""
     assert not txn.status.ending, "a transaction that ends gets no partitions"
     ongoing = txn.status is TransactionStatus.ONGOING
@@ -148,28 +150,28 @@ def widened(txn: Transaction, partitions: Iterable[TopicPartition], version: int
     ))  # fmt: skip
 
 
-def ended(txn: Transaction, commit: bool, now_ms: int) -> Transaction:
+def decide_end(txn: Transaction, commit: bool, now_ms: int) -> Transaction:
     """The producer ends its transaction and keeps its epoch (before KIP-890)."""
-    return _decided(txn, commit, now_ms, txn.epoch, txn.next_producer_id, txn.last_epoch, UNBUMPED)
+    return _decided_state(txn, commit, now_ms, txn.epoch, txn.next_producer_id, txn.last_epoch, UNBUMPED)
 
 
-def ended_and_bumped(txn: Transaction, commit: bool, now_ms: int, next_producer_id: int) -> Transaction:
+def decide_end_and_bump(txn: Transaction, commit: bool, now_ms: int, next_producer_id: int) -> Transaction:
     """The producer ends its transaction, with or without partitions, and continues in another epoch (KIP-890)."""
-    assert not txn.exhausted or next_producer_id >= 0, "epochs are used up"
-    next_producer_id = next_producer_id if txn.exhausted else NO_PRODUCER_ID
-    return _decided(txn, commit, now_ms, min(txn.epoch + 1, MAX_EPOCH), next_producer_id, txn.epoch, BUMPED)
+    assert not txn.is_exhausted or next_producer_id >= 0, "epochs are used up"
+    next_producer_id = next_producer_id if txn.is_exhausted else NO_PRODUCER_ID
+    return _decided_state(txn, commit, now_ms, min(txn.epoch + 1, MAX_EPOCH), next_producer_id, txn.epoch, BUMPED)
 
 
-def given_up(txn: Transaction, now_ms: int, version: int, last_epoch: int) -> Transaction:
+def decide_abort_and_fence(txn: Transaction, now_ms: int, version: int, last_epoch: int) -> Transaction:
     """The coordinator aborts. The epoch grows, so that the marker fences the producer in every partition.
 
     `last_epoch`: the present epoch if its producer may continue, -1 if another has replaced it.
     """
     epoch = min(txn.epoch + 1, MAX_EPOCH)
-    return _decided(txn, False, now_ms, epoch, txn.next_producer_id, last_epoch, version)
+    return _decided_state(txn, False, now_ms, epoch, txn.next_producer_id, last_epoch, version)
 
 
-def _decided(
+def _decided_state(
     txn: Transaction, commit: bool, now_ms: int, epoch: int, next_producer_id: int, last_epoch: int, version: int
 ) -> Transaction:
     return _new(Transaction, (
@@ -187,7 +189,7 @@ def _decided(
     ))  # fmt: skip
 
 
-def completed(txn: Transaction, now_ms: int) -> Transaction:
+def complete_transaction(txn: Transaction, now_ms: int) -> Transaction:
     """All markers are written: the transaction is complete."""
     assert txn.status.ending, "only a decided transaction can be complete"
     producer_id, epoch = txn.successor

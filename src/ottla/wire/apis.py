@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.wire import messages
-from ottla.wire.codec import warm
+from ottla.wire.codec import warm_codec
 from ottla.wire.schema import LATEST, Message
 
 
@@ -113,7 +113,7 @@ class Api(NamedTuple):
     """The first version with compact lengths and tagged fields, in headers too; above every version if none has."""
 
 
-def _derive() -> Mapping[int, Api]:
+def _derive_apis() -> Mapping[int, Api]:
     """Pair the declared messages by key."""
     table: dict[int, Api] = {}
     for key in ApiKey:
@@ -127,7 +127,7 @@ def _derive() -> Mapping[int, Api]:
     return MappingProxyType(table)
 
 
-API_TABLE: Final = _derive()
+API_TABLE: Final = _derive_apis()
 """Every API by its key."""
 
 
@@ -140,6 +140,6 @@ def warm_up(served: Iterable[tuple[int, int, int]], *, client: bool = False) -> 
     for key, first, last in served:
         api = API_TABLE[key]
         for version in range(max(first, api.min_version), min(last, api.max_version) + 1):
-            warm(api.request, version, decoder=not client, encoder=client)
-            warm(api.response, version, decoder=client, encoder=not client)
+            warm_codec(api.request, version, decoder=not client, encoder=client)
+            warm_codec(api.response, version, decoder=client, encoder=not client)
             yield api.key

@@ -88,7 +88,7 @@ def encode_bytes(message: Message, version: int) -> bytes:
     return b"".join(_in_memory(part) for part in encode(message, version))
 
 
-def warm(cls: type[Message], version: int, *, decoder: bool = True, encoder: bool = True) -> None:
+def warm_codec(cls: type[Message], version: int, *, decoder: bool = True, encoder: bool = True) -> None:
     """Compile ahead of use, at start or in idle time, so that no request waits for it (about a millisecond each)."""
     if decoder and version not in cls.DECODERS:
         _compile_decoder(cls, version)
@@ -101,45 +101,45 @@ def _in_memory(part: Part) -> Buffer:
     return part
 
 
-def _scope(cls: type[Message], version: int) -> Scope:
+def _scope_of(cls: type[Message], version: int) -> Scope:
     if version not in cls.VERSIONS:
         raise UnknownVersion(f"{cls.__name__} has no version {version}")
     return Scope(version, version in cls.FLEXIBLE)
 
 
-def _amplification(cls: type[Message]) -> int:
+def _amplification_of(cls: type[Message]) -> int:
     if not cls.__name__.endswith("Request"):
         return 0  # a response, or a record of Ottla's own: its sender is trusted
     return BROKER_AMPLIFICATION if cls.BETWEEN_BROKERS else AMPLIFICATION
 
 
 def _compile_decoder(cls: type[Message], version: int) -> Decoder:
-    source = DecoderSource(_scope(cls, version), view=cls.HAS_RECORDS, amplification=_amplification(cls))
-    decoder: Decoder = _define("decode", source.function(cls), source.names, cls, version)
+    source = DecoderSource(_scope_of(cls, version), view=cls.HAS_RECORDS, amplification=_amplification_of(cls))
+    decoder: Decoder = _define_function("decode", source.function(cls), source.names, cls, version)
     cls.DECODERS[version] = decoder
     return decoder
 
 
 def _compile_sliced(cls: type[Message], version: int) -> SlicedDecoder:
     source = DecoderSource(
-        _scope(cls, version), view=True, amplification=_amplification(cls), odd_text=True, sliced=True
+        _scope_of(cls, version), view=True, amplification=_amplification_of(cls), odd_text=True, sliced=True
     )
-    decoder: SlicedDecoder = _define("decode", source.function(cls), source.names, cls, version)
+    decoder: SlicedDecoder = _define_function("decode", source.function(cls), source.names, cls, version)
     cls.SLICED[version] = decoder
     return decoder
 
 
 def compile_portion(owner: type[Message], version: int, cls: StructType, array: str, portion: str) -> Encoder:
     """The encoder of a part of a struct in a message: "head" or "tail" around an array, or "function" for all of it."""
-    source = EncoderSource(_scope(owner, version), strict=False, odd_text=True)
+    source = EncoderSource(_scope_of(owner, version), strict=False, odd_text=True)
     text = source.function(cls) if portion == "function" else getattr(source, portion)(cls, array)
-    encoder: Encoder = _define("encode", text, source.names, owner, version)
+    encoder: Encoder = _define_function("encode", text, source.names, owner, version)
     return encoder
 
 
 def _compile_encoder(cls: type[Message], version: int) -> Encoder:
-    source = EncoderSource(_scope(cls, version), strict=cls.__name__.endswith("Request"))
-    encoder: Encoder = _define("encode", source.function(cls), source.names, cls, version)
+    source = EncoderSource(_scope_of(cls, version), strict=cls.__name__.endswith("Request"))
+    encoder: Encoder = _define_function("encode", source.function(cls), source.names, cls, version)
     cls.ENCODERS[version] = encoder
     return encoder
 
@@ -147,20 +147,20 @@ def _compile_encoder(cls: type[Message], version: int) -> Encoder:
 @cache
 def _odd_decoder(cls: type[Message], version: int) -> Decoder:
     """A decoder that accepts text that is not UTF-8. It is separate so that the usual decoders stay fast."""
-    amplification = _amplification(cls)
-    source = DecoderSource(_scope(cls, version), view=cls.HAS_RECORDS, amplification=amplification, odd_text=True)
-    decoder: Decoder = _define("decode", source.function(cls), source.names, cls, version)
+    amplification = _amplification_of(cls)
+    source = DecoderSource(_scope_of(cls, version), view=cls.HAS_RECORDS, amplification=amplification, odd_text=True)
+    decoder: Decoder = _define_function("decode", source.function(cls), source.names, cls, version)
     return decoder
 
 
 @cache
 def _odd_encoder(cls: type[Message], version: int) -> Encoder:
-    source = EncoderSource(_scope(cls, version), strict=cls.__name__.endswith("Request"), odd_text=True)
-    encoder: Encoder = _define("encode", source.function(cls), source.names, cls, version)
+    source = EncoderSource(_scope_of(cls, version), strict=cls.__name__.endswith("Request"), odd_text=True)
+    encoder: Encoder = _define_function("encode", source.function(cls), source.names, cls, version)
     return encoder
 
 
-def _define(name: str, text: str, names: dict[str, object], cls: type[Message], version: int) -> Any:
+def _define_function(name: str, text: str, names: dict[str, object], cls: type[Message], version: int) -> Any:
     """Compile and run the source of one function; its file name identifies the codec in tracebacks."""
     exec(compile(text, f"<{cls.__name__} v{version} {name}>", "exec"), names)  # noqa: S102  # the text is generated, not input
     return names[name]

@@ -27,7 +27,7 @@ from struct import calcsize, unpack_from
 from ottla.wire import errors, primitives
 from ottla.wire.layout import Scope
 from ottla.wire.limits import ALLOWANCE, MAX_ELEMENTS, SLICE
-from ottla.wire.schema import NUMBERS, Field, StructType, fresh_default, prepare, struct_class
+from ottla.wire.schema import NUMBERS, Field, StructType, fresh_default, prepare_class, struct_class
 
 _TOP = "o1"
 """The variable that holds the message."""
@@ -74,24 +74,24 @@ class DecoderSource:
             self.lines.append(f" room = end * {self.amplification - 1} + {ALLOWANCE}")
         if self.sliced:
             self.lines.append(f" left = {SLICE}")
-        top = self._struct(cls, cls.__name__, " ")
+        top = self._write_struct(cls, cls.__name__, " ")
         assert top == _TOP
-        self._flush(" ")
+        self._flush_run(" ")
         if self.sliced:
             self.lines.append(f" if left < 0: yield {top}, 0")  # a generator also where the message has no array
         self.lines.append(f" return {top}, p")
         return "\n".join(self.lines)
 
-    def _name(self, prefix: str) -> str:
+    def _new_name(self, prefix: str) -> str:
         self._count += 1
         return f"{prefix}{self._count}"
 
     # Runs: consecutive values of fixed size become one unpacking.
 
-    def _fuse(self, target: str, letter: str) -> None:
+    def _add_to_run(self, target: str, letter: str) -> None:
         self._run.append((target, letter))
 
-    def _flush(self, indent: str) -> None:
+    def _flush_run(self, indent: str) -> None:
         if not self._run:
             return
         letters = "".join(letter for _, letter in self._run)
@@ -106,37 +106,37 @@ class DecoderSource:
 
     # Structs.
 
-    def _struct(self, cls: StructType, path: str, indent: str, items: str | None = None) -> str:
+    def _write_struct(self, cls: StructType, path: str, indent: str, items: str | None = None) -> str:
         """Text that decodes one struct; returns the variable that holds it. May leave a run to flush.
 
         `items`: the array to which it is added before its fields are read.
         """
-        prepare(cls)
-        out = self._name("o")
+        prepare_class(cls)
+        out = self._new_name("o")
         self.names[f"C_{cls.__name__}"] = cls
         self.lines.append(f"{indent}{out} = new(C_{cls.__name__})")
         if items is not None:
             self.lines.append(f"{indent}{items}.append({out})")
-        for field in self.scope.absent(cls):
-            self._default(cls, field, out, indent)
-        for field in self.scope.fields(cls):
-            self._field(cls, field, f"{out}.{field.name}", f"{path}.{field.name}", indent)
+        for field in self.scope.absent_fields(cls):
+            self._write_default(cls, field, out, indent)
+        for field in self.scope.plain_fields(cls):
+            self._write_field(cls, field, f"{out}.{field.name}", f"{path}.{field.name}", indent)
         if self.scope.flexible:
-            self._tags(cls, out, path, indent)
+            self._write_tags(cls, out, path, indent)
         return out
 
-    def _default(self, cls: StructType, field: Field, out: str, indent: str) -> None:
+    def _write_default(self, cls: StructType, field: Field, out: str, indent: str) -> None:
         value = fresh_default(cls, field, self.names) or repr(field.default)
         if field.struct:
-            prepare(struct_class(cls, field))
+            prepare_class(struct_class(cls, field))
         self.lines.append(f"{indent}{out}.{field.name} = {value}")
 
-    def _tags(self, cls: StructType, out: str, path: str, indent: str) -> None:
-        count, tagged = self._name("t"), self.scope.tagged(cls)
-        self._fuse(count, "B")
-        self._flush(indent)
+    def _write_tags(self, cls: StructType, out: str, path: str, indent: str) -> None:
+        count, tagged = self._new_name("t"), self.scope.tagged_fields(cls)
+        self._add_to_run(count, "B")
+        self._flush_run(indent)
         for field in tagged:
-            self._default(cls, field, out, indent)
+            self._write_default(cls, field, out, indent)
         if not tagged:
             self.lines.append(f"{indent}if {count}: p = skip_tags(b, p - 1, end)")
             return
@@ -149,42 +149,42 @@ class DecoderSource:
         ]
         for number, field in enumerate(tagged):
             self.lines.append(f"{indent}  {'elif' if number else 'if'} {tag} == {field.tag}:")
-            self._field(cls, field, f"{out}.{field.name}", f"{path}.{field.name}", indent + "   ")
-            self._flush(indent + "   ")
+            self._write_field(cls, field, f"{out}.{field.name}", f"{path}.{field.name}", indent + "   ")
+            self._flush_run(indent + "   ")
             self.lines.append(f"{indent}   if p != {stop}: fail('{path}.{field.name}', 'not of its tag\\'s size')")
         self.lines.append(f"{indent}  else: p = {stop}")
 
     # Fields.
 
-    def _field(self, cls: StructType, field: Field, target: str, path: str, indent: str) -> None:
+    def _write_field(self, cls: StructType, field: Field, target: str, path: str, indent: str) -> None:
         kind, null = field.type, field.may_be_null(self.scope.version)
         if kind in NUMBERS:
-            self._fuse(target, NUMBERS[kind])
+            self._add_to_run(target, NUMBERS[kind])
         elif kind == "struct":
-            self._nested(cls, field, target, path, indent)
+            self._write_nested(cls, field, target, path, indent)
         elif kind == "array":
-            self._array(cls, field, target, path, indent)
+            self._write_array(cls, field, target, path, indent)
         else:
-            length = self._length(kind, indent)
-            self._text(kind, target, length, null=null, path=path, indent=indent)
+            length = self._write_length(kind, indent)
+            self._write_text(kind, target, length, null=null, path=path, indent=indent)
 
-    def _length(self, kind: str, indent: str) -> str:
+    def _write_length(self, kind: str, indent: str) -> str:
         """Text that reads a length; the variable is the length, or when flexible the length + 1."""
-        name = self._name("n")
+        name = self._new_name("n")
         if not self.scope.flexible:
-            self._fuse(name, "h" if kind == "string" else "i")
-            self._flush(indent)
+            self._add_to_run(name, "h" if kind == "string" else "i")
+            self._flush_run(indent)
             return name
-        self._fuse(name, "B")
-        self._flush(indent)
+        self._add_to_run(name, "B")
+        self._flush_run(indent)
         reader = "read_string_length" if kind == "string" else "read_uvarint"
         self.lines.append(f"{indent}if {name} > 127: {name}, p = {reader}(b, p - 1)")
         return name
 
-    def _text(self, kind: str, target: str, length: str, *, null: bool, path: str, indent: str) -> None:
+    def _write_text(self, kind: str, target: str, length: str, *, null: bool, path: str, indent: str) -> None:
         """Text that reads the bytes of a string, of bytes or of records."""
         last = f"{length} - 1" if self.scope.flexible else length
-        read = f"e = p + {last}; {target} = {self._slice(kind)}; p = e"
+        read = f"e = p + {last}; {target} = {self._slice_expression(kind)}; p = e"
         if not null:
             wrong = f"not {length}" if self.scope.flexible else f"{length} < 0"
             self.lines.append(f"{indent}if {wrong}: fail({path!r}, {last})")
@@ -197,31 +197,31 @@ class DecoderSource:
             self.lines.append(f"{indent}elif {length} == -1: {target} = None")
             self.lines.append(f"{indent}else: fail({path!r}, {length})")
 
-    def _slice(self, kind: str) -> str:
+    def _slice_expression(self, kind: str) -> str:
         if kind == "string":
             return f"b[p:e].tobytes().{self.decode_text}" if self.view else f"b[p:e].{self.decode_text}"
         if kind == "bytes" and self.view:
             return "b[p:e].tobytes()"
         return "b[p:e]"
 
-    def _nested(self, cls: StructType, field: Field, target: str, path: str, indent: str) -> None:
+    def _write_nested(self, cls: StructType, field: Field, target: str, path: str, indent: str) -> None:
         inner = struct_class(cls, field)
         if not field.may_be_null(self.scope.version):
-            self.lines.append(f"{indent}{target} = {self._struct(inner, path, indent)}")
+            self.lines.append(f"{indent}{target} = {self._write_struct(inner, path, indent)}")
             return
-        present = self._name("n")
-        self._fuse(present, "b")
-        self._flush(indent)
+        present = self._new_name("n")
+        self._add_to_run(present, "b")
+        self._flush_run(indent)
         null = "== 0" if field.tag is not None else "< 0"  # a tagged struct is marked 0 or 1, others -1 or 1
         self.lines.append(f"{indent}if {present} {null}: {target} = None")
         self.lines.append(f"{indent}else:")
-        self.lines.append(f"{indent} {target} = {self._struct(inner, path, indent + ' ')}")
-        self._flush(indent + " ")
+        self.lines.append(f"{indent} {target} = {self._write_struct(inner, path, indent + ' ')}")
+        self._flush_run(indent + " ")
 
     # Arrays.
 
-    def _array(self, cls: StructType, field: Field, target: str, path: str, indent: str) -> None:
-        count = self._length("array", indent)
+    def _write_array(self, cls: StructType, field: Field, target: str, path: str, indent: str) -> None:
+        count = self._write_length("array", indent)
         if self.scope.flexible:
             self.lines.append(f"{indent}{count} -= 1")
         least = self.scope.least_element(cls, field)
@@ -237,9 +237,9 @@ class DecoderSource:
         if self.amplification:
             self.lines.append(f"{indent}room -= {count} * {self.scope.element_memory(cls, field)}")
             self.lines.append(f"{indent}if room < 0: fail({path!r}, 'too many small elements')")
-        self._elements(cls, field, target, count, path, indent)
+        self._write_elements(cls, field, target, count, path, indent)
 
-    def _elements(self, cls: StructType, field: Field, target: str, count: str, path: str, indent: str) -> None:
+    def _write_elements(self, cls: StructType, field: Field, target: str, count: str, path: str, indent: str) -> None:
         kind = field.of
         if kind == "uuid":
             piece = "b[i:i + 16].tobytes()" if self.view else "b[i:i + 16]"
@@ -251,21 +251,21 @@ class DecoderSource:
                 f"{indent}{target} = unpack_from(f'>{{{count}}}{NUMBERS[kind]}', b, p); p += {count} * {size}"
             )
         else:
-            self._loop(cls, field, target, count, path, indent)
+            self._write_loop(cls, field, target, count, path, indent)
 
-    def _loop(self, cls: StructType, field: Field, target: str, count: str, path: str, indent: str) -> None:
-        items, inside = self._name("a"), indent + " "
+    def _write_loop(self, cls: StructType, field: Field, target: str, count: str, path: str, indent: str) -> None:
+        items, inside = self._new_name("a"), indent + " "
         self.lines.append(f"{indent}{items} = {target} = []")
         self.lines.append(f"{indent}for _ in range({count}):")
         self._depth += 1
         if field.of == "struct":
-            item = self._struct(struct_class(cls, field), path, inside, items if self.sliced else None)
+            item = self._write_struct(struct_class(cls, field), path, inside, items if self.sliced else None)
         else:
-            item = self._name("x")
-            length = self._length(field.of, inside)
-            self._text(field.of, item, length, null=False, path=path, indent=inside)
+            item = self._new_name("x")
+            length = self._write_length(field.of, inside)
+            self._write_text(field.of, item, length, null=False, path=path, indent=inside)
         self._depth -= 1
-        self._flush(inside)
+        self._flush_run(inside)
         if not self.sliced or field.of != "struct":
             self.lines.append(f"{inside}{items}.append({item})")
         if self.sliced:

@@ -61,43 +61,43 @@ class EncoderSource:
     def function(self, cls: StructType) -> str:
         """The text of `encode(message, parts, pieces, put)`."""
         self.lines.append("def encode(o, parts, pieces, put):")
-        self._struct(cls, "o", " ")
-        self._flush(" ")
+        self._write_struct(cls, "o", " ")
+        self._flush_run(" ")
         if len(self.lines) == 1:
             self.lines.append(" pass")
         return "\n".join(self.lines)
 
     def head(self, cls: StructType, array: str) -> str:
         """The text of `encode` for the fields before an array."""
-        return self._portion(cls, self._beside(cls, array)[0], is_end=False)
+        return self._portion_text(cls, self._fields_around(cls, array)[0], is_end=False)
 
     def tail(self, cls: StructType, array: str) -> str:
         """The text of `encode` for the fields after that array, tagged ones included."""
-        return self._portion(cls, self._beside(cls, array)[1], is_end=True)
+        return self._portion_text(cls, self._fields_around(cls, array)[1], is_end=True)
 
-    def _beside(self, cls: StructType, array: str) -> tuple[list[Field], list[Field]]:
-        fields = self.scope.fields(cls)
+    def _fields_around(self, cls: StructType, array: str) -> tuple[list[Field], list[Field]]:
+        fields = self.scope.plain_fields(cls)
         at = next(number for number, field in enumerate(fields) if field.name == array)
         return fields[:at], fields[at + 1 :]
 
-    def _portion(self, cls: StructType, fields: list[Field], *, is_end: bool) -> str:
+    def _portion_text(self, cls: StructType, fields: list[Field], *, is_end: bool) -> str:
         self.lines.append("def encode(o, parts, pieces, put):")
         for field in fields:
-            self._field(cls, field, f"o.{field.name}", " ")
+            self._write_field(cls, field, f"o.{field.name}", " ")
         if is_end and self.scope.flexible:
-            self._close(cls, "o", " ")
-        self._flush(" ")
+            self._write_end(cls, "o", " ")
+        self._flush_run(" ")
         if len(self.lines) == 1:
             self.lines.append(" pass")
         return "\n".join(self.lines)
 
-    def _name(self, prefix: str) -> str:
+    def _new_name(self, prefix: str) -> str:
         self._count += 1
         return f"{prefix}{self._count}"
 
     # Runs: consecutive values of fixed size become one packing.
 
-    def _packing(self, run: list[tuple[str, str]]) -> str:
+    def _packing_expression(self, run: list[tuple[str, str]]) -> str:
         """The expression that packs a run."""
         if run == [("0", "B")]:
             return "U[0]"
@@ -106,90 +106,92 @@ class EncoderSource:
         self.names[name] = Packing(">" + letters).pack
         return f"{name}({', '.join(value for value, _ in run)})"
 
-    def _flush(self, indent: str) -> None:
+    def _flush_run(self, indent: str) -> None:
         if self._run:
-            self.lines.append(f"{indent}{self._put}({self._packing(self._run)})")
+            self.lines.append(f"{indent}{self._put}({self._packing_expression(self._run)})")
             self._run = []
 
-    def _varint(self, value: str, indent: str) -> None:
+    def _write_varint(self, value: str, indent: str) -> None:
         """Text that encodes a length in a flexible version, packed with the run before it if it fits in one byte."""
-        short = self._packing([*self._run, (value, "B")]) if self._run else f"U[{value}]"
-        long = f"{self._packing(self._run)} + uvarint({value})" if self._run else f"uvarint({value})"
+        short = self._packing_expression([*self._run, (value, "B")]) if self._run else f"U[{value}]"
+        long = f"{self._packing_expression(self._run)} + uvarint({value})" if self._run else f"uvarint({value})"
         self.lines.append(f"{indent}{self._put}({short} if {value} < 128 else {long})")
         self._run = []
 
     # Structs.
 
-    def _struct(self, cls: StructType, value: str, indent: str) -> None:
+    def _write_struct(self, cls: StructType, value: str, indent: str) -> None:
         """Text that encodes one struct. May leave a run to flush."""
         if self.strict:
-            self._refusals(cls, value, indent)
-        for field in self.scope.fields(cls):
-            self._field(cls, field, f"{value}.{field.name}", indent)
+            self._write_refusals(cls, value, indent)
+        for field in self.scope.plain_fields(cls):
+            self._write_field(cls, field, f"{value}.{field.name}", indent)
         if self.scope.flexible:
-            self._close(cls, value, indent)
+            self._write_end(cls, value, indent)
 
-    def _close(self, cls: StructType, value: str, indent: str) -> None:
-        if self.scope.tagged(cls):
-            self._tags(cls, value, indent)
+    def _write_end(self, cls: StructType, value: str, indent: str) -> None:
+        if self.scope.tagged_fields(cls):
+            self._write_tags(cls, value, indent)
         else:
             self._run.append(("0", "B"))
 
-    def _refusals(self, cls: StructType, value: str, indent: str) -> None:
-        for field in self.scope.absent(cls):
+    def _write_refusals(self, cls: StructType, value: str, indent: str) -> None:
+        for field in self.scope.absent_fields(cls):
             if not field.ignorable and field.type != "records":
-                condition = self._differs(cls, field, f"{value}.{field.name}")
+                condition = self._differs_condition(cls, field, f"{value}.{field.name}")
                 where = f"{cls.__qualname__}.{field.name}"
                 self.lines.append(f"{indent}if {condition}: refuse({where!r}, {self.scope.version})")
 
-    def _differs(self, cls: StructType, field: Field, value: str) -> str:
+    def _differs_condition(self, cls: StructType, field: Field, value: str) -> str:
         """The condition that a field is not at its default."""
         if field.type == "array":
             return f"{value} is not None" if field.default is None else f"{value} is None or {value}"
         if field.type == "struct" and field.nullable == "none":
             inner = struct_class(cls, field)
-            return " or ".join(self._differs(inner, f, f"{value}.{f.name}") for f in inner.FIELDS)
+            return " or ".join(self._differs_condition(inner, f, f"{value}.{f.name}") for f in inner.FIELDS)
         return f"{value} is not None" if field.default is None else f"{value} != {field.default!r}"
 
-    def _tags(self, cls: StructType, value: str, indent: str) -> None:
-        self._flush(indent)
-        tags, outer = self._name("t"), self._put
+    def _write_tags(self, cls: StructType, value: str, indent: str) -> None:
+        self._flush_run(indent)
+        tags, outer = self._new_name("t"), self._put
         self.lines.append(f"{indent}{tags} = []")
-        for field in self.scope.tagged(cls):
-            pieces = self._name("q")
+        for field in self.scope.tagged_fields(cls):
+            pieces = self._new_name("q")
             self._put = f"{pieces}p"
-            condition = self._differs(cls, field, f"{value}.{field.name}")
+            condition = self._differs_condition(cls, field, f"{value}.{field.name}")
             self.lines.append(f"{indent}if {condition}:")
             self.lines.append(f"{indent} {pieces} = []; {self._put} = {pieces}.append")
-            self._field(cls, field, f"{value}.{field.name}", indent + " ")
-            self._flush(indent + " ")
+            self._write_field(cls, field, f"{value}.{field.name}", indent + " ")
+            self._flush_run(indent + " ")
             self.lines.append(f"{indent} {tags}.append(({field.tag}, b''.join({pieces})))")
         self._put = outer
         self.lines.append(f"{indent}{outer}(write_tags({tags}) if {tags} else U[0])")
 
     # Fields.
 
-    def _field(self, cls: StructType, field: Field, value: str, indent: str) -> None:
+    def _write_field(self, cls: StructType, field: Field, value: str, indent: str) -> None:
         kind, null = field.type, field.may_be_null(self.scope.version)
         if kind in NUMBERS:
             self._run.append((value, NUMBERS[kind]))
         elif kind == "struct":
-            self._nested(cls, field, value, indent)
+            self._write_nested(cls, field, value, indent)
         elif kind == "array":
-            self._array(cls, field, value, indent)
+            self._write_array(cls, field, value, indent)
         else:
-            self._text(kind, value, null=null, indent=indent)
+            self._write_text(kind, value, null=null, indent=indent)
 
-    def _length(self, kind: str, length: str, indent: str) -> None:
+    def _write_length(self, kind: str, length: str, indent: str) -> None:
         if self.scope.flexible:
-            self._varint(length, indent)
+            self._write_varint(length, indent)
         else:
             self._run.append((length, "h" if kind == "string" else "i"))
-            self._flush(indent)
+            self._flush_run(indent)
 
-    def _measure(self, value: str, convert: str, size: str, *, null: bool, indent: str, empty: str) -> tuple[str, str]:
+    def _write_measure(
+        self, value: str, convert: str, size: str, *, null: bool, indent: str, empty: str
+    ) -> tuple[str, str]:
         """Text that assigns bytes or a list and its length to variables. Returns both names."""
-        variable, length = self._name("x"), self._name("n")
+        variable, length = self._new_name("x"), self._new_name("n")
         plus, none = (" + 1", "0") if self.scope.flexible else ("", "-1")
         if not null:
             self.lines.append(f"{indent}{variable} = {value}{convert}; {length} = {size}({variable}){plus}")
@@ -202,48 +204,48 @@ class EncoderSource:
         ]
         return variable, length
 
-    def _text(self, kind: str, value: str, *, null: bool, indent: str) -> None:
+    def _write_text(self, kind: str, value: str, *, null: bool, indent: str) -> None:
         convert = self.encode_text if kind == "string" else ""
         size = "size_of" if kind == "records" else "len"
-        variable, length = self._measure(value, convert, size, null=null, indent=indent, empty="b''")
-        self._length(kind, length, indent)
+        variable, length = self._write_measure(value, convert, size, null=null, indent=indent, empty="b''")
+        self._write_length(kind, length, indent)
         if kind == "records":
             self.lines.append(f"{indent}if {variable}: keep({variable}, parts, pieces)")
         else:
             self.lines.append(f"{indent}{self._put}({variable})")
 
-    def _nested(self, cls: StructType, field: Field, value: str, indent: str) -> None:
-        variable, inner = self._name("x"), struct_class(cls, field)
+    def _write_nested(self, cls: StructType, field: Field, value: str, indent: str) -> None:
+        variable, inner = self._new_name("x"), struct_class(cls, field)
         self.lines.append(f"{indent}{variable} = {value}")
         if not field.may_be_null(self.scope.version):
-            self._struct(inner, variable, indent)
+            self._write_struct(inner, variable, indent)
             return
-        self._flush(indent)
+        self._flush_run(indent)
         null = "00" if field.tag is not None else "ff"
         self.lines.append(f"{indent}if {variable} is None: {self._put}(b'\\x{null}')")
         self.lines.append(f"{indent}else:")
         self._run.append(("1", "B"))
-        self._struct(inner, variable, indent + " ")
-        self._flush(indent + " ")
+        self._write_struct(inner, variable, indent + " ")
+        self._flush_run(indent + " ")
 
-    def _array(self, cls: StructType, field: Field, value: str, indent: str) -> None:
+    def _write_array(self, cls: StructType, field: Field, value: str, indent: str) -> None:
         null = field.may_be_null(self.scope.version)
-        variable, length = self._measure(value, "", "len", null=null, indent=indent, empty="()")
-        self._length("array", length, indent)
+        variable, length = self._write_measure(value, "", "len", null=null, indent=indent, empty="()")
+        self._write_length("array", length, indent)
         if field.of in NUMBERS and field.of != "uuid":
             letter = NUMBERS[field.of]
             packed = f"pack(f'>{{len({variable})}}{letter}', *{variable})"
             self.lines.append(f"{indent}if {variable}: {self._put}({packed})")
             return
-        item = self._name("y")
+        item = self._new_name("y")
         self.lines.append(f"{indent}for {item} in {variable}:")
         if field.of == "struct":
-            self._struct(struct_class(cls, field), item, indent + " ")
+            self._write_struct(struct_class(cls, field), item, indent + " ")
         elif field.of == "uuid":
             self._run.append((item, "16s"))
         else:
-            self._text(field.of, item, null=False, indent=indent + " ")
-        self._flush(indent + " ")
+            self._write_text(field.of, item, null=False, indent=indent + " ")
+        self._flush_run(indent + " ")
         if self._put == "put":  # not inside a tagged field, whose length comes first
             self.lines.append(f"{indent} if len(pieces) > {MANY}: gather(pieces)")
 

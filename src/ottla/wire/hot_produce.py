@@ -152,7 +152,7 @@ def _named_request() -> Callable[[memoryview, int], Produced]:
             room -= partitions
             if not 0 < size < 128 or partitions > 127 or room < 0:
                 raise _Unusual
-            p = _entries(view, e + 6, entries, name, partitions, partition, length)
+            p = _read_entries(view, e + 6, entries, name, partitions, partition, length)
             topics -= 1
             if topics > 1:
                 size = view[p]
@@ -188,7 +188,7 @@ def _identified_request() -> Callable[[memoryview, int], Produced]:
             room -= partitions
             if partitions > 127 or room < 0:
                 raise _Unusual
-            p = _entries(view, p + 22, entries, topic_id, partitions, partition, length)
+            p = _read_entries(view, p + 22, entries, topic_id, partitions, partition, length)
             topics -= 1
         p = p + 1 if not view[p] else skip_tags(view, p, end)
         if p > end or n > 127 or topics != 1:
@@ -201,7 +201,7 @@ def _identified_request() -> Callable[[memoryview, int], Produced]:
 _next_entry = struct.Struct(">iB").unpack_from
 
 
-def _entries(
+def _read_entries(
     view: memoryview, p: int, entries: list[Entry], name: str | bytes, partitions: int, partition: int, length: int
 ) -> int:
     """Decode the partitions of one topic; the first one is decoded up to its records' length. Returns the position
@@ -303,7 +303,8 @@ def _compact_response(*, with_ids: bool) -> Callable[[Answers, int], bytes]:
 class OneAnswer:
     """The usual response, one partition without error, in two pieces: one that depends on the topic only, and the rest.
 
-    `head(name, topic id)` is followed by `pack(partition, 0, base offset, append time, log start offset, *constants)`.
+    `head_bytes(name, topic id)` is followed by `pack(partition, 0, base offset, append time, log start offset,
+    *constants)`.
     """
 
     __slots__ = ("_version", "constants", "pack")
@@ -321,7 +322,7 @@ class OneAnswer:
             layout = "4x"
         self.pack = struct.Struct(f">ihqqq{layout}").pack
 
-    def head(self, name: str, topic_id: bytes) -> bytes:
+    def head_bytes(self, name: str, topic_id: bytes) -> bytes:
         """The bytes before the number of the partition."""
         text = name.encode("utf-8", "surrogateescape")
         if self._version >= 13:

@@ -106,7 +106,7 @@ def _by_codec(version: int, limits: Limits) -> Encoder:
         request.session_id, request.session_epoch = session_id, epoch
         for name, rows in _by_topic(wanted).items():
             topic = FetchRequest.FetchTopic(**{"topic_id" if by_id else "topic": name})
-            topic.partitions = [_declared(version, row) for row in rows]
+            topic.partitions = [_declared_partition(version, row) for row in rows]
             request.topics.append(topic)
         for name, rows in _by_topic(forgotten).items():
             gone = FetchRequest.ForgottenTopic(**{"topic_id" if by_id else "topic": name})
@@ -117,7 +117,7 @@ def _by_codec(version: int, limits: Limits) -> Encoder:
     return encode
 
 
-def _declared(version: int, row: Wanted) -> FetchRequest.FetchPartition:
+def _declared_partition(version: int, row: Wanted) -> FetchRequest.FetchPartition:
     _, index, leader_epoch, offset, last_epoch, start, most = row
     one = FetchRequest.FetchPartition(partition=index, current_leader_epoch=leader_epoch, fetch_offset=offset)
     one.log_start_offset, one.partition_max_bytes = start, most
@@ -140,7 +140,7 @@ def decode_replica_fetch(version: int) -> Callable[[memoryview, int], Answer]:
     def decode_one(view: memoryview, pos: int) -> Answer:
         if version >= FIRST_BY_HAND:
             try:
-                return _fast(view, pos)
+                return _decode_fast(view, pos)
             except (IndexError, struct.error, MalformedMessage, _Unusual):
                 pass
         return _decode_any(version, view, pos)
@@ -154,7 +154,7 @@ _ROW_SIZE: Final = 35
 _NO_RECORDS: Final = memoryview(b"")
 
 
-def _fast(view: memoryview, p: int) -> Answer:
+def _decode_fast(view: memoryview, p: int) -> Answer:
     _, error, session_id, topics = _read_top(view, p)
     p += 11
     if topics > 127:

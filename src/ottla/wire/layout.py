@@ -17,18 +17,18 @@ class Scope(NamedTuple):
     version: int
     flexible: bool
 
-    def fields(self, cls: StructType) -> list[Field]:
+    def plain_fields(self, cls: StructType) -> list[Field]:
         """The fields of a struct that are written in place, in order."""
-        return [f for f in cls.FIELDS if f.tag is None and f.exists(self.version)]
+        return [f for f in cls.FIELDS if f.tag is None and f.exists_in(self.version)]
 
-    def tagged(self, cls: StructType) -> list[Field]:
+    def tagged_fields(self, cls: StructType) -> list[Field]:
         """The fields of a struct that are written as tagged fields, in the order of their tags."""
-        found = [f for f in cls.FIELDS if f.tag is not None and f.exists(self.version)]
+        found = [f for f in cls.FIELDS if f.tag is not None and f.exists_in(self.version)]
         return sorted(found, key=lambda f: f.tag or 0)
 
-    def absent(self, cls: StructType) -> list[Field]:
+    def absent_fields(self, cls: StructType) -> list[Field]:
         """The fields of a struct that this version does not have."""
-        return [f for f in cls.FIELDS if not f.exists(self.version)]
+        return [f for f in cls.FIELDS if not f.exists_in(self.version)]
 
     def length_size(self, kind: str) -> int:
         """Bytes of a length prefix: one (a varint, at the least) when flexible, else an int16 or int32."""
@@ -38,7 +38,7 @@ class Scope(NamedTuple):
 
     def least_bytes(self, cls: StructType) -> int:
         """The fewest bytes a struct can take on the wire."""
-        total = sum(self._least_of(cls, f, f.type) for f in self.fields(cls))
+        total = sum(self._least_of(cls, f, f.type) for f in self.plain_fields(cls))
         return total + 1 if self.flexible else total
 
     def least_element(self, cls: StructType, field: Field) -> int:
@@ -61,8 +61,8 @@ class Scope(NamedTuple):
 
     def struct_memory(self, cls: StructType) -> int:
         """Bytes of memory of a struct: header and slots in CPython's layout, and the objects in the slots."""
-        read = sum(self._memory_of(cls, f, f.type) for f in self.fields(cls))
-        unread = [f for f in cls.FIELDS if f.tag is not None or not f.exists(self.version)]
+        read = sum(self._memory_of(cls, f, f.type) for f in self.plain_fields(cls))
+        unread = [f for f in cls.FIELDS if f.tag is not None or not f.exists_in(self.version)]
         fresh = sum(self._memory_of(cls, f, f.type) for f in unread if f.type in {"array", "struct"})
         return 32 + 8 * len(cls.FIELDS) + read + fresh
 

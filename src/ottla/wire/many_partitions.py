@@ -50,12 +50,12 @@ class _Reader:
         self.extra = 0
         """Tags read so far, in units of partitions."""
 
-    def number(self, read: struct.Struct) -> int:
+    def read_number(self, read: struct.Struct) -> int:
         (value,) = read.unpack_from(self.view, self.pos)
         self.pos += read.size
         return int(value)
 
-    def count(self, where: str) -> int:
+    def read_count(self, where: str) -> int:
         """The number of elements of an array; null counts as empty."""
         if self.flexible:
             count, self.pos = read_uvarint(self.view, self.pos)
@@ -67,7 +67,7 @@ class _Reader:
             fail(where, f"{count} elements in {len(self.view) - self.pos} bytes")
         return count
 
-    def text(self, where: str) -> str | None:
+    def read_text(self, where: str) -> str | None:
         if self.flexible:
             size, self.pos = read_string_length(self.view, self.pos)
             size -= 1
@@ -76,10 +76,10 @@ class _Reader:
             self.pos += 2
         return None if size < 0 else decode_text(self.take_bytes(size, where).tobytes())
 
-    def name(self, where: str, *, by_id: bool) -> str | bytes:
+    def read_name(self, where: str, *, by_id: bool) -> str | bytes:
         if by_id:
             return self.take_bytes(16, where).tobytes()
-        name = self.text(where)
+        name = self.read_text(where)
         if name is None:
             fail(where, "the name is null")
         return name
@@ -92,7 +92,7 @@ class _Reader:
         self.pos = end
         return piece
 
-    def records(self) -> memoryview | None:
+    def read_records(self) -> memoryview | None:
         if self.flexible:
             size, self.pos = read_uvarint(self.view, self.pos)
             size -= 1
@@ -101,7 +101,7 @@ class _Reader:
             self.pos += 4
         return None if size < 0 else self.take_bytes(size, "ProduceRequest.records")
 
-    def tags(self) -> Iterator[tuple[int, int]]:
+    def read_tags(self) -> Iterator[tuple[int, int]]:
         """(tag, position of its value) for each tagged field."""
         if not self.flexible:
             return
@@ -116,10 +116,10 @@ class _Reader:
         if self.flexible and self.view[self.pos] == 0:
             self.pos += 1
         else:
-            for _ in self.tags():
+            for _ in self.read_tags():
                 pass
 
-    def rests(self) -> Iterator[None]:
+    def pending_units(self) -> Iterator[None]:
         """A None for each unit of work that was not a partition, so that slices count it."""
         extra, self.extra = self.extra, 0
         yield from (None for _ in range(extra))
@@ -144,34 +144,34 @@ class ProduceWalk:
             raise MalformedMessage("ProduceRequest: cut short") from error
 
     def _read_head(self, version: int, reader: _Reader) -> None:
-        self.transactional_id = reader.text("ProduceRequest.transactional_id") if version >= 3 else None
-        self.acks = reader.number(_SHORT)
-        self.timeout_ms = reader.number(_INT)
+        self.transactional_id = reader.read_text("ProduceRequest.transactional_id") if version >= 3 else None
+        self.acks = reader.read_number(_SHORT)
+        self.timeout_ms = reader.read_number(_INT)
         self._body = reader.pos
 
-    def entries(self) -> Iterator[Entry | None]:
+    def walk_entries(self) -> Iterator[Entry | None]:
         """The partitions; None after work that was not a partition. Iterate by `read_chunks`."""
         reader = self._reader
         reader.pos = self._body
-        for _ in range(reader.count("ProduceRequest.topic_data")):
-            name = reader.name("ProduceRequest.topic_data.name", by_id=self._version >= 13)
+        for _ in range(reader.read_count("ProduceRequest.topic_data")):
+            name = reader.read_name("ProduceRequest.topic_data.name", by_id=self._version >= 13)
             yield None
-            for _ in range(reader.count("ProduceRequest.partition_data")):
-                index = reader.number(_INT)
-                records = reader.records()
+            for _ in range(reader.read_count("ProduceRequest.partition_data")):
+                index = reader.read_number(_INT)
+                records = reader.read_records()
                 reader.skip_tags()
                 yield name, index, records
                 if reader.extra:
-                    yield from reader.rests()
+                    yield from reader.pending_units()
             reader.skip_tags()
-            yield from reader.rests()
+            yield from reader.pending_units()
         reader.skip_tags()
 
 
 def has_many_entries(version: int, view: memoryview, pos: int, most: int) -> bool:
     """Whether a Produce request has more than `most` topics and partitions; False if it is truncated before that."""
     try:
-        entries = ProduceWalk(version, view, pos).entries()
+        entries = ProduceWalk(version, view, pos).walk_entries()
         return sum(1 for _ in islice(entries, most + 1)) > most
     except (IndexError, struct.error, MalformedMessage):
         return False
@@ -182,7 +182,8 @@ _FETCH_ROWS: Final = (">iqi", ">iqqi", ">iiqqi", ">iiqiqix")
 
 
 class FetchWalk:
-    """A Fetch request: decodes its first fields at once; then `runs`, `forgotten` and the last fields, in order."""
+    """A Fetch request: decodes its first fields at once; then `walk_runs`, `walk_forgotten` and the last fields, in
+    order."""
 
     def __init__(self, version: int, view: memoryview, pos: int) -> None:
         """Raises MalformedMessage."""
@@ -195,40 +196,40 @@ class FetchWalk:
             raise MalformedMessage("FetchRequest: cut short") from error
 
     def _read_head(self, version: int, reader: _Reader) -> None:
-        self.replica_id = reader.number(_INT) if version < 15 else -1
-        self.max_wait_ms = reader.number(_INT)
-        self.min_bytes = reader.number(_INT)
-        self.max_bytes = reader.number(_INT) if version >= 3 else 0x7FFFFFFF
-        self.isolation_level = reader.number(_BYTE) if version >= 4 else 0
-        self.session_id = reader.number(_INT) if version >= 7 else 0
-        self.session_epoch = reader.number(_INT) if version >= 7 else -1
+        self.replica_id = reader.read_number(_INT) if version < 15 else -1
+        self.max_wait_ms = reader.read_number(_INT)
+        self.min_bytes = reader.read_number(_INT)
+        self.max_bytes = reader.read_number(_INT) if version >= 3 else 0x7FFFFFFF
+        self.isolation_level = reader.read_number(_BYTE) if version >= 4 else 0
+        self.session_id = reader.read_number(_INT) if version >= 7 else 0
+        self.session_epoch = reader.read_number(_INT) if version >= 7 else -1
         self.rack_id = ""
         self.replica_epoch = -1
 
-    def runs(self, size: int) -> Iterator[list[Wanted]]:
+    def walk_runs(self, size: int) -> Iterator[list[Wanted]]:
         """Lists of at most `size` partitions of one topic; empty ones for other work. Raises MalformedMessage."""
         try:
-            yield from self._runs(size)
+            yield from self._walk_topics(size)
         except (IndexError, struct.error) as error:
             raise MalformedMessage("FetchRequest: cut short") from error
 
-    def _runs(self, size: int) -> Iterator[list[Wanted]]:
+    def _walk_topics(self, size: int) -> Iterator[list[Wanted]]:
         reader = self._reader
-        for _ in range(reader.count("FetchRequest.topics")):
-            name = reader.name("FetchRequest.topics.topic", by_id=self._version >= 13)
+        for _ in range(reader.read_count("FetchRequest.topics")):
+            name = reader.read_name("FetchRequest.topics.topic", by_id=self._version >= 13)
             yield []
-            left = reader.count("FetchRequest.partitions")
+            left = reader.read_count("FetchRequest.partitions")
             while left:
-                run = self._run(name, min(left, size))
+                run = self._read_run(name, min(left, size))
                 if run:
                     yield run
                 else:
                     yield from self._one_by_one(name, min(left, size))
                 left -= min(left, size)
             reader.skip_tags()
-            yield from ([] for _ in reader.rests())
+            yield from ([] for _ in reader.pending_units())
 
-    def _run(self, name: str | bytes, count: int) -> list[Wanted]:
+    def _read_run(self, name: str | bytes, count: int) -> list[Wanted]:
         """Decode `count` partitions at once; returns none if one of them has tags."""
         reader, row, version = self._reader, self._row, self._version
         end = reader.pos + row.size * count
@@ -258,21 +259,21 @@ class FetchWalk:
             reader.pos -= 1
             reader.skip_tags()
             yield [(name, *row)]
-            yield from ([] for _ in reader.rests())
+            yield from ([] for _ in reader.pending_units())
 
-    def forgotten(self) -> Iterator[tuple[str | bytes, int] | None]:
-        """The forgotten partitions. Iterate after `runs`, by `read_chunks`; sets the last fields at its end."""
+    def walk_forgotten(self) -> Iterator[tuple[str | bytes, int] | None]:
+        """The forgotten partitions. Iterate after `walk_runs`, by `read_chunks`; sets the last fields at its end."""
         reader, version = self._reader, self._version
-        for _ in range(reader.count("FetchRequest.forgotten_topics_data") if version >= 7 else 0):
-            name = reader.name("FetchRequest.forgotten_topics_data.topic", by_id=version >= 13)
+        for _ in range(reader.read_count("FetchRequest.forgotten_topics_data") if version >= 7 else 0):
+            name = reader.read_name("FetchRequest.forgotten_topics_data.topic", by_id=version >= 13)
             yield None
-            for _ in range(reader.count("FetchRequest.forgotten_topics_data.partitions")):
-                yield name, reader.number(_INT)
+            for _ in range(reader.read_count("FetchRequest.forgotten_topics_data.partitions")):
+                yield name, reader.read_number(_INT)
             reader.skip_tags()
-            yield from reader.rests()
+            yield from reader.pending_units()
         if version >= 11:
-            self.rack_id = reader.text("FetchRequest.rack_id") or ""
-        for tag, begin in reader.tags():
+            self.rack_id = reader.read_text("FetchRequest.rack_id") or ""
+        for tag, begin in reader.read_tags():
             if tag == 1 and version >= 15:
                 (self.replica_id,) = _int32(reader.view, begin)
                 (self.replica_epoch,) = _int64(reader.view, begin + 4)
@@ -284,14 +285,14 @@ class FetchPieces:
     def __init__(self, version: int) -> None:
         self._encode = encode_fetch(version)
         self._flexible = version >= 12
-        self._empty = len(b"".join(self._bytes([], 0)))
+        self._empty = len(b"".join(self._encode_topics([], 0)))
         self._topics = 0
         self._parts: list[Part] = []
 
-    def _bytes(self, topics: Answers, session_id: int) -> list[bytes]:
+    def _encode_topics(self, topics: Answers, session_id: int) -> list[bytes]:
         return [bytes(part) for part in self._encode(topics, 0, 0, session_id)]  # type: ignore[arg-type]  # no Region
 
-    def add(self, topics: Answers) -> None:
+    def add_topics(self, topics: Answers) -> None:
         """Encode topics, and keep the bytes."""
         if topics:
             self.add_encoded(self._encode(topics, 0, 0, 0), len(topics))
@@ -309,14 +310,14 @@ class FetchPieces:
             parts[-1] = last[:-1]
         self._parts += parts
 
-    def extend(self, other: FetchPieces) -> None:
+    def add_pieces(self, other: FetchPieces) -> None:
         """Append the pieces of another response of this version."""
         self._topics += other._topics
         self._parts += other._parts
 
-    def body(self, session_id: int, tail: bytes = b"\0") -> list[Part]:
+    def body_parts(self, session_id: int, tail: bytes = b"\0") -> list[Part]:
         """The whole body; `tail`: the tags of the response, from version 12 on."""
-        empty = b"".join(self._bytes([], session_id))
+        empty = b"".join(self._encode_topics([], session_id))
         if self._flexible:
             return [empty[:10] + uvarint(self._topics + 1), *self._parts, tail]
         return [empty[:-4] + self._topics.to_bytes(4, "big"), *self._parts]

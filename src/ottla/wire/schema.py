@@ -86,7 +86,7 @@ class Field:
         self.struct = ""
         """The name of the class, inside the message's class, of a struct or of an array's structs."""
 
-    def exists(self, version: int) -> bool:
+    def exists_in(self, version: int) -> bool:
         """Whether that version has the field."""
         return version in version_range(self.versions)
 
@@ -192,7 +192,7 @@ def struct(versions: str, *, nullable: str = "none", tag: int | None = None, ign
 
 
 class StructType(type):
-    """Turns a class of Fields into one with slots; its constructor is generated at first use (see `prepare`)."""
+    """Turns a class of Fields into one with slots; its constructor is generated at first use (see `prepare_class`)."""
 
     FIELDS: tuple[Field, ...]
     OWNER: StructType
@@ -221,7 +221,7 @@ class Struct(metaclass=StructType):
     FIELDS: ClassVar[tuple[Field, ...]]
 
     def __init__(self, **values: Any) -> None:
-        prepare(type(self))
+        prepare_class(type(self))
         type(self).__init__(self, **values)
 
     __hash__ = None  # type: ignore[assignment]  # mutable, compared by content
@@ -277,7 +277,7 @@ class _Fresh:
 _FRESH: Final = _Fresh()
 
 
-def prepare(cls: StructType) -> None:
+def prepare_class(cls: StructType) -> None:
     """Generate the constructor of a class, once: at its first use, or ahead of it by `codec.warm`."""
     if "__init__" in vars(cls):
         return

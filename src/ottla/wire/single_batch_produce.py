@@ -66,8 +66,8 @@ class LoneProduce:
         self.version = version
         self._flexible = version >= _FLEXIBLE
         header = encode_request_header(ApiKey.PRODUCE, version, 0, client_id)
-        head = self._text(transactional_id) + struct.pack(">hi", acks, timeout_ms)
-        where = self._where(version, topic, topic_id, partition)
+        head = self._encode_text(transactional_id) + struct.pack(">hi", acks, timeout_ms)
+        where = self._encode_partition(version, topic, topic_id, partition)
         self._start = header[:_CORRELATION_POS]
         self._before = header[_CORRELATION_POS + 4 :] + head + where
         self.tail = b"\0\0\0" if self._flexible else b""
@@ -75,16 +75,16 @@ class LoneProduce:
         self._answer_head = (b"\0" if self._flexible else b"") + where
         self._lay_out_answer(version)
 
-    def _text(self, text: str | None) -> bytes:
+    def _encode_text(self, text: str | None) -> bytes:
         if text is None:
             return b"\0" if self._flexible else _int16(-1)
         raw = encode_text(text)
         return (uvarint(len(raw) + 1) if self._flexible else _int16(len(raw))) + raw
 
-    def _where(self, version: int, topic: str, topic_id: bytes, partition: int) -> bytes:
+    def _encode_partition(self, version: int, topic: str, topic_id: bytes, partition: int) -> bytes:
         """One topic with one partition: the same bytes in the request and in its response."""
         one = b"\2" if self._flexible else _int32(1)
-        name = topic_id if version >= _IDENTIFIED else self._text(topic)
+        name = topic_id if version >= _IDENTIFIED else self._encode_text(topic)
         return one + name + one + _int32(partition)
 
     def _lay_out_answer(self, version: int) -> None:
@@ -100,7 +100,7 @@ class LoneProduce:
         self._answer_size = 4 + len(self._answer_head) + layout.size
         self._answer_tail = (details, tail)
 
-    def frame(self, correlation_id: int, size: int) -> bytes:
+    def frame_head(self, correlation_id: int, size: int) -> bytes:
         """The bytes before records of `size` bytes, with the frame's length prefix; `tail` follows the records."""
         length = uvarint(size + 1) if self._flexible else _int32(size)
         behind = self._before + length

@@ -1,7 +1,8 @@
 """Divides an array of a large request into slices, and joins the arrays of the responses to one response.
 
-Zone: pure. `Elements` decodes an array slice by slice, `split` divides a slice along a path of nested arrays, and
-`Joined` keeps encoded bytes only, so that only one slice exists as objects. The dispatch decides when to handle a part.
+Zone: pure. `Elements` decodes an array slice by slice, `split_struct` divides a slice along a path of nested arrays,
+and `Joined` keeps encoded bytes only, so that only one slice exists as objects. The dispatch decides when to handle a
+part.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ class Elements:
         self._version = version
         self._view = view
         self._pos = pos
-        self._path = _cuttable(cls, version, path)
+        self._path = _cuttable_path(cls, version, path)
 
     def __iter__(self) -> Iterator[Any]:
         """All elements, or pieces of them. Raises MalformedMessage if the frame was not checked before."""
-        for elements in self.slices():
+        for elements in self.iterate_slices():
             yield from elements
 
-    def slices(self) -> Generator[list[Any], None, Any]:
+    def iterate_slices(self) -> Generator[list[Any], None, Any]:
         """Yield the elements, up to SLICE structs or texts at a time. Returns the request without them, or with null.
 
         A slice may be empty, within a large element that cannot be divided. Raises MalformedMessage.
@@ -58,11 +59,11 @@ class Elements:
             yield _take_items(getattr(request, array, None), rest, unfinished)
 
 
-def _cuttable(cls: StructType, version: int, path: Path) -> Path:
+def _cuttable_path(cls: StructType, version: int, path: Path) -> Path:
     """The path up to the first array that is not the last field of its element: later fields would be missing."""
     for depth, name in enumerate(path[:-1], 1):
         cls = struct_class(cls, next(field for field in cls.FIELDS if field.name == name))
-        fields = [field for field in cls.FIELDS if field.exists(version)]
+        fields = [field for field in cls.FIELDS if field.exists_in(version)]
         if fields[-1].name != path[depth]:
             return path[:depth]
     return path
@@ -89,21 +90,21 @@ def path_in(cls: type[Message], version: int, paths: Sequence[Path]) -> Path | N
     """The first of the paths whose outermost array that version has."""
     for path in paths:
         field = next(field for field in cls.FIELDS if field.name == path[0])
-        if field.exists(version):
+        if field.exists_in(version):
             return path
     return None
 
 
-def weigh(struct: Any, path: Path) -> int:
+def count_elements(struct: Any, path: Path) -> int:
     """The number of elements along a path, on all its levels."""
     items = getattr(struct, path[0])
     if not items:
         return 0
     rest = path[1:]
-    return len(items) if not rest else len(items) + sum(weigh(item, rest) for item in items)
+    return len(items) if not rest else len(items) + sum(count_elements(item, rest) for item in items)
 
 
-def split(struct: Any, path: Path, size: int) -> Iterator[Any]:
+def split_struct(struct: Any, path: Path, size: int) -> Iterator[Any]:
     """Copies of a struct, each with at most `size` elements along the path; at least one. Empties the struct's arrays.
 
     An element that is too large by itself is divided on the next level. A null array stays null.
@@ -117,9 +118,9 @@ def split(struct: Any, path: Path, size: int) -> Iterator[Any]:
     room = size
     while items:
         item = items.pop()
-        weight = 1 + weigh(item, rest) if rest else 1
-        for piece in (item,) if weight <= size or not rest else split(item, rest, size):
-            taken = weight if weight <= size else 1 + weigh(piece, rest)
+        weight = 1 + count_elements(item, rest) if rest else 1
+        for piece in (item,) if weight <= size or not rest else split_struct(item, rest, size):
+            taken = weight if weight <= size else 1 + count_elements(piece, rest)
             if batch and taken > room:
                 yield with_array(struct, name, batch)
                 batch, room = [], size
@@ -149,7 +150,7 @@ class _Level(NamedTuple):
 
 
 @cache
-def _levels(owner: type[Message], version: int, path: Path) -> tuple[tuple[_Level, ...], Encoder]:
+def _path_levels(owner: type[Message], version: int, path: Path) -> tuple[tuple[_Level, ...], Encoder]:
     flexible = version in owner.FLEXIBLE
     cls: StructType = owner
     levels = []
@@ -172,7 +173,7 @@ class Joined:
     __slots__ = ("_error", "_leaf", "_levels", "_open", "_pieces", "size")
 
     def __init__(self, owner: type[Message], version: int, path: Path) -> None:
-        self._levels, self._leaf = _levels(owner, version, path)
+        self._levels, self._leaf = _path_levels(owner, version, path)
         self._open: list[tuple[bytes, bytes, list[int]]] = []
         """Per unfinished level: its head, its tail, and (index of its count's piece, count)."""
         self._pieces: list[bytes] = []
@@ -180,13 +181,13 @@ class Joined:
         self.size = 0
         """Bytes so far."""
 
-    def add(self, response: Message) -> None:
+    def add_response(self, response: Message) -> None:
         """Add the arrays of one more response. The head is that of the first response, or of the first error.
 
         Elements of the last array may be bytes, encoded already.
         """
         mark = len(self._pieces)
-        head, tail = self._ends(0, response)
+        head, tail = self._struct_ends(0, response)
         failed = bool(getattr(response, "error_code", 0))
         if not self._open:
             self._open.append((head, tail, self._begin_array(head)))
@@ -199,12 +200,12 @@ class Joined:
         # Also join with the piece before, if that is small; the first two pieces are the head and the outermost count.
         if mark > 2 and len(self._pieces[mark - 1]) < _SMALL and not self._is_counter(mark - 1):
             mark -= 1
-        self._compact(max(mark, 2))
+        self._compact_pieces(max(mark, 2))
 
     def _is_counter(self, where: int) -> bool:
         return any(counter[0] == where for _, _, counter in self._open)
 
-    def _compact(self, mark: int) -> None:
+    def _compact_pieces(self, mark: int) -> None:
         """Join the pieces from `mark` on, except counts that are not final yet."""
         new = self._pieces[mark:]
         del self._pieces[mark:]
@@ -219,9 +220,9 @@ class Joined:
         if begin < len(new):
             self._pieces.append(b"".join(new[begin:]))
 
-    def parts(self) -> list[Part]:
+    def final_parts(self) -> list[Part]:
         """The bytes of the response, in pieces of about a slice; nothing can be added after that."""
-        self._close(0)
+        self._close_array(0)
         return list(self._pieces)
 
     def _take_items(self, depth: int, items: Sequence[Any] | None) -> None:
@@ -236,20 +237,20 @@ class Joined:
                 else:
                     self._leaf(item, [], pieces, pieces.append)
             counter[1] += len(items)
-            self._put(b"".join(pieces))
+            self._put_piece(b"".join(pieces))
             return
         for number, item in enumerate(items):
-            head, tail = self._ends(depth + 1, item)
+            head, tail = self._struct_ends(depth + 1, item)
             # The first element of a response continues the last one of the response before if all its other fields
             # are equal: then a slice boundary has divided it. Equal elements within one response stay two.
             if number or len(self._open) == depth + 1 or self._open[depth + 1][:2] != (head, tail):
-                self._close(depth + 1)
-                self._put(head)
+                self._close_array(depth + 1)
+                self._put_piece(head)
                 self._open.append((head, tail, self._begin_array(None)))
                 counter[1] += 1
             self._take_items(depth + 1, getattr(item, self._levels[depth + 1].array))
 
-    def _ends(self, depth: int, struct: Any) -> tuple[bytes, bytes]:
+    def _struct_ends(self, depth: int, struct: Any) -> tuple[bytes, bytes]:
         level = self._levels[depth]
         head: list[bytes] = []
         level.head(struct, [], head, head.append)
@@ -260,18 +261,18 @@ class Joined:
     def _begin_array(self, head: bytes | None) -> list[int]:
         """Reserve a piece for a count: [its index, the count so far]."""
         if head is not None:
-            self._put(head, always=True)
-        self._put(_NO_PIECES, always=True)
+            self._put_piece(head, always=True)
+        self._put_piece(_NO_PIECES, always=True)
         return [len(self._pieces) - 1, 0]
 
-    def _close(self, depth: int) -> None:
+    def _close_array(self, depth: int) -> None:
         while len(self._open) > depth:
             _, tail, (where, count) = self._open.pop()
             is_flexible = self._levels[0].is_flexible
             self._pieces[where] = uvarint(count + 1) if is_flexible else count.to_bytes(4, "big")
-            self._put(tail)
+            self._put_piece(tail)
 
-    def _put(self, piece: bytes, *, always: bool = False) -> None:
+    def _put_piece(self, piece: bytes, *, always: bool = False) -> None:
         if piece or always:
             self._pieces.append(piece)
             self.size += len(piece)

@@ -70,7 +70,7 @@ class Journal:
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
-    def load(self) -> tuple[Tree, int]:
+    def load_tree(self) -> tuple[Tree, int]:
         """Read all files, blocking. Returns the tree and the next zxid. Raises CorruptStore, or Failure of the disk.
 
         1. The newest readable snapshot, or an empty tree.
@@ -81,45 +81,45 @@ class Journal:
             self._disk.make_dir(DIRECTORY)
             self._disk.sync_now("")
         tree, zxid = self._newest_snapshot()
-        logs = self._numbers(".log")
-        needed = _needed(logs, zxid)
+        logs = self._file_numbers(".log")
+        needed = _needed_logs(logs, zxid)
         # All logs begin after the snapshot: transactions in between are missing.
         if logs and not needed:
             raise CorruptStore(f"{DIRECTORY} has no log from zxid {zxid} on; restore the directory from a backup")
         for first in needed:
-            zxid = self._replay(tree, zxid, first, is_last=first == needed[-1])
+            zxid = self._replay_log(tree, zxid, first, is_last=first == needed[-1])
         if not needed:
-            self._file = self._disk.open(_name(zxid, ".log"), create=True)
+            self._file = self._disk.open(_file_path(zxid, ".log"), create=True)
             self._disk.sync_now(DIRECTORY)
         return tree, zxid
 
     def _newest_snapshot(self) -> tuple[Tree, int]:
         """The newest readable snapshot, or an empty tree if there is none. Raises CorruptStore if all are damaged."""
-        numbers = self._numbers(".snapshot")
+        numbers = self._file_numbers(".snapshot")
         for number in reversed(numbers):
             try:
-                file = self._disk.open(_name(number, ".snapshot"), create=False)
-                content = self._content(file)
+                file = self._disk.open(_file_path(number, ".snapshot"), create=False)
+                content = self._read_content(file)
                 file.close()
-                self._snapshot_written(len(content))
+                self._on_snapshot_written(len(content))
                 return decode_snapshot(memoryview(content))
             except CorruptStore as reason:
-                logger.warning("metadata store: ignoring %s: %s", _name(number, ".snapshot"), reason)
+                logger.warning("metadata store: ignoring %s: %s", _file_path(number, ".snapshot"), reason)
         if numbers:
             raise CorruptStore(f"no snapshot in {DIRECTORY} can be read; restore the directory from a backup")
         return Tree(), 1
 
-    def _content(self, file: File) -> bytearray:
+    def _read_content(self, file: File) -> bytearray:
         content = bytearray(file.size)
         with memoryview(content) as view:
             got = file.read_now(0, view)
         return content[:got]
 
-    def _replay(self, tree: Tree, zxid: int, first: int, is_last: bool) -> int:
+    def _replay_log(self, tree: Tree, zxid: int, first: int, is_last: bool) -> int:
         """Apply the transactions of one log that the tree lacks. Returns the next zxid."""
-        file = self._disk.open(_name(first, ".log"), create=False)
+        file = self._disk.open(_file_path(first, ".log"), create=False)
         good = 0
-        for transaction, end in transactions_in(memoryview(self._content(file)), first):
+        for transaction, end in transactions_in(memoryview(self._read_content(file)), first):
             if transaction.zxid >= zxid:
                 tree.apply(transaction.changes, transaction.zxid, transaction.wall_ms)
                 zxid = transaction.zxid + len(transaction.changes)
@@ -127,7 +127,7 @@ class Journal:
         if not is_last:
             # A log before the last one was synced as a whole, so damage in it is not a torn tail.
             if good != file.size:
-                raise CorruptStore(f"{_name(first, '.log')} is damaged at byte {good}; restore it from a backup")
+                raise CorruptStore(f"{_file_path(first, '.log')} is damaged at byte {good}; restore it from a backup")
             file.close()
             return zxid
         self._cut_tail(file, first, good)
@@ -138,27 +138,27 @@ class Journal:
         if good < file.size:
             logger.warning(
                 "metadata store: cut %s at byte %d; the %d bytes after it were never confirmed",
-                _name(first, ".log"),
+                _file_path(first, ".log"),
                 good,
                 file.size - good,
             )
             file.truncate(good)
-            self._disk.sync_now(_name(first, ".log"))
+            self._disk.sync_now(_file_path(first, ".log"))
 
-    def _numbers(self, suffix: str) -> list[int]:
+    def _file_numbers(self, suffix: str) -> list[int]:
         names = self._disk.list(DIRECTORY)
         return sorted(int(name[:20]) for name in names if name[20:] == suffix and name[:20].isdecimal())
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def roll(self, next_zxid: int, done: Callable[[Failure | None], None]) -> None:
+    def begin_log(self, next_zxid: int, done: Callable[[Failure | None], None]) -> None:
         """Begin a new log. Requires that the old log is synced, and that nothing is appended before `done`.
 
         `done` receives a Failure if the device failed. If the disk is full the old log stays in use.
         """
         old = self.file
         assert old.durable == old.size, "a new log begins before the old one is synced"
-        path = _name(next_zxid, ".log")
+        path = _file_path(next_zxid, ".log")
         try:
             self._file = self._disk.open(path, create=True)
         except Failure as failure:
@@ -183,40 +183,40 @@ class Journal:
                     "metadata store: could not write a snapshot: %s; retrying when the log has grown", outcome
                 )
                 return
-            self._snapshot_written(len(content))
+            self._on_snapshot_written(len(content))
             self._drop_old()
 
-        self._disk.replace(_name(next_zxid, ".snapshot"), content, written)
+        self._disk.replace_file(_file_path(next_zxid, ".snapshot"), content, written)
 
-    def _snapshot_written(self, size: int) -> None:
+    def _on_snapshot_written(self, size: int) -> None:
         self._snapshot_at = max(self._snapshot_bytes, 2 * size)
 
     def _drop_old(self) -> None:
-        for name in self._unneeded():
+        for name in self._unneeded_files():
             self._disk.unlink(f"{DIRECTORY}/{name}", _do_nothing)
 
-    def _unneeded(self) -> Iterator[str]:
-        snapshots = self._numbers(".snapshot")
+    def _unneeded_files(self) -> Iterator[str]:
+        snapshots = self._file_numbers(".snapshot")
         if len(snapshots) < _KEPT_SNAPSHOTS:
             return
         oldest = snapshots[-_KEPT_SNAPSHOTS]
         for number in snapshots[:-_KEPT_SNAPSHOTS]:
             yield f"{number:020d}.snapshot"
-        for number in self._numbers(".log"):
+        for number in self._file_numbers(".log"):
             # Logs that the older of the two snapshots needs stay, in case the newer one is damaged.
-            if number < _needed(self._numbers(".log"), oldest)[0]:
+            if number < _needed_logs(self._file_numbers(".log"), oldest)[0]:
                 yield f"{number:020d}.log"
 
-    def close(self) -> None:
+    def close_log(self) -> None:
         """Close the current log."""
         self.file.close()
 
 
-def _needed(logs: list[int], zxid: int) -> list[int]:
+def _needed_logs(logs: list[int], zxid: int) -> list[int]:
     """The logs that can hold transactions from `zxid` on: the last that begins at or before it, and all later ones."""
     before = [first for first in logs if first <= zxid]
     return [first for first in logs if first >= before[-1]] if before else []
 
 
-def _name(number: int, suffix: str) -> str:
+def _file_path(number: int, suffix: str) -> str:
     return f"{DIRECTORY}/{number:020d}{suffix}"

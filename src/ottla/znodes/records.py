@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from ottla.record.batch import Record, batches_of, crc_ok, encode_batch, records_of
 from ottla.record.errors import CorruptRecord
-from ottla.znodes.tree import Change, Tree, Verb, Znode, split
+from ottla.znodes.tree import Change, Tree, Verb, Znode, split_path
 
 SNAPSHOT_FORMAT: Final = 2
 _CHANGE: Final = Struct(">bq")
@@ -163,7 +163,7 @@ def _add_node(tree: Tree, record: Record) -> None:
     node.version, node.cversion, node.mzxid, node.pzxid, node.mtime = version, cversion, mzxid, pzxid, mtime
     tree.nodes[path] = node
     if path != "/":
-        parent, name = split(path)
+        parent, name = split_path(path)
         tree.nodes[parent].children[name] = None
     if owner:
         tree.ephemerals[owner][path] = None

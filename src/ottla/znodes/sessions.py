@@ -27,18 +27,18 @@ class Grant(NamedTuple):
     timeout_ms: int = 0
     password: bytes = b""
 
-    def pack(self) -> bytes:
+    def pack_grant(self) -> bytes:
         """Encode it for the journal."""
         assert len(self.password) <= MAX_PASSWORD, f"a password of {len(self.password)} bytes"
         return _GRANT.pack(self.timeout_ms) + self.password
 
     @classmethod
-    def unpack(cls, data: bytes) -> Grant:
+    def unpack_grant(cls, data: bytes) -> Grant:
         """Decode it from the journal. Empty data is the grant of a process's own session."""
         return cls(_GRANT.unpack_from(data)[0], data[_GRANT.size :]) if data else cls()
 
 
-def negotiated(asked_ms: int, least_ms: int, most_ms: int) -> int:
+def negotiate_timeout(asked_ms: int, least_ms: int, most_ms: int) -> int:
     """The time-out of a client that requests `asked_ms`."""
     return max(least_ms, min(asked_ms, most_ms))
 
@@ -72,12 +72,12 @@ class Deadlines:
 
     @property
     def next_ns(self) -> int | None:
-        """When to call `due` next: a time at or before the next deadline; None: there is no deadline."""
+        """When to call `due_sessions` next: a time at or before the next deadline; None: there is no deadline."""
         while self._heap and self._heap[0][1] not in self._over_ns:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now_ns: int) -> list[int]:
+    def due_sessions(self, now_ns: int) -> list[int]:
         """Sessions whose deadline has passed, in that order. They stay due until `end_session` or `touch_session`."""
         # The heap is lazy. An entry that is due is 1. dropped if its session has ended or was seen already, 2. reported
         # and pushed again if the deadline has passed, 3. pushed again with the later deadline.
@@ -107,7 +107,7 @@ class Watches:
         self.children: dict[str, None] = {}
         """Paths that are watched for deletion and changes of the children."""
 
-    def fire(self, events: Sequence[Event]) -> list[Event]:
+    def fire_watches(self, events: Sequence[Event]) -> list[Event]:
         """The watched events in order, a path's deletion once. Removes their watches."""
         fired: dict[tuple[str, int], Event] = {}
         for event in events:
@@ -117,7 +117,7 @@ class Watches:
                 fired.setdefault((event.path, event.kind), event)
         return list(fired.values())
 
-    def clear(self) -> None:
+    def clear_watches(self) -> None:
         """Remove all watches, for a new connection."""
         self.data.clear()
         self.children.clear()

@@ -40,30 +40,31 @@ class _Entry(NamedTuple):
     """A callback in the queue; it is due once the first `end` bytes of the log are durable."""
 
     end: int
-    tell: Callable[[Failure | None], None]
+    callback: Callable[[Failure | None], None]
     wrote: bool
 
 
 class Client(Protocol):
     """The present client of a session."""
 
-    def collect(self, events: Sequence[Event]) -> None:
-        """Queue (`EmbeddedStore.enqueue`) the watches that these changes fire. Called within the change."""
+    def on_changes(self, events: Sequence[Event]) -> None:
+        """Queue (`EmbeddedStore.enqueue_callback`) the watches that these changes fire. Called within the change."""
         ...
 
-    def expired(self) -> None:
+    def on_expired(self) -> None:
         """Handle the expiry of the session. Called in a turn of its own, after all earlier callbacks."""
         ...
 
-    def displaced(self) -> None:
-        """Handle that another client has taken the session over. Called within that client's `resume`."""
+    def on_displaced(self) -> None:
+        """Handle that another client has taken the session over. Called within that client's `resume_session`."""
         ...
 
 
 class EmbeddedStore:
     """One store with its files. Call `load` first.
 
-    Call `open`, `resume`, `commit` and `end_session`, and read `tree`, only within an action passed to `run`.
+    Call `open_session`, `resume_session`, `commit_ops` and `end_session`, and read `tree`, only within an action passed
+    to `run_action`.
     """
 
     def __init__(self, disk: Disk, clock: Clock, later: Later, snapshot_bytes: int = SNAPSHOT_BYTES) -> None:
@@ -80,46 +81,46 @@ class EmbeddedStore:
         self._deadlines = Deadlines()
         self.tree = Tree()
 
-    def load(self, keep_sessions: bool = False) -> None:
+    def load_files(self, keep_sessions: bool = False) -> None:
         """Read the files, blocking. Raises CorruptStore, Failure.
 
         Ends the sessions of the last process. With `keep_sessions` those with a time-out continue, and it starts again.
         """
-        self.tree, self._next_zxid = self._journal.load()
+        self.tree, self._next_zxid = self._journal.load_tree()
         for session in sorted(self.tree.grants):
-            timeout_ms = Grant.unpack(self.tree.grants[session]).timeout_ms
+            timeout_ms = Grant.unpack_grant(self.tree.grants[session]).timeout_ms
             # Sessions without time-out belong to the process that died, and end with it.
             if keep_sessions and timeout_ms:
                 self._deadlines.begin_session(session, timeout_ms, self._clock.now().mono_ns)
             else:
-                self._write_changes(self.tree.closing(session))
+                self._write_changes(self.tree.closing_changes(session))
 
     # -- sessions --------------------------------------------------------------------------------------------------
 
-    def open(self, client: Client, grant: Grant) -> int:
-        """Begin a session; it is durable once the journal is synced (`enqueue`). Raises Failure (FULL, IO)."""
+    def open_session(self, client: Client, grant: Grant) -> int:
+        """Begin a session; it is durable once the journal is synced (`enqueue_callback`). Raises Failure (FULL, IO)."""
         self._raise_if_failed()
         session = self._next_zxid
-        self._write_changes([Change(Verb.OPEN, "", grant.pack(), session)])
+        self._write_changes([Change(Verb.OPEN, "", grant.pack_grant(), session)])
         self._clients[session] = client
         self._deadlines.begin_session(session, grant.timeout_ms, self._clock.now().mono_ns)
         return session
 
-    def resume(self, session: int, password: bytes, client: Client) -> Grant | None:
+    def resume_session(self, session: int, password: bytes, client: Client) -> Grant | None:
         """Make this client the session's present one. None: no such session, another password, or no time-out."""
         packed = self.tree.grants.get(session)
-        grant = None if packed is None else Grant.unpack(packed)
+        grant = None if packed is None else Grant.unpack_grant(packed)
         if grant is None or grant.password != password or not grant.timeout_ms:
             return None
         # A client may reconnect before the loss of its old connection is noticed.
         before = self._clients.pop(session, None)
         if before is not None:
-            before.displaced()
+            before.on_displaced()
         self._clients[session] = client
         self.touch_session(session)
         return grant
 
-    def leave(self, session: int, client: Client) -> None:
+    def leave_session(self, session: int, client: Client) -> None:
         """Remove a client whose connection is gone; the session stays until its deadline. Ignores displaced clients."""
         if self._clients.get(session) is client:
             del self._clients[session]
@@ -137,12 +138,12 @@ class EmbeddedStore:
         """End the sessions whose deadline has passed, and inform their clients."""
         if self._rolling or self._failure is not None:
             return
-        for session in self._deadlines.due(self._clock.now().mono_ns):
+        for session in self._deadlines.due_sessions(self._clock.now().mono_ns):
             self._expire_session(session)
 
     def expire_session(self, session: int) -> None:
         """End a session whose process is known to be dead; no effect if it has ended already."""
-        self.run(lambda: self._expire_session(session))
+        self.run_action(lambda: self._expire_session(session))
 
     def _expire_session(self, session: int) -> None:
         client = self._clients.get(session)
@@ -156,13 +157,13 @@ class EmbeddedStore:
             return
         logger.info("metadata store: session %#x has expired", session)
         if client is not None:
-            self.enqueue(lambda _: client.expired())
+            self.enqueue_callback(lambda _: client.on_expired())
 
     def end_session(self, session: int) -> None:
         """Remove the session and its nodes; no effect if it has ended already. Raises Failure (FULL, IO)."""
         self._raise_if_failed()
         if session in self.tree.ephemerals:
-            self._write_changes(self.tree.closing(session))
+            self._write_changes(self.tree.closing_changes(session))
         self._clients.pop(session, None)
         self._deadlines.end_session(session)
 
@@ -178,34 +179,35 @@ class EmbeddedStore:
         """The zxid of the last change, which may not be durable yet."""
         return self._next_zxid - 1
 
-    def run(self, action: Callable[[], None]) -> None:
+    def run_action(self, action: Callable[[], None]) -> None:
         """Run an action now, or, while a new log begins, after that, in the order of the calls."""
         if self._rolling:
             self._held.append(action)
         else:
             action()
 
-    def commit(self, ops: Sequence[Op], session: int) -> Results:
+    def commit_ops(self, ops: Sequence[Op], session: int) -> Results:
         """Apply all operations or none. Raises Refused, BadPath, or Failure: EXPIRED, FULL, IO."""
         self._raise_if_failed()
         if session not in self.tree.ephemerals:
             raise Failure(Kind.EXPIRED, f"session {session:#x} is over")
-        changes, results = self.tree.draft(ops, session)
+        changes, results = self.tree.draft_changes(ops, session)
         if changes:
             self._write_changes(changes)
         return results
 
-    def enqueue(self, tell: Callable[[Failure | None], None], wrote: bool = False) -> None:
+    def enqueue_callback(self, tell: Callable[[Failure | None], None], wrote: bool = False) -> None:
         """Call `tell` with None in a later turn, after all earlier callbacks, once the present journal is synced.
 
-        If the journal fails, `tell` receives a Failure: UNKNOWN for a write that is not confirmed (`wrote`), else IO.
+        If the journal fails, `tell` receives a Failure: UNKNOWN for a write that is not confirmed (`wrote`), else
+        IO.
         """
         if self._failure is not None:
             failure = self._failure
             self._later(lambda: tell(failure))
             return
         self._queue.append(_Entry(self._journal.file.size, tell, wrote))
-        self._advance()
+        self._deliver_durable()
 
     # -- the journal -------------------------------------------------------------------------------------------
 
@@ -216,18 +218,18 @@ class EmbeddedStore:
             self._journal.file.append([encode_transaction(transaction)])
         except Failure as failure:
             if failure.kind is not Kind.FULL:
-                self._fail(failure.as_value())
+                self._fail_store(failure.as_value())
             raise
         self._next_zxid += len(changes)
         events = self.tree.apply(changes, transaction.zxid, transaction.wall_ms)
         for client in tuple(self._clients.values()):
-            client.collect(events)
+            client.on_changes(events)
 
-    def _advance(self) -> None:
+    def _deliver_durable(self) -> None:
         """Deliver the callbacks that are durable, and sync the journal for the others."""
         durable = self._journal.file.durable
         while self._queue and self._queue[0].end <= durable:
-            tell = self._queue.popleft().tell
+            tell = self._queue.popleft().callback
             self._later(lambda tell=tell: tell(None))  # type: ignore[misc]
         if self._queue and not self._syncing:
             self._syncing = True
@@ -236,31 +238,31 @@ class EmbeddedStore:
     def _on_synced(self, outcome: int | Failure) -> None:
         self._syncing = False
         if isinstance(outcome, Failure):
-            self._fail(outcome)
+            self._fail_store(outcome)
             return
         if self._failure is not None:
             return
-        self._advance()
+        self._deliver_durable()
         # A snapshot needs a synced log. From now on actions are held, until the queue is empty and the new log exists.
         if self._journal.wants_snapshot and not self._rolling:
             self._rolling = True
         if self._rolling and not self._queue and not self._syncing:
-            self._roll()
+            self._begin_roll()
 
-    def _roll(self) -> None:
+    def _begin_roll(self) -> None:
         if self._journal.file.durable < self._journal.file.size:
-            self.enqueue(lambda _: self._roll_when_idle())
+            self.enqueue_callback(lambda _: self._roll_when_idle())
             return
         zxid = self._next_zxid
-        self._journal.roll(zxid, lambda failure: self._rolled(zxid, failure))
+        self._journal.begin_log(zxid, lambda failure: self._on_rolled(zxid, failure))
 
     def _roll_when_idle(self) -> None:
         if self._failure is None:
-            self._roll()
+            self._begin_roll()
 
-    def _rolled(self, zxid: int, failure: Failure | None) -> None:
+    def _on_rolled(self, zxid: int, failure: Failure | None) -> None:
         if failure is not None:
-            self._fail(failure)
+            self._fail_store(failure)
         else:
             self._journal.write_snapshot(self.tree, zxid)
         self._rolling = False
@@ -272,7 +274,7 @@ class EmbeddedStore:
         if self._failure is not None:
             raise self._failure
 
-    def _fail(self, failure: Failure) -> None:
+    def _fail_store(self, failure: Failure) -> None:
         """Stop the store after its device failed: unconfirmed writes have an unknown outcome, all else is refused."""
         if self._failure is not None:
             return
@@ -282,16 +284,16 @@ class EmbeddedStore:
         unknown = Failure(Kind.UNKNOWN, self._failure.message)
         for entry in self._queue:
             outcome = unknown if entry.wrote else self._failure
-            self._later(lambda tell=entry.tell, outcome=outcome: tell(outcome))  # type: ignore[misc]
+            self._later(lambda tell=entry.callback, outcome=outcome: tell(outcome))  # type: ignore[misc]
         self._queue.clear()
         for client in self._clients.values():
-            self._later(client.expired)
+            self._later(client.on_expired)
 
-    def close(self, done: Done[None]) -> None:
+    def close_store(self, done: Done[None]) -> None:
         """Close after all callbacks so far. `done` receives the Failure if the journal could not be synced."""
 
         def closed(failure: Failure | None) -> None:
-            self._journal.close()
+            self._journal.close_log()
             done(failure)
 
-        self.run(lambda: self.enqueue(closed))
+        self.run_action(lambda: self.enqueue_callback(closed))

@@ -1,7 +1,7 @@
 """ZooKeeper's data model: a tree of versioned nodes and the sessions that own some of them, changed by atomic multis.
 
-Zone: pure. `draft` computes the changes of a multi without mutating anything. `apply` is the only mutator, in service
-and when a journal is replayed. `store` writes the journal and informs clients.
+Zone: pure. `draft_changes` computes the changes of a multi without mutating anything. `apply` is the only mutator, in
+service and when a journal is replayed. `store` writes the journal and informs clients.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class EventKind(IntEnum):
 
 
 class Event(NamedTuple):
-    """An event that fires watches. `children`: watches on the list of children, else those on the node."""
+    """An event that fires watches. `get_children`: watches on the list of children, else those on the node."""
 
     path: str
     children: bool
@@ -164,37 +164,37 @@ class Tree:
         self.grants: dict[int, bytes] = {}
         """Open sessions and their grants."""
 
-    def get(self, path: str) -> Node | None:
+    def get_node(self, path: str) -> Node | None:
         """The node in the form of the seam, None if it does not exist."""
         found = self.nodes.get(path)
         return None if found is None else Node(found.data, found.version, found.czxid, found.owner, found.mzxid)
 
-    def children(self, path: str) -> Sequence[str]:
+    def get_children(self, path: str) -> Sequence[str]:
         """The sorted names of the children; empty for an absent node."""
         found = self.nodes.get(path)
         return [] if found is None else found.sorted_children()
 
-    def draft(self, ops: Sequence[Op], session: int) -> tuple[list[Change], list[tuple[str, int]]]:
+    def draft_changes(self, ops: Sequence[Op], session: int) -> tuple[list[Change], list[tuple[str, int]]]:
         """The changes of a multi, and its results: (path, version) per operation.
 
         The version is the new one for a put (create: 0), the expected one for a check, -1 for a delete.
         Raises Refused (a condition does not hold) or BadPath.
         """
-        return _Draft(self, session).run(ops)
+        return _Draft(self, session).draft_ops(ops)
 
-    def closing(self, session: int) -> list[Change]:
+    def closing_changes(self, session: int) -> list[Change]:
         """The changes that end a session: the deletions of its ephemeral nodes, ordered by path, and the end."""
         owned = sorted(self.ephemerals.get(session, ()))
         return [Change(Verb.DELETE, path) for path in owned] + [Change(Verb.CLOSE, "", owner=session)]
 
     def apply(self, changes: Sequence[Change], zxid: int, wall_ms: int) -> list[Event]:
-        """Apply changes. They come from `draft` in the same state, or from the journal."""
+        """Apply changes. They come from `draft_changes` in the same state, or from the journal."""
         events: list[Event] = []
         for change in changes:
             if change.verb is Verb.CREATE:
-                self._create(change, zxid, wall_ms, events)
+                self._create_node(change, zxid, wall_ms, events)
             elif change.verb is Verb.PUT:
-                self._put(change, zxid, wall_ms, events)
+                self._put_data(change, zxid, wall_ms, events)
             elif change.verb is Verb.DELETE:
                 self._delete_path(change.path, zxid, events)
             elif change.verb is Verb.OPEN:
@@ -206,16 +206,16 @@ class Tree:
                 assert not left, f"session {change.owner} ends while it owns {sorted(left)}"
         return events
 
-    def _create(self, change: Change, zxid: int, wall_ms: int, events: list[Event]) -> None:
+    def _create_node(self, change: Change, zxid: int, wall_ms: int, events: list[Event]) -> None:
         assert change.path not in self.nodes, f"{change.path} is created twice"
-        parent, name = split(change.path)
-        self._note_child(parent, zxid).add_child(name)
+        parent, name = split_path(change.path)
+        self._count_child_change(parent, zxid).add_child(name)
         self.nodes[change.path] = Znode(change.data, zxid, wall_ms, change.owner)
         if change.owner:
             self.ephemerals[change.owner][change.path] = None
         events += (Event(change.path, False, EventKind.CREATED), Event(parent, True, EventKind.CHILD))
 
-    def _put(self, change: Change, zxid: int, wall_ms: int, events: list[Event]) -> None:
+    def _put_data(self, change: Change, zxid: int, wall_ms: int, events: list[Event]) -> None:
         node = self.nodes[change.path]
         node.data = change.data
         node.version = next_version(node.version)
@@ -226,8 +226,8 @@ class Tree:
     def _delete_path(self, path: str, zxid: int, events: list[Event]) -> None:
         node = self.nodes.pop(path)
         assert not node.children, f"{path} is deleted with children"
-        parent, name = split(path)
-        self._note_child(parent, zxid).remove_child(name)
+        parent, name = split_path(path)
+        self._count_child_change(parent, zxid).remove_child(name)
         if node.owner:
             del self.ephemerals[node.owner][path]
         events += (
@@ -236,7 +236,7 @@ class Tree:
             Event(parent, True, EventKind.CHILD),
         )
 
-    def _note_child(self, parent: str, zxid: int) -> Znode:
+    def _count_child_change(self, parent: str, zxid: int) -> Znode:
         node = self.nodes[parent]
         node.cversion = next_version(node.cversion)
         node.pzxid = zxid
@@ -249,19 +249,19 @@ class _Draft:
     def __init__(self, tree: Tree, session: int) -> None:
         self._tree = tree
         self._session = session
-        self._faces: dict[str, _Face] = {}
+        self._node_states: dict[str, _Face] = {}
         self._changes: list[Change] = []
 
-    def run(self, ops: Sequence[Op]) -> tuple[list[Change], list[tuple[str, int]]]:
+    def draft_ops(self, ops: Sequence[Op]) -> tuple[list[Change], list[tuple[str, int]]]:
         check_ops(ops)
         results = [self._apply_op(index, op) for index, op in enumerate(ops)]
         return self._changes, results
 
     def _apply_op(self, index: int, op: Op) -> tuple[str, int]:
         if op.verb in _CREATES:
-            return self._create(index, op)
+            return self._draft_create(index, op)
         # Conditions are checked against the draft, so that later operations of a multi see the earlier ones.
-        face = self._face(op.path)
+        face = self._node_state(op.path)
         if face.version < 0:
             raise Refused(index, op.path, Reason.ABSENT)
         if op.version not in (-1, face.version):
@@ -270,43 +270,43 @@ class _Draft:
             return op.path, op.version
         if op.verb == "put":
             self._changes.append(Change(Verb.PUT, op.path, op.data))
-            self._faces[op.path] = face._replace(version=next_version(face.version))
+            self._node_states[op.path] = face._replace(version=next_version(face.version))
             return op.path, next_version(face.version)
-        return self._delete(index, op.path, face)
+        return self._draft_delete(index, op.path, face)
 
-    def _create(self, index: int, op: Op) -> tuple[str, int]:
-        parent, _ = split(op.path)
-        above = self._face(parent)
+    def _draft_create(self, index: int, op: Op) -> tuple[str, int]:
+        parent, _ = split_path(op.path)
+        above = self._node_state(parent)
         if above.version < 0:
             raise Refused(index, op.path, Reason.ABSENT, f"its parent {parent} does not exist")
         if above.owner:
             raise Refused(index, op.path, Reason.EPHEMERAL_PARENT)
         # ZooKeeper numbers sequential nodes by the parent's counter of child changes, not by the children that exist.
         path = f"{op.path}{above.cversion:010d}" if op.verb in _NUMBERED else op.path
-        if self._face(path).version >= 0:
+        if self._node_state(path).version >= 0:
             raise Refused(index, path, Reason.EXISTS)
         owner = self._session if op.verb in _OWNED else 0
         self._changes.append(Change(Verb.CREATE, path, op.data, owner))
-        self._faces[path] = _Face(0, 0, 0, owner)
+        self._node_states[path] = _Face(0, 0, 0, owner)
         self._count_child(parent, 1)
         return path, 0
 
-    def _delete(self, index: int, path: str, face: _Face) -> tuple[str, int]:
+    def _draft_delete(self, index: int, path: str, face: _Face) -> tuple[str, int]:
         if face.children:
             raise Refused(index, path, Reason.NOT_EMPTY)
         if path == "/":
             raise Refused(index, path, Reason.ROOT)
         self._changes.append(Change(Verb.DELETE, path))
-        self._faces[path] = _ABSENT
-        self._count_child(split(path)[0], -1)
+        self._node_states[path] = _ABSENT
+        self._count_child(split_path(path)[0], -1)
         return path, -1
 
     def _count_child(self, parent: str, step: int) -> None:
-        face = self._face(parent)
-        self._faces[parent] = face._replace(children=face.children + step, cversion=next_version(face.cversion))
+        face = self._node_state(parent)
+        self._node_states[parent] = face._replace(children=face.children + step, cversion=next_version(face.cversion))
 
-    def _face(self, path: str) -> _Face:
-        found = self._faces.get(path)
+    def _node_state(self, path: str) -> _Face:
+        found = self._node_states.get(path)
         if found is not None:
             return found
         node = self._tree.nodes.get(path)
@@ -327,7 +327,7 @@ def check_ops(ops: Sequence[Op]) -> None:
         raise Refused(0, ops[0].path, Reason.TOO_LARGE, f"a multi of {size} bytes, the limit is {MAX_REQUEST}")
 
 
-def split(path: str) -> tuple[str, str]:
+def split_path(path: str) -> tuple[str, str]:
     """The path of the parent, and the name of the node."""
     parent, _, name = path.rpartition("/")
     return parent or "/", name

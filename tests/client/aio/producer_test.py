@@ -151,12 +151,12 @@ def test_a_cancelled_wait_for_metadata_stops_requesting_it(bench: Bench, run: Ru
     async def main() -> None:
         async with producer(bench, allow_auto_create_topics="false") as one:
             task = asyncio.create_task(one.send("nowhere", b"v"))
-            while not one._core.book.wanted:  # noqa: ASYNC110 - seen from outside
+            while not one._core.metadata.wanted:  # noqa: ASYNC110 - seen from outside
                 await asyncio.sleep(0.001)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert not one._core.book.wanted
+            assert not one._core.metadata.wanted
 
     run(main())
 

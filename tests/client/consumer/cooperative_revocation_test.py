@@ -28,7 +28,7 @@ def lead(
     answer.skip_assignment = back
     machine.on_join(10, answer)
     todo = only(machine, Assign)
-    machine.assigned(10, todo.assignor.assign({"t": [frozenset()] * 3}, todo.members))
+    machine.on_assigned(10, todo.assignor.assign_partitions({"t": [frozenset()] * 3}, todo.members))
     rows = only(machine, Sync).request.assignments
     machine.on_sync(10, SyncGroupResponse(assignment=encode_assignment(mine)))
     only(machine, Assigned)
@@ -39,7 +39,7 @@ def lead(
 def quiet_until(machine: Membership, end: float) -> bool:
     """Whether it does not ask for a rebalance until `end`, at every tick."""
     for now in range(11, int(end)):
-        machine.poll(now)
+        machine.on_poll(now)
         machine._last_answer = now
     return machine.phase is Phase.STABLE
 
@@ -48,10 +48,10 @@ def test_the_leader_asks_for_a_rebalance_when_partitions_stay_unassigned() -> No
     machine = begin(COOPERATIVE)
     assert lead(machine, {"me": [], "other": [T0, T1, T2]}, []) == ["me", "other"]
     assert quiet_until(machine, 10 + WAIT)
-    machine.actions()
-    machine.poll(10 + WAIT)
+    machine.take_actions()
+    machine.on_poll(10 + WAIT)
     assert only(machine, Prepare) == Prepare((), lost=False)
-    machine.prepared(10 + WAIT, ())
+    machine.on_prepared(10 + WAIT, ())
     assert "still unassigned" in (only(machine, Join).request.reason or "")
 
 
@@ -64,10 +64,10 @@ def test_it_does_not_when_everything_has_an_owner() -> None:
 def test_a_rebalance_in_between_ends_the_wait() -> None:
     machine = begin(COOPERATIVE)
     lead(machine, {"me": [], "other": [T0, T1, T2]}, [])
-    machine.rejoin("somebody has given up something")
-    machine.prepared(20, ())
-    machine.actions()
-    machine.tick(20)
+    machine.request_rejoin("somebody has given up something")
+    machine.on_prepared(20, ())
+    machine.take_actions()
+    machine.do_due_work(20)
     lead(machine, {"me": [], "other": [T1, T2]}, [T0])
     assert quiet_until(machine, 10 + 3 * WAIT)
 
@@ -76,7 +76,7 @@ def test_a_restarted_leader_assigns_nothing_and_expects_unassigned_partitions() 
     machine = begin(COOPERATIVE._replace(instance_id="i"))
     assert lead(machine, {"me": [], "other": [T2]}, [T0], back=True) == []
     assert quiet_until(machine, 10 + WAIT)
-    machine.poll(10 + WAIT)
+    machine.on_poll(10 + WAIT)
     assert machine.phase is Phase.PREPARING
 
 

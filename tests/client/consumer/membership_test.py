@@ -38,7 +38,7 @@ COOPERATIVE = GroupSettings("g", [CooperativeSticky()])
 
 def only(machine: Membership, kind: type[A]) -> A:
     """The only action."""
-    (action,) = machine.actions()
+    (action,) = machine.take_actions()
     assert isinstance(action, kind), action
     return action
 
@@ -46,9 +46,9 @@ def only(machine: Membership, kind: type[A]) -> A:
 def begin(settings: GroupSettings) -> Membership:
     """A member that subscribed to t, knows the coordinator and has sent JoinGroup."""
     machine = Membership(settings)
-    machine.subscribe(0, ["t"])
+    machine.subscribe_topics(0, ["t"])
     assert only(machine, Prepare) == Prepare((), lost=False)
-    machine.prepared(0, ())
+    machine.on_prepared(0, ())
     only(machine, FindCoordinator)
     machine.on_coordinator(0)
     only(machine, Join)
@@ -76,10 +76,10 @@ def stable(settings: GroupSettings, *partitions: TopicPartition) -> Membership:
 
 def beat(machine: Membership, now: float, code: ErrorCode = ErrorCode.NONE) -> list[Action]:
     """Lets a heartbeat become due, and answers it."""
-    machine.tick(now)
+    machine.do_due_work(now)
     only(machine, Heartbeat)
     machine.on_heartbeat(now, HeartbeatResponse(error_code=code))
-    return machine.actions()
+    return machine.take_actions()
 
 
 def test_a_member_whose_id_is_required_joins_again_with_it() -> None:
@@ -90,10 +90,10 @@ def test_a_member_whose_id_is_required_joins_again_with_it() -> None:
 
 def test_the_join_offers_every_assignor_in_the_order_of_preference() -> None:
     machine = Membership(GroupSettings("g", [Sticky(), Range()], instance_id="i", rack="r", max_poll_interval=7))
-    machine.subscribe(0, ["b", "a"])
-    machine.prepared(0, ())
+    machine.subscribe_topics(0, ["b", "a"])
+    machine.on_prepared(0, ())
     machine.on_coordinator(0)
-    request = machine.actions()[-1].request  # type: ignore[union-attr]
+    request = machine.take_actions()[-1].request  # type: ignore[union-attr]
     assert [each.name for each in request.protocols] == ["sticky", "range"]
     assert decode_subscription(request.protocols[1].metadata) == Subscription(("a", "b"), rack="r")
     assert (request.group_instance_id, request.rebalance_timeout_ms, request.session_timeout_ms) == ("i", 7000, 45000)
@@ -109,7 +109,7 @@ def test_the_leader_assigns_for_all_members() -> None:
         0, JoinGroupResponse(generation_id=1, protocol_name="range", leader="me", member_id="me", members=rows)
     )
     todo = only(machine, Assign)
-    machine.assigned(0, todo.assignor.assign({"t": [frozenset()] * 2}, todo.members))
+    machine.on_assigned(0, todo.assignor.assign_partitions({"t": [frozenset()] * 2}, todo.members))
     sent = only(machine, Sync).request
     assert {row.member_id: row.assignment for row in sent.assignments} == {
         "me": encode_assignment([T0]),
@@ -120,7 +120,7 @@ def test_the_leader_assigns_for_all_members() -> None:
 def test_an_assignor_that_was_not_offered_is_a_malformed_response() -> None:
     machine = begin(EAGER)
     machine.on_join(0, JoinGroupResponse(generation_id=1, protocol_name="x", leader="me", member_id="me"))
-    left, failed = machine.actions()
+    left, failed = machine.take_actions()
     assert isinstance(left, Leave)
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, MalformedReplyError)
@@ -144,13 +144,13 @@ def test_an_assignment_that_cannot_be_read_is_none_and_costs_no_rebalance() -> N
     machine = begin(EAGER)
     join(machine, 0, 1)
     machine.on_sync(0, SyncGroupResponse(assignment=b"\0\0\xff"))
-    failed, assigned = machine.actions()
+    failed, assigned = machine.take_actions()
     assert isinstance(failed, Failed)
     assert assigned == Assigned((), ())
     assert (machine.phase, machine.member, machine.failure) == (Phase.STABLE, Member(1, "me"), failed.error)
-    machine.rejoin("the next rebalance")
-    machine.prepared(1, ())
-    machine.actions()
+    machine.request_rejoin("the next rebalance")
+    machine.on_prepared(1, ())
+    machine.take_actions()
     join(machine, 1, 2)
     machine.on_sync(1, SyncGroupResponse(assignment=encode_assignment([T0])))
     assert machine.failure is None
@@ -159,12 +159,12 @@ def test_an_assignment_that_cannot_be_read_is_none_and_costs_no_rebalance() -> N
 def test_heartbeats_go_out_in_their_interval_one_at_a_time() -> None:
     machine = stable(EAGER, T0)
     assert machine.wakes_at() == 3
-    machine.tick(2.9)
-    assert machine.actions() == []
-    machine.tick(3)
+    machine.do_due_work(2.9)
+    assert machine.take_actions() == []
+    machine.do_due_work(3)
     only(machine, Heartbeat)
-    machine.tick(10)
-    assert machine.actions() == []
+    machine.do_due_work(10)
+    assert machine.take_actions() == []
     machine.on_heartbeat(10, HeartbeatResponse())
     assert beat(machine, 13) == []
 
@@ -173,7 +173,7 @@ def test_an_eager_member_gives_everything_up_for_a_rebalance() -> None:
     machine = stable(EAGER, T0, T1)
     assert beat(machine, 3, ErrorCode.REBALANCE_IN_PROGRESS) == [Prepare((T0, T1), lost=False)]
     assert beat(machine, 6, ErrorCode.REBALANCE_IN_PROGRESS) == []
-    machine.prepared(7, ())
+    machine.on_prepared(7, ())
     request = only(machine, Join).request
     assert request.member_id == "me"
     assert decode_subscription(request.protocols[0].metadata).owned == ()
@@ -182,20 +182,20 @@ def test_an_eager_member_gives_everything_up_for_a_rebalance() -> None:
 def test_a_cooperative_member_keeps_its_partitions_until_they_are_revoked() -> None:
     machine = stable(COOPERATIVE, T0, T1)
     assert beat(machine, 3, ErrorCode.REBALANCE_IN_PROGRESS) == [Prepare((), lost=False)]
-    machine.prepared(3, (T0, T1))
+    machine.on_prepared(3, (T0, T1))
     told = decode_subscription(only(machine, Join).request.protocols[0].metadata)
     assert (told.owned, told.generation) == ((T0, T1), 1)
     join(machine, 3, 2)
     machine.on_sync(3, SyncGroupResponse(assignment=encode_assignment([T0, T2])))
     # A second rebalance, which it starts, assigns its revoked partitions to another member.
-    assert machine.actions() == [Assigned((T2,), (T1,)), Prepare((), lost=False)]
-    machine.prepared(3, (T0, T2))
+    assert machine.take_actions() == [Assigned((T2,), (T1,)), Prepare((), lost=False)]
+    machine.on_prepared(3, (T0, T2))
     only(machine, Join)
 
 
 def test_a_cooperative_member_gives_up_topics_that_it_does_not_want_any_more() -> None:
     machine = stable(COOPERATIVE, T0)
-    machine.subscribe(1, ["u"])
+    machine.subscribe_topics(1, ["u"])
     assert only(machine, Prepare) == Prepare((T0,), lost=False)
 
 
@@ -205,19 +205,19 @@ def test_a_member_that_the_coordinator_forgot_has_lost_its_partitions(settings: 
     machine = stable(settings, T0)
     assert beat(machine, 3, code) == [Prepare((T0,), lost=True)]
     assert machine.member == NOBODY
-    machine.prepared(3, ())
+    machine.on_prepared(3, ())
     assert only(machine, Join).request.member_id == ""
 
 
 def test_a_coordinator_that_moved_is_looked_for_and_the_member_stays() -> None:
     machine = stable(EAGER, T0)
     assert beat(machine, 3, ErrorCode.NOT_COORDINATOR) == []
-    machine.tick(3.1)
+    machine.do_due_work(3.1)
     only(machine, FindCoordinator)
     machine.on_coordinator(3.1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    machine.tick(3.15)
-    assert machine.actions() == []
-    machine.tick(machine.wakes_at())
+    machine.do_due_work(3.15)
+    assert machine.take_actions() == []
+    machine.do_due_work(machine.wakes_at())
     only(machine, FindCoordinator)
     machine.on_coordinator(4)
     only(machine, Heartbeat)
@@ -226,11 +226,11 @@ def test_a_coordinator_that_moved_is_looked_for_and_the_member_stays() -> None:
 
 def test_a_coordinator_without_an_answer_for_a_session_is_looked_for() -> None:
     machine = stable(EAGER, T0)
-    machine.tick(3)
+    machine.do_due_work(3)
     only(machine, Heartbeat)
-    machine.tick(45.1)
-    assert machine.actions() == []
-    machine.tick(machine.wakes_at())
+    machine.do_due_work(45.1)
+    assert machine.take_actions() == []
+    machine.do_due_work(machine.wakes_at())
     only(machine, FindCoordinator)
 
 
@@ -238,7 +238,7 @@ def test_a_coordinator_without_an_answer_for_a_session_is_looked_for() -> None:
 def test_a_connection_that_breaks_during_the_join_is_no_loss(settings: GroupSettings) -> None:
     machine = begin(settings)
     machine.on_disconnect(1)
-    machine.tick(1.1)
+    machine.do_due_work(1.1)
     only(machine, FindCoordinator)
     machine.on_coordinator(2)
     only(machine, Join)
@@ -249,8 +249,8 @@ def test_a_sync_that_breaks_off_leads_to_another_join() -> None:
     join(machine, 0, 1)
     machine.on_disconnect(1)
     only(machine, Prepare)
-    machine.prepared(1, ())
-    machine.tick(1.1)
+    machine.on_prepared(1, ())
+    machine.do_due_work(1.1)
     only(machine, FindCoordinator)
     machine.on_coordinator(2)
     assert only(machine, Join).request.member_id == "me"
@@ -261,9 +261,9 @@ def test_a_rebalance_while_syncing_leads_to_another_join() -> None:
     join(machine, 0, 1)
     machine.on_sync(0, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     only(machine, Prepare)
-    machine.prepared(0, ())
-    assert machine.actions() == []
-    machine.tick(0.1)
+    machine.on_prepared(0, ())
+    assert machine.take_actions() == []
+    machine.do_due_work(0.1)
     only(machine, Join)
 
 
@@ -271,15 +271,15 @@ def test_an_application_that_does_not_poll_leaves_and_comes_back_when_it_polls()
     machine = stable(EAGER._replace(max_poll_interval=5), T0)
     assert beat(machine, 3) == []
     assert machine.wakes_at() == 5
-    machine.tick(5.1)
-    leave, lost = machine.actions()
+    machine.do_due_work(5.1)
+    leave, lost = machine.take_actions()
     assert isinstance(leave, Leave)
     assert leave.request.members[0].member_id == "me"
     assert lost == Prepare((T0,), lost=True)
-    machine.tick(100)
-    assert machine.actions() == []
-    machine.poll(101)
-    machine.prepared(101, ())
+    machine.do_due_work(100)
+    assert machine.take_actions() == []
+    machine.on_poll(101)
+    machine.on_prepared(101, ())
     assert only(machine, Join).request.member_id == ""
 
 
@@ -287,21 +287,21 @@ def test_what_is_lost_while_it_is_being_given_up_is_lost() -> None:
     machine = stable(EAGER, T0)
     assert beat(machine, 3, ErrorCode.REBALANCE_IN_PROGRESS) == [Prepare((T0,), lost=False)]
     assert beat(machine, 6, ErrorCode.UNKNOWN_MEMBER_ID) == [Prepare((T0,), lost=True)]
-    machine.prepared(7, ())
+    machine.on_prepared(7, ())
     assert only(machine, Join).request.member_id == ""
 
 
 def test_a_static_member_never_leaves() -> None:
     machine = stable(EAGER._replace(instance_id="i"), T0)
-    machine.unsubscribe("closed")
-    assert machine.actions() == []
+    machine.end_subscription("closed")
+    assert machine.take_actions() == []
     assert machine.phase is Phase.IDLE
 
 
 def test_a_join_that_is_answered_after_the_end_is_taken_back() -> None:
     machine = begin(EAGER)
-    machine.unsubscribe("closed")
-    assert machine.actions() == []
+    machine.end_subscription("closed")
+    assert machine.take_actions() == []
     machine.on_join(1, JoinGroupResponse(generation_id=1, protocol_name="range", leader="me", member_id="me"))
     assert only(machine, Leave).request.members[0].member_id == "me"
 
@@ -316,17 +316,17 @@ def test_an_error_without_retry_is_reported_and_partitions_are_lost(code: ErrorC
     assert isinstance(failed, Failed)
     assert machine.failure is failed.error
     assert machine.member == NOBODY
-    machine.prepared(3, ())
-    machine.tick(1000)
-    assert machine.actions() == []
-    machine.poll(1000)
+    machine.on_prepared(3, ())
+    machine.do_due_work(1000)
+    assert machine.take_actions() == []
+    machine.on_poll(1000)
     if code is ErrorCode.FENCED_INSTANCE_ID:  # joining again would fence its successor
-        assert machine.actions() == []
+        assert machine.take_actions() == []
         machine.on_match(1000, ["t", "u"])
-        assert machine.actions() == []
-        machine.subscribe(1000, ["t"])
+        assert machine.take_actions() == []
+        machine.subscribe_topics(1000, ["t"])
     only(machine, Prepare)
-    machine.prepared(1000, ())
+    machine.on_prepared(1000, ())
     only(machine, Join)
     assert (machine.failure is None) == (code is ErrorCode.FENCED_INSTANCE_ID)
     join(machine, 1000, 7)
@@ -342,7 +342,7 @@ def test_a_refusal_before_it_is_in_is_kept_until_a_poll_tries_again(step: str) -
     machine = begin(EAGER)
     if step == "coordinator":
         machine.on_disconnect(1)
-        machine.tick(10)
+        machine.do_due_work(10)
         only(machine, FindCoordinator)
         machine.on_coordinator(10, code)
     elif step == "join":
@@ -353,34 +353,34 @@ def test_a_refusal_before_it_is_in_is_kept_until_a_poll_tries_again(step: str) -
     failed = only(machine, Failed)
     assert machine.failure is failed.error
     assert machine.member == NOBODY
-    machine.tick(1000)
-    assert machine.actions() == []
-    machine.poll(1000)
-    assert machine.actions()[0] == Prepare((), lost=False)
+    machine.do_due_work(1000)
+    assert machine.take_actions() == []
+    machine.on_poll(1000)
+    assert machine.take_actions()[0] == Prepare((), lost=False)
     machine.on_coordinator(1000)
-    machine.prepared(1000, ())
+    machine.on_prepared(1000, ())
     only(machine, Join)
     join(machine, 1000, 7)
     assert machine.failure is failed.error, "until it has its assignment"
-    assert machine.committing == NOBODY
+    assert machine.committing_member == NOBODY
 
 
 def test_a_refused_commit_of_an_earlier_generation_is_ignored() -> None:
     machine = stable(EAGER, T0)
     for code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
         machine.on_commit_refused(0, Member(0, "me"), code)
-        assert (machine.actions(), machine.member) == ([], Member(1, "me"))
+        assert (machine.take_actions(), machine.member) == ([], Member(1, "me"))
     machine.on_commit_refused(0, Member(1, "me"), ErrorCode.UNKNOWN_MEMBER_ID)
     assert only(machine, Prepare) == Prepare((T0,), lost=True)
 
 
 def test_topics_that_change_during_a_join_lead_to_one_more() -> None:
     machine = begin(EAGER)
-    machine.subscribe(0, ["t", "u"])
-    assert machine.actions() == []
+    machine.subscribe_topics(0, ["t", "u"])
+    assert machine.take_actions() == []
     join(machine, 0, 1)
     machine.on_sync(0, SyncGroupResponse(assignment=encode_assignment([T0])))
-    assert machine.actions() == [Assigned((T0,), ()), Prepare((T0,), lost=False)]
-    machine.prepared(0, ())
+    assert machine.take_actions() == [Assigned((T0,), ()), Prepare((T0,), lost=False)]
+    machine.on_prepared(0, ())
     offered = only(machine, Join).request.protocols[0].metadata
     assert decode_subscription(offered).topics == ("t", "u")

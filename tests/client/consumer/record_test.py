@@ -8,13 +8,13 @@ import sys
 import pytest
 
 from ottla.client import CorruptBatchError, DeserializationError, TopicPartition
-from ottla.client.consumer.record import WARM_UP, ConsumerRecord, Decoder, at_once
+from ottla.client.consumer.record import WARM_UP, ConsumerRecord, Decoder, load_numba_decoder
 from ottla.client.fetching.batches import Fetched
 from ottla.record.batch import HEADER_SIZE, Record, encode_batch
 
 WHERE = TopicPartition("t", 3)
 T = 1_700_000_000_000
-needs_numba = pytest.mark.skipif(at_once() is None, reason="numba is not installed")
+needs_numba = pytest.mark.skipif(load_numba_decoder() is None, reason="numba is not installed")
 
 
 def fetched(data: bytes, start: int = 0) -> Fetched:
@@ -28,7 +28,7 @@ def plain(**deserializers) -> Decoder:
 def fast(**deserializers) -> Decoder:
     """A decoder that uses numba from the second record on."""
     decoder = Decoder(False, deserializers.get("key"), deserializers.get("value"), warm_up=1)
-    list(decoder.records(fetched(bytes(encode_batch([Record(0, T, None, None)])))))
+    list(decoder.decode_records(fetched(bytes(encode_batch([Record(0, T, None, None)])))))
     return decoder
 
 
@@ -49,7 +49,7 @@ def outcome(decoder: Decoder, data: bytes, start: int = 0) -> tuple[list[Consume
     """The decoded records, and the error at the end."""
     found: list[ConsumerRecord] = []
     try:
-        found.extend(decoder.records(fetched(data, start)))
+        found.extend(decoder.decode_records(fetched(data, start)))
     except CorruptBatchError as error:
         return found, str(error)
     return found, ""
@@ -72,11 +72,11 @@ def test_both_ways_find_the_records_that_were_written(codec: int, stamped: int) 
         ]
         middle = records[50].offset
         for decoder in (plain(), fast()):
-            found = list(decoder.records(fetched(data)))
+            found = list(decoder.decode_records(fetched(data)))
             assert found[:-1] == expected
             assert found[-1].value == b"last"
             assert all(type(record) is ConsumerRecord for record in found)
-            assert list(decoder.records(fetched(data, middle)))[:-1] == expected[50:]
+            assert list(decoder.decode_records(fetched(data, middle)))[:-1] == expected[50:]
 
 
 @needs_numba
@@ -106,12 +106,12 @@ def test_numba_is_used_after_a_warm_up_or_if_it_is_imported_already(monkeypatch:
     def plain_ones() -> list[bool]:
         decoder, seen = Decoder(False, None, None, warm_up=5_000), []
         for _ in range(7):
-            list(decoder.records(fetched(data)))
+            list(decoder.decode_records(fetched(data)))
             seen.append(decoder._at_once is None)
         return seen
 
     assert Decoder(False, None, None)._left == WARM_UP
-    list(fast().records(fetched(data)))  # numba imports more modules on the first call
+    list(fast().decode_records(fetched(data)))  # numba imports more modules on the first call
     assert plain_ones() == [False] * 7
     monkeypatch.delitem(sys.modules, "numba")
     assert plain_ones() == [True] * 4 + [False] * 3
@@ -121,16 +121,16 @@ def test_deserializers_are_not_called_for_null() -> None:
     records = [Record(n, T, b"k" if n % 2 else None, b"%d" % n) for n in range(100)]
     data = bytes(encode_batch(records))
     words = {"key": lambda topic, key: f"{topic}/{key.decode()}", "value": lambda _, value: int(value)}
-    for decoder in [plain(**words), *([fast(**words)] if at_once() else [])]:
-        assert [(r.key, r.value) for r in decoder.records(fetched(data))] == [
+    for decoder in [plain(**words), *([fast(**words)] if load_numba_decoder() else [])]:
+        assert [(r.key, r.value) for r in decoder.decode_records(fetched(data))] == [
             ("t/k" if n % 2 else None, n) for n in range(100)
         ]
 
     def fussy(_: str, value: bytes) -> bytes:
         return {b"60": None}.get(value, value).upper()  # type: ignore[union-attr]
 
-    for decoder in [plain(value=fussy), *([fast(value=fussy)] if at_once() else [])]:
+    for decoder in [plain(value=fussy), *([fast(value=fussy)] if load_numba_decoder() else [])]:
         found: list[ConsumerRecord] = []
         with pytest.raises(DeserializationError) as failed:
-            found.extend(decoder.records(fetched(data)))
+            found.extend(decoder.decode_records(fetched(data)))
         assert failed.value.offset == 60 == len(found), "those before it are there"

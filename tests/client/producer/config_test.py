@@ -9,7 +9,7 @@ import pytest
 
 from ottla.client import ClientConfig, ConfigError
 from ottla.client.consumer.settings import ConsumerConfig
-from ottla.client.producer.config import ProducerConfig, renamed
+from ottla.client.producer.config import ProducerConfig, renamed_warnings
 
 IN_FLIGHT = "max.in.flight.requests.per.connection"
 
@@ -140,4 +140,4 @@ def test_old_names_are_accepted_with_a_warning() -> None:
     old = {"metadata.broker.list": "h:1", "request.required.acks": "1"}
     config = ProducerConfig.from_mapping(old)
     assert (config.client.bootstrap_servers, config.acks) == ("h:1", 1)
-    assert len(renamed(old)) == 2
+    assert len(renamed_warnings(old)) == 2

@@ -274,10 +274,10 @@ def test_the_halves_of_a_batch_are_given_up_when_the_time_of_the_whole_is_over()
     assert world.core.counts.batches_split == 1
     world.leaders[:] = [-1, -1, -1]
     world.core.on_metadata(world.now, view(world.leaders))
-    assert world.core.work(world.now, {0, 1}).wake_at <= 1.0
+    assert world.core.next_work(world.now, {0, 1}).wake_at <= 1.0
     world.now = 1.0
     world.work()
-    younger = [batch.leaf(at)[0].done for batch, at, _ in world.sent.values()]
+    younger = [batch.leaf_of(at)[0].done for batch, at, _ in world.sent.values()]
     assert younger == [True, True, False]
 
 
@@ -352,7 +352,7 @@ def test_linger_waits_and_flush_does_not() -> None:
     world.send(0)
     world.work()
     assert not world.wires[0]
-    assert world.core.work(world.now, {0, 1}).wake_at == pytest.approx(0.1)
+    assert world.core.next_work(world.now, {0, 1}).wake_at == pytest.approx(0.1)
     world.core.accumulator.flushes = 1
     world.work()
     assert len(world.wires[0]) == 1
@@ -454,13 +454,13 @@ def test_a_batch_that_fills_is_not_sent_right_after_a_full_one() -> None:
 
 def test_hello_world_batches() -> None:
     world = World(random.Random(1), **{"batch.size": 16_384})
-    topic = world.core.book.topic("t")
+    topic = world.core.metadata.known_topic("t")
     assert topic is not None
     for at in range(8_190):
-        world.core.place(topic, 0, 1_000, None, b"hello world ", (), 0.0)
+        world.core.place_record(topic, 0, 1_000, None, b"hello world ", (), 0.0)
         assert at >= 0
     batches = list(world.core.accumulator.lanes[TopicPartition("t", 0)].queue)
     assert [batch.count for batch in batches] == [819] * 10
     for batch in batches:
-        batch.seal(0, None)
-        assert len(batch.encoded()) == 16_377
+        batch.seal_batch(0, None)
+        assert len(batch.encode_batch()) == 16_377

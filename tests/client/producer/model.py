@@ -72,13 +72,13 @@ class World:
         self.sent: dict[bytes, tuple[ProducerBatch, int, TopicPartition]] = {}
         self.ids = 0
         self.too_large = 10**9
-        self.core.book.want("t", 0.0)
+        self.core.metadata.request_topic("t", 0.0)
         self.work()
 
     def work(self) -> None:
-        work = self.core.work(self.now, set(range(NODES)))
+        work = self.core.next_work(self.now, set(range(NODES)))
         for call in work.calls:
-            self.wires[call.node].append((call, [bytes(batch.encoded()) for batch in call.batches]))
+            self.wires[call.node].append((call, [bytes(batch.encode_batch()) for batch in call.batches]))
         if work.topics is not None:
             self.core.on_metadata(self.now, view(self.leaders))
         if work.producer_id:
@@ -89,9 +89,9 @@ class World:
 
     def send(self, partition: int | None, size: int = 10) -> bool:
         value = b"%d:" % len(self.sent) + bytes(size)
-        topic = self.core.book.topic("t")
+        topic = self.core.metadata.known_topic("t")
         assert topic is not None
-        batch = self.core.place(topic, partition, 1_000 + len(self.sent), None, value, (), self.now)
+        batch = self.core.place_record(topic, partition, 1_000 + len(self.sent), None, value, (), self.now)
         if batch is not None:
             self.sent[value] = (batch, batch.count - 1, batch.tp)
         return batch is not None
@@ -166,7 +166,7 @@ class World:
             assert set(log.records) <= set(mine)
             good = []
             for value, (batch, index, _) in mine.items():
-                leaf, at = batch.leaf(index)
+                leaf, at = batch.leaf_of(index)
                 assert leaf.done
                 if leaf.error is None:
                     good.append(value)

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.client import ProducerFencedError, RefusedError, UsageError
 from ottla.client.producer.batch import record_body
-from ottla.client.producer.error_classification import ErrorClass, meaning
+from ottla.client.producer.error_classification import ErrorClass, classify_error
 from ottla.client.producer.partition_queue import ProducerId
 from ottla.client.producer.partitioning import choose_sticky
 from ottla.client.producer.transaction import State, Transaction
@@ -45,7 +45,7 @@ E = ErrorCode
 )
 def test_errors_in_answers_are_classified(code: ErrorCode, facts: dict[str, bool | int], expected: ErrorClass) -> None:
     usual = {"records": 2, "may_retry": True, "idempotent": True, "transactional": False, "next_in_line": True}
-    assert meaning(code, **{**usual, **facts}) is expected  # type: ignore[arg-type]  # each has its type
+    assert classify_error(code, **{**usual, **facts}) is expected  # type: ignore[arg-type]  # each has its type
 
 
 def in_state(state: State) -> Transaction:
@@ -85,7 +85,7 @@ def test_some_errors_are_for_good(code: ErrorCode) -> None:
     transaction.on_failed(RefusedError(E.MESSAGE_TOO_LARGE, "later"))
     assert transaction.state is State.FATAL_ERROR
     with pytest.raises(UsageError, match=code.name):
-        transaction.aborting()
+        transaction.begin_abort()
 
 
 @pytest.mark.parametrize("code", [E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH])
@@ -102,10 +102,10 @@ def test_other_errors_only_require_an_abort() -> None:
     transaction.partitions.add(TopicPartition("t", 0))
     transaction.on_failed(RefusedError(E.MESSAGE_TOO_LARGE, "x"))
     assert transaction.state is State.ABORTABLE_ERROR
-    transaction.aborting()
+    transaction.begin_abort()
     transaction.on_failed(UsageError("a record of it was taken back"))
     transaction.on_ended(ProducerId(1, 1))
-    assert (transaction.state, transaction.identity, transaction.empty) == (State.READY, ProducerId(1, 1), True)
+    assert (transaction.state, transaction.identity, transaction.is_empty) == (State.READY, ProducerId(1, 1), True)
 
 
 def test_short_queues_are_likelier() -> None:

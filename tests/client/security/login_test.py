@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from ottla.client import AuthenticationError, UnreachableError
-from ottla.client.security.scram import ITERATIONS_MAX, scram
+from ottla.client.security.scram import ITERATIONS_MAX, scram_exchange
 from ottla.client.security.settings import SecurityConfig, Token
 from ottla.client.security.tokens import TokenSource
 
@@ -26,7 +26,7 @@ SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0S
 
 
 def test_the_example_of_rfc_7677():
-    exchange = scram("sha256", "user", "pencil", NONCE)
+    exchange = scram_exchange("sha256", "user", "pencil", NONCE)
     assert next(exchange) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     assert exchange.send(SERVER_FIRST) == (
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
@@ -36,7 +36,7 @@ def test_the_example_of_rfc_7677():
 
 
 def test_names_may_have_the_signs_of_the_format():
-    assert next(scram("sha512", "a=b,c", "p", "n")) == b"n,,n=a=3Db=2Cc,r=n"
+    assert next(scram_exchange("sha512", "a=b,c", "p", "n")) == b"n,,n=a=3Db=2Cc,r=n"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_names_may_have_the_signs_of_the_format():
     ],
 )
 def test_messages_that_no_broker_sends_end_the_login(said: bytes):
-    exchange = scram("sha256", "user", "pencil", NONCE)
+    exchange = scram_exchange("sha256", "user", "pencil", NONCE)
     next(exchange)
     with pytest.raises(AuthenticationError):
         exchange.send(said)
@@ -62,7 +62,7 @@ def test_messages_that_no_broker_sends_end_the_login(said: bytes):
 
 @pytest.mark.parametrize("said", [b"v=7rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", b"v=", b"", b"e=other-error"])
 def test_a_broker_that_does_not_know_the_password_is_refused(said: bytes):
-    exchange = scram("sha256", "user", "pencil", NONCE)
+    exchange = scram_exchange("sha256", "user", "pencil", NONCE)
     next(exchange)
     exchange.send(SERVER_FIRST)
     with pytest.raises(AuthenticationError):
@@ -114,9 +114,9 @@ def endpoint() -> Iterator[Endpoint]:
 
 def test_a_token_is_requested_once_and_kept_while_it_is_fresh(endpoint: Endpoint):
     source = endpoint.source()
-    assert source.token(5).value == "one"
+    assert source.valid_token(5).value == "one"
     endpoint.body = {"access_token": "two", "expires_in": 3600}
-    assert source.token(5).value == "one"
+    assert source.valid_token(5).value == "one"
     login, form = endpoint.asked[0]
     assert base64.b64decode(login.removeprefix("Basic ")) == b"me:s%3A1"
     assert form == {"grant_type": ["client_credentials"], "scope": ["kafka"]}
@@ -126,10 +126,10 @@ def test_a_token_is_requested_once_and_kept_while_it_is_fresh(endpoint: Endpoint
 def test_an_old_token_is_replaced(endpoint: Endpoint):
     endpoint.body = {"access_token": "one", "expires_in": 1e-9}
     source = endpoint.source()
-    assert source.token(5).value == "one"
+    assert source.valid_token(5).value == "one"
     endpoint.body = {"access_token": "two"}
-    assert source.token(5).value == "two"
-    assert source.token(5).expires_at > time.time()
+    assert source.valid_token(5).value == "two"
+    assert source.valid_token(5).expires_at > time.time()
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_an_endpoint_without_a_token_is_a_typed_error(
 ):
     endpoint.status, endpoint.body = status, body
     with pytest.raises(error) as caught:
-        endpoint.source().token(5)
+        endpoint.source().valid_token(5)
     assert "s:1" not in str(caught.value)
 
 
@@ -158,7 +158,7 @@ def test_an_endpoint_that_is_not_there_is_unreachable(endpoint: Endpoint):
     endpoint.shutdown()
     endpoint.server_close()
     with pytest.raises(UnreachableError):
-        source.token(5)
+        source.valid_token(5)
 
 
 @pytest.mark.parametrize("given", [None, 5, b"t"])
@@ -169,7 +169,7 @@ def test_a_provider_that_returns_no_token_is_named(given: object):
         sasl_login_callback_handler_class=lambda: given,  # type: ignore[arg-type,return-value]
     )
     with pytest.raises(AuthenticationError, match="returned"):
-        TokenSource(config).token(5)
+        TokenSource(config).valid_token(5)
 
 
 def test_unsecured_tokens_contain_the_subject():
@@ -179,7 +179,7 @@ def test_unsecured_tokens_contain_the_subject():
         sasl_mechanism="OAUTHBEARER",
         sasl_jaas_config=f'{module} required unsecuredLoginStringClaim_sub="alice";',
     )
-    token: Token = TokenSource(config).token(5)
+    token: Token = TokenSource(config).valid_token(5)
     head, claims, signature = token.value.split(".")
     assert json.loads(base64.urlsafe_b64decode(head + "==")) == {"alg": "none"}
     claimed = json.loads(base64.urlsafe_b64decode(claims + "=="))

@@ -19,7 +19,7 @@ from tests.client.security.conftest import Certificates
 from ottla.client.connections.address import Address
 from ottla.client.errors import AuthenticationError, ClientError, ConfigError, UnreachableError
 from ottla.client.security.settings import SecurityConfig
-from ottla.client.security.tls import TlsSocket, secured, tls_context
+from ottla.client.security.tls import TlsSocket, secure_socket, tls_context
 
 
 class Server:
@@ -54,7 +54,7 @@ def server(certificates: Certificates) -> Iterator[Server]:
 
 def connected(server: Server, **settings: Any) -> TlsSocket:
     sock = socket.create_connection(server.address[:2], 5)
-    return secured(sock, server.address, SecurityConfig(security_protocol="SSL", **settings))
+    return secure_socket(sock, server.address, SecurityConfig(security_protocol="SSL", **settings))
 
 
 def test_an_untrusted_broker_is_refused(server: Server, certificates: Certificates):
@@ -89,7 +89,9 @@ def test_a_port_without_tls_is_a_typed_error(certificates: Certificates, said: b
         threading.Thread(target=send_response, daemon=True).start()
         sock = socket.create_connection(address[:2], 5)
         with pytest.raises(ClientError) as caught:
-            secured(sock, address, SecurityConfig(security_protocol="SSL", ssl_truststore_location=certificates.trust))
+            secure_socket(
+                sock, address, SecurityConfig(security_protocol="SSL", ssl_truststore_location=certificates.trust)
+            )
         assert isinstance(caught.value, AuthenticationError | UnreachableError)
         assert sock.fileno() == -1, "nothing is left open"
 

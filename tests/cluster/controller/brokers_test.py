@@ -291,7 +291,7 @@ def test_replicas_in_a_failed_log_directory_are_offline(house):
     assert house.state("t", 0) == StateNode(3, 1, (3, 1), 1)
     assert house.state("t", 1).leader == 2, "the other directory works"
     assert house.brokers[1].known[tp].offline_replicas == [2]
-    assert house.engine.tree.children(LOG_DIR_EVENTS) == []
+    assert house.engine.tree.get_children(LOG_DIR_EVENTS) == []
     del house.brokers[2].bad_replicas[tp]
     house.brokers[2].down()
     house.brokers[2].up()

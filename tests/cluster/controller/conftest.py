@@ -50,12 +50,12 @@ class Shell:
         self.purgatory: Purgatory | None = None
 
     def end_turn(self) -> None:
-        self.effects.drain()
+        self.effects.drain_effects()
 
     def on_alarm(self) -> None:
         assert self.purgatory is not None
         self.purgatory.on_alarm()
-        self.effects.drain()
+        self.effects.drain_effects()
 
     def background(self, _budget_ns: int) -> bool:
         return False
@@ -104,15 +104,15 @@ class StoreLink:
         if self.lose_answers:
             self.lose_answers -= 1
             real, done = done, lambda _: real(Failure(Kind.UNKNOWN, "the answer was lost"))
-        self._go(done, lambda answered: self.session.submit(lane, tuple(ops), answered))
+        self._go(done, lambda answered: self.session.submit_ops(lane, tuple(ops), answered))
 
     def get(self, path, watch, done) -> None:
         self.house.reads.append(path)
-        self._go(done, lambda answered: self.session.get(path, watch, answered))
+        self._go(done, lambda answered: self.session.get_node(path, watch, answered))
 
     def children(self, path, watch, done) -> None:
         self.house.reads.append(path)
-        self._go(done, lambda answered: self.session.children(path, watch, answered))
+        self._go(done, lambda answered: self.session.get_children(path, watch, answered))
 
 
 class FakeBroker:
@@ -155,13 +155,13 @@ class FakeBroker:
 
     def down(self, settle: bool = True) -> None:
         """Lose the session."""
-        self.house.in_store(self.link.session.close)
+        self.house.in_store(self.link.session.close_session)
         if settle:
             self.house.settle()
 
     def bounce(self) -> None:
         """Register again before the loss of the session is noticed."""
-        self.house.in_store(self.link.session.close)
+        self.house.in_store(self.link.session.close_session)
         self.up()
 
     # -- requests ------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class FakeNetwork:
     def call(self, node, frame, deadline_ns, done, lane="") -> None:
         assert node in self.located, f"the address of broker {node} is unknown"
         broker = self.house.brokers.get(node)
-        self.house.timeline.after(MS // 2, "call", self._arrive, broker, frame, deadline_ns, done)
+        self.house.timeline.schedule_after(MS // 2, "call", self._arrive, broker, frame, deadline_ns, done)
 
     def _arrive(self, broker, frame, deadline_ns, done) -> None:
         if broker is None or broker.link is None or broker.link.session.id not in self.house.engine.tree.grants:
@@ -278,7 +278,7 @@ class Candidate:
         self.node = node
         machine = Machine(100 + node, house.timeline, Streams(node), [])
         self.machine = machine
-        self.process = machine.boot()
+        self.process = machine.boot_process()
         self.shell = self.process.inputs = Shell()
         self.config, _ = BrokerConfig.from_properties({"auto.leader.rebalance.enable": "false", **(properties or {})})
         self.purgatory = self.shell.purgatory = Purgatory(self.process.clock)
@@ -293,13 +293,13 @@ class Candidate:
             self.network,
             self.purgatory,
             lambda: self.config,
-            self.shell.effects.later,
+            self.shell.effects.queue_effect,
             safeguards,
         )
 
     def open_session(self) -> None:
         def on_node(path: str) -> None:
-            self.store.on_node(path)
+            self.store.on_node_changed(path)
 
         self.link = StoreLink(self.house, self.process, self.node, on_node)
         self.store = WatchedStore(self.link)
@@ -309,12 +309,12 @@ class Candidate:
 
         def run() -> None:
             action()
-            self.shell.effects.drain()
+            self.shell.effects.drain_effects()
 
-        self.process.post(0, "test", run)
+        self.process.post_turn(0, "test", run)
 
     def start(self, epoch: int = 1) -> Candidate:
-        self.turn(lambda: self.seat.start(epoch))
+        self.turn(lambda: self.seat.start_competing(epoch))
         self.house.settle()
         return self
 
@@ -351,11 +351,11 @@ class House:
         self.timeline = Timeline()
         self.drive = Drive("store")
         self.machine = Machine(1, self.timeline, Streams(1), [self.drive])
-        self.process = self.machine.boot()
+        self.process = self.machine.boot_process()
         self.shell = self.process.inputs = Shell()
         disk = SimDisk(self.drive, DriveFaults(), self.process)
-        self.engine = EmbeddedStore(disk, self.process.clock, self.shell.effects.later)
-        self.engine.load()
+        self.engine = EmbeddedStore(disk, self.process.clock, self.shell.effects.queue_effect)
+        self.engine.load_files()
         self.submissions: list[Submission] = []
         self.reads: list[str] = []
         self.brokers: dict[int, FakeBroker] = {}
@@ -368,9 +368,9 @@ class House:
 
         def run() -> None:
             action()
-            self.shell.effects.drain()
+            self.shell.effects.drain_effects()
 
-        self.process.post(delay_ns, "store turn", run)
+        self.process.post_turn(delay_ns, "store turn", run)
 
     def settle(self, seconds: float = 3) -> None:
         """Run all events."""
@@ -391,7 +391,7 @@ class House:
 
     def node(self, path: str):
         """Read a node."""
-        return self.engine.tree.get(path)
+        return self.engine.tree.get_node(path)
 
     def data(self, path: str) -> bytes:
         found = self.node(path)

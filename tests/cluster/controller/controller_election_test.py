@@ -33,7 +33,7 @@ def test_another_broker_takes_over_when_the_controllers_session_ends(house):
     heard = []
     other = house.candidate(2)
     other.seat.on_change = heard.append
-    house.in_store(controller.link.session.close)
+    house.in_store(controller.link.session.close_session)
     house.settle()
     controller.turn(controller.seat.on_session_lost)
     house.settle()
@@ -48,7 +48,7 @@ def test_another_broker_takes_over_when_the_controllers_session_ends(house):
 
 def test_a_broker_comes_back_with_a_new_session(house):
     controller = house.cluster(1)
-    house.in_store(controller.link.session.close)
+    house.in_store(controller.link.session.close_session)
     controller.turn(controller.seat.on_session_lost)
     house.settle()
     controller.open_session()
@@ -119,7 +119,7 @@ def test_a_lost_answer_to_the_election_is_resolved(house, lost):
     first = house.cluster(1)
     other = house.candidate(3)
     other.link.lose_answers = lost
-    house.in_store(first.link.session.close)
+    house.in_store(first.link.session.close_session)
     first.turn(first.seat.on_session_lost)
     house.settle()
     assert other.controller.epoch == 2
@@ -131,7 +131,7 @@ def test_an_election_with_an_unknown_outcome_is_repeated(house):
     first = house.cluster(1)
     other = house.candidate(3)
     other.link.lose_answers = 1
-    house.in_store(first.link.session.close)
+    house.in_store(first.link.session.close_session)
     house.timeline.run_while(lambda: house.data(CONTROLLER_EPOCH) == b"1", house.timeline.now_ns + 10**9)
     other.link.cut = Kind.NOT_DONE
     house.settle()
@@ -145,12 +145,12 @@ def test_an_election_with_an_unknown_outcome_is_repeated(house):
 def test_a_request_that_the_store_does_not_answer_is_repeated(house):
     house.broker(1)
     candidate = house.candidate(1)
-    house.in_store(candidate.link.session.close)
+    house.in_store(candidate.link.session.close_session)
     other = house.candidate(2)
     other.link.cut = Kind.NOT_DONE
     candidate.turn(candidate.seat.on_session_lost)
     house.settle()
-    other.turn(lambda: other.seat.start(1))
+    other.turn(lambda: other.seat.start_competing(1))
     house.settle()
     other.link.cut = None
     house.settle()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.cluster.controller.elections import (
-    bumped,
+    bump_epoch,
     distrusting_election,
     first_eligible,
     offline_election,
@@ -120,7 +120,7 @@ def test_reassigned(leader, isr, target, online, expected):
 
 
 def test_bumped_changes_the_epoch_alone():
-    assert outcome(bumped(partition(2, (2, 3)))) == (2, (2, 3), False)
+    assert outcome(bump_epoch(partition(2, (2, 3)))) == (2, (2, 3), False)
 
 
 def test_first_eligible_follows_the_assignment():

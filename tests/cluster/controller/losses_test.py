@@ -29,7 +29,7 @@ def test_a_leader_that_restarted_without_a_controller_is_replaced(house, guarded
     controller.create("t", {0: (2, 3), 1: (3, 2), 2: (2, 1)})
     controller.create("alone", {0: (2,)})
     safeguards = ControllerSafeguards(bounced_brokers=guarded)
-    house.in_store(controller.link.session.close)
+    house.in_store(controller.link.session.close_session)
     controller.turn(controller.seat.on_session_lost)
     house.settle()
     house.brokers[2].bounce()
@@ -86,7 +86,7 @@ def test_a_broker_that_lost_records_of_a_partition_does_not_lead_it(house, guard
         house.brokers[2].registration["incomplete"] = (TopicPartition("t", 0), TopicPartition("alone", 0))
         house.brokers[2].bounce()
 
-    house.in_store(controller.link.session.close)
+    house.in_store(controller.link.session.close_session)
     controller.turn(controller.seat.on_session_lost)
     house.settle()
     come_back()

@@ -188,7 +188,7 @@ def test_the_next_controller_continues_a_move(house, moment):
         assert house.state("t").isr == (2, 3)
         assert house.topic("t").removing == {0: (1,)}
     other = house.candidate(2)
-    house.in_store(controller.link.session.close)
+    house.in_store(controller.link.session.close_session)
     controller.turn(controller.seat.on_session_lost)
     house.brokers[1].silent = False
     house.settle()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cluster.controller.proposals import Proposal, judged
+from ottla.cluster.controller.proposals import Proposal, judge_proposal
 from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.image import PartitionImage
 from ottla.cluster.store.layout import ISR_CHANGES, StateNode, encode_state, state_path
@@ -47,7 +47,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("asked", "expected"), TABLE)
 def test_judged(asked, expected):
-    outcome = judged(PARTITION, asked, ELIGIBLE, ALL)
+    outcome = judge_proposal(PARTITION, asked, ELIGIBLE, ALL)
     if expected is not OK:
         assert outcome is expected
     elif sorted(asked.isr) == [1, 2]:
@@ -57,7 +57,7 @@ def test_judged(asked, expected):
 
 
 def test_a_replica_that_is_down_or_stopping_does_not_join():
-    assert judged(PARTITION, proposal((1, 2, 3)), {1: 101, 2: 102}, ALL) is ErrorCode.INELIGIBLE_REPLICA
+    assert judge_proposal(PARTITION, proposal((1, 2, 3)), {1: 101, 2: 102}, ALL) is ErrorCode.INELIGIBLE_REPLICA
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_a_replica_that_is_down_or_stopping_does_not_join():
     ],
 )
 def test_each_safeguard_refuses_a_proposal(safeguard, asked, eligible):
-    assert isinstance(judged(PARTITION, asked, eligible, ALL), ErrorCode)
+    assert isinstance(judge_proposal(PARTITION, asked, eligible, ALL), ErrorCode)
     broken = ControllerSafeguards(**{safeguard: False})
-    assert judged(PARTITION, asked, eligible, broken) == PARTITION._replace(isr=(1, 2, 3))
+    assert judge_proposal(PARTITION, asked, eligible, broken) == PARTITION._replace(isr=(1, 2, 3))
 
 
 # -- whole requests --------------------------------------------------------------------------------------------------
@@ -193,5 +193,5 @@ def test_an_isr_notification_of_an_older_leader_is_applied(house):
     house.settle()
     assert house.brokers[2].known[TopicPartition("t", 0)].isr == [1, 2]
     assert controller.controller.image.topics["t"].partitions[0].isr == (1, 2)
-    assert house.engine.tree.children(ISR_CHANGES) == []
+    assert house.engine.tree.get_children(ISR_CHANGES) == []
     house.check_agreement(controller)

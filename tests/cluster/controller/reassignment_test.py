@@ -8,12 +8,12 @@ from __future__ import annotations
 import pytest
 
 from ottla.cluster.controller.reassignment import (
+    begin_move,
     check_in_sync,
     check_target,
-    finished,
+    finish_move,
     is_complete,
     is_moving,
-    moved_to,
     origin_of,
     target_of,
 )
@@ -41,13 +41,13 @@ def partition(replicas, adding=(), removing=(), isr=(1,)):
     ],
 )
 def test_assignments_during_a_move(before, target, expected):
-    after = moved_to(before, target)
+    after = begin_move(before, target)
     assert (after.replicas, after.adding, after.removing) == expected
     assert target_of(after) == target
     assert sorted(origin_of(after)) == sorted(origin_of(before))
     assert is_moving(after) == bool(expected[1] or expected[2])
-    assert finished(after).replicas == target
-    assert not is_moving(finished(after))
+    assert finish_move(after).replicas == target
+    assert not is_moving(finish_move(after))
 
 
 @pytest.mark.parametrize(

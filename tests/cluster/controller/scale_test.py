@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cluster.controller.metrics import Counters, declare
+from ottla.cluster.controller.metrics import Counters, declare_metrics
 from ottla.cluster.controller.partition_state_store import STEP
 from ottla.cluster.topics import TopicSpec
 from ottla.metrics import Registry
@@ -23,11 +23,11 @@ def test_a_controller_of_5100_replicas_is_replaced(house):
     house.brokers[1].down(settle=False)  # the controller's own broker is the one that dies
     other = house.candidate(3)
     began = house.timeline.now_ns
-    house.in_store(controller.link.session.close)
+    house.in_store(controller.link.session.close_session)
     controller.turn(controller.seat.on_session_lost)
 
     def at_work() -> bool:
-        return other.seat.controller is None or not other.seat.controller.idle
+        return other.seat.controller is None or not other.seat.controller.is_idle
 
     assert house.timeline.run_while(at_work, began + 5_000_000_000)
     assert house.timeline.now_ns - began < 1_000_000_000
@@ -59,18 +59,18 @@ def test_metrics_of_a_controller(house):
     registry = Registry()
     controller.seat.declare_metrics(registry)
     name = "kafka_controller_kafkacontroller_"
-    assert registry.value(f"{name}activecontrollercount") == 1
-    assert registry.value(f"{name}globaltopiccount") == 1
-    assert registry.value(f"{name}globalpartitioncount") == 3
-    assert registry.value(f"{name}preferredreplicaimbalancecount") == 2
-    assert registry.value(f"{name}offlinepartitionscount") == 0
-    assert registry.value(f"{name}activebrokercount") == 2
+    assert registry.value_of(f"{name}activecontrollercount") == 1
+    assert registry.value_of(f"{name}globaltopiccount") == 1
+    assert registry.value_of(f"{name}globalpartitioncount") == 3
+    assert registry.value_of(f"{name}preferredreplicaimbalancecount") == 2
+    assert registry.value_of(f"{name}offlinepartitionscount") == 0
+    assert registry.value_of(f"{name}activebrokercount") == 2
     house.brokers[3].down()
-    assert registry.value(f"{name}offlinepartitionscount") == 2
-    assert "leaderelectionrateandtimems_count" in registry.render()
+    assert registry.value_of(f"{name}offlinepartitionscount") == 2
+    assert "leaderelectionrateandtimems_count" in registry.render_text()
     nobody = Registry()
-    declare(nobody, Counters(), lambda: None)
-    assert nobody.value(f"{name}activecontrollercount") == 0
+    declare_metrics(nobody, Counters(), lambda: None)
+    assert nobody.value_of(f"{name}activecontrollercount") == 0
 
 
 def test_a_term_begins_with_few_round_trips(house):
@@ -84,12 +84,12 @@ def test_a_term_begins_with_few_round_trips(house):
     assert len(controller.controller.image.topics) == 1700
     other = house.candidate(3)
     other.link.delay_ns = 10_000_000  # one way
-    house.in_store(controller.link.session.close)
+    house.in_store(controller.link.session.close_session)
     controller.turn(controller.seat.on_session_lost)
     began = house.timeline.now_ns
 
     def at_work() -> bool:
-        return other.seat.controller is None or not other.seat.controller.idle
+        return other.seat.controller is None or not other.seat.controller.is_idle
 
     assert house.timeline.run_while(at_work, began + 5_000_000_000)
     assert house.timeline.now_ns - began < 1_500_000_000, "some 50 round trips of 20 ms"

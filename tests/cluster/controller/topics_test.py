@@ -91,7 +91,7 @@ def test_invalid_creations_are_refused(house, spec, code):
     controller.create("there", {0: (1,)})
     controller.create("the.re_", {0: (1,)})
     assert refused(controller, lambda c, done: c.create_topic(spec, False, 1000, done)) is code
-    assert len(house.engine.tree.children(layout.TOPICS)) == 2
+    assert len(house.engine.tree.get_children(layout.TOPICS)) == 2
 
 
 def test_concurrent_creations_of_one_name_make_one_topic(house):
@@ -289,7 +289,7 @@ def test_the_next_controller_continues_a_deletion(house):
     house.settle()
     assert not gone(house)
     other = house.candidate(3)
-    house.in_store(controller.link.session.close)
+    house.in_store(controller.link.session.close_session)
     controller.turn(controller.seat.on_session_lost)
     house.brokers[2].silent = False
     house.settle()
@@ -330,7 +330,7 @@ def test_deletion_marks_for_missing_topics_are_removed(house):
     house.cluster(1)
     house.write(Op("create", f"{MARK}/nothing"))
     house.settle()
-    assert house.engine.tree.children(MARK) == []
+    assert house.engine.tree.get_children(MARK) == []
 
 
 def test_deletion_can_be_disabled(house):
@@ -338,7 +338,7 @@ def test_deletion_can_be_disabled(house):
     controller.create("t", {0: (1,)})
     house.write(Op("create", f"{MARK}/t"))
     house.settle()
-    assert house.engine.tree.children(MARK) == []
+    assert house.engine.tree.get_children(MARK) == []
     assert house.state("t").leader == 1
 
 
@@ -376,12 +376,12 @@ def test_a_controller_dies_while_it_creates_a_large_topic(house, steps):
     controller.begin(lambda c, done: c.create_topic(spec, False, 1000, done))
     since = len(house.submissions)
     house.timeline.run_while(lambda: len(house.submissions) < since + steps, house.timeline.now_ns + 10**10)
-    house.in_store(controller.link.session.close)
+    house.in_store(controller.link.session.close_session)
     controller.turn(controller.seat.on_session_lost)
     other = house.candidate(2)
     house.settle()
     if "t" in other.controller.image.topics:
-        assert len(house.engine.tree.children(layout.partitions_path("t"))) == 600
+        assert len(house.engine.tree.get_children(layout.partitions_path("t"))) == 600
         house.check_agreement(other)
     else:
         other.create("t", partitions=600, replication_factor=2)
@@ -395,13 +395,13 @@ def test_the_next_controller_reads_everything(house):
     before = controller.controller.image
     other = house.candidate(3)
     house.write(Op("sequential", "/isr_change_notification/isr_change_", b"{}"))
-    house.in_store(controller.link.session.close)
+    house.in_store(controller.link.session.close_session)
     controller.turn(controller.seat.on_session_lost)
     house.settle()
     after = other.controller.image
     assert after.topics["t"].topic_id == before.topics["t"].topic_id
     assert [each.replicas for each in after.topics["t"].partitions] == [(1, 2), (3, 1, 2)]
     assert list(after.brokers) == [1, 3]
-    assert house.engine.tree.children("/isr_change_notification") == []
+    assert house.engine.tree.get_children("/isr_change_notification") == []
     house.check_agreement(other)
     assert house.brokers[1].controller_epoch == 2

@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from ottla.record.batch import BatchHeader, Record, encode_batch, header_at
-from ottla.record.compaction import Keys, bare, keys_of, sorted_offsets
+from ottla.record.compaction import Keys, empty_batch, keys_of, sorted_offsets
 from ottla.record.control import Marker, marker_batch
 from ottla.storage.cleaning.batch_retention import (
     BARE,
@@ -19,7 +19,7 @@ from ottla.storage.cleaning.batch_retention import (
     RetentionDecision,
     RetentionFate,
 )
-from ottla.storage.cleaning.cleaning_pass import Extent, groups
+from ottla.storage.cleaning.cleaning_pass import Extent, group_segments
 from ottla.storage.cleaning.live_offsets import LiveOffsets
 from ottla.storage.cleaning.offset_map import ENTRY_BYTES, OffsetMap
 from ottla.storage.cleaning.transactions import CleanedTransactions
@@ -59,19 +59,19 @@ def unseen(latest: OffsetMap) -> LiveOffsets:
 
 
 def seen(latest: OffsetMap) -> LiveOffsets:
-    return LiveOffsets(latest.start_offset, latest.end_offset, *sorted_offsets(b"".join(latest.packed())))
+    return LiveOffsets(latest.start_offset, latest.end_offset, *sorted_offsets(b"".join(latest.packed_offsets())))
 
 
 def decided(by: BatchRetention, found: BatchHeader, keys: Keys) -> RetentionDecision:
-    keep, has_tombstones = by.kept(found, keys)
-    return by.with_keys(found, keep, has_tombstones)
+    keep, has_tombstones = by.kept_records(found, keys)
+    return by.decide_with_keys(found, keep, has_tombstones)
 
 
 def knowing(*offsets: tuple[bytes, int], end: int = 100) -> OffsetMap:
     latest = OffsetMap(0, 1 << 20)
     for key, offset in sorted(offsets, key=lambda each: each[1]):
-        latest.add(offset, Keys([key], [0], []))
-    latest.skip(end - 1)
+        latest.add_keys(offset, Keys([key], [0], []))
+    latest.skip_to_offset(end - 1)
     return latest
 
 
@@ -83,7 +83,7 @@ def test_a_record_with_a_later_one_of_its_key_is_removed_and_others_stay() -> No
 
 
 def test_records_beyond_the_map_stay_and_records_without_a_key_are_removed() -> None:
-    assert judge(knowing((b"a", 7), end=8)).without_keys(header(8)) == COPY
+    assert judge(knowing((b"a", 7), end=8)).decide_without_keys(header(8)) == COPY
     assert decided(judge(knowing()), header(0), Keys([None], [0], [])) == DROP
 
 
@@ -100,14 +100,14 @@ def test_a_tombstone_gets_a_delete_horizon_and_is_removed_after_it() -> None:
 
 def test_a_marker_stays_while_its_transaction_has_batches_and_then_until_its_horizon() -> None:
     ends = judge()
-    assert ends.without_keys(header(0, producer_id=4, producer_epoch=0, transactional=1)) is None
-    assert ends.control(marked(5, 4, True), Marker(True, 1)) == COPY
-    assert judge().control(marked(5, 4, True), Marker(True, 1)) == RetentionDecision(
+    assert ends.decide_without_keys(header(0, producer_id=4, producer_epoch=0, transactional=1)) is None
+    assert ends.decide_control(marked(5, 4, True), Marker(True, 1)) == COPY
+    assert judge().decide_control(marked(5, 4, True), Marker(True, 1)) == RetentionDecision(
         RetentionFate.REWRITE, b"\1", NOW + DAY
     )
-    assert judge().control(marked(5, 4, True, horizon_ms=NOW + 1), Marker(True, 1)) == COPY
-    assert judge().control(marked(5, 4, True, horizon_ms=NOW), Marker(True, 1)) == DROP
-    assert judge(removable_below=5).control(marked(5, 4, True, horizon_ms=NOW), Marker(True, 1)) == COPY
+    assert judge().decide_control(marked(5, 4, True, horizon_ms=NOW + 1), Marker(True, 1)) == COPY
+    assert judge().decide_control(marked(5, 4, True, horizon_ms=NOW), Marker(True, 1)) == DROP
+    assert judge(removable_below=5).decide_control(marked(5, 4, True, horizon_ms=NOW), Marker(True, 1)) == COPY
 
 
 def test_aborted_records_are_removed_at_once_and_their_marker_later() -> None:
@@ -116,11 +116,11 @@ def test_aborted_records_are_removed_at_once_and_their_marker_later() -> None:
     first = BatchRetention(
         OffsetMap(0, 1), unseen(OffsetMap(0, 1)), transactions, {}, RetentionBounds(NOW, DAY, EVERYWHERE)
     )
-    assert first.without_keys(header(0, producer_id=4, producer_epoch=0, transactional=1)) == DROP
-    assert first.control(marked(5, 4, False), Marker(False, 1)) == COPY
+    assert first.decide_without_keys(header(0, producer_id=4, producer_epoch=0, transactional=1)) == DROP
+    assert first.decide_control(marked(5, 4, False), Marker(False, 1)) == COPY
     assert transactions.kept == aborted, "readers may still hold offsets below the marker"
     again = judge(aborted=aborted)
-    assert again.control(marked(5, 4, False), Marker(False, 1)).delete_horizon_ms == NOW + DAY
+    assert again.decide_control(marked(5, 4, False), Marker(False, 1)).delete_horizon_ms == NOW + DAY
 
 
 def test_the_last_batch_of_a_producer_stays_without_its_records() -> None:
@@ -128,53 +128,59 @@ def test_the_last_batch_of_a_producer_stays_without_its_records() -> None:
     last = {4: LastBatch(2, 0)}
     assert decided(judge(knowing((b"a", 7)), producers=last), data, Keys([b"a"], [0], [])) == BARE
     assert decided(judge(knowing((b"a", 7)), producers={4: LastBatch(3, 0)}), data, Keys([b"a"], [0], [])) == DROP
-    empty = header_at(bare(data))
+    empty = header_at(empty_batch(data))
     assert (empty.last_sequence, empty.last_offset, empty.record_count) == (9, 0, 0)
-    assert judge(producers=last).without_keys(empty) == COPY
-    assert judge(producers={4: LastBatch(2, 8)}).without_keys(empty) == DROP
+    assert judge(producers=last).decide_without_keys(empty) == COPY
+    assert judge(producers={4: LastBatch(2, 8)}).decide_without_keys(empty) == DROP
     due = marked(5, 4, True, epoch=2, horizon_ms=NOW)
-    assert judge(producers={4: LastBatch(2, -1)}).control(due, Marker(True, 1)) == BARE, "the only batch of this epoch"
+    assert judge(producers={4: LastBatch(2, -1)}).decide_control(due, Marker(True, 1)) == BARE, (
+        "the only batch of this epoch"
+    )
 
 
 def test_batches_in_the_mapped_part_are_judged_by_offsets_alone() -> None:
     known = knowing((b"a", 7), (b"b", 1), (b"c", 2), end=8)
     by = BatchRetention(known, seen(known), CleanedTransactions([]), {}, RetentionBounds(NOW, DAY, EVERYWHERE))
-    assert by.without_keys(header(0)) == DROP
-    assert by.without_keys(header(1, 2)) == COPY
-    assert by.without_keys(header(0, 4)) == RetentionDecision(RetentionFate.REWRITE, array("q", [1, 2]))
-    assert by.without_keys(header(4, 4)._replace(record_count=3)) is None, "one is missing, it is not known which"
-    assert by.without_keys(header(6, 4)) is None, "not seen whole"
-    assert by.without_keys(header(8)) == COPY
+    assert by.decide_without_keys(header(0)) == DROP
+    assert by.decide_without_keys(header(1, 2)) == COPY
+    assert by.decide_without_keys(header(0, 4)) == RetentionDecision(RetentionFate.REWRITE, array("q", [1, 2]))
+    assert by.decide_without_keys(header(4, 4)._replace(record_count=3)) is None, (
+        "one is missing, it is not known which"
+    )
+    assert by.decide_without_keys(header(6, 4)) is None, "not seen whole"
+    assert by.decide_without_keys(header(8)) == COPY
 
 
 def test_tombstones_in_the_mapped_part_are_judged() -> None:
     known = OffsetMap(0, 1 << 20)
-    known.add(0, Keys([b"a", b"b", b"a"], range(3), [0, 1]))
+    known.add_keys(0, Keys([b"a", b"b", b"a"], range(3), [0, 1]))
     by = BatchRetention(known, seen(known), CleanedTransactions([]), {}, RetentionBounds(NOW, DAY, EVERYWHERE))
-    assert by.without_keys(header(0, 3)) == RetentionDecision(RetentionFate.REWRITE, array("q", [1, 2]), NOW + DAY)
-    assert by.without_keys(header(2)) == COPY, "its later value is none"
-    assert by.without_keys(header(0, 3, delete_horizon_ms=NOW + 1)) == RetentionDecision(
+    assert by.decide_without_keys(header(0, 3)) == RetentionDecision(
+        RetentionFate.REWRITE, array("q", [1, 2]), NOW + DAY
+    )
+    assert by.decide_without_keys(header(2)) == COPY, "its later value is none"
+    assert by.decide_without_keys(header(0, 3, delete_horizon_ms=NOW + 1)) == RetentionDecision(
         RetentionFate.REWRITE, array("q", [1, 2])
     )
-    assert by.without_keys(header(0, 3, delete_horizon_ms=NOW)) is None, "some are removed: the keys show which"
+    assert by.decide_without_keys(header(0, 3, delete_horizon_ms=NOW)) is None, "some are removed: the keys show which"
 
 
 def test_keys_of_a_batch_continue_after_its_known_part() -> None:
     latest = OffsetMap(11, ENTRY_BYTES)
-    latest.add(10, Keys([b"a", b"b"], range(2), []))
+    latest.add_keys(10, Keys([b"a", b"b"], range(2), []))
     assert (len(latest), latest.end_offset) == (1, 12)
-    latest.add(10, Keys([b"a", b"b"], range(2), []))
+    latest.add_keys(10, Keys([b"a", b"b"], range(2), []))
     assert (len(latest), latest.end_offset) == (1, 12)
-    assert latest.used == 1
+    assert latest.used_share == 1
     assert not latest.release_memory()
 
 
 def test_the_map_takes_pieces_until_it_is_full() -> None:
     latest = OffsetMap(10, 3 * ENTRY_BYTES)
-    latest.add(10, Keys([b"a", b"b"], [0, 1], []))
-    assert not latest.full
-    latest.add(12, Keys([b"c", b"d", b"a"], [0, 1, 2], []))
-    assert latest.full
+    latest.add_keys(10, Keys([b"a", b"b"], [0, 1], []))
+    assert not latest.is_full
+    latest.add_keys(12, Keys([b"c", b"d", b"a"], [0, 1, 2], []))
+    assert latest.is_full
     assert (len(latest), latest.end_offset) == (4, 15)
     assert list(latest.kept(10, Keys([b"a", b"b"], [0, 1], []))) == [0, 1]
 
@@ -201,11 +207,11 @@ def test_neighbours_are_rewritten_into_one_segment(
     sizes: list[int], index_sizes: list[int], expected: list[int]
 ) -> None:
     extents = [Extent(n * 10, n * 10 + 10, *each) for n, each in enumerate(zip(sizes, index_sizes, strict=True))]
-    found = groups(extents, 1000, 100)
+    found = group_segments(extents, 1000, 100)
     assert [len(group) for group in found] == expected
     assert [each for group in found for each in group] == extents
 
 
 def test_relative_offsets_must_fit() -> None:
     far = [Extent(0, 10, 1, 1), Extent(2**31 - 1, 2**31, 1, 1), Extent(2**31, 2**31 + 1, 1, 1)]
-    assert [len(group) for group in groups(far, 1000, 1000)] == [2, 1]
+    assert [len(group) for group in group_segments(far, 1000, 1000)] == [2, 1]

@@ -20,7 +20,7 @@ from ottla.sim.machines.machine import Death
 from ottla.sim.machines.workers import SimWorkers
 from ottla.storage.checkpoints import parse_offsets
 from ottla.storage.cleaning.cleaner import LOSSES_MAX
-from ottla.storage.cleaning.metrics import declare
+from ottla.storage.cleaning.metrics import declare_metrics
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.segments.scan import read_file
 from ottla.types import TopicPartition
@@ -43,7 +43,7 @@ def go_on(shelf: Shelf, ms: int = 60_000, step: int = 1000) -> None:
     """Let time pass, and run everything that is due."""
     for _ in range(0, ms, step):
         shelf.world.settle()
-        shelf.manager.on_time()
+        shelf.manager.run_due()
         shelf.world.settle()
         shelf.world.advance(step)
 
@@ -55,7 +55,7 @@ def noted(world: SimWorld) -> dict[TopicPartition, int]:
 def measured(shelf: Shelf) -> dict[str, list[tuple[Any, float]]]:
     registry = Registry()
     assert shelf.manager.cleaner is not None
-    declare(registry, shelf.manager.cleaner)
+    declare_metrics(registry, shelf.manager.cleaner)
     return {metric.name: [(sample.labels, sample.value) for sample in metric.samples()] for metric in registry}
 
 
@@ -160,7 +160,9 @@ def test_a_damaged_log_is_reported_once_and_others_are_compacted(
     assert shelf.log.cleaned_until == 0
     assert sum("t-0 is not compacted any more" in line for line in caplog.messages) == 1
     assert shelf.manager.cleaner is not None
-    assert [(name, [log.tp for log in logs]) for name, logs in shelf.manager.cleaner.uncleanable()] == [("data0", [TP])]
+    assert [(name, [log.tp for log in logs]) for name, logs in shelf.manager.cleaner.uncleanable_logs()] == [
+        ("data0", [TP])
+    ]
     assert shelf.manager.offline_dirs == ()
     rows = measured(shelf)
     assert rows["kafka_log_logcleanermanager_uncleanable_partitions_count"] == [({"logDirectory": "data0"}, 1)]
@@ -194,12 +196,12 @@ class DyingWorkers(SimWorkers):
         super().__init__(process)
         self.deaths = deaths
 
-    def run(self, job: str, arguments: tuple[object, ...], done: Any, owner: object = None) -> None:
+    def run_job(self, job: str, arguments: tuple[object, ...], done: Any, owner: object = None) -> None:
         if self.deaths:
             self.deaths -= 1
             self._process.post_done(1000, "worker", done, lambda: Failure(Kind.UNKNOWN, "the worker process died"))
         else:
-            super().run(job, arguments, done, owner)
+            super().run_job(job, arguments, done, owner)
 
 
 @pytest.mark.parametrize("deaths", [LOSSES_MAX - 1, LOSSES_MAX])
@@ -217,7 +219,7 @@ def test_a_log_over_which_workers_die_repeatedly_is_reported_and_skipped(
         assert count == [({"logDirectory": "data0"}, 1)]
     else:
         assert shelf.log.cleaned_until == shelf.log.segments.active.base_offset
-        assert shelf.log.cleaning.losses == 0, "only deaths in a row count"
+        assert shelf.log.cleaning.worker_losses == 0, "only deaths in a row count"
         assert (count, said in caplog.messages) == ([({"logDirectory": "data0"}, 0)], False)
     assert rows["kafka_log_logcleaner_deadthreadcount"] == [({}, 0)], "others would be compacted"
     assert shelf.manager.offline_dirs == ()
@@ -229,7 +231,7 @@ def test_a_log_that_was_cut_may_be_compacted_again(sim: SimWorld) -> None:
     go_on(shelf, 400_000, 5000)
     assert shelf.log.cleaning.uncleanable is not None
     shelf.log.truncate_to(shelf.log.end_offset - 1)
-    assert (shelf.log.cleaning.uncleanable, shelf.log.cleaning.losses) == (None, 0)
+    assert (shelf.log.cleaning.uncleanable, shelf.log.cleaning.worker_losses) == (None, 0)
 
 
 def test_records_beyond_max_compaction_lag_are_measured(sim: SimWorld) -> None:
@@ -238,7 +240,7 @@ def test_records_beyond_max_compaction_lag_are_measured(sim: SimWorld) -> None:
     fill(shelf, 1)
     go_on(shelf)
     assert measured(shelf)["kafka_log_logcleaner_max_compaction_delay_secs"][0][1] > 0
-    shelf.manager.configure(broker())
+    shelf.manager.apply_config(broker())
     go_on(shelf, 400_000, 5000)
     assert measured(shelf)["kafka_log_logcleaner_max_compaction_delay_secs"] == [({}, 0)]
 
@@ -265,8 +267,8 @@ def test_a_broken_disk_takes_only_the_directory_offline(at_ms: int) -> None:
     again = start(world)
     again.log.high_watermark = again.log.end_offset
     for _ in range(at_ms // 20):
-        again.manager.on_time()
-        world.timeline.step()
+        again.manager.run_due()
+        world.timeline.run_next_event()
     world.faults[0].broken = True
     go_on(again, 60_000, 5000)
     assert again.manager.offline_dirs == ("data0",)
@@ -291,11 +293,11 @@ def test_a_failure_after_a_stop_is_not_a_defect(syncs: int) -> None:
 
     world.disks[0].sync_dir = counted  # type: ignore[method-assign]
     while asked < syncs:
-        shelf.manager.on_time()
-        if not world.timeline.step():
+        shelf.manager.run_due()
+        if not world.timeline.run_next_event():
             world.advance(1000)
     assert shelf.manager.cleaner is not None
-    shelf.manager.cleaner.stop()
+    shelf.manager.cleaner.stop_workers()
     world.faults[0].broken = True
     world.settle()
     world.close()
@@ -389,7 +391,7 @@ def test_the_throttle_spreads_a_pass_over_time(sim: SimWorld) -> None:
 def test_changed_settings_apply_at_once(sim: SimWorld) -> None:
     shelf = start(sim, log_cleaner_threads="0")
     fill(shelf, 1)
-    shelf.manager.configure(broker(log_cleaner_threads="2"))
+    shelf.manager.apply_config(broker(log_cleaner_threads="2"))
     go_on(shelf)
     assert shelf.log.cleaned_until > 0
 
@@ -399,15 +401,15 @@ def test_many_records_in_a_few_bytes_do_not_hold_up_the_loop(sim: SimWorld) -> N
     many = [Record(number, 1, b"k%d" % (number % 50_000), b"") for number in range(150_000)]
     shelf.put(encode_batch(many, codec=1))
     shelf.put(encode_batch([Record(0, 1, b"k1", b"later")]))
-    shelf.log.roll()
+    shelf.log.roll_segment()
     shelf.put(encode_batch([Record(0, 1, b"active", b"")]))
     shelf.log.high_watermark = shelf.log.end_offset
     turns: list[int] = []
     state = shelf.log.cleaning
     while not state.checkpoint:
-        shelf.manager.on_time()
+        shelf.manager.run_due()
         turns.append(1)
-        if not sim.timeline.step():
+        if not sim.timeline.run_next_event():
             sim.advance(1000)
     assert len(turns) > 150_000 // 16_384
     found = records(shelf)
@@ -426,7 +428,7 @@ def test_retention_and_compaction_together(sim: SimWorld) -> None:
         fill(shelf, number, batches=40, keys=200)
         told |= latest(records(shelf))
         go_on(shelf, 3000, 500)
-        shelf.manager.background(0)
+        shelf.manager.run_background(0)
         found = records(shelf)
         assert found
         for record in found[-50:]:

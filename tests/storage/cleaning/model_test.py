@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from ottla.record.batch import Record, batches_of, encode_batch, header_at, records_of
-from ottla.record.compaction import Rewrite, keys_of, rewritten, sorted_offsets
+from ottla.record.compaction import Rewrite, keys_of, rewrite_batches, sorted_offsets
 from ottla.record.control import ControlType, Marker, control_key, marker_batch, parse_marker
 from ottla.record.crc import crc32c
 from ottla.storage.cleaning.batch_retention import BatchRetention, LastBatch, RetentionBounds, RetentionFate
@@ -88,16 +88,16 @@ class World:
         first = CleanedTransactions(self.aborted)
         for batch in self.log:
             header = header_at(batch)
-            if header.base_offset >= dirty_end or latest.full:
+            if header.base_offset >= dirty_end or latest.is_full:
                 break
             if header.is_control or first.is_aborted(header) or not header.record_count:
                 if not header.is_control or first.is_needless(header, _marker(batch)) is not None:
-                    latest.skip(max(header.last_offset, latest.end_offset - 1))
+                    latest.skip_to_offset(max(header.last_offset, latest.end_offset - 1))
             elif header.base_offset >= self.cleaned_to:
-                latest.add(header.base_offset, keys_of([batch], LIMIT)[0])
-                latest.skip(header.last_offset)
+                latest.add_keys(header.base_offset, keys_of([batch], LIMIT)[0])
+                latest.skip_to_offset(header.last_offset)
         second = CleanedTransactions(self.aborted)
-        alive = LiveOffsets(latest.start_offset, latest.end_offset, *sorted_offsets(b"".join(latest.packed())))
+        alive = LiveOffsets(latest.start_offset, latest.end_offset, *sorted_offsets(b"".join(latest.packed_offsets())))
         judge = BatchRetention(
             latest, alive, second, self.producers, RetentionBounds(self.now_ms, RETENTION_MS, removable_below)
         )
@@ -110,10 +110,10 @@ class World:
         if header.base_offset >= end:
             return batch
         if header.is_control:
-            verdict = judge.control(header, _marker(batch))
+            verdict = judge.decide_control(header, _marker(batch))
         else:
-            verdict = judge.without_keys(header) or judge.with_keys(
-                header, *judge.kept(header, keys_of([batch], LIMIT)[0])
+            verdict = judge.decide_without_keys(header) or judge.decide_with_keys(
+                header, *judge.kept_records(header, keys_of([batch], LIMIT)[0])
             )
         event(f"{'control' if header.is_control else 'data'} {verdict.fate.name}")
         if verdict.fate is RetentionFate.DROP:
@@ -122,7 +122,7 @@ class World:
             return batch
         event("by offsets" if isinstance(verdict.keep, array) else "by keys")
         keep = bytes(header.record_count) if verdict.fate is RetentionFate.BARE else verdict.keep
-        return rewritten([Rewrite(batch, keep, verdict.delete_horizon_ms)], LIMIT)[0]
+        return rewrite_batches([Rewrite(batch, keep, verdict.delete_horizon_ms)], LIMIT)[0]
 
     def read(self) -> dict[int, Record]:
         """The records of a read_committed consumer, with the aborted list as Fetch returns it."""

@@ -31,8 +31,8 @@ class Shelves:
         config, _ = BrokerConfig.from_properties({"log.dirs": "data0,data1", "log.cleaner.backoff.ms": "1000"})
         workers = SimWorkers(world.process)
         self.manager = LogManager(world.disks, world.clock, world.entropy, config, workers=workers)
-        self.manager.load(lambda _topic: CONFIG)
-        self.log: Log = self.manager.get(TP) or self.manager.create_log(TP, TOPIC_ID, CONFIG)
+        self.manager.load_logs(lambda _topic: CONFIG)
+        self.log: Log = self.manager.get_log(TP) or self.manager.create_log(TP, TOPIC_ID, CONFIG)
 
     def put(self, batch: bytearray) -> None:
         append(self.log, batch, 0, self.world.clock.now())
@@ -40,7 +40,7 @@ class Shelves:
     def go_on(self, seconds: int) -> None:
         for _ in range(seconds):
             self.world.settle()
-            self.manager.on_time()
+            self.manager.run_due()
             self.world.settle()
             self.world.advance(1000)
 
@@ -53,13 +53,13 @@ class Shelves:
         return bytes(found)
 
     def finish(self, move: FutureLog) -> None:
-        while move.behind:
+        while move.lag:
             move.copy_piece(4000, _copied)
             self.world.settle()
-        move.flush(lambda _: None)
+        move.flush_copy(lambda _: None)
         self.world.settle()
         assert move.may_swap
-        self.log = move.swap()
+        self.log = move.swap_in()
         self.world.settle()
 
 
@@ -99,9 +99,9 @@ def test_a_pass_in_progress_ends_when_its_log_begins_to_move() -> None:
         fill(shelves, 1)
         shelves.world.settle()
         shelves.world.advance(1000)
-        shelves.manager.on_time()
+        shelves.manager.run_due()
         for _ in range(steps):
-            shelves.world.timeline.step()
+            shelves.world.timeline.run_next_event()
         move = shelves.manager.begin_move(TP, shelves.manager.dirs[1])
         before = shelves.content()
         move.copy_piece(1000, _copied)
@@ -125,7 +125,7 @@ def test_a_copy_found_at_the_start_stops_compaction_of_its_log() -> None:
     shelves.log.high_watermark = shelves.log.end_offset
     shelves.go_on(70)
     assert shelves.content() == before
-    move = shelves.manager.move_under_way(TP)
+    move = shelves.manager.find_move(TP)
     assert move is not None
     shelves.finish(move)
     assert shelves.content() == before

@@ -40,7 +40,7 @@ def write(shelf: Shelf, magic: int, codec: int, rows: list[tuple[int, int]]) -> 
 def made(shelf: Shelf, sets) -> list[Record]:
     """All records but the last one, which keeps the log's end, are in segments that can be cleaned."""
     records = [record for one in sets for record in write(shelf, *one)]
-    shelf.log.roll()
+    shelf.log.roll_segment()
     return records
 
 

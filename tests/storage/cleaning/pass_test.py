@@ -20,7 +20,7 @@ from ottla.sim.machines.machine import Death
 from ottla.storage.cleaning.batch_retention import LastBatch, RetentionBounds
 from ottla.storage.cleaning.cleaning_pass import Cleaned, CleaningPass, CleaningTask
 from ottla.storage.cleaning.offset_map import ENTRY_BYTES
-from ottla.storage.cleaning.steps import go
+from ottla.storage.cleaning.steps import run_steps
 from ottla.storage.log import Log
 
 LIMIT = 1 << 20
@@ -48,10 +48,13 @@ class Jobs:
 def task(
     log: Log, dirty_from: int = 0, now_ms: int = 0, removable_below: int = 1 << 60, room: int = 1 << 20
 ) -> CleaningTask:
-    last = {entry.producer_id: LastBatch(entry.producer_epoch, entry.last_offset) for entry in log.producers.snapshot()}
+    last = {
+        entry.producer_id: LastBatch(entry.producer_epoch, entry.last_offset)
+        for entry in log.producers.snapshot_entries()
+    }
     unstable = log.first_unstable_offset
     bound = log.segments.active.base_offset if unstable is None else min(unstable, log.segments.active.base_offset)
-    until = log.segments[log.segments.floor(bound)].base_offset
+    until = log.segments[log.segments.floor_slot(bound)].base_offset
     return CleaningTask(
         log.tp, log.directory, log.config, log.segments, log.cleaning, log.start_offset, dirty_from, until, last,
         RetentionBounds(now_ms, 1000, removable_below), room, LIMIT,
@@ -61,7 +64,7 @@ def task(
 def clean(shelf: Shelf, **facts: int) -> Any:
     answers = Answers()
     home = shelf.log._home
-    go(CleaningPass(home, Jobs(shelf), task(shelf.log, **facts)).steps(), answers)
+    run_steps(CleaningPass(home, Jobs(shelf), task(shelf.log, **facts)).run_steps(), answers)
     shelf.world.settle()
     (answer,) = answers
     return answer
@@ -171,7 +174,7 @@ def test_aborted_records_are_removed_and_their_marker_stays_for_readers(world: A
     shelf.put(encode_batch([Record(0, 5, b"a", b"aborted")], producer_id=2, **facts))
     shelf.put(marker_batch(2, 0, Marker(False, 1), 5), marker_batch(1, 0, Marker(True, 1), 5))
     log.high_watermark = log.end_offset
-    log.roll()
+    log.roll_segment()
     fill(shelf, 1, batches=3)
     assert isinstance(clean(shelf), Cleaned)
     assert b"aborted" not in [record.value for record in records(shelf)]
@@ -183,7 +186,7 @@ def test_a_log_that_changes_during_a_pass_ends_it_without_leftovers(world: Any) 
     shelf = Shelf(world, SMALL)
     fill(shelf, 1)
     answers, home = Answers(), shelf.log._home
-    go(CleaningPass(home, Jobs(shelf), task(shelf.log)).steps(), answers)
+    run_steps(CleaningPass(home, Jobs(shelf), task(shelf.log)).run_steps(), answers)
     shelf.log.truncate_to(10)
     before = shelf.log.end_offset
     world.settle()
@@ -223,10 +226,10 @@ def test_a_stop_at_any_moment_leaves_the_old_or_the_new(death: Death, loss: Jour
         before = records(shelf)
         answers = Answers()
         chosen = task(shelf.log, dirty_from=first.end_offset)
-        go(CleaningPass(shelf.log._home, Jobs(shelf), chosen).steps(), answers)
+        run_steps(CleaningPass(shelf.log._home, Jobs(shelf), chosen).run_steps(), answers)
         assert not answers
         for _ in range(moment):
-            world.timeline.step()
+            world.timeline.run_next_event()
         world.restart(death, (next(iter(LossPattern)), loss))
         again = Shelf(world, SMALL)
         after = records(again)

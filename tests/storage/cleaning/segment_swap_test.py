@@ -18,15 +18,15 @@ __all__ = ["filled"]
 
 def moments(filled: Shelf) -> Iterator[int]:
     """Run the first pass step by step; pauses inside an exchange show the state that other operations meet."""
-    filled.manager.on_time()
+    filled.manager.run_due()
     for moment in range(10_000):
         if filled.log.cleaning.exchange is not None:
             yield moment
         if filled.log.cleaning.checkpoint:
             return
-        if not filled.world.timeline.step():
+        if not filled.world.timeline.run_next_event():
             filled.world.advance(1000)
-            filled.manager.on_time()
+            filled.manager.run_due()
 
 
 def exchanging(seed: int, stop_at: int) -> tuple[SimWorld, Shelf, list[Record]]:
@@ -85,7 +85,7 @@ def test_a_log_may_be_deleted_while_segments_are_exchanged(stop_at: int) -> None
     shelf.manager.delete_log(TP)
     go_on(shelf, 120_000)
     assert shelf.manager.offline_dirs == ()
-    assert shelf.manager.get(TP) is None
+    assert shelf.manager.get_log(TP) is None
     made = shelf.log
     assert made.cleaned_until == 0
     fill(shelf, 2)

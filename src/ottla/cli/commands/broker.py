@@ -8,8 +8,8 @@ from __future__ import annotations
 import click
 
 from ottla.cli.log_dirs import log_dirs, move
-from ottla.cli.options import common_options, connect, output_option
-from ottla.cli.views.output import write, write_json, write_jsonl, write_table
+from ottla.cli.options import common_options, connect_cluster, output_option
+from ottla.cli.views.output import write_json, write_jsonl, write_line, write_table
 
 
 @click.group()
@@ -29,14 +29,14 @@ def list_(output: str) -> None:
     from ottla.cli.views.cluster_views import read_cluster
     from ottla.client import Admin
 
-    with connect() as client:
+    with connect_cluster() as client:
         state = read_cluster(Admin(client))
     if output == "name":
-        for each in state.brokers():
-            write(str(each.node.node_id))
+        for each in state.broker_states():
+            write_line(str(each.node.node_id))
     elif output == "json":
-        write_json([each.document() for each in state.brokers()])
+        write_json([each.document() for each in state.broker_states()])
     elif output == "jsonl":
-        write_jsonl(each.document() for each in state.brokers())
+        write_jsonl(each.document() for each in state.broker_states())
     else:
         write_table(("ID", "ADDRESS", "RACK", "CONTROLLER", "LEADS", "REPLICAS", "OUT OF SYNC"), state.broker_rows())

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.options import common_options, connect, output_option
-from ottla.cli.views.output import write, write_json, write_jsonl, write_table
+from ottla.cli.options import common_options, connect_cluster, output_option
+from ottla.cli.views.output import write_json, write_jsonl, write_line, write_table
 
 if TYPE_CHECKING:
     from ottla.cli.views.cluster_views import ClusterState
@@ -29,7 +29,7 @@ def describe(output: str) -> None:
     from ottla.cli.views.cluster_views import read_cluster
     from ottla.client import Admin
 
-    with connect() as client:
+    with connect_cluster() as client:
         state = read_cluster(Admin(client))
     if output == "json":
         write_json(state.document())
@@ -42,10 +42,10 @@ def describe(output: str) -> None:
 def _write_state(state: ClusterState) -> None:
     document = state.document()
     for label, key in (("Cluster", "cluster_id"), ("Controller", "controller")):
-        write(f"{label + ':':14}{document[key] if document[key] is not None else 'none'}")
-    write(f"{'Topics:':14}{document['topics']} ({document['internal_topics']} internal)")
-    write(f"{'Partitions:':14}{document['partitions']}")
+        write_line(f"{label + ':':14}{document[key] if document[key] is not None else 'none'}")
+    write_line(f"{'Topics:':14}{document['topics']} ({document['internal_topics']} internal)")
+    write_line(f"{'Partitions:':14}{document['partitions']}")
     for name in ("under_replicated", "under_min_isr", "offline", "not_preferred", "reassigning"):
-        write(f"  {name.replace('_', ' ') + ':':18}{document[name] if document[name] is not None else 'unknown'}")
-    write("")
+        write_line(f"  {name.replace('_', ' ') + ':':18}{document[name] if document[name] is not None else 'unknown'}")
+    write_line("")
     write_table(("ID", "ADDRESS", "RACK", "CONTROLLER", "LEADS", "REPLICAS", "OUT OF SYNC"), state.broker_rows())

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.name_options import groups, named_topic, topic_words
-from ottla.cli.options import ClientSettings, common_options, given, remember_output
+from ottla.cli.name_options import complete_groups, named_topic, topic_words
+from ottla.cli.options import ClientSettings, common_options, option_value, remember_output
 from ottla.cli.reading.outage import outage_settings
 from ottla.cli.views.printer import Printer
 from ottla.utf8 import readable_text
@@ -31,7 +31,7 @@ _RECORDS = 1_000
     "-g",
     "--group",
     metavar="GROUP",
-    shell_complete=groups,
+    shell_complete=complete_groups,
     help="Join this group: share its partitions, commit offsets.",
 )
 @click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
@@ -95,18 +95,18 @@ def consume(
         raise click.UsageError("--offset and --from-beginning exclude each other: use one of them")
     if follow and exit_at_end:
         raise click.UsageError("--follow and --exit-at-end exclude each other: use one of them")
-    bounds = _bounds("start" if from_beginning else offset or "end")
-    chosen = _filters(keys, values, headers, key_regexes, value_regexes, header_regexes)
-    render = _renderer(output, format_text, formatter)
+    bounds = _parse_bounds("start" if from_beginning else offset or "end")
+    chosen = _make_filter(keys, values, headers, key_regexes, value_regexes, header_regexes)
+    render = _make_renderer(output, format_text, formatter)
     settings: ClientSettings = {} if isolation is None else {"isolation.level": isolation}
     printer = Printer(count, chosen, render)
     if group is None:
-        _run(name, partitions, bounds, settings, printer, exit_at_end=exit_at_end)
+        _run_without_group(name, partitions, bounds, settings, printer, exit_at_end=exit_at_end)
     else:
         _run_in_group(name, group, partitions, bounds, settings, printer, exit_at_end=exit_at_end)
 
 
-def _bounds(text: str) -> OffsetRange:
+def _parse_bounds(text: str) -> OffsetRange:
     from ottla.cli.reading.offset_grammar import parse_range
     from ottla.client.retry import wall_ms
 
@@ -116,7 +116,7 @@ def _bounds(text: str) -> OffsetRange:
         raise click.UsageError(str(error)) from error
 
 
-def _filters(
+def _make_filter(
     keys: Sequence[str],
     values: Sequence[str],
     headers: Sequence[str],
@@ -124,24 +124,24 @@ def _filters(
     value_regexes: Sequence[str],
     header_regexes: Sequence[str],
 ) -> Filter:
-    from ottla.cli.reading.filters import all_of, contains, matches, on_header, on_key, on_value
+    from ottla.cli.reading.filters import all_of, contains_text, matches_regex, on_header, on_key, on_value
 
     try:
         return all_of(
             [
-                *(on_key(contains(text)) for text in keys),
-                *(on_value(contains(text)) for text in values),
-                *(on_header(text, contains) for text in headers),
-                *(on_key(matches(text)) for text in key_regexes),
-                *(on_value(matches(text)) for text in value_regexes),
-                *(on_header(text, matches) for text in header_regexes),
+                *(on_key(contains_text(text)) for text in keys),
+                *(on_value(contains_text(text)) for text in values),
+                *(on_header(text, contains_text) for text in headers),
+                *(on_key(matches_regex(text)) for text in key_regexes),
+                *(on_value(matches_regex(text)) for text in value_regexes),
+                *(on_header(text, matches_regex) for text in header_regexes),
             ]
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
 
-def _renderer(output: str, format_text: str | None, formatter: str | None) -> Piece:
+def _make_renderer(output: str, format_text: str | None, formatter: str | None) -> Piece:
     import json
 
     from ottla.cli.views.record_text import compile_format, to_json
@@ -150,7 +150,9 @@ def _renderer(output: str, format_text: str | None, formatter: str | None) -> Pi
         from ottla.cli.views import internal_records
 
         try:
-            return compile_format(format_text or "") if formatter is None else internal_records.formatter(formatter)
+            return (
+                compile_format(format_text or "") if formatter is None else internal_records.make_formatter(formatter)
+            )
         except ValueError as error:
             raise click.UsageError(str(error)) from error
     if output in ("json", "jsonl"):
@@ -166,7 +168,7 @@ def _renderer(output: str, format_text: str | None, formatter: str | None) -> Pi
     return compile_format("%p\t%o\t%T\t%k\t%s\n" if output == "wide" else "%s\n")
 
 
-def _run(
+def _run_without_group(
     topic: str,
     partitions: Sequence[int],
     bounds: OffsetRange,
@@ -181,7 +183,9 @@ def _run(
     # Records deleted below our position are an error, not a jump. A context may set group.id: commit nothing here.
     defaults: ClientSettings = {"auto.offset.reset": "none", "max.poll.records": _RECORDS, **outage_settings()}
     with make_consumer(defaults, settings | {"enable.auto.commit": False}) as consumer:
-        RangeReading(consumer, printer, given("timeout_s", 0.0)).run(topic, partitions, bounds, exit_at_end=exit_at_end)
+        RangeReading(consumer, printer, option_value("timeout_s", 0.0)).read_range(
+            topic, partitions, bounds, exit_at_end=exit_at_end
+        )
 
 
 def _run_in_group(
@@ -201,4 +205,4 @@ def _run_in_group(
     if partitions or bounds not in resets:
         raise click.UsageError("--group reads from the group's committed offsets: change them with ottla group reset")
     settings = {**settings, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": resets[bounds]}
-    GroupReading(topic, settings, printer, given("timeout_s", 0.0), exit_at_end=exit_at_end).run()
+    GroupReading(topic, settings, printer, option_value("timeout_s", 0.0), exit_at_end=exit_at_end).read_group()

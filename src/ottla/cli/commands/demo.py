@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 import click
 
-from ottla.cli.options import common_options, given, output_option
-from ottla.cli.views.output import Json, write, write_json
+from ottla.cli.options import common_options, option_value, output_option
+from ottla.cli.views.output import Json, write_json, write_line
 
 _NEEDED = ("pyspark", "pyarrow", "numpy")
 
@@ -35,35 +35,35 @@ def demo(output: str) -> None:
     from ottla.demo.broker import BrokerFailed
     from ottla.demo.jvm import SparkFailed
     from ottla.demo.progress import Progress
-    from ottla.demo.run import run
-    from ottla.demo.show import document, table
+    from ottla.demo.run import run_demo
+    from ottla.demo.show import result_document, table_lines
     from ottla.spark.java import NoJava
 
     try:
-        outcome = run(Progress(quiet=given("quiet", False)))
+        outcome = run_demo(Progress(quiet=option_value("quiet", False)))
     except (NoJava, SparkFailed, BrokerFailed) as error:
         raise click.ClickException(str(error)) from error
     if output == "json":
-        write_json(document(outcome.counts, outcome.facts))
+        write_json(result_document(outcome.counts, outcome.facts))
     else:
-        for line in table(outcome.counts, shutil.get_terminal_size().columns, ascii_only=not _has_blocks()):
-            write(line)
-        write(_verdict(outcome.facts))
+        for line in table_lines(outcome.counts, shutil.get_terminal_size().columns, ascii_only=not _has_blocks()):
+            write_line(line)
+        write_line(_verdict_text(outcome.facts))
     for problem in outcome.problems[:20]:
         click.echo(problem, err=True)
     if outcome.problems:
         sys.exit(1)
 
 
-def _verdict(facts: Mapping[str, Json]) -> str:
+def _verdict_text(facts: Mapping[str, Json]) -> str:
     agrees = "agrees with" if facts["agrees"] else "DISAGREES with"
     return (
         f"\n{facts['events']:,} events in {facts['windows']} half years and {facts['directories']} directories: "
-        f"the pipeline {agrees} a recount of the file,\nalthough {_died(facts)}. {facts['seconds']} s in all."
+        f"the pipeline {agrees} a recount of the file,\nalthough {_killed_text(facts)}. {facts['seconds']} s in all."
     )
 
 
-def _died(facts: Mapping[str, Json]) -> str:
+def _killed_text(facts: Mapping[str, Json]) -> str:
     if facts["killed_workers"] and facts["killed_brokers"]:
         return "a Spark worker and the broker were killed in the middle"
     died = "a Spark worker" if facts["killed_workers"] else "the broker" if facts["killed_brokers"] else "nothing"

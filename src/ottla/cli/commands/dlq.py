@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from ottla.cli.commands.topic import confirm
+from ottla.cli.commands.topic import confirm_action
 from ottla.cli.failure import CommandFailed
-from ottla.cli.options import client_settings, common_options, connect, output_option, print_note
+from ottla.cli.options import client_settings, common_options, connect_cluster, output_option, print_note
 from ottla.cli.views.output import Json, write_json, write_jsonl, write_table
 from ottla.utf8 import encode_text
 
@@ -26,10 +26,10 @@ _WIDTH = 60
 
 def dead_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """For `shell_complete`: topics with a name of a dead-letter topic; all topics when none of those matches."""
-    from ottla.cli.name_options import topics
+    from ottla.cli.name_options import complete_topics
     from ottla.retry.dead_letters import is_dead_topic
 
-    found = topics(ctx, param, incomplete)
+    found = complete_topics(ctx, param, incomplete)
     return [each for each in found if is_dead_topic(each)] or found
 
 
@@ -44,7 +44,7 @@ _group_option = click.option(
 )  # fmt: skip
 
 
-def _selection(command: F) -> F:
+def _selection_options(command: F) -> F:
     """The options that choose letters."""
     for name, text in reversed(
         (
@@ -85,22 +85,22 @@ def list_(names: tuple[str, ...], settled: bool, whose: str, output: str) -> Non
     from ottla.retry import dead_letters
 
     if not names:
-        with connect() as cluster:
+        with connect_cluster() as cluster:
             names = tuple(dead_letters.dead_topics(cluster))
     if output == "name":
         write_table(("TOPIC",), [(name,) for name in names])
         return
-    rows = [row for name in dict.fromkeys(names) for row in _counted(name, settled, whose)]
+    rows = [row for name in dict.fromkeys(names) for row in _count_letters(name, settled, whose)]
     if output == "table":
         header = ("TOPIC", "REASON", "ORIGIN", "LETTERS", "FIRST", "LAST")
-        write_table(header, [(*row[:4], _time(row.first_ms), _time(row.last_ms)) for row in rows])
+        write_table(header, [(*row[:4], _time_text(row.first_ms), _time_text(row.last_ms)) for row in rows])
     else:
-        _write(output, [row._asdict() for row in rows])
+        _write_documents(output, [row._asdict() for row in rows])
 
 
-def _counted(name: str, settled: bool, whose: str) -> list[_Row]:
+def _count_letters(name: str, settled: bool, whose: str) -> list[_Row]:
     found: dict[tuple[str, str | None], _Row] = {}
-    with _open(name, whose) as letters:
+    with _open_letters(name, whose) as letters:
         for each in letters.letters(settled=settled):
             origin = each.trail.origin.topic if each.trail.origin is not None else None
             at = each.record.timestamp
@@ -112,7 +112,7 @@ def _counted(name: str, settled: bool, whose: str) -> list[_Row]:
 
 @dlq.command()
 @click.argument("name", metavar="TOPIC", shell_complete=dead_topics)
-@_selection
+@_selection_options
 @click.option("-n", "--count", type=click.IntRange(min=1), default=20, show_default=True, help="At most this many.")
 @click.option("--all", "settled", is_flag=True, help="Show also letters that were sent back or purged.")
 @_group_option
@@ -122,22 +122,22 @@ def show(name: str, count: int, settled: bool, whose: str, output: str, **choice
     """Show letters, the oldest first."""
     select = _select_letters(**choice)
     found: list[DeadLetter] = []
-    with _open(name, whose) as letters:
+    with _open_letters(name, whose) as letters:
         for each in letters.letters(settled=settled):
             if select(each):
                 found.append(each)
             if len(found) == count:
                 break
     if output != "table":
-        _write(output, [_document(each) for each in found])
+        _write_documents(output, [_letter_document(each) for each in found])
         return
     header = ("AT", "TIME", "FAILED", "ORIGIN", "REASON", "MESSAGE", "KEY", "VALUE")
-    write_table(header, [_shown(each) for each in found])
+    write_table(header, [_letter_row(each) for each in found])
 
 
 @dlq.command()
 @click.argument("name", metavar="TOPIC", shell_complete=dead_topics)
-@_selection
+@_selection_options
 @click.option("--to", metavar="TOPIC", help="Send them to this topic instead of the one they came from.")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="At most this many.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many per second.")
@@ -156,11 +156,11 @@ def redrive(
 
     select = _select_letters(**choice)
     if not dry_run:
-        confirm(f"Send the letters in {name} back?")
-    with _open(name, whose) as letters, Progress("sent back") as progress:
+        confirm_action(f"Send the letters in {name} back?")
+    with _open_letters(name, whose) as letters, Progress("sent back") as progress:
         sent = letters.redrive(
             select, to=to, limit=count, per_second=rate, max_redrives=max_redrives, dry_run=dry_run,
-            on_sent=lambda number: progress.add(number, 0),
+            on_sent=lambda number: progress.add_progress(number, 0),
         )  # fmt: skip
     if output == "json":
         write_json({"topic": name, "dry_run": dry_run, "sent": sent.back, "looping": sent.looping,
@@ -177,7 +177,7 @@ def redrive(
 
 @dlq.command()
 @click.argument("name", metavar="TOPIC", shell_complete=dead_topics)
-@_selection
+@_selection_options
 @click.option("--dry-run", is_flag=True, help="Show how many would be deleted; delete nothing.")
 @click.option("--any-name", is_flag=True, help="Purge a topic whose name is not one of a dead-letter topic.")
 @_group_option
@@ -193,7 +193,7 @@ def purge(name: str, dry_run: bool, any_name: bool, whose: str, output: str, **c
             f"{name} is not named like a dead-letter topic, and purge would delete its records. "
             "Check the name; if it is one, add --any-name"
         )
-    with _open(name, whose) as letters:
+    with _open_letters(name, whose) as letters:
         count = letters.purge(select, dry_run=dry_run, before=lambda number: _confirm_purge(name, number))
     if output == "json":
         write_json({"topic": name, "dry_run": dry_run, "purged": count})
@@ -204,13 +204,13 @@ def purge(name: str, dry_run: bool, any_name: bool, whose: str, output: str, **c
 
 
 def _confirm_purge(name: str, number: int) -> None:
-    confirm(f"Delete {number:,} dead letter{'' if number == 1 else 's'} in {name}?")
+    confirm_action(f"Delete {number:,} dead letter{'' if number == 1 else 's'} in {name}?")
 
 
 # -- inside ------------------------------------------------------------------------------------------------------------
 
 
-def _open(name: str, whose: str) -> DeadLetters:
+def _open_letters(name: str, whose: str) -> DeadLetters:
     from ottla.retry.dead_letters import DeadLetters
 
     return DeadLetters(client_settings(), name, group=whose)
@@ -223,7 +223,7 @@ def _select_letters(
         pattern = None if message is None else re.compile(message)
     except re.error as error:
         raise click.UsageError(f"--message {message!r} is not a regular expression: {error}") from error
-    wanted = {_place(word) for word in places}
+    wanted = {_parse_place(word) for word in places}
 
     def select(letter: DeadLetter) -> bool:
         failure, record, source = letter.trail.failure, letter.record, letter.trail.origin
@@ -238,21 +238,21 @@ def _select_letters(
     return select
 
 
-def _place(word: str) -> tuple[int, int]:
+def _parse_place(word: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d{1,10}):(\d{1,19})", word)
     if found is None:
         raise click.UsageError(f"--at takes PARTITION:OFFSET, not {word!r}")
     return int(found[1]), int(found[2])
 
 
-def _write(output: str, documents: list[dict[str, Json]]) -> None:
+def _write_documents(output: str, documents: list[dict[str, Json]]) -> None:
     if output == "json":
         write_json(documents)
     else:
         write_jsonl(documents)
 
 
-def _document(letter: DeadLetter) -> dict[str, Json]:
+def _letter_document(letter: DeadLetter) -> dict[str, Json]:
     from ottla.cli.views.record_text import bytes_to_json, headers_to_json
 
     record, trail = letter.record, letter.trail
@@ -274,22 +274,22 @@ def _document(letter: DeadLetter) -> dict[str, Json]:
     }
 
 
-def _shown(letter: DeadLetter) -> tuple[object, ...]:
+def _letter_row(letter: DeadLetter) -> tuple[object, ...]:
     record, trail = letter.record, letter.trail
     source = trail.origin
     return (
         f"{record.partition}:{record.offset}",
-        _time(record.timestamp),
+        _time_text(record.timestamp),
         trail.failures,
         None if source is None else f"{source.topic}-{source.partition}@{source.offset}",
         letter.reason,
-        _short(encode_text(trail.failure.message if trail.failure is not None else "")),
-        _short(record.key),
-        _short(record.value),
+        _short_text(encode_text(trail.failure.message if trail.failure is not None else "")),
+        _short_text(record.key),
+        _short_text(record.value),
     )
 
 
-def _short(content: bytes | None) -> str | None:
+def _short_text(content: bytes | None) -> str | None:
     """Text cut to the width of a column, without characters that would move a terminal's cursor."""
     if content is None:
         return None
@@ -298,7 +298,7 @@ def _short(content: bytes | None) -> str | None:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
-def _time(ms: int) -> str:
+def _time_text(ms: int) -> str:
     from datetime import UTC, datetime
 
     try:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ottla.cli.commands.topic import confirm, exit_with_errors
-from ottla.cli.name_options import groups, topics
-from ottla.cli.options import common_options, connect, output_option, print_note
-from ottla.cli.views.output import Json, write, write_json, write_jsonl, write_table
+from ottla.cli.commands.topic import confirm_action, exit_with_errors
+from ottla.cli.name_options import complete_groups, complete_topics
+from ottla.cli.options import common_options, connect_cluster, output_option, print_note
+from ottla.cli.views.output import Json, write_json, write_jsonl, write_line, write_table
 
 if TYPE_CHECKING:
     from ottla.cli.reading.offset_grammar import Bound
@@ -48,11 +48,11 @@ def list_(states: tuple[str, ...], output: str) -> None:
     """List groups."""
     from ottla.client.admin.groups import GroupAdmin
 
-    with connect() as cluster:
+    with connect_cluster() as cluster:
         found, failed = GroupAdmin(cluster).list_groups(states)
     if output == "name":
         for each in found:
-            write(each.group_id)
+            write_line(each.group_id)
     elif output in ("json", "jsonl"):
         _write_documents(output, [each._asdict() for each in found])
     else:
@@ -62,7 +62,7 @@ def list_(states: tuple[str, ...], output: str) -> None:
 
 
 @group.command()
-@click.argument("names", nargs=-1, required=True, shell_complete=groups)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_groups)
 @click.option("--members", "view", flag_value="members", help="Show the members instead of the offsets.")
 @click.option("--state", "view", flag_value="state", help="Show the state of the group only.")
 @click.option("--offsets", "view", flag_value="offsets", default=True, help="Show offsets and lag (the default).")
@@ -90,12 +90,12 @@ def describe(names: tuple[str, ...], view: str, output: str) -> None:
         for each in found:
             if not each.view.members:
                 print_note(f"group {each.view.group_id} has no active members")
-        write_table(_OFFSETS, [row.row(each.view.group_id) for each in found for row in each.partitions])
+        write_table(_OFFSETS, [row.table_row(each.view.group_id) for each in found for row in each.partitions])
     exit_with_errors(results)
 
 
 @group.command()
-@click.argument("names", nargs=-1, shell_complete=groups)
+@click.argument("names", nargs=-1, shell_complete=complete_groups)
 @output_option("table", "json", "jsonl")
 @common_options
 def lag(names: tuple[str, ...], output: str) -> None:
@@ -124,7 +124,7 @@ def _read_groups(names: Sequence[str] | None) -> dict[str, GroupState | Exceptio
     from ottla.client.admin.groups import GroupAdmin
 
     results: dict[str, GroupState | Exception] = {}
-    with connect() as cluster:
+    with connect_cluster() as cluster:
         groups, admin = GroupAdmin(cluster), Admin(cluster)
         if names is None:
             listed, failed = groups.list_groups()
@@ -163,9 +163,9 @@ def _where_to(command: F) -> F:
 
 
 @group.command()
-@click.argument("name", shell_complete=groups)
+@click.argument("name", shell_complete=complete_groups)
 @click.option(
-    "-t", "--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", shell_complete=topics,
+    "-t", "--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", shell_complete=complete_topics,
     help="Only these topics and partitions; by default all with committed offsets.",
 )  # fmt: skip
 @_where_to
@@ -174,7 +174,7 @@ def _where_to(command: F) -> F:
 @common_options
 def reset(name: str, topics: tuple[str, ...], execute: bool, output: str, **where_to: Any) -> None:
     """Set the offsets of a group that has no members. Shows the new offsets, and with --execute commits them."""
-    from ottla.cli.views.group_views import explain_use, parse_topics, partitions_of, targets
+    from ottla.cli.views.group_views import explain_use, parse_topics, partitions_of, reset_targets
     from ottla.client import Admin, ClientError
     from ottla.client.admin.groups import GroupAdmin
 
@@ -183,12 +183,12 @@ def reset(name: str, topics: tuple[str, ...], execute: bool, output: str, **wher
         wanted = parse_topics(topics)
     except ValueError as wrong:
         raise click.UsageError(f"--topic takes TOPIC or TOPIC:PARTITION,…: {wrong}") from wrong
-    with connect() as cluster:
+    with connect_cluster() as cluster:
         groups, admin = GroupAdmin(cluster), Admin(cluster)
         offsets = groups.group_offsets(name)
         current = {tp: each.offset for tp, each in offsets.items() if not isinstance(each, ClientError)}
         places = partitions_of(admin, wanted, current)
-        new = targets(admin, dict.fromkeys(places, bound), current, shift)
+        new = reset_targets(admin, dict.fromkeys(places, bound), current, shift)
         results: Mapping[TopicPartition, Exception | None] = {}
         if execute and new:
             results = explain_use(groups, name, groups.alter_group_offsets(name, new))
@@ -239,15 +239,15 @@ def _write_offsets(
 
 
 @group.command()
-@click.argument("names", nargs=-1, required=True, shell_complete=groups)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_groups)
 @common_options
 def delete(names: tuple[str, ...]) -> None:
     """Delete groups without members, with their committed offsets. Asks first in a terminal, needs --yes elsewhere."""
     from ottla.cli.views.group_views import explain_use
     from ottla.client.admin.groups import GroupAdmin
 
-    confirm(f"Delete {', '.join(names)} with all committed offsets?")
-    with connect() as cluster:
+    confirm_action(f"Delete {', '.join(names)} with all committed offsets?")
+    with connect_cluster() as cluster:
         admin = GroupAdmin(cluster)
         results = {
             name: explain_use(admin, name, {name: error})[name] for name, error in admin.delete_groups(names).items()
@@ -259,9 +259,9 @@ def delete(names: tuple[str, ...]) -> None:
 
 
 @group.command("delete-offsets")
-@click.argument("name", shell_complete=groups)
-@click.option("-t", "--topic", "topics", multiple=True, required=True, metavar="TOPIC[:P,P]", shell_complete=topics,
-              help="The topics whose offsets to delete.")  # fmt: skip
+@click.argument("name", shell_complete=complete_groups)
+@click.option("-t", "--topic", "topics", multiple=True, required=True, metavar="TOPIC[:P,P]",
+              shell_complete=complete_topics, help="The topics whose offsets to delete.")  # fmt: skip
 @common_options
 def delete_offsets(name: str, topics: tuple[str, ...]) -> None:
     """Delete the committed offsets of a group for topics that no member consumes."""
@@ -273,7 +273,7 @@ def delete_offsets(name: str, topics: tuple[str, ...]) -> None:
         wanted = parse_topics(topics)
     except ValueError as wrong:
         raise click.UsageError(f"--topic takes TOPIC or TOPIC:PARTITION,…: {wrong}") from wrong
-    with connect() as cluster:
+    with connect_cluster() as cluster:
         places = partitions_of(Admin(cluster), wanted, ())
         admin = GroupAdmin(cluster)
         results = explain_use(admin, name, admin.delete_group_offsets(name, places))

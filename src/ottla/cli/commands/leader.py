@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.name_options import topics
-from ottla.cli.options import common_options, connect, given, output_option, print_note
+from ottla.cli.name_options import complete_topics
+from ottla.cli.options import common_options, connect_cluster, option_value, output_option, print_note
 from ottla.cli.partitions import parse_partition, write_results
 
 if TYPE_CHECKING:
@@ -28,7 +28,13 @@ def leader() -> None:
 @leader.command()
 @click.argument("partitions", nargs=-1, metavar="[TOPIC:PARTITION]…")
 @click.option(
-    "-t", "--topic", "topics", multiple=True, metavar="NAME", shell_complete=topics, help="All partitions of a topic."
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_topics,
+    help="All partitions of a topic.",
 )
 @click.option("--all", "everything", is_flag=True, help="All partitions of all topics.")
 @click.option(
@@ -50,8 +56,8 @@ def elect(partitions: tuple[str, ...], topics: tuple[str, ...], everything: bool
         raise click.UsageError("name partitions (TOPIC:PARTITION) or topics (-t), or add --all")
     named = [parse_partition(word) for word in partitions]
     if kind == "unclean":
-        _confirm()
-    with connect() as client:
+        _confirm_unclean()
+    with connect_cluster() as client:
         admin = Admin(client)
         wanted = None if everything else [*named, *_partitions_of(admin, topics)]
         results = admin.elect_leaders(ElectionType[kind.upper()], wanted)
@@ -61,8 +67,8 @@ def elect(partitions: tuple[str, ...], topics: tuple[str, ...], everything: bool
     write_results(output, results, "has a new leader")
 
 
-def _confirm() -> None:
-    if given("yes", False):
+def _confirm_unclean() -> None:
+    if option_value("yes", False):
         return
     question = "An unclean election can lose records that were acknowledged. Continue?"
     if not sys.stdin.isatty():

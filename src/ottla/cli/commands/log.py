@@ -75,7 +75,7 @@ def dump(
         raise click.UsageError("name the files to dump, as arguments or with --files")
     if offsets_decoder and transaction_log_decoder:
         raise click.UsageError("--offsets-decoder and --transaction-log-decoder exclude each other.")
-    decoder = _decoder(offsets_decoder, transaction_log_decoder)
+    decoder = _choose_decoder(offsets_decoder, transaction_log_decoder)
     contents = print_data_log or offsets_decoder or transaction_log_decoder
     logs = LogOptions(
         deep=deep_iteration or contents,
@@ -85,14 +85,14 @@ def dump(
         decoder=decoder,
     )
     indexes = IndexOptions(index_sanity_check, verify_index_only, max_message_size)
-    _run(chosen, Options(logs, indexes), as_json=output == "json")
+    _dump_files(chosen, Options(logs, indexes), as_json=output == "json")
 
 
 log.add_command(verify)
 log.add_command(repair)
 
 
-def _decoder(offsets: bool, transactions: bool) -> Decoder:
+def _choose_decoder(offsets: bool, transactions: bool) -> Decoder:
     from ottla.storage.dump.decoders import as_offsets, as_transactions
     from ottla.storage.dump.log import as_text
 
@@ -101,29 +101,29 @@ def _decoder(offsets: bool, transactions: bool) -> Decoder:
     return as_transactions if transactions else as_text
 
 
-def _run(paths: list[str], options: Options, *, as_json: bool) -> None:
+def _dump_files(paths: list[str], options: Options, *, as_json: bool) -> None:
     from ottla.storage.dump.tool import Dump
 
     tool = Dump(options, _complain_line)
-    _print(tool.items(paths), as_json)
-    for line in tool.report():
+    _print_items(tool.iter_items(paths), as_json)
+    for line in tool.report_lines():
         _complain_line(line)
     if tool.failed:
         click.get_current_context().exit(1)
 
 
-def _print(items: Iterable[Item], as_json: bool) -> None:
+def _print_items(items: Iterable[Item], as_json: bool) -> None:
     """Print items as UTF-8 in any terminal, many lines per write: a log has millions of lines."""
     lines: list[str] = []
     for item in items:
         lines.append(json.dumps(item.json(), separators=(",", ":")) if as_json else item.text())
         if len(lines) >= _LINES_PER_WRITE:
-            _write(lines)
-    _write(lines)
+            _write_lines(lines)
+    _write_lines(lines)
     sys.stdout.buffer.flush()
 
 
-def _write(lines: list[str]) -> None:
+def _write_lines(lines: list[str]) -> None:
     if lines:
         sys.stdout.buffer.write("\n".join([*lines, ""]).encode(errors="backslashreplace"))
         lines.clear()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.commands.topic import exit_with_errors
-from ottla.cli.name_options import topics
-from ottla.cli.options import common_options, connect, output_option
-from ottla.cli.views.output import Json, write, write_json, write_jsonl, write_table
+from ottla.cli.name_options import complete_topics
+from ottla.cli.options import common_options, connect_cluster, output_option
+from ottla.cli.views.output import Json, write_json, write_jsonl, write_line, write_table
 
 if TYPE_CHECKING:
     from ottla.client import ClientError, Cluster, OffsetFound, TopicPartition
@@ -22,8 +22,8 @@ _NAMED = {"latest": -1, "end": -1, "earliest": -2, "start": -2, "max-timestamp":
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[TOPIC[:P,P]]…", shell_complete=topics)
-@click.option("-t", "--topic", "more", multiple=True, metavar="TOPIC[:P,P]", shell_complete=topics,
+@click.argument("words", nargs=-1, metavar="[TOPIC[:P,P]]…", shell_complete=complete_topics)
+@click.option("-t", "--topic", "more", multiple=True, metavar="TOPIC[:P,P]", shell_complete=complete_topics,
               help="Another way to name a topic.")  # fmt: skip
 @click.option("--time", "time_text", default="latest", show_default=True, metavar="WHEN",
               help="earliest, latest, max-timestamp, or a TIME: the first offset at or after it.")  # fmt: skip
@@ -39,18 +39,18 @@ def offsets(
     """
     from ottla.client import Admin, ClientError
 
-    when = _when(time_text)
-    with connect() as cluster:
-        asked = _partitions(cluster, words + more, internal=not exclude_internal_topics)
+    when = _parse_when(time_text)
+    with connect_cluster() as cluster:
+        asked = _list_partitions(cluster, words + more, internal=not exclude_internal_topics)
         results: dict[TopicPartition, OffsetFound | ClientError] = Admin(cluster).list_offsets(
             dict.fromkeys(asked, when)
         )
     found = {tp: each for tp, each in results.items() if not isinstance(each, ClientError)}
-    _write(output, found)
+    _write_offsets(output, found)
     exit_with_errors({str(tp): each for tp, each in results.items()})
 
 
-def _when(text: str) -> int:
+def _parse_when(text: str) -> int:
     """A timestamp of ListOffsets. Raises click.UsageError."""
     from ottla.cli.reading.offset_grammar import parse_time
     from ottla.client.retry import wall_ms
@@ -63,7 +63,7 @@ def _when(text: str) -> int:
     return time
 
 
-def _partitions(cluster: Cluster, words: Sequence[str], *, internal: bool) -> list[TopicPartition]:
+def _list_partitions(cluster: Cluster, words: Sequence[str], *, internal: bool) -> list[TopicPartition]:
     """The named partitions, or all. Raises ClientError, click.UsageError."""
     from ottla.cli.views.group_views import parse_topics
     from ottla.client import Admin, TopicPartition
@@ -81,19 +81,19 @@ def _partitions(cluster: Cluster, words: Sequence[str], *, internal: bool) -> li
     ]
 
 
-def _write(output: str, found: dict[TopicPartition, OffsetFound]) -> None:
+def _write_offsets(output: str, found: dict[TopicPartition, OffsetFound]) -> None:
     if output == "text":
         for tp, each in found.items():
-            write(f"{tp.topic}:{tp.partition}:{each.offset if each.offset >= 0 else ''}")
+            write_line(f"{tp.topic}:{tp.partition}:{each.offset if each.offset >= 0 else ''}")
     elif output == "table":
         write_table(
             ("TOPIC", "PARTITION", "OFFSET", "TIMESTAMP"),
-            [(*tp, *map(_known, (each.offset, each.timestamp))) for tp, each in found.items()],
+            [(*tp, *map(_known_or_none, (each.offset, each.timestamp))) for tp, each in found.items()],
         )
     else:
         documents: list[Json] = [
-            {"topic": tp.topic, "partition": tp.partition, "offset": _known(each.offset),
-             "timestamp": _known(each.timestamp), "leader_epoch": _known(each.leader_epoch)}
+            {"topic": tp.topic, "partition": tp.partition, "offset": _known_or_none(each.offset),
+             "timestamp": _known_or_none(each.timestamp), "leader_epoch": _known_or_none(each.leader_epoch)}
             for tp, each in found.items()
         ]  # fmt: skip
         if output == "json":
@@ -102,6 +102,6 @@ def _write(output: str, found: dict[TopicPartition, OffsetFound]) -> None:
             write_jsonl(documents)
 
 
-def _known(number: int) -> int | None:
+def _known_or_none(number: int) -> int | None:
     """The number; None for -1, which is Kafka's "none"."""
     return number if number >= 0 else None

@@ -16,12 +16,12 @@ from ottla.cli.options import (
     DEFAULT_TIMEOUT_S,
     ClientSettings,
     common_options,
-    given,
+    option_value,
     output_option,
     parse_assignments,
     print_note,
 )
-from ottla.cli.views.output import Json, write, write_json
+from ottla.cli.views.output import Json, write_json, write_line
 
 if TYPE_CHECKING:
     from ottla.cli.perf_runs import Consumed, Sent
@@ -83,19 +83,19 @@ def produce(
     output: str,
 ) -> None:
     """Send records to TOPIC as fast as possible, and show how long their acknowledgements took."""
-    from ottla.cli.perf_runs import Load, payloads, send_all
+    from ottla.cli.perf_runs import Load, make_payloads, send_all
 
     name = named_topic(topic, topic_option)
     if (record_size is not None) + (payload_file is not None) + payload_monotonic > 1:
         raise click.UsageError("use only one of --record-size, --payload-file and --payload-monotonic")
     if warmup_records >= num_records:
         raise click.UsageError("--warmup-records leaves no record to count: make it less than --num-records")
-    values = payloads(record_size or _RECORD_SIZE, payload_file, payload_delimiter, monotonic=payload_monotonic)
+    values = make_payloads(record_size or _RECORD_SIZE, payload_file, payload_delimiter, monotonic=payload_monotonic)
     transaction_s = None
     if transactional_id or transaction_duration_ms:
         transaction_s = (transaction_duration_ms or _TRANSACTION_MS) / 1_000
     load = Load(name, num_records, values, throughput, warmup_records, transaction_s)
-    sent = send_all(load, _properties(props), transactional_id)
+    sent = send_all(load, _parse_properties(props), transactional_id)
     if output == "json":
         write_json({**sent.document(), **({"metrics": sent.metrics} if print_metrics else {})})
     else:
@@ -104,7 +104,7 @@ def produce(
         raise sent.error
 
 
-def _properties(words: tuple[str, ...]) -> ClientSettings:
+def _parse_properties(words: tuple[str, ...]) -> ClientSettings:
     """Parse Kafka's `--producer-props "a=1 b=2"`: several pairs in one word, or the option repeated."""
     return dict(parse_assignments(tuple(part for word in words for part in word.split())))
 
@@ -113,7 +113,7 @@ def _write_sent(sent: Sent, *, metrics: bool) -> None:
     """Print Kafka's line, and the histogram."""
     seen, seconds = sent.latencies, max(sent.seconds, 1e-9)
     places = ", ".join(f"{seen.quantile_ms(share):.2f} ms {word}" for word, share in _ORDINALS.items())
-    write(
+    write_line(
         f"{seen.count} records sent, {seen.count / seconds:.1f} records/sec ({sent.size / _MIB / seconds:.2f} MB/sec), "
         f"{seen.mean_ms():.2f} ms avg latency, {seen.largest_us / 1_000:.2f} ms max latency, {places}."
     )
@@ -126,14 +126,14 @@ _ORDINALS: Mapping[str, float] = {"50th": 0.5, "95th": 0.95, "99th": 0.99, "99.9
 
 
 def _write_chart(seen: Latencies) -> None:
-    if not given("quiet", False):
-        for line in seen.chart():
-            write(line)
+    if not option_value("quiet", False):
+        for line in seen.chart_lines():
+            write_line(line)
 
 
 def _write_metrics(metrics: Mapping[str, float]) -> None:
     for key, value in metrics.items():
-        write(f"{key}\t{value:.3f}")
+        write_line(f"{key}\t{value:.3f}")
 
 
 @perf.command()
@@ -177,8 +177,8 @@ def consume(
     sizes = {"max.partition.fetch.bytes": fetch_size, "receive.buffer.bytes": socket_buffer_size, "group.id": group}
     settings: ClientSettings = {key: value for key, value in sizes.items() if value is not None}
     settings["auto.offset.reset"] = "latest" if from_latest else "earliest"
-    patience_s = given("timeout_s", _SILENCE_S)
-    seen = read_all(name, num_records, {**_properties(props), **settings}, patience_s, table=table)
+    patience_s = option_value("timeout_s", _SILENCE_S)
+    seen = read_all(name, num_records, {**_parse_properties(props), **settings}, patience_s, table=table)
     if output == "json":
         write_json(seen.document())
     else:
@@ -199,17 +199,17 @@ _CONSUMED = (
 def _write_consumed(seen: Consumed, *, header: bool) -> None:
     """Print Kafka's two lines."""
     if header:
-        write(_CONSUMED)
+        write_line(_CONSUMED)
     size, seconds = seen.size / _MIB, max(seen.seconds, 1e-9)
     fetching_s = max(seen.seconds - seen.joining_s, 1e-9)
-    write(
-        f"{_moment(seen.began_s)}, {_moment(seen.began_s + seen.seconds)}, {size:.4f}, {size / seconds:.4f}, "
+    write_line(
+        f"{_time_text(seen.began_s)}, {_time_text(seen.began_s + seen.seconds)}, {size:.4f}, {size / seconds:.4f}, "
         f"{seen.records}, {seen.records / seconds:.4f}, {seen.joining_s * 1_000:.0f}, {fetching_s * 1_000:.0f}, "
         f"{size / fetching_s:.4f}, {seen.records / fetching_s:.4f}"
     )
 
 
-def _moment(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     """A time as Kafka prints it: 2026-11-21 08:30:00:123."""
     from datetime import datetime
 
@@ -244,7 +244,7 @@ def e2e(
     from ottla.cli.perf_runs import pass_all
 
     name = named_topic(topic, topic_option)
-    patience_s = given("timeout_s", DEFAULT_TIMEOUT_S)
+    patience_s = option_value("timeout_s", DEFAULT_TIMEOUT_S)
     seen = pass_all(
         name, num_records + warmup_records, record_size, producer_acks, throughput, warmup_records, patience_s
     )
@@ -252,8 +252,8 @@ def e2e(
         document: dict[str, Json] = {"records": seen.count, "latency_ms": seen.document()}
         write_json(document)
         return
-    write(f"Avg latency: {seen.mean_ms():.4f} ms")
-    write(
+    write_line(f"Avg latency: {seen.mean_ms():.4f} ms")
+    write_line(
         f"Percentiles: 50th = {seen.quantile_ms(0.5):.3f}, 99th = {seen.quantile_ms(0.99):.3f}, "
         f"99.9th = {seen.quantile_ms(0.999):.3f}"
     )

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.options import common_options, given, given_settings, output_option, parse_assignments, print_note
-from ottla.cli.views.output import Json, write, write_json, write_table
+from ottla.cli.options import common_options, given_settings, option_value, output_option, parse_assignments, print_note
+from ottla.cli.views.output import Json, write_json, write_line, write_table
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -43,8 +43,8 @@ def pipeline() -> None:
 @common_options
 def list_(file: str, output: str) -> None:
     """List the pipelines of a file and their steps."""
-    with _explained():
-        found = _pipelines(_load_file(file))
+    with _explain_errors():
+        found = _find_pipelines(_load_file(file))
         rows = [
             {"pipeline": name, "name": each.name, "step": step.name, "reads": list(step.sources), "writes": step.to}
             for name, each in found.items()
@@ -67,8 +67,8 @@ def status(name: str, output: str) -> None:
     Lag is what the pipeline's consumer group has not committed yet. Offsets are counted, which with transactions are
     a little more than records.
     """
-    with _explained():
-        chosen, _ = _pipeline(name)
+    with _explain_errors():
+        chosen, _ = _load_pipeline(name)
         found = chosen.status()
     if output == "json":
         write_json({"pipeline": chosen.name, "steps": [each._asdict() for each in found]})
@@ -109,8 +109,8 @@ def run(
     Each record appears in the output exactly once, also after crashes, as long as the checkpoint is kept. The exit code
     is 1 when a step fails.
     """
-    with _explained():
-        chosen, module = _pipeline(name)
+    with _explain_errors():
+        chosen, module = _load_pipeline(name)
         if dry_run:
             _show_plan(chosen.plan(), output)
             return
@@ -118,13 +118,13 @@ def run(
             raise click.UsageError("name a directory with --checkpoint, or show the plan with --dry-run")
         place = checkpoint if "://" in checkpoint else os.path.abspath(checkpoint)
         settings = {**({"spark.master": master} if master else {}), **parse_assignments(confs)}
-        with _spark(module, cores, settings) as session:
-            found = chosen.run(place, trigger, spark=session, progress=not given("quiet", False))
+        with _spark_session(module, cores, settings) as session:
+            found = chosen.run(place, trigger, spark=session, progress=not option_value("quiet", False))
     _show_progress(chosen.name, found, output)
 
 
 @contextlib.contextmanager
-def _spark(module: ModuleType, cores: int, settings: dict[str, str]) -> Iterator[Any]:
+def _spark_session(module: ModuleType, cores: int, settings: dict[str, str]) -> Iterator[Any]:
     """A Spark session; functions of the user's file are pickled by value, so that workers need not have the file."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -137,18 +137,18 @@ def _spark(module: ModuleType, cores: int, settings: dict[str, str]) -> Iterator
     with tempfile.TemporaryDirectory(prefix="ottla-pipeline-", ignore_cleanup_errors=True) as directory:
         spark = SparkProcess(Path(directory), cores, settings)
         try:
-            spark.start()
-            session = spark.session()
+            spark.start_java()
+            session = spark.get_session()
             cloudpickle.register_pickle_by_value(module)
-            signal.signal(signal.SIGTERM, _interrupt)
+            signal.signal(signal.SIGTERM, _raise_interrupt)
             yield session
         except (NoJava, SparkFailed) as error:
             raise click.ClickException(str(error)) from error
         finally:
-            spark.stop()
+            spark.stop_spark()
 
 
-def _interrupt(*_: object) -> None:
+def _raise_interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
@@ -158,16 +158,17 @@ def _show_plan(plan: PipelinePlan, output: str) -> None:
         write_json({"pipeline": plan.name, "steps": steps, "topics": [each._asdict() for each in plan.topics]})
         return
     rows = [
-        (each.step, ",".join(each.reads), each.writes, ",".join(_retry(*one) for one in each.retries.items()) or None,
+        (each.step, ",".join(each.reads), each.writes,
+         ",".join(_retry_text(*one) for one in each.retries.items()) or None,
          ",".join(each.dead) or None, each.unit) for each in plan.steps
     ]  # fmt: skip
     write_table(("STEP", "READS", "WRITES", "RETRIES", "DEAD LETTERS", "EXACTLY ONCE BY"), rows)
-    write("")
+    write_line("")
     topics = [(each.name, each.role, each.partitions, "is there" if each.exists else "made") for each in plan.topics]
     write_table(("TOPIC", "ROLE", "PARTITIONS", "STATE"), topics)
 
 
-def _retry(topic: str, delay_ms: int) -> str:
+def _retry_text(topic: str, delay_ms: int) -> str:
     from ottla.retry.policy import duration_text
 
     return f"{topic} after {duration_text(delay_ms)}"
@@ -186,7 +187,7 @@ def _show_progress(name: str, found: list[StepProgress], output: str) -> None:
 
 
 @contextlib.contextmanager
-def _explained() -> Iterator[None]:
+def _explain_errors() -> Iterator[None]:
     """Turn errors of pipelines into click's."""
     from ottla.pipeline.errors import BadPipeline, StepFailed
 
@@ -198,7 +199,7 @@ def _explained() -> Iterator[None]:
         raise click.ClickException(str(error)) from error
 
 
-def _pipeline(words: str) -> tuple[Pipeline, ModuleType]:
+def _load_pipeline(words: str) -> tuple[Pipeline, ModuleType]:
     """The pipeline of FILE:NAME, with the brokers of the options."""
     file, colon, name = words.rpartition(":")
     if not colon or os.path.exists(words):
@@ -206,7 +207,7 @@ def _pipeline(words: str) -> tuple[Pipeline, ModuleType]:
     if not os.path.isfile(file):
         raise click.UsageError(f"{file} does not exist: name a Python file, and the pipeline in it as FILE:NAME")
     module = _load_file(file)
-    found = _pipelines(module)
+    found = _find_pipelines(module)
     if not found:
         raise click.UsageError(f"{file} has no Pipeline: add p = Pipeline(…) to it")
     if not name and len({id(each) for each in found.values()}) > 1:
@@ -218,7 +219,7 @@ def _pipeline(words: str) -> tuple[Pipeline, ModuleType]:
     return chosen, module
 
 
-def _pipelines(module: ModuleType) -> dict[str, Pipeline]:
+def _find_pipelines(module: ModuleType) -> dict[str, Pipeline]:
     from ottla.pipeline import Pipeline
 
     return {name: value for name, value in vars(module).items() if isinstance(value, Pipeline)}

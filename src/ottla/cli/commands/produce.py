@@ -43,7 +43,7 @@ def lines_of(stream: BinaryIO, limit: int, on_pause: Callable[[], None]) -> Iter
         size += len(rest)
         if size > limit:
             raise UsageError(f"line {number} is longer than {limit} bytes", "Raise it with -X max.request.size=…")
-        if _pauses(stream):
+        if _is_paused(stream):
             on_pause()
     if size:
         yield b"".join(parts)
@@ -56,7 +56,7 @@ def _read_stream(stream: BinaryIO) -> bytes:
     return chunk
 
 
-def _pauses(stream: BinaryIO) -> bool:
+def _is_paused(stream: BinaryIO) -> bool:
     """Whether a read would block now. False for files, and for streams without a descriptor."""
     try:
         return not select.select([stream], [], [], 0)[0]
@@ -141,23 +141,23 @@ def produce(
     choice = _Choice(
         topic or topic_option,
         None if key is None else os.fsencode(key),
-        _separator(key_separator),
-        tuple(_header(text) for text in headers),
+        _parse_separator(key_separator),
+        tuple(_parse_header(text) for text in headers),
         tombstone,
         jsonl,
         partition,
         repartition,
-        _timestamp(timestamp),
+        _parse_timestamp(timestamp),
     )
     _check_choice(choice)
     if transaction_records is not None and transactional_id is None:
         raise click.UsageError("--transaction-records needs --transactional-id")
     settings = {"acks": acks, "compression.type": compression, "transactional.id": transactional_id}
     fixed: ClientSettings = {name: value for name, value in settings.items() if value is not None}
-    _run(choice, fixed, transaction_records, printing=output == "jsonl")
+    _run_import(choice, fixed, transaction_records, printing=output == "jsonl")
 
 
-def _run(choice: _Choice, settings: ClientSettings, per_transaction: int | None, *, printing: bool) -> None:
+def _run_import(choice: _Choice, settings: ClientSettings, per_transaction: int | None, *, printing: bool) -> None:
     from ottla.cli.deliveries import Deliveries
     from ottla.cli.failure import BadLine
     from ottla.cli.views.progress import Progress
@@ -183,11 +183,11 @@ def _run(choice: _Choice, settings: ClientSettings, per_transaction: int | None,
 def _write_all(producer: Producer, choice: _Choice, deliveries: Deliveries, progress: Progress, _: int | None) -> None:
     def on_pause() -> None:
         producer.flush()
-        deliveries.settle()
+        deliveries.settle_runs()
 
-    for number, line in _records(choice, producer.config.client.max_request_size, on_pause):
+    for number, line in _read_records(choice, producer.config.client.max_request_size, on_pause):
         deliveries.send_line(producer, number, line)
-        progress.add(1, len(line.value or b""))
+        progress.add_progress(1, len(line.value or b""))
     on_pause()
 
 
@@ -195,7 +195,7 @@ def _write_in_transactions(
     producer: Producer, choice: _Choice, deliveries: Deliveries, progress: Progress, per_transaction: int | None
 ) -> None:
     """Write in transactions; a bad line or a failed record aborts the open one."""
-    lines = _records(choice, producer.config.client.max_request_size, lambda: None)
+    lines = _read_records(choice, producer.config.client.max_request_size, lambda: None)
     producer.init_transactions()
     more = True
     # The last transaction may be empty: whether there is another line is known only after it was begun.
@@ -204,17 +204,17 @@ def _write_in_transactions(
             more = False
             for count, (number, line) in enumerate(lines, 1):
                 deliveries.send_line(producer, number, line)
-                progress.add(1, len(line.value or b""))
+                progress.add_progress(1, len(line.value or b""))
                 if count == per_transaction:
                     more = True
                     break
             producer.flush()
             deliveries.raise_failure()
         deliveries.mark_committed()
-        deliveries.settle()
+        deliveries.settle_runs()
 
 
-def _records(choice: _Choice, limit: int, on_pause: Callable[[], None]) -> Iterator[tuple[int, RecordLine]]:
+def _read_records(choice: _Choice, limit: int, on_pause: Callable[[], None]) -> Iterator[tuple[int, RecordLine]]:
     """The number of each line and its record, with the options applied. Raises BadLine."""
     from ottla.cli.failure import BadLine
     from ottla.cli.views.record_text import RecordLine
@@ -272,7 +272,7 @@ def _check_choice(choice: _Choice) -> None:
         raise click.UsageError("--tombstone cannot be used with --jsonl, in which a null value is a tombstone")
 
 
-def _separator(text: str | None) -> bytes | None:
+def _parse_separator(text: str | None) -> bytes | None:
     if text is None:
         return None
     if not text:
@@ -280,7 +280,7 @@ def _separator(text: str | None) -> bytes | None:
     return os.fsencode(text.replace("\\t", "\t"))
 
 
-def _header(text: str) -> tuple[str, bytes | None]:
+def _parse_header(text: str) -> tuple[str, bytes | None]:
     """`NAME=VALUE`; `NAME` alone is a header without a value."""
     name, equals, value = text.partition("=")
     if not name or not name.isprintable():
@@ -288,7 +288,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
     return name, os.fsencode(value) if equals else None
 
 
-def _timestamp(text: str | None) -> int | None:
+def _parse_timestamp(text: str | None) -> int | None:
     if text is None:
         return None
     from ottla.cli.reading.offset_grammar import parse_time

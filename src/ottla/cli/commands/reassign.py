@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.name_options import topics
-from ottla.cli.options import common_options, connect, given, output_option, print_note
+from ottla.cli.name_options import complete_topics
+from ottla.cli.options import common_options, connect_cluster, option_value, output_option, print_note
 from ottla.cli.partitions import assignment_text, parse_partition, read_assignment, write_results
-from ottla.cli.views.output import Json, write, write_json, write_jsonl, write_table
+from ottla.cli.views.output import Json, write_json, write_jsonl, write_line, write_table
 from ottla.client import Admin, ConfigChange, ConfigOp, Resource, ResourceType, first_error
 from ottla.types import TopicPartition
 
@@ -49,7 +49,7 @@ def set_throttle(
     for node in admin.describe_cluster().nodes:
         broker = Resource(ResourceType.BROKER, str(node.node_id))
         changes[broker] = [ConfigChange(key, str(rate)) for key in RATES]
-    _apply(admin, changes)
+    _apply_configs(admin, changes)
 
 
 def clear_throttle(admin: Admin, topics: Sequence[str]) -> None:
@@ -61,10 +61,10 @@ def clear_throttle(admin: Admin, topics: Sequence[str]) -> None:
     for node in admin.describe_cluster().nodes:
         broker = Resource(ResourceType.BROKER, str(node.node_id))
         changes[broker] = [ConfigChange(key, None, ConfigOp.DELETE) for key in RATES]
-    _apply(admin, changes)
+    _apply_configs(admin, changes)
 
 
-def _apply(admin: Admin, changes: Mapping[Resource, Sequence[ConfigChange]]) -> None:
+def _apply_configs(admin: Admin, changes: Mapping[Resource, Sequence[ConfigChange]]) -> None:
     error = first_error(admin.alter_configs({resource: each for resource, each in changes.items() if each}))
     if error is not None:
         raise error
@@ -90,7 +90,7 @@ def reassign() -> None:
     "topics",
     multiple=True,
     metavar="NAME",
-    shell_complete=topics,
+    shell_complete=complete_topics,
     help="A topic to move; all by default.",
 )
 @click.option(
@@ -107,27 +107,27 @@ def reassign() -> None:
 @common_options
 def plan(topics: tuple[str, ...], allowed: str | None, factor: int | None, output: str) -> None:
     """Print a plan that moves as little data as possible. Save it, check it, and pass it to `ottla reassign run`."""
-    from ottla.cli.reassign_plan import moved
-    from ottla.cli.reassign_plan import plan as make_plan
+    from ottla.cli.reassign_plan import moved_partitions
+    from ottla.cli.reassign_plan import plan_assignment as make_plan
     from ottla.client import Admin
 
-    with connect() as client:
+    with connect_cluster() as client:
         admin = Admin(client)
-        present = _present(admin, topics)
+        present = _present_replicas(admin, topics)
         racks = {node.node_id: node.rack for node in admin.describe_cluster().nodes}
     if allowed is not None:
-        racks = _only(racks, allowed)
+        racks = _choose_brokers(racks, allowed)
     try:
-        changes = moved(present, make_plan(present, racks, factor))
+        changes = moved_partitions(present, make_plan(present, racks, factor))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not changes:
         print_note("nothing to move: every partition is where it should be")
     if output == "table":
-        rows = [(tp.topic, tp.partition, _ids(present[tp]), _ids(new)) for tp, new in changes.items()]
+        rows = [(tp.topic, tp.partition, _ids_text(present[tp]), _ids_text(new)) for tp, new in changes.items()]
         write_table(("TOPIC", "PARTITION", "NOW", "PLANNED"), rows)
     elif changes:
-        write(assignment_text(changes))
+        write_line(assignment_text(changes))
 
 
 @reassign.command()
@@ -143,9 +143,9 @@ def run(file: str, throttle: int | None, wait: bool, output: str) -> None:
     from ottla.client import Admin
 
     targets = read_assignment(file)
-    with connect() as client:
+    with connect_cluster() as client:
         admin = Admin(client)
-        present = _present(admin, sorted({tp.topic for tp in targets}))
+        present = _present_replicas(admin, sorted({tp.topic for tp in targets}))
         before = {tp: present[tp] for tp in targets if tp in present}
         print_note(f"the present assignment, to go back:\n{assignment_text(before)}")
         # The throttle must be set before the first move begins, and outlive the last one.
@@ -154,7 +154,7 @@ def run(file: str, throttle: int | None, wait: bool, output: str) -> None:
         results = admin.alter_partition_reassignments(targets)
         begun = [tp for tp, error in results.items() if error is None]
         if wait and begun:
-            _wait(admin, begun)
+            _wait_moved(admin, begun)
             if throttle is not None:
                 clear_throttle(admin, sorted({tp.topic for tp in targets}))
         elif throttle is not None:
@@ -162,11 +162,11 @@ def run(file: str, throttle: int | None, wait: bool, output: str) -> None:
     write_results(output, results, "is moved" if wait else "is being moved")
 
 
-def _wait(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
+def _wait_moved(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
     """Block until none of these partitions is being moved. Raises DeadlineError."""
     from ottla.client import Deadline, DeadlineError
 
-    deadline = Deadline.after_ms(int(given("timeout_s", 3600.0) * 1000))
+    deadline = Deadline.after_ms(int(option_value("timeout_s", 3600.0) * 1000))
     last = -1
     while left := len(admin.list_partition_reassignments(partitions)):
         if left != last:
@@ -186,24 +186,24 @@ def status(file: str | None, output: str) -> None:
     from ottla.client import Admin
 
     targets = None if file is None else read_assignment(file)
-    with connect() as client:
+    with connect_cluster() as client:
         admin = Admin(client)
         moving = admin.list_partition_reassignments(targets)
-        present = {} if targets is None else _present(admin, sorted({tp.topic for tp in targets}))
+        present = {} if targets is None else _present_replicas(admin, sorted({tp.topic for tp in targets}))
         if targets is not None and not moving:
             clear_throttle(admin, sorted({tp.topic for tp in targets}))
-    documents = [_moving(tp, each) for tp, each in moving.items()]
+    documents = [_moving_document(tp, each) for tp, each in moving.items()]
     for tp in targets or ():
         if tp not in moving:
             done = list(present.get(tp, ())) == list((targets or {})[tp])
-            documents.append({**_where(tp), "state": "done" if done else "not as planned"})
+            documents.append({**_partition_fields(tp), "state": "done" if done else "not as planned"})
     if output == "json":
         write_json(documents)
     elif output == "jsonl":
         write_jsonl(documents)
     else:
         keys = ("topic", "partition", "state", "replicas", "adding", "removing")
-        write_table([key.upper() for key in keys], [[_cell(each.get(key)) for key in keys] for each in documents])
+        write_table([key.upper() for key in keys], [[_cell_text(each.get(key)) for key in keys] for each in documents])
 
 
 @reassign.command()
@@ -219,7 +219,7 @@ def cancel(partitions: tuple[str, ...], file: str | None, everything: bool, outp
     if [bool(partitions), file is not None, everything].count(True) != 1:
         raise click.UsageError("name partitions (TOPIC:PARTITION), or a plan with --file, or add --all")
     named = [parse_partition(word) for word in partitions] if file is None else list(read_assignment(file))
-    with connect() as client:
+    with connect_cluster() as client:
         admin = Admin(client)
         moving = admin.list_partition_reassignments(None if everything else named)
         wanted = list(moving) if everything or file is not None else named
@@ -233,7 +233,7 @@ def cancel(partitions: tuple[str, ...], file: str | None, everything: bool, outp
 # -- words and values ------------------------------------------------------------------------------------------------
 
 
-def _present(admin: Admin, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, ...]]:
+def _present_replicas(admin: Admin, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, ...]]:
     """Replicas of every partition of these topics (none named: of all). Raises RefusedError for a missing topic."""
     from ottla.client import TopicView
     from ottla.types import TopicPartition
@@ -249,29 +249,29 @@ def _present(admin: Admin, topics: Sequence[str]) -> dict[TopicPartition, tuple[
     return {TopicPartition(t.name, p.partition): p.replicas for t in found for p in t.partitions.values()}
 
 
-def _only(racks: Mapping[int, str | None], words: str) -> dict[int, str | None]:
+def _choose_brokers(racks: Mapping[int, str | None], words: str) -> dict[int, str | None]:
     try:
         wanted = [int(word) for word in words.split(",")]
     except ValueError:
         raise click.UsageError(f"{words!r} is not a list of broker ids") from None
     missing = [node for node in wanted if node not in racks]
     if missing:
-        raise click.UsageError(f"broker {missing[0]} is not alive; the live ones are {_ids(sorted(racks))}")
+        raise click.UsageError(f"broker {missing[0]} is not alive; the live ones are {_ids_text(sorted(racks))}")
     return {node: racks[node] for node in wanted}
 
 
-def _ids(nodes: Sequence[int]) -> str:
+def _ids_text(nodes: Sequence[int]) -> str:
     return ",".join(map(str, nodes))
 
 
-def _where(tp: TopicPartition) -> dict[str, Json]:
+def _partition_fields(tp: TopicPartition) -> dict[str, Json]:
     return {"topic": tp.topic, "partition": tp.partition}
 
 
-def _moving(tp: TopicPartition, each: Reassignment) -> dict[str, Json]:
+def _moving_document(tp: TopicPartition, each: Reassignment) -> dict[str, Json]:
     lists = {"replicas": list(each.replicas), "adding": list(each.adding), "removing": list(each.removing)}
-    return {**_where(tp), "state": "moving", **lists}
+    return {**_partition_fields(tp), "state": "moving", **lists}
 
 
-def _cell(value: Json) -> object:
+def _cell_text(value: Json) -> object:
     return ",".join(map(str, value)) if isinstance(value, list) else value

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.commands.sim import SafeguardChoice, list_option, silent_broker
-from ottla.cli.options import given, output_option
-from ottla.cli.views.output import Json, write, write_json
+from ottla.cli.options import option_value, output_option
+from ottla.cli.views.output import Json, write_json, write_line
 from ottla.terminal import draw_status
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ def reorder(
     commits = tuple(letter == "c" for letter in plan)
     bounds = Bounds(version, commits, delays, failovers, brokers_too, without)
     with silent_broker():
-        return _all(bounds, jobs, output) if schedule is None else _run_path(bounds, _numbers(schedule))
+        return _run_search(bounds, jobs, output) if schedule is None else _run_path(bounds, _parse_numbers(schedule))
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _parse_numbers(text: str) -> tuple[int, ...]:
     numbers = [] if text == "none" else text.split(",")
     if not all(number.isdecimal() for number in numbers):
         raise click.UsageError(f"--schedule takes numbers separated by commas, or none, not {text!r}")
@@ -88,40 +88,40 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _run_path(bounds: Bounds, path: tuple[int, ...]) -> int:
     from ottla.sim.reorder.choices import Choices, WrongPath
     from ottla.sim.reorder.schedule import Redundant
-    from ottla.sim.reorder.search import play
+    from ottla.sim.reorder.search import play_schedule
 
     try:
-        violations = play(bounds, Choices(path), write)
+        violations = play_schedule(bounds, Choices(path), write_line)
     except WrongPath as wrong:
         raise click.UsageError(f"this schedule does not exist: {wrong}") from wrong
     except Redundant:
-        write("redundant: the coordinator that fails over has written nothing, so this equals another schedule")
+        write_line("redundant: the coordinator that fails over has written nothing, so this equals another schedule")
         return 0
-    write("\n".join(f"{name}: {text}" for name, text in violations) or "ok")
+    write_line("\n".join(f"{name}: {text}" for name, text in violations) or "ok")
     return 1 if violations else 0
 
 
-def _all(bounds: Bounds, jobs: int | None, output: str) -> int:
+def _run_search(bounds: Bounds, jobs: int | None, output: str) -> int:
     from ottla.sim.reorder.search import Tally
-    from ottla.sim.reorder.swarm import search
+    from ottla.sim.reorder.swarm import search_schedules
 
     tally = Tally()
     began = time.monotonic()
-    shown = sys.stderr.isatty() and not given("quiet", False)
-    for part in search(bounds, jobs):
-        tally.add(part)
+    shown = sys.stderr.isatty() and not option_value("quiet", False)
+    for part in search_schedules(bounds, jobs):
+        tally.add_tally(part)
         if shown:
             draw_status(f"{tally.schedules:,} schedules, {tally.broken:,} broken")
     if shown:
         sys.stderr.write("\n")
     if output == "json":
-        write_json(_value(tally))
+        write_json(_tally_document(tally))
     else:
-        write("\n".join(_lines(tally, bounds, time.monotonic() - began)))
+        write_line("\n".join(_tally_lines(tally, bounds, time.monotonic() - began)))
     return 1 if tally.broken else 0
 
 
-def _lines(tally: Tally, bounds: Bounds, elapsed: float) -> list[str]:
+def _tally_lines(tally: Tally, bounds: Bounds, elapsed: float) -> list[str]:
     whose = "producer and brokers" if bounds.brokers_too else "producer"
     bound = f"at most {bounds.delays} requests of the {whose} held back, {bounds.failovers} failovers of coordinators"
     count = f"{tally.schedules:,} schedules, which is all, in {elapsed:.0f} s"
@@ -133,11 +133,11 @@ def _lines(tally: Tally, bounds: Bounds, elapsed: float) -> list[str]:
     lines += [f"  {name}: {count:,}" for name, count in sorted(tally.by_property.items())]
     for broken in tally.examples:
         lines += [f"  {name}: {text}" for name, text in broken.violations]
-        lines.append(f"    again: {_rerun(bounds, broken)}")
+        lines.append(f"    again: {_rerun_command(bounds, broken)}")
     return lines
 
 
-def _rerun(bounds: Bounds, broken: Broken) -> str:
+def _rerun_command(bounds: Bounds, broken: Broken) -> str:
     plan = "".join("c" if commit else "a" for commit in bounds.plan)
     words = ["ottla reorder", f"--delays {bounds.delays}", f"--failovers {bounds.failovers}", f"--plan {plan}"]
     if bounds.version != 2:
@@ -150,7 +150,7 @@ def _rerun(bounds: Bounds, broken: Broken) -> str:
     return " ".join(words)
 
 
-def _value(tally: Tally) -> Json:
+def _tally_document(tally: Tally) -> Json:
     return {
         "ok": not tally.broken,
         "schedules": tally.schedules,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.name_options import topics
+from ottla.cli.name_options import complete_topics
 from ottla.cli.options import client_settings, common_options, output_option, print_note
-from ottla.cli.views.output import Json, write, write_jsonl
+from ottla.cli.views.output import Json, write_jsonl, write_line
 
 if TYPE_CHECKING:
     from ottla.retry.mover import Mover
@@ -29,7 +29,7 @@ def retry() -> None:
 
 
 @retry.command()
-@click.argument("names", nargs=-1, metavar="[RETRY-TOPIC]...", shell_complete=topics)
+@click.argument("names", nargs=-1, metavar="[RETRY-TOPIC]...", shell_complete=complete_topics)
 @click.option(
     "--group", default="ottla-retry", show_default=True, help="The consumer group whose offsets record what was moved."
 )
@@ -57,17 +57,17 @@ def run(
     from ottla.retry.mover import Mover
     from ottla.retry.routing import Router
 
-    router = Router(_policy(attempts, delays, dead))
+    router = Router(_make_policy(attempts, delays, dead))
     report = _Report(output, every_s, idle_s)
     with Mover(
-        client_settings(), _scheduler(redis, group), topics=names, group=group, instance=instance, router=router
-    ) as mover, _until_told() as told:  # fmt: skip
+        client_settings(), _make_scheduler(redis, group), topics=names, group=group, instance=instance, router=router
+    ) as mover, _stop_signals() as told:  # fmt: skip
         print_note(f"retry service {group}-{instance} is running")
-        mover.run(lambda: bool(told) or report.is_idle(mover), lambda: report.turn(mover))
-        report.say(mover)
+        mover.run(lambda: bool(told) or report.is_idle(mover), lambda: report.on_turn(mover))
+        report.print_counters(mover)
 
 
-def _policy(attempts: int | None, delays: tuple[str, ...], dead: str | None) -> RetryPolicy | None:
+def _make_policy(attempts: int | None, delays: tuple[str, ...], dead: str | None) -> RetryPolicy | None:
     from ottla.retry.policy import PolicyError, RetryPolicy
     from ottla.retry.routing import DEFAULT_ATTEMPTS
 
@@ -80,7 +80,7 @@ def _policy(attempts: int | None, delays: tuple[str, ...], dead: str | None) -> 
         raise click.UsageError(str(error)) from error
 
 
-def _scheduler(redis: str | None, group: str) -> Scheduler:
+def _make_scheduler(redis: str | None, group: str) -> Scheduler:
     from ottla.retry.scheduler import EmbeddedScheduler
 
     if redis is None:
@@ -91,7 +91,7 @@ def _scheduler(redis: str | None, group: str) -> Scheduler:
 
 
 @contextmanager
-def _until_told() -> Iterator[list[int]]:
+def _stop_signals() -> Iterator[list[int]]:
     """The signals that asked the service to stop, as they come in."""
     told: list[int] = []
 
@@ -117,7 +117,7 @@ class _Report:
         self._busy_at = time.monotonic()
         self._seen = 0
 
-    def turn(self, mover: Mover) -> None:
+    def on_turn(self, mover: Mover) -> None:
         """Print what is new; called after every turn of the mover."""
         now = time.monotonic()
         handed = mover.stats.returned + mover.stats.dead
@@ -131,7 +131,7 @@ class _Report:
                 print_note(f"{kind}: {text}")
         if now >= self._next:
             self._next = now + self._every_s
-            self.say(mover)
+            self.print_counters(mover)
 
     def is_idle(self, mover: Mover) -> bool:
         """Whether no record has waited for `--idle-exit` seconds, since the group assigned the partitions."""
@@ -139,14 +139,14 @@ class _Report:
             return False
         return time.monotonic() - self._busy_at >= self._idle_s
 
-    def say(self, mover: Mover) -> None:
+    def print_counters(self, mover: Mover) -> None:
         """Print the counters now."""
         stats = mover.stats
         numbers: dict[str, Json] = {
-            "event": "numbers", "partitions": mover.partitions, "waiting": mover.waiting, **stats.counts(),
-            "late_ms_p50": stats.late_ms(0.5), "late_ms_p99": stats.late_ms(0.99),
+            "event": "numbers", "partitions": mover.partitions, "waiting": mover.waiting, **stats.counters_by_name(),
+            "late_ms_p50": stats.lateness_quantile_ms(0.5), "late_ms_p99": stats.lateness_quantile_ms(0.99),
         }  # fmt: skip
         if self._json:
             write_jsonl([numbers])
         else:
-            write("  ".join(f"{name} {value}" for name, value in numbers.items() if name != "event"))
+            write_line("  ".join(f"{name} {value}" for name, value in numbers.items() if name != "event"))

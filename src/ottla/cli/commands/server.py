@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from ottla.cli.broker_options import broker_options, configured, overrides
+from ottla.cli.broker_options import broker_options, make_config, read_overrides
 
 
 @click.command()
@@ -25,9 +25,9 @@ def server(path: str, settings: tuple[str, ...], ready_file: str | None, log_lev
     KAFKA_… environment variables override the file, --set overrides both. When the broker is ready, it prints one line,
     `ready bootstrap=host:port`, to standard output; everything else goes to standard error.
     """
-    from ottla.cli.broker_options import read
-    from ottla.server.logs import configure
-    from ottla.server.main import serve
+    from ottla.cli.broker_options import read_config
+    from ottla.server.logs import configure_logging
+    from ottla.server.main import serve_broker
 
-    configure(log_level, log_format)
-    return serve(configured({**read(path), **overrides(settings)}), ready_file)
+    configure_logging(log_level, log_format)
+    return serve_broker(make_config({**read_config(path), **read_overrides(settings)}), ready_file)

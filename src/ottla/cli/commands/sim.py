@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ottla.cli.options import given, output_option
-from ottla.cli.views.output import write, write_json
+from ottla.cli.options import option_value, output_option
+from ottla.cli.views.output import write_json, write_line
 from ottla.sim.runner import Result
 from ottla.sim.swarm import Coverage
 from ottla.terminal import draw_status
@@ -32,7 +32,7 @@ LINE_EVERY_S = 60.0
 
 
 @contextlib.contextmanager
-def stoppable() -> Iterator[None]:
+def interrupt_on_sigterm() -> Iterator[None]:
     """Make SIGTERM raise KeyboardInterrupt, as Ctrl-C does, so that the results of hours are reported."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -49,7 +49,7 @@ class SwarmProgress:
         self._quiet = quiet
         self._draws = sys.stderr.isatty()
         self._ran: set[int] = set()
-        self._began = self._said = time.monotonic()
+        self._began = self._printed_at = time.monotonic()
 
     def add_result(self, result: Result, coverage: Coverage) -> None:
         """Count one more seed. Prints a failure at once; the progress always in a terminal, elsewhere once a minute."""
@@ -57,20 +57,20 @@ class SwarmProgress:
         if self._quiet:
             return
         if not result.ok:
-            self._say_line(f"seed {result.seed} failed")
+            self._print_line(f"seed {result.seed} failed")
         now = time.monotonic()
         if self._draws:
-            draw_status(self._line(coverage, now))
-        elif now >= self._said + LINE_EVERY_S:
-            self._said = now
-            self._say_line(self._line(coverage, now))
+            draw_status(self._progress_line(coverage, now))
+        elif now >= self._printed_at + LINE_EVERY_S:
+            self._printed_at = now
+            self._print_line(self._progress_line(coverage, now))
 
-    def end(self) -> None:
+    def end_line(self) -> None:
         """Leave the line of the terminal."""
         if self._draws and not self._quiet:
             sys.stderr.write("\n")
 
-    def stopped(self) -> str | None:
+    def stopped_text(self) -> str | None:
         """Which seeds ran, when they are not all; None when they are."""
         if len(self._ran) == len(self._seeds):
             return None
@@ -80,14 +80,14 @@ class SwarmProgress:
         whole = f"{first}..{missing - 1}" if missing > first else "none"
         return f"stopped       of {first}..{last} ran {whole}" + (f" and {more} after them" if more else "")
 
-    def _say_line(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         if self._draws:
             draw_status(line, end="\n")
         else:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
 
-    def _line(self, coverage: Coverage, now: float) -> str:
+    def _progress_line(self, coverage: Coverage, now: float) -> str:
         full = WIDTH * coverage.seeds // len(self._seeds)
         return (
             f"{'█' * full}{'·' * (WIDTH - full)} {coverage.seeds}/{len(self._seeds)} seeds,"
@@ -215,7 +215,7 @@ def list_option(groups: Mapping[str, Sequence[str]]) -> Callable[[F], F]:
         if not wanted or ctx.resilient_parsing:
             return
         for title, names in groups.items():
-            write("\n  ".join([f"{title}:", *names]))
+            write_line("\n  ".join([f"{title}:", *names]))
         ctx.exit()
 
     return click.option(
@@ -319,15 +319,17 @@ def sim(
         raise click.UsageError(f"the safeguard {without} needs --defects")
     if flush and kind not in ("cluster", "transactions"):
         raise click.UsageError("--flush needs --cluster or --transactions")
-    options = _options(seconds, without, write if trace else None, kind, brokers, faults, kinds, flush, defects)
+    options = _make_options(
+        seconds, without, write_line if trace else None, kind, brokers, faults, kinds, flush, defects
+    )
     with silent_broker():
         if seed is not None:
             return _run_seed(seed, options, output, shrink)
         assert seeds is not None
-        return _many(_range(seeds), options, jobs, output, shrink)
+        return _run_seeds(_parse_range(seeds), options, jobs, output, shrink)
 
 
-def _options(
+def _make_options(
     seconds: int,
     without: str | None,
     trace: Callable[[str], None] | None,
@@ -347,11 +349,11 @@ def _options(
     if kind:
         by_kind = {"transactions": TransactionOptions, "clients": ClientOptions, "compaction": CompactionOptions}
         chosen = by_kind.get(kind, ClusterOptions)
-        return chosen(seconds, without, brokers or 0, _numbers(faults), trace, _kinds(kinds), flush)
+        return chosen(seconds, without, brokers or 0, _parse_numbers(faults), trace, _parse_kinds(kinds), flush)
     return Options(seconds=seconds, without=without, defects=defects, trace=trace)
 
 
-def _numbers(text: str | None) -> tuple[int, ...] | None:
+def _parse_numbers(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     numbers = [] if text == "none" else text.split(",")
@@ -360,7 +362,7 @@ def _numbers(text: str | None) -> tuple[int, ...] | None:
     return tuple(map(int, numbers))
 
 
-def _kinds(text: str | None) -> tuple[str, ...]:
+def _parse_kinds(text: str | None) -> tuple[str, ...]:
     from ottla.sim.cluster.runner import fault_kinds
 
     chosen = tuple(kind.strip() for kind in text.split(",")) if text else ()
@@ -390,7 +392,7 @@ def _run_seed(seed: int, options: AnyOptions, output: str, shrink: bool) -> int:
     if output == "json":
         write_json(result_value(result))
     else:
-        write("\n".join(result_lines(result, options)))
+        write_line("\n".join(result_lines(result, options)))
         if shrink:
             _shrink_result(result, options)
     return 0 if result.ok else 1
@@ -399,29 +401,29 @@ def _run_seed(seed: int, options: AnyOptions, output: str, shrink: bool) -> int:
 def _shrink_result(result: Result, options: AnyOptions) -> None:
     """Print the fewest faults with which a failing cluster still fails."""
     from ottla.sim.cluster.runner import ClusterOptions, ClusterResult
-    from ottla.sim.cluster.shrink import shrink
+    from ottla.sim.cluster.shrink import shrink_faults
     from ottla.sim.report import shrunk_lines
 
     if isinstance(options, ClusterOptions) and isinstance(result, ClusterResult) and not result.ok:
-        write("\n".join(shrunk_lines(shrink(result, options, SHRINK_RUNS), options)))
+        write_line("\n".join(shrunk_lines(shrink_faults(result, options, SHRINK_RUNS), options)))
 
 
-def _many(seeds: range, options: AnyOptions, jobs: int | None, output: str, shrink: bool) -> int:
+def _run_seeds(seeds: range, options: AnyOptions, jobs: int | None, output: str, shrink: bool) -> int:
     from ottla.sim.report import coverage_lines, coverage_value
-    from ottla.sim.swarm import Coverage, swarm
+    from ottla.sim.swarm import Coverage, run_swarm
 
     coverage = Coverage()
-    progress = SwarmProgress(seeds, given("quiet", False))
-    with contextlib.suppress(KeyboardInterrupt), stoppable():
-        for result in swarm(seeds, options, jobs):
-            coverage.add(result)
+    progress = SwarmProgress(seeds, option_value("quiet", False))
+    with contextlib.suppress(KeyboardInterrupt), interrupt_on_sigterm():
+        for result in run_swarm(seeds, options, jobs):
+            coverage.add_result(result)
             progress.add_result(result, coverage)
-    progress.end()
-    stopped = progress.stopped()
+    progress.end_line()
+    stopped = progress.stopped_text()
     if output == "json":
         write_json({**coverage_value(coverage), "stopped": stopped is not None})
     else:
-        write("\n".join([*coverage_lines(coverage, options), *([stopped] if stopped else [])]))
+        write_line("\n".join([*coverage_lines(coverage, options), *([stopped] if stopped else [])]))
         if shrink and coverage.failed and not stopped:
             _shrink_result(min(coverage.failed, key=lambda result: result.seed), options)
     # A run that was stopped early proves nothing by its success, but its failures count.
@@ -430,7 +432,7 @@ def _many(seeds: range, options: AnyOptions, jobs: int | None, output: str, shri
     return 0 if coverage.ok else 1
 
 
-def _range(text: str) -> range:
+def _parse_range(text: str) -> range:
     first, dots, last = text.partition("..")
     if not dots or not first.isdecimal() or not last.isdecimal() or int(first) > int(last):
         raise click.UsageError(f"--seeds takes A..B with A ≤ B, not {text!r}")

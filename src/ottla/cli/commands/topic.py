@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from ottla.cli.name_options import topics
-from ottla.cli.options import common_options, connect, given, output_option, parse_assignments
-from ottla.cli.views.output import Json, write, write_json, write_jsonl, write_table
+from ottla.cli.name_options import complete_topics
+from ottla.cli.options import common_options, connect_cluster, option_value, output_option, parse_assignments
+from ottla.cli.views.output import Json, write_json, write_jsonl, write_line, write_table
 
 if TYPE_CHECKING:
     from ottla.cli.views.topic_views import Described
@@ -35,25 +35,25 @@ def topic() -> None:
 @common_options
 def list_(internal: bool, output: str) -> None:
     """List topics."""
-    from ottla.cli.views.topic_views import listed
+    from ottla.cli.views.topic_views import topic_document
     from ottla.client import Admin
 
-    with connect() as cluster:
+    with connect_cluster() as cluster:
         topics = Admin(cluster).list_topics(internal=internal)
     if output == "name":
         for view in topics:
-            write(view.name)
+            write_line(view.name)
     elif output in ("json", "jsonl"):
-        _write_documents(output, [listed(view) for view in topics])
+        _write_documents(output, [topic_document(view) for view in topics])
     else:
-        rows = [(d["name"], d["partitions"], d["replication_factor"], d["id"]) for d in map(listed, topics)]
+        rows = [(d["name"], d["partitions"], d["replication_factor"], d["id"]) for d in map(topic_document, topics)]
         columns = 4 if output == "wide" else 3
         write_table(("NAME", "PARTITIONS", "REPLICAS", "ID")[:columns], [row[:columns] for row in rows])
 
 
 @topic.command()
-@click.argument("names", nargs=-1, shell_complete=topics)
-@click.option("-t", "--topic", "more", multiple=True, metavar="NAME", shell_complete=topics, help=_ANOTHER)
+@click.argument("names", nargs=-1, shell_complete=complete_topics)
+@click.option("-t", "--topic", "more", multiple=True, metavar="NAME", shell_complete=complete_topics, help=_ANOTHER)
 @click.option(
     "--under-replicated-partitions",
     "--under-replicated",
@@ -76,19 +76,19 @@ def list_(internal: bool, output: str) -> None:
 @common_options
 def describe(names: tuple[str, ...], more: tuple[str, ...], only: str | None, output: str) -> None:
     """Show partitions, offsets and changed settings of topics (all settings with -o wide)."""
-    from ottla.cli.views.topic_views import all_names, describe_all, filtered
+    from ottla.cli.views.topic_views import all_names, describe_all, filter_topics
     from ottla.client import Admin
 
-    with connect() as cluster:
+    with connect_cluster() as cluster:
         admin = Admin(cluster)
-        wanted = all_names(admin) if only and not names + more else _named(names + more)
+        wanted = all_names(admin) if only and not names + more else _require_names(names + more)
         results = describe_all(admin, wanted)
     found = [result for result in results.values() if not isinstance(result, Exception)]
     if only is not None:
-        found = filtered(found, only)
+        found = filter_topics(found, only)
     if output == "name":
         for described in found:
-            write(described.view.name)
+            write_line(described.view.name)
     elif output in ("json", "jsonl"):
         _write_documents(output, [described.document() for described in found])
     else:
@@ -129,15 +129,18 @@ def create(
     from ottla.errors import ErrorCode
 
     settings = parse_assignments(configs)
-    new = [NewTopic(name, partitions or -1, replication_factor or -1, settings) for name in _named(names + more)]
-    with connect() as cluster:
+    new = [
+        NewTopic(name, partitions or -1, replication_factor or -1, settings) for name in _require_names(names + more)
+    ]
+    with connect_cluster() as cluster:
         results = Admin(cluster).create_topics(new, validate_only=dry_run)
     if if_not_exists:
-        results = _without(results, ErrorCode.TOPIC_ALREADY_EXISTS)
+        results = _without_code(results, ErrorCode.TOPIC_ALREADY_EXISTS)
     created = [result for result in results.values() if not isinstance(result, Exception)]
     done = "would be created" if dry_run else "created"
     documents: list[Json] = [
-        {"name": made.name, "id": _id(made.topic_id), "partitions": made.partitions if made.partitions > 0 else None,
+        {"name": made.name, "id": _id_text(made.topic_id),
+         "partitions": made.partitions if made.partitions > 0 else None,
          "replication_factor": made.replication_factor if made.replication_factor > 0 else None}
         for made in created
     ]  # fmt: skip
@@ -146,8 +149,8 @@ def create(
 
 
 @topic.command()
-@click.argument("names", nargs=-1, shell_complete=topics)
-@click.option("-t", "--topic", "more", multiple=True, metavar="NAME", shell_complete=topics, help=_ANOTHER)
+@click.argument("names", nargs=-1, shell_complete=complete_topics)
+@click.option("-t", "--topic", "more", multiple=True, metavar="NAME", shell_complete=complete_topics, help=_ANOTHER)
 @click.option("-p", "--partitions", type=click.IntRange(min=1), help="Raise the number of partitions to this.")
 @click.option("-c", "--config", "--add-config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a topic key.")
 @click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Return a topic key to its default.")
@@ -167,13 +170,13 @@ def alter(
     from ottla.cli.views.topic_views import unknown_keys
     from ottla.client import Admin, ConfigChange, ConfigOp, Resource, ResourceType
 
-    wanted = _named(names + more)
+    wanted = _require_names(names + more)
     changes = [ConfigChange(key, value) for key, value in parse_assignments(configs).items()]
     changes += [ConfigChange(key, None, ConfigOp.DELETE) for key in deleted]
     if not changes and partitions is None:
         raise click.UsageError("nothing to change: give --partitions, --config or --delete-config")
     results: dict[str, ClientError | None] = dict.fromkeys(wanted)
-    with connect() as cluster:
+    with connect_cluster() as cluster:
         admin = Admin(cluster)
         # Partitions first: a topic that refuses them keeps its settings.
         if partitions is not None:
@@ -192,8 +195,8 @@ def alter(
 
 
 @topic.command()
-@click.argument("names", nargs=-1, shell_complete=topics)
-@click.option("-t", "--topic", "more", multiple=True, metavar="NAME", shell_complete=topics, help=_ANOTHER)
+@click.argument("names", nargs=-1, shell_complete=complete_topics)
+@click.option("-t", "--topic", "more", multiple=True, metavar="NAME", shell_complete=complete_topics, help=_ANOTHER)
 @click.option("--if-exists", is_flag=True, help="Do not fail when a topic does not exist.")
 @output_option("table", "json", "jsonl", "name")
 @common_options
@@ -202,29 +205,29 @@ def delete(names: tuple[str, ...], more: tuple[str, ...], if_exists: bool, outpu
     from ottla.client import Admin
     from ottla.errors import ErrorCode
 
-    wanted = _named(names + more)
-    confirm(f"Delete {', '.join(wanted)} with all records?")
-    with connect() as cluster:
+    wanted = _require_names(names + more)
+    confirm_action(f"Delete {', '.join(wanted)} with all records?")
+    with connect_cluster() as cluster:
         results = Admin(cluster).delete_topics(wanted)
     if if_exists:
-        results = _without(results, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        results = _without_code(results, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     done = [name for name, error in results.items() if error is None]
     _write_done(output, done, [{"name": name} for name in done], "deleted")
     exit_with_errors(results)
 
 
-def _named(names: Sequence[str]) -> list[str]:
+def _require_names(names: Sequence[str]) -> list[str]:
     if not names:
         raise click.UsageError("name at least one topic")
     return list(dict.fromkeys(names))
 
 
-def confirm(question: str) -> None:
+def confirm_action(question: str) -> None:
     """Ask before a destructive action; outside of a terminal --yes is needed.
 
     Raises CommandFailed when the answer is no, or the end of the input.
     """
-    if given("yes", False):
+    if option_value("yes", False):
         return
     if not sys.stdin.isatty():
         raise click.UsageError("cannot ask, as stdin is not a terminal: add --yes to do it")
@@ -244,7 +247,7 @@ def _ask_user(question: str) -> bool:
         return False
 
 
-def _without(results: Mapping[str, V], code: ErrorCode) -> dict[str, V]:
+def _without_code(results: Mapping[str, V], code: ErrorCode) -> dict[str, V]:
     from ottla.client import RefusedError
 
     return {
@@ -254,7 +257,7 @@ def _without(results: Mapping[str, V], code: ErrorCode) -> dict[str, V]:
     }
 
 
-def _id(topic_id: bytes) -> str | None:
+def _id_text(topic_id: bytes) -> str | None:
     from ottla.cli.views.topic_views import id_text
 
     return id_text(topic_id)
@@ -272,24 +275,24 @@ def _write_done(output: str, names: Sequence[str], documents: Sequence[Json], do
         _write_documents(output, documents)
     else:
         for name in names:
-            write(name if output == "name" else f"{name} {done}")
+            write_line(name if output == "name" else f"{name} {done}")
 
 
 def _write_described(described: Described, *, everything: bool, gap: bool) -> None:
     document = described.document()
     if gap:
-        write("")
+        write_line("")
     for label, key in (("Topic", "name"), ("Id", "id"), ("Internal", "internal")):
         value = document[key]
         if value not in (None, False):
-            write(f"{label + ':':10}{value}")
-    write("")
+            write_line(f"{label + ':':10}{value}")
+    write_line("")
     write_table(
         ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OFFLINE", "START", "END"), described.partition_rows()
     )
     settings = [c for c in described.configs if everything or not c.is_default]
     if settings:
-        write("")
+        write_line("")
         write_table(("SETTING", "VALUE", "SOURCE"), [(c.name, c.value, c.source.name) for c in settings])
 
 

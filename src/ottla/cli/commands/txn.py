@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.commands.topic import confirm, exit_with_errors
-from ottla.cli.options import common_options, connect, output_option, print_note
-from ottla.cli.views.output import Json, write, write_json, write_jsonl, write_table
+from ottla.cli.commands.topic import confirm_action, exit_with_errors
+from ottla.cli.options import common_options, connect_cluster, output_option, print_note
+from ottla.cli.views.output import Json, write_json, write_jsonl, write_line, write_table
 
 if TYPE_CHECKING:
     from ottla.client import ClientError
@@ -44,12 +44,12 @@ def list_(states: tuple[str, ...], producer_ids: tuple[int, ...], longer_than_ms
     """List transactional ids."""
     from ottla.client.admin.transactions import TransactionAdmin
 
-    with connect() as cluster:
+    with connect_cluster() as cluster:
         duration = -1 if longer_than_ms is None else longer_than_ms
         found, failed = TransactionAdmin(cluster).list_transactions(states, producer_ids, duration)
     if output == "name":
         for each in found:
-            write(each.transactional_id)
+            write_line(each.transactional_id)
     elif output in ("json", "jsonl"):
         _write_documents(output, [each._asdict() for each in found])
     else:
@@ -69,8 +69,8 @@ def describe(names: tuple[str, ...], more: tuple[str, ...], output: str) -> None
 
     if not names + more:
         raise click.UsageError("name a transactional id")
-    with connect() as cluster:
-        results = _described(TransactionAdmin(cluster), names + more)
+    with connect_cluster() as cluster:
+        results = _describe_ids(TransactionAdmin(cluster), names + more)
     now_ms = _now_ms()
     found = [transaction_document(result, now_ms) for result in results.values() if not isinstance(result, Exception)]
     if output in ("json", "jsonl"):
@@ -78,7 +78,7 @@ def describe(names: tuple[str, ...], more: tuple[str, ...], output: str) -> None
     else:
         rows = [
             (d["transactional_id"], d["coordinator"], d["producer_id"], d["producer_epoch"], d["state"],
-             d["timeout_ms"], d["duration_ms"], _listed(d["partitions"])) for d in found
+             d["timeout_ms"], d["duration_ms"], _partitions_text(d["partitions"])) for d in found
         ]  # fmt: skip
         header = ("TRANSACTIONAL ID", "COORDINATOR", "PRODUCER ID", "EPOCH", "STATE", "TIMEOUT MS", "DURATION MS",
                   "PARTITIONS")  # fmt: skip
@@ -86,7 +86,7 @@ def describe(names: tuple[str, ...], more: tuple[str, ...], output: str) -> None
     exit_with_errors(results)
 
 
-def _described(admin: TransactionAdmin, names: Sequence[str]) -> dict[str, TransactionView | ClientError]:
+def _describe_ids(admin: TransactionAdmin, names: Sequence[str]) -> dict[str, TransactionView | ClientError]:
     from ottla.client import ClientError
 
     results: dict[str, TransactionView | ClientError] = {}
@@ -98,7 +98,7 @@ def _described(admin: TransactionAdmin, names: Sequence[str]) -> dict[str, Trans
     return results
 
 
-def _listed(partitions: Json) -> str | None:
+def _partitions_text(partitions: Json) -> str | None:
     assert isinstance(partitions, list)
     return ",".join(partitions) or None
 
@@ -115,8 +115,8 @@ def producers(partition: str, broker_id: int | None, output: str) -> None:
     from ottla.client.admin.transactions import TransactionAdmin
 
     tp = parse_partition(partition)
-    with connect() as cluster:
-        documents = [producer_document(each) for each in _producers(TransactionAdmin(cluster), tp, broker_id)]
+    with connect_cluster() as cluster:
+        documents = [producer_document(each) for each in _read_producers(TransactionAdmin(cluster), tp, broker_id)]
     if output in ("json", "jsonl"):
         _write_documents(output, documents)
     else:
@@ -124,7 +124,7 @@ def producers(partition: str, broker_id: int | None, output: str) -> None:
         write_table(header, [tuple(document.values()) for document in documents])
 
 
-def _producers(admin: TransactionAdmin, tp: TopicPartition, broker: int | None = None) -> list[ProducerView]:
+def _read_producers(admin: TransactionAdmin, tp: TopicPartition, broker: int | None = None) -> list[ProducerView]:
     from ottla.client import ClientError
 
     found = admin.describe_producers([tp], broker)[tp]
@@ -153,8 +153,8 @@ def find_hanging(words: tuple[str, ...], broker_id: int | None, minutes: int, ou
     from ottla.client.admin.transactions import TransactionAdmin
 
     now_ms = _now_ms()
-    with connect() as cluster:
-        partitions = _partitions(cluster, words, broker_id)
+    with connect_cluster() as cluster:
+        partitions = _list_partitions(cluster, words, broker_id)
         found, failed = txn_views.find_hanging(
             TransactionAdmin(cluster), partitions, broker_id, now_ms - minutes * _MINUTE_MS
         )
@@ -172,7 +172,7 @@ def find_hanging(words: tuple[str, ...], broker_id: int | None, minutes: int, ou
     exit_with_errors(failed)
 
 
-def _partitions(cluster: Cluster, words: Sequence[str], broker: int | None) -> list[TopicPartition]:
+def _list_partitions(cluster: Cluster, words: Sequence[str], broker: int | None) -> list[TopicPartition]:
     """The named partitions, or all; only those with a replica on `broker`, if one is given. Raises ClientError."""
     from ottla.cli.views.group_views import parse_topics
     from ottla.client import RefusedError
@@ -220,17 +220,17 @@ def abort(
     if (start_offset is None) == (None in who) or (start_offset is not None and who != (None, None, None)):
         raise click.UsageError("give --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch")
     tp = parse_partition(partition)
-    with connect() as cluster:
+    with connect_cluster() as cluster:
         admin = TransactionAdmin(cluster)
         marker = _open_at(admin, tp, start_offset) if start_offset is not None else who
-        confirm(f"Abort the transaction of producer {marker[0]}, epoch {marker[1]}, in {tp}?")
+        confirm_action(f"Abort the transaction of producer {marker[0]}, epoch {marker[1]}, in {tp}?")
         admin.abort_transaction(tp, *marker)  # type: ignore[arg-type]  # all three were given
     print_note(f"the transaction of producer {marker[0]} in {tp} is aborted")
 
 
 def _open_at(admin: TransactionAdmin, tp: TopicPartition, start_offset: int) -> tuple[int, int, int]:
     """The producer id, its epoch and the coordinator epoch of the transaction that begins there. Raises ClientError."""
-    for each in _producers(admin, tp):
+    for each in _read_producers(admin, tp):
         if 0 <= start_offset == each.transaction_start:  # -1: a producer without a transaction
             return each.producer_id, each.producer_epoch, max(0, each.coordinator_epoch)
     raise click.ClickException(f"no open transaction of {tp} begins at offset {start_offset}")

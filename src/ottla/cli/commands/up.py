@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.broker_options import broker_options, configured, overrides
+from ottla.cli.broker_options import broker_options, make_config, read_overrides
 from ottla.cli.options import output_option
 
 if TYPE_CHECKING:  # so that help does not import the store
@@ -58,20 +58,20 @@ def up(
     error. Ctrl-C stops everything; SIGHUP starts a rolling restart of several brokers.
     """
     from ottla.config.rows import list_word, split_list
-    from ottla.server.logs import configure
+    from ottla.server.logs import configure_logging
 
-    given = {**_DEFAULTS, **overrides(settings)}
+    given = {**_DEFAULTS, **read_overrides(settings)}
     if roll:
-        return _roll(data)
-    configure(log_level, log_format, who="" if count is None else "supervisor")
+        return _roll_brokers(data)
+    configure_logging(log_level, log_format, who="" if count is None else "supervisor")
     if count is not None:
         words = _Words(host, port, given, (log_level, log_format), output, ready_file)
-        return _in(data, lambda directory: _several(directory, count, words))
+        return _serve_in(data, lambda directory: _run_several(directory, count, words))
     bracketed = f"[{host}]" if ":" in host else host
     defaults = {"listeners": f"PLAINTEXT://{bracketed}:{port}"}
     if dirs := split_list(given.get("log.dirs", given.get("log.dir", ""))):
         return _run_one(dirs[0], {**defaults, **given}, ready_file)
-    return _in(
+    return _serve_in(
         data, lambda directory: _run_one(directory, {**defaults, **given, "log.dirs": list_word(directory)}, ready_file)
     )
 
@@ -87,7 +87,7 @@ class _Words(NamedTuple):
     ready_file: str | None
 
 
-def _in(data: str | None, serve: Callable[[str], int]) -> int:
+def _serve_in(data: str | None, serve: Callable[[str], int]) -> int:
     """Serve in a directory; in a temporary one when `data` is None."""
     import shutil
     import tempfile
@@ -103,14 +103,14 @@ def _in(data: str | None, serve: Callable[[str], int]) -> int:
 
 
 def _run_one(directory: str, properties: dict[str, str], ready_file: str | None) -> int:
-    from ottla.server.main import serve
+    from ottla.server.main import serve_broker
 
-    if there := _layout(directory).brokers:
+    if there := _read_layout(directory).brokers:
         raise click.UsageError(f"{directory} holds the data of {len(there)} brokers: start them with --brokers")
-    return serve(configured(properties), ready_file)
+    return serve_broker(make_config(properties), ready_file)
 
 
-def _layout(directory: str) -> Layout:
+def _read_layout(directory: str) -> Layout:
     import os
 
     from ottla.server.supervisor.local_cluster_spec import layout_of
@@ -118,7 +118,7 @@ def _layout(directory: str) -> Layout:
     return layout_of(os.listdir(directory) if os.path.isdir(directory) else [])
 
 
-def _several(data: str, count: int, words: _Words) -> int:
+def _run_several(data: str, count: int, words: _Words) -> int:
     import os
     from importlib.util import find_spec
 
@@ -130,27 +130,27 @@ def _several(data: str, count: int, words: _Words) -> int:
         properties_of,
     )
     from ottla.server.supervisor.status_report import StatusReport
-    from ottla.server.supervisor.up import supervise
+    from ottla.server.supervisor.up import run_supervisor
 
     if find_spec("kazoo") is None:
         raise click.ClickException("several brokers need the package kazoo: pip install 'ottla[cluster]'")
     try:
-        brokers = brokers_of(count, _layout(data), data)
+        brokers = brokers_of(count, _read_layout(data), data)
         fleet = LocalClusterSpec(os.path.abspath(data), words.host, words.port, brokers, words.settings, words.log)
-        configured(properties_of(fleet, brokers[0], 1, 2, StoreSpec("127.0.0.1:1", "ottla:none"), "localhost"))
+        make_config(properties_of(fleet, brokers[0], 1, 2, StoreSpec("127.0.0.1:1", "ottla:none"), "localhost"))
     except InvalidClusterSpec as wrong:
         raise click.UsageError(str(wrong)) from None
-    return supervise(fleet, StatusReport(fleet.data, words.output), words.ready_file)
+    return run_supervisor(fleet, StatusReport(fleet.data, words.output), words.ready_file)
 
 
-def _roll(data: str | None) -> int:
+def _roll_brokers(data: str | None) -> int:
     from ottla.seams import Failure
-    from ottla.server.supervisor.up import roll
+    from ottla.server.supervisor.up import roll_brokers
 
     if data is None:
         raise click.UsageError("--roll needs --data, the directory of the running brokers")
     try:
-        roll(data, click.echo)
+        roll_brokers(data, click.echo)
     except Failure as failure:
         raise click.ClickException(failure.message) from None
     click.echo("rolled")

@@ -19,7 +19,7 @@ import click
 
 from ottla.cli.clients import make_consumer, make_producer
 from ottla.cli.failure import CommandFailed
-from ottla.cli.name_options import groups, named_topic, topic_words
+from ottla.cli.name_options import complete_groups, named_topic, topic_words
 from ottla.cli.options import ClientSettings, common_options
 from ottla.cli.perf_stats import due_in_s
 from ottla.cli.views.output import Json
@@ -38,7 +38,7 @@ class Events:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def say(self, name: str, **fields: Json) -> None:
+    def write_event(self, name: str, **fields: Json) -> None:
         """Print one event."""
         event = {"timestamp": int(time.time() * 1_000), "name": name, **fields}
         line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
@@ -48,7 +48,7 @@ class Events:
 
 
 @contextmanager
-def _ending(tell: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
+def _stop_on_signals(tell: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
     """An event that SIGTERM and SIGINT set; they then call `tell`."""
     asked = threading.Event()
 
@@ -104,8 +104,8 @@ def produce(
     # As Kafka's: no retries, so that every failure is seen; a setting may change that.
     defaults: ClientSettings = {"acks": acks, "retries": 0, "allow.auto.create.topics": True}
     run = _Producing(name, value_prefix, repeating_keys, message_create_time)
-    with _ending() as asked:
-        run.run(defaults, max_messages, throughput, asked)
+    with _stop_on_signals() as asked:
+        run.run_producer(defaults, max_messages, throughput, asked)
 
 
 class _Producing:
@@ -120,18 +120,18 @@ class _Producing:
         self._sent = 0
         self._acked = 0
 
-    def run(self, defaults: ClientSettings, most: int, per_second: float, asked: threading.Event) -> None:
+    def run_producer(self, defaults: ClientSettings, most: int, per_second: float, asked: threading.Event) -> None:
         """Write until there are `most` records, or until `asked` is set."""
         began = time.monotonic()
         with make_producer(defaults) as producer:
-            self._events.say("startup_complete")
+            self._events.write_event("startup_complete")
             while not asked.is_set() and (most < 0 or self._sent < most):
                 key = None if self._keys is None else str(self._sent % self._keys)
-                self._send(producer.send, key, f"{self._prefix}{self._sent}", time.monotonic() - began)
+                self._send_value(producer.send, key, f"{self._prefix}{self._sent}", time.monotonic() - began)
                 asked.wait(due_in_s(self._sent, per_second, time.monotonic() - began))
-        self._events.say("shutdown_complete")
+        self._events.write_event("shutdown_complete")
         average = self._acked / max(time.monotonic() - began, 1e-9)
-        self._events.say(
+        self._events.write_event(
             "tool_data", sent=self._sent, acked=self._acked, target_throughput=int(per_second), avg_throughput=average
         )
         if self._acked < self._sent:
@@ -139,7 +139,7 @@ class _Producing:
                 f"{self._sent - self._acked:,} of {self._sent:,} records were not acknowledged: see producer_send_error"
             )
 
-    def _send(self, send: Callable[..., object], key: str | None, value: str, elapsed_s: float) -> None:
+    def _send_value(self, send: Callable[..., object], key: str | None, value: str, elapsed_s: float) -> None:
         from ottla.client import ClientError
 
         def decided(metadata: object, error: ClientError | None) -> None:
@@ -160,11 +160,11 @@ class _Producing:
         if error is not None:
             kind = f"class {type(error).__module__}.{type(error).__qualname__}"
             fields = {"topic": self._topic, "key": key, "value": value, "exception": kind, "message": str(error)}
-            self._events.say("producer_send_error", **fields)
+            self._events.write_event("producer_send_error", **fields)
             return
         assert isinstance(metadata, RecordMetadata)
         self._acked += 1
-        self._events.say(
+        self._events.write_event(
             "producer_send_success",
             key=key,
             value=value,
@@ -179,7 +179,7 @@ class _Producing:
 
 @verify.command()
 @topic_words
-@click.option("-g", "--group-id", required=True, shell_complete=groups, help="The consumer group.")
+@click.option("-g", "--group-id", required=True, shell_complete=complete_groups, help="The consumer group.")
 @click.option("--group-instance-id", metavar="ID", help="Be a static member with this name.")
 @click.option("--max-messages", type=int, default=-1, help="Number of records to read; -1 for no limit.")
 @click.option("--session-timeout", type=click.IntRange(min=1), default=_SESSION_TIMEOUT_MS, metavar="MS",
@@ -213,8 +213,8 @@ def consume(
         overrides["group.instance.id"] = group_instance_id
     run = _Consuming(max_messages, verbose=verbose, commits=not enable_autocommit)
     consumer = make_consumer(overrides=overrides)
-    with _ending(consumer.wakeup) as asked:
-        run.run(consumer, named_topic(topic, topic_option), asked)
+    with _stop_on_signals(consumer.wakeup) as asked:
+        run.run_consumer(consumer, named_topic(topic, topic_option), asked)
 
 
 class _Consuming:
@@ -228,36 +228,36 @@ class _Consuming:
         self._seen = 0
 
     @property
-    def _finished(self) -> bool:
+    def _is_finished(self) -> bool:
         return 0 <= self._most <= self._seen
 
-    def run(self, consumer: Consumer, topic: str, asked: threading.Event) -> None:
+    def run_consumer(self, consumer: Consumer, topic: str, asked: threading.Event) -> None:
         """Read until there are enough records, or until `asked` is set."""
         from ottla.client import WakeupError
 
         try:
             with consumer:
-                self._events.say("startup_complete")
-                consumer.subscribe([topic], on_assigned=self._assigned, on_revoked=self._revoked)
-                while not asked.is_set() and not self._finished:
+                self._events.write_event("startup_complete")
+                consumer.subscribe([topic], on_assigned=self._on_assigned, on_revoked=self._on_revoked)
+                while not asked.is_set() and not self._is_finished:
                     records = consumer.poll(_POLL_S)
                     if records:
-                        self._read(consumer, records)
+                        self._report_records(consumer, records)
         except WakeupError:
             if not asked.is_set():
                 raise
         finally:
             if asked.is_set():
-                self._events.say("shutdown_requested")
-            self._events.say("shutdown_complete")
+                self._events.write_event("shutdown_requested")
+            self._events.write_event("shutdown_complete")
 
-    def _assigned(self, partitions: list[TopicPartition]) -> None:
-        self._events.say("partitions_assigned", partitions=[_named(each) for each in partitions])
+    def _on_assigned(self, partitions: list[TopicPartition]) -> None:
+        self._events.write_event("partitions_assigned", partitions=[_partition_fields(each) for each in partitions])
 
-    def _revoked(self, partitions: list[TopicPartition]) -> None:
-        self._events.say("partitions_revoked", partitions=[_named(each) for each in partitions])
+    def _on_revoked(self, partitions: list[TopicPartition]) -> None:
+        self._events.write_event("partitions_revoked", partitions=[_partition_fields(each) for each in partitions])
 
-    def _read(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
+    def _report_records(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
         """Print what was read, per partition, and commit it; at most as many records as are wanted."""
         from ottla.client import TopicPartition
 
@@ -268,13 +268,13 @@ class _Consuming:
         self._seen += len(wanted)
         for found in by_partition.values() if self._verbose else ():
             for each in found:
-                self._events.say("record_data", **_data(each))
-        summaries: list[Json] = [_summary(tp, found) for tp, found in by_partition.items()]
-        self._events.say("records_consumed", count=len(records), partitions=summaries)
+                self._events.write_event("record_data", **_record_fields(each))
+        summaries: list[Json] = [_summary_fields(tp, found) for tp, found in by_partition.items()]
+        self._events.write_event("records_consumed", count=len(records), partitions=summaries)
         if self._commits:
-            self._commit(consumer, {tp: found[-1].offset + 1 for tp, found in by_partition.items()})
+            self._commit_offsets(consumer, {tp: found[-1].offset + 1 for tp, found in by_partition.items()})
 
-    def _commit(self, consumer: Consumer, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
+    def _commit_offsets(self, consumer: Consumer, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         from ottla.client import ClientError, WakeupError
 
         failed: ClientError | None = None
@@ -284,20 +284,20 @@ class _Consuming:
             consumer.commit(offsets)
         except ClientError as error:
             failed = error
-        committed: list[Json] = [{**_named(tp), "offset": offset} for tp, offset in offsets.items()]
+        committed: list[Json] = [{**_partition_fields(tp), "offset": offset} for tp, offset in offsets.items()]
         said: dict[str, Json] = {} if failed is None else {"error": str(failed)}
-        self._events.say("offsets_committed", offsets=committed, **said, success=failed is None)
+        self._events.write_event("offsets_committed", offsets=committed, **said, success=failed is None)
 
 
-def _named(tp: TopicPartition) -> dict[str, Json]:
+def _partition_fields(tp: TopicPartition) -> dict[str, Json]:
     return {"topic": tp.topic, "partition": tp.partition}
 
 
-def _summary(tp: TopicPartition, found: Sequence[ConsumerRecord]) -> dict[str, Json]:
-    return {**_named(tp), "count": len(found), "minOffset": found[0].offset, "maxOffset": found[-1].offset}
+def _summary_fields(tp: TopicPartition, found: Sequence[ConsumerRecord]) -> dict[str, Json]:
+    return {**_partition_fields(tp), "count": len(found), "minOffset": found[0].offset, "maxOffset": found[-1].offset}
 
 
-def _data(record: ConsumerRecord) -> dict[str, Json]:
+def _record_fields(record: ConsumerRecord) -> dict[str, Json]:
     """A record as JSON; bytes that are not UTF-8 become U+FFFD, as in Java."""
 
     def text(content: bytes | None) -> str | None:

@@ -15,13 +15,13 @@ Test = Callable[[bytes], bool]
 Filter = Callable[[Shown], bool]
 
 
-def contains(text: str) -> Test:
+def contains_text(text: str) -> Test:
     """Whether the bytes contain the UTF-8 of `text`."""
     wanted = encode_text(text)
     return lambda content: wanted in content
 
 
-def matches(pattern: str) -> Test:
+def matches_regex(pattern: str) -> Test:
     """Whether a regular expression is found in the bytes. Raises ValueError for an invalid one."""
     try:
         compiled = re.compile(encode_text(pattern))

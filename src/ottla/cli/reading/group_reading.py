@@ -45,8 +45,9 @@ class GroupReading:
         self._assigned = False
         self._ends: dict[TopicPartition, int] = {}
 
-    def run(self) -> None:
-        """Read until the count or the end is reached, or until Ctrl-C; closing calls `_give`. Raises ClientError."""
+    def read_group(self) -> None:
+        """Read until the count or the end is reached, or until Ctrl-C; closing calls `_on_revoked`. Raises
+        ClientError."""
         with (
             make_consumer(outage_settings(), self._settings) as consumer,
             Progress("read", shown=not sys.stdout.isatty()) as progress,
@@ -54,41 +55,41 @@ class GroupReading:
             consumer.subscribe(
                 [self._topic],
                 on_assigned=lambda added: self._add_partitions(consumer, added),
-                on_revoked=lambda gone: self._give(consumer, gone),
+                on_revoked=lambda gone: self._on_revoked(consumer, gone),
                 on_lost=self._drop_partitions,
             )
             try:
-                self._read(consumer, progress)
+                self._read_until_done(consumer, progress)
             except OSError:  # the reader of our stdout is gone, and did not get what is buffered: do not commit it
                 self._done = {}
                 raise
 
-    def _read(self, consumer: Consumer, progress: Progress) -> None:
+    def _read_until_done(self, consumer: Consumer, progress: Progress) -> None:
         from ottla.client import DeadlineError
 
         last = time.monotonic()
         poll = PatientPoll(consumer, self._topic).poll
-        while not self._printer.full and not self._at_end(consumer):
+        while not self._printer.is_full and not self._is_at_end(consumer):
             records = poll(min(_POLL_S, self._patience_s or _POLL_S))
-            self._print(consumer, records)
-            progress.add(len(records), sum(len(each.value or b"") for each in records))
+            self._print_records(consumer, records)
+            progress.add_progress(len(records), sum(len(each.value or b"") for each in records))
             if records or not self._assigned:
                 last = time.monotonic()
             elif self._patience_s and time.monotonic() > last + self._patience_s:
                 raise DeadlineError(f"no record came for {self._patience_s:g} s")
             if time.monotonic() > self._committed_at + _COMMIT_EVERY_S:
-                self._commit(consumer)
+                self._commit_written(consumer)
 
-    def _print(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
+    def _print_records(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
         from ottla.client import TopicPartition
 
         for each in records:
-            if self._printer.full:
-                self._printer.flush()
+            if self._printer.is_full:
+                self._printer.flush_output()
                 return
-            self._printer.print(each.topic, each.partition, each)
+            self._printer.print_record(each.topic, each.partition, each)
             self._mark_written(TopicPartition(each.topic, each.partition), each.offset + 1)
-        self._printer.flush()
+        self._printer.flush_output()
         # All records of the poll are written: the consumer's own positions are also past markers and aborted records.
         for tp, position in consumer.positions().items():
             self._mark_written(tp, position.offset)
@@ -98,7 +99,7 @@ class GroupReading:
         if self._noted.get(tp) != offset:
             self._done[tp] = self._noted[tp] = offset
 
-    def _at_end(self, consumer: Consumer) -> bool:
+    def _is_at_end(self, consumer: Consumer) -> bool:
         """Whether the records that the partitions had when they were assigned are all read."""
         if not self._exit_at_end or not self._assigned:
             return False
@@ -109,9 +110,9 @@ class GroupReading:
         if self._exit_at_end and added:
             self._ends |= consumer.end_offsets(added)
 
-    def _give(self, consumer: Consumer, gone: list[TopicPartition]) -> None:
+    def _on_revoked(self, consumer: Consumer, gone: list[TopicPartition]) -> None:
         """Commit before partitions are revoked, so that their next owner continues after what was written."""
-        self._commit(consumer)
+        self._commit_written(consumer)
         self._drop_partitions(gone)
 
     def _drop_partitions(self, gone: list[TopicPartition]) -> None:
@@ -120,7 +121,7 @@ class GroupReading:
             self._noted.pop(tp, None)
             self._ends.pop(tp, None)
 
-    def _commit(self, consumer: Consumer) -> None:
+    def _commit_written(self, consumer: Consumer) -> None:
         self._committed_at = time.monotonic()
         if self._done:
             consumer.commit(self._done)

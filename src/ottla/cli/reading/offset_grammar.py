@@ -37,7 +37,7 @@ class Bound(NamedTuple):
     base: Base
     number: int = 0
 
-    def resolve(self, start: int, end: int, at_time: Callable[[int], int]) -> int:
+    def resolve_offset(self, start: int, end: int, at_time: Callable[[int], int]) -> int:
         """The offset, moved into [start, end] of the partition; `at_time` finds the first offset of a time."""
         if self.base is Base.START:
             offset = start + self.number

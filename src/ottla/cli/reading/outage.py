@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.cli.options import ClientSettings, given, print_note
+from ottla.cli.options import ClientSettings, option_value, print_note
 
 if TYPE_CHECKING:
     from ottla.client import ClientError, Consumer, ConsumerRecord
@@ -17,7 +17,7 @@ _NOTICED_AFTER_MS: Final = 10_000
 
 def outage_settings() -> ClientSettings:
     """Client settings with which an outage is noticed soon; none when `--timeout` sets how long to wait."""
-    return {} if given("timeout_s") is not None else {"default.api.timeout.ms": _NOTICED_AFTER_MS}
+    return {} if option_value("timeout_s") is not None else {"default.api.timeout.ms": _NOTICED_AFTER_MS}
 
 
 class PatientPoll:
@@ -53,6 +53,6 @@ class PatientPoll:
 def _is_outage(error: ClientError) -> bool:
     from ottla.client import ConnectionLostError, RequestTimeoutError, UnreachableError
 
-    if given("timeout_s") is not None:
+    if option_value("timeout_s") is not None:
         return False
     return isinstance(error, ConnectionLostError | RequestTimeoutError | UnreachableError)

@@ -63,7 +63,7 @@ class ClusterState(NamedTuple):
         """Node id of the controller."""
         return self.description.controller_id if self.description.controller_id >= 0 else None
 
-    def brokers(self) -> list[BrokerState]:
+    def broker_states(self) -> list[BrokerState]:
         """The live brokers, by id."""
         partitions = [part for _, part in all_partitions(self.topics)]
         return [
@@ -79,7 +79,7 @@ class ClusterState(NamedTuple):
 
     def broker_rows(self) -> Iterator[Sequence[object]]:
         """One row per broker for a table."""
-        for each in self.brokers():
+        for each in self.broker_states():
             address = f"{each.node.host}:{each.node.port}"
             mark = "yes" if each.controller else None
             yield (each.node.node_id, address, each.node.rack, mark, each.leads, each.replicas, each.out_of_sync)
@@ -90,13 +90,13 @@ class ClusterState(NamedTuple):
         return {
             "cluster_id": self.description.cluster_id,
             "controller": self.controller,
-            "brokers": [each.document() for each in self.brokers()],
+            "brokers": [each.document() for each in self.broker_states()],
             "topics": len(self.topics),
             "internal_topics": sum(topic.internal for topic in self.topics),
             "partitions": len(parts),
-            "under_replicated": sum(under_replicated(part) for _, part in parts),
-            "under_min_isr": sum(under_min_isr(part, self.min_isr.get(name, 1)) for name, part in parts),
-            "offline": sum(unavailable(part) for _, part in parts),
+            "under_replicated": sum(is_under_replicated(part) for _, part in parts),
+            "under_min_isr": sum(is_under_min_isr(part, self.min_isr.get(name, 1)) for name, part in parts),
+            "offline": sum(is_unavailable(part) for _, part in parts),
             "not_preferred": sum(part.leader != part.replicas[0] for _, part in parts if part.replicas),
             "reassigning": self.reassigning,
         }
@@ -135,12 +135,12 @@ def all_partitions(topics: Iterable[TopicView]) -> Iterator[tuple[str, Partition
             yield topic.name, part
 
 
-def under_replicated(part: PartitionView) -> bool:
+def is_under_replicated(part: PartitionView) -> bool:
     """Whether a replica is not in sync."""
     return len(part.isr) < len(part.replicas)
 
 
-def under_min_isr(part: PartitionView, min_isr: int) -> bool:
+def is_under_min_isr(part: PartitionView, min_isr: int) -> bool:
     """Whether acks=all is refused. A partition without a leader counts, whatever its last in-sync replicas were.
 
     The broker asks for no more replicas in sync than the partition has.
@@ -148,11 +148,11 @@ def under_min_isr(part: PartitionView, min_isr: int) -> bool:
     return len(part.isr) < min(min_isr, len(part.replicas)) or part.leader < 0
 
 
-def at_min_isr(part: PartitionView, min_isr: int) -> bool:
+def is_at_min_isr(part: PartitionView, min_isr: int) -> bool:
     """Whether acks=all would be refused after the loss of one more replica."""
     return len(part.isr) == min(min_isr, len(part.replicas))
 
 
-def unavailable(part: PartitionView) -> bool:
+def is_unavailable(part: PartitionView) -> bool:
     """Whether there is no leader."""
     return part.leader < 0

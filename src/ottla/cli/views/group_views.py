@@ -47,7 +47,7 @@ class PartitionLag(NamedTuple):
             "client_id": None if member is None else member.client_id,
         }
 
-    def row(self, group_id: str) -> tuple[object, ...]:
+    def table_row(self, group_id: str) -> tuple[object, ...]:
         """A row of the table."""
         member = self.member
         who = (None, None, None) if member is None else (member.member_id, member.host, member.client_id)
@@ -142,7 +142,7 @@ def partitions_of(
     return places
 
 
-def targets(
+def reset_targets(
     admin: Admin, bounds: Mapping[TopicPartition, Bound], current: Mapping[TopicPartition, int], shift: int | None
 ) -> dict[TopicPartition, int]:
     """The new offset of each partition: its bound, or its present offset plus `shift`; always inside the log.
@@ -165,7 +165,7 @@ def targets(
             number = current.get(tp, starts[tp]) + shift
             found[tp] = min(max(number, starts[tp]), ends[tp])
         else:
-            found[tp] = bound.resolve(starts[tp], ends[tp], _at_time(offsets, tp, ends[tp]))
+            found[tp] = bound.resolve_offset(starts[tp], ends[tp], _at_time(offsets, tp, ends[tp]))
     return found
 
 

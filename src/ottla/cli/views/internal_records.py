@@ -34,20 +34,20 @@ _KAFKAS: Final = {
 """The class names of Kafka's formatters, in any package."""
 
 
-def formatter(name: str) -> Piece:
+def make_formatter(name: str) -> Piece:
     """A function that renders the records of one kind, and nothing of others. Raises ValueError for a wrong name."""
     chosen = _KAFKAS.get(name.rpartition(".")[2].rpartition("$")[2], name)
     if chosen not in FORMATTERS:
         raise ValueError(f"{name!r} is not a formatter: use {', '.join(FORMATTERS)}")
     if chosen == "transactions":
-        return lambda at: _json_line(_parsed(TRANSACTION_RECORDS, at))
+        return lambda at: _json_line(_parse_internal(TRANSACTION_RECORDS, at))
     if chosen == "offsets-1.0":
-        return lambda at: _offsets_line(_parsed(GROUP_RECORDS, at))
+        return lambda at: _offsets_line(_parse_internal(GROUP_RECORDS, at))
     kind = OffsetCommitKey if chosen == "offsets" else GroupMetadataKey
-    return lambda at: _json_line(_of_kind(_parsed(GROUP_RECORDS, at), kind))
+    return lambda at: _json_line(_of_kind(_parse_internal(GROUP_RECORDS, at), kind))
 
 
-def _parsed(types: RecordTypes, at: Placed) -> InternalRecord | None:
+def _parse_internal(types: RecordTypes, at: Placed) -> InternalRecord | None:
     try:
         return parse_record(types, at.record.key, at.record.value)
     except (UnknownType, CorruptRecord):

@@ -16,20 +16,20 @@ from ottla.utf8 import readable_text
 Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
 
 
-def write(text: str) -> None:
+def write_line(text: str) -> None:
     """Print a line of data, with replacement characters for text that is not UTF-8."""
     click.echo(readable_text(text))
 
 
 def write_json(value: Json) -> None:
     """Print one document, indented."""
-    write(json.dumps(value, indent=2, ensure_ascii=False))
+    write_line(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def write_jsonl(values: Iterable[Json]) -> None:
     """Print one document per line."""
     for value in values:
-        write(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        write_line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -42,7 +42,7 @@ def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
             text.rjust(width) if to_right else text.ljust(width)
             for text, width, to_right in zip(line, widths, right, strict=True)
         ]
-        write("  ".join(padded).rstrip())
+        write_line("  ".join(padded).rstrip())
 
 
 def one_line(text: str) -> str:

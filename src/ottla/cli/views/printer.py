@@ -23,11 +23,11 @@ class Printer:
         self._render = render
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether the wanted count is reached."""
         return self._left == 0
 
-    def print(self, topic: str, partition: int, record: Shown) -> None:
+    def print_record(self, topic: str, partition: int, record: Shown) -> None:
         """Write the record, if it passes the filters."""
         from ottla.cli.views.record_text import Placed
 
@@ -35,6 +35,6 @@ class Printer:
             sys.stdout.buffer.write(self._render(Placed(topic, partition, record)))
             self._left = None if self._left is None else self._left - 1
 
-    def flush(self) -> None:
+    def flush_output(self) -> None:
         """Write buffered records out."""
         sys.stdout.buffer.flush()

@@ -9,7 +9,7 @@ import sys
 import time
 from types import TracebackType
 
-from ottla.cli.options import given
+from ottla.cli.options import option_value
 from ottla.terminal import draw_status
 
 _FIRST_AFTER_S = 1.0
@@ -25,7 +25,7 @@ class Progress:
         first_after_s: work that takes less than this draws no line.
         """
         self._verb = verb
-        self._shown = shown and sys.stderr.isatty() and not given("quiet", False)
+        self._shown = shown and sys.stderr.isatty() and not option_value("quiet", False)
         self._began = time.monotonic()
         self._next = self._began + first_after_s
         self._drawn = False
@@ -39,18 +39,18 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._drawn:
-            draw_status(self.line(), end="\n")
+            draw_status(self.status_line(), end="\n")
 
-    def add(self, records: int, size: int) -> None:
+    def add_progress(self, records: int, size: int) -> None:
         """Count, and draw the line when it is time."""
         self.records += records
         self.bytes += size
         if self._shown and time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY_S
             self._drawn = True
-            draw_status(self.line())
+            draw_status(self.status_line())
 
-    def line(self) -> str:
+    def status_line(self) -> str:
         """The text of the line now."""
         seconds = max(time.monotonic() - self._began, 1e-3)
         rate, megabytes = self.records / seconds, self.bytes / 1e6

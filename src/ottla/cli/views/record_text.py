@@ -89,7 +89,7 @@ def bytes_from_json(value: Parsed, field: str) -> bytes | None:
     if isinstance(value, _Object) and [name for name, _ in value.pairs] == [_BASE64]:
         return _from_base64(value.pairs[0][1], field)
     try:
-        return _compact(value).encode("utf-8")
+        return _compact_json(value).encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(f"{field} holds half of a surrogate pair, which is no text") from error
 
@@ -108,7 +108,7 @@ class _Object:
     def __init__(self, pairs: list[tuple[str, Parsed]]) -> None:
         self.pairs = pairs
 
-    def fields(self, known: Collection[str], what: str) -> dict[str, Parsed]:
+    def unique_fields(self, known: Collection[str], what: str) -> dict[str, Parsed]:
         """The values by name. Raises ValueError for names that are unknown or repeat."""
         found: dict[str, Parsed] = {}
         for name, value in self.pairs:
@@ -132,14 +132,14 @@ _parse = json.JSONDecoder(
 ).decode
 
 
-def _compact(value: Parsed) -> str:
+def _compact_json(value: Parsed) -> str:
     """JSON without spaces."""
     if isinstance(value, _Number):
         return str(value)
     if isinstance(value, _Object):
-        return "{" + ",".join(f"{_compact(name)}:{_compact(each)}" for name, each in value.pairs) + "}"
+        return "{" + ",".join(f"{_compact_json(name)}:{_compact_json(each)}" for name, each in value.pairs) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_compact, value)) + "]"
+        return "[" + ",".join(map(_compact_json, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -165,25 +165,25 @@ def from_json(line: bytes) -> RecordLine:
 def _record_of(parsed: Parsed) -> RecordLine:
     if not isinstance(parsed, _Object):
         raise ValueError("it is not a JSON object")
-    document = parsed.fields(_FIELDS, "the record")
+    document = parsed.unique_fields(_FIELDS, "the record")
     return RecordLine(
-        _text(document, "topic"),
-        _number(document, "partition", 2**31 - 1),
-        _number(document, "timestamp", 2**63 - 1),
+        _text_field(document, "topic"),
+        _number_field(document, "partition", 2**31 - 1),
+        _number_field(document, "timestamp", 2**63 - 1),
         bytes_from_json(document.get("key"), "key"),
         bytes_from_json(document.get("value"), "value"),
-        _headers(document.get("headers")),
+        _parse_headers(document.get("headers")),
     )
 
 
-def _text(document: Mapping[str, Parsed], field: str) -> str | None:
+def _text_field(document: Mapping[str, Parsed], field: str) -> str | None:
     value = document.get(field)
     if value is not None and (not isinstance(value, str) or isinstance(value, _Number)):
         raise ValueError(f"{field} is not a string")
     return value
 
 
-def _number(document: Mapping[str, Parsed], field: str, largest: int) -> int | None:
+def _number_field(document: Mapping[str, Parsed], field: str, largest: int) -> int | None:
     """A whole number; -1, which is Kafka's "unknown", counts as not given."""
     value = document.get(field)
     if value is None or (isinstance(value, _Number) and value == "-1"):
@@ -194,19 +194,19 @@ def _number(document: Mapping[str, Parsed], field: str, largest: int) -> int | N
     return number
 
 
-def _headers(value: Parsed) -> Headers:
+def _parse_headers(value: Parsed) -> Headers:
     """`[{"key": …, "value": …}]`, or the shorter `{"key": value}`."""
     if value is None:
         return ()
     if isinstance(value, _Object):
-        return tuple(_header(name, content) for name, content in value.pairs)
+        return tuple(_parse_header(name, content) for name, content in value.pairs)
     headers: list[tuple[str, bytes | None]] = []
     for item in value if isinstance(value, list) else [None]:
-        fields = item.fields(("key", "value"), "a header") if isinstance(item, _Object) else {}
+        fields = item.unique_fields(("key", "value"), "a header") if isinstance(item, _Object) else {}
         name = _header_key(fields.get("key"))
         if name is None:
             raise ValueError('headers is not a list of {"key": …, "value": …}')
-        headers.append(_header(name, fields.get("value")))
+        headers.append(_parse_header(name, fields.get("value")))
     return tuple(headers)
 
 
@@ -216,7 +216,7 @@ def _header_key(value: Parsed) -> str | None:
     return value if isinstance(value, str) and not isinstance(value, _Number) else None
 
 
-def _header(name: str, content: Parsed) -> tuple[str, bytes | None]:
+def _parse_header(name: str, content: Parsed) -> tuple[str, bytes | None]:
     try:
         encode_text(name)
     except UnicodeEncodeError as error:
@@ -236,10 +236,10 @@ Piece = Callable[[Placed], bytes]
 
 _ESCAPES: Mapping[str, Piece] = {
     "s": lambda at: at.record.value or b"",
-    "S": lambda at: _length(at.record.value),
+    "S": lambda at: _length_text(at.record.value),
     "R": lambda at: _packed_length(at.record.value),
     "k": lambda at: at.record.key or b"",
-    "K": lambda at: _length(at.record.key),
+    "K": lambda at: _length_text(at.record.key),
     "t": lambda at: encode_text(at.topic),
     "p": lambda at: b"%d" % at.partition,
     "o": lambda at: b"%d" % at.record.offset,
@@ -255,7 +255,7 @@ _CONTROLS: Mapping[str, bytes] = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0"
 
 def compile_format(text: str) -> Piece:
     """A function that renders a record as kcat would with `-f text`. Raises ValueError for an unknown escape."""
-    pieces = [_piece(match) for match in _TOKEN.finditer(text)]
+    pieces = [_make_piece(match) for match in _TOKEN.finditer(text)]
 
     def render(placed: Placed) -> bytes:
         return b"".join(piece(placed) for piece in pieces)
@@ -263,7 +263,7 @@ def compile_format(text: str) -> Piece:
     return render
 
 
-def _piece(match: re.Match[str]) -> Piece:
+def _make_piece(match: re.Match[str]) -> Piece:
     percent, hexadecimal, backslash, literal = match.groups()
     if percent is not None:
         if percent not in _ESCAPES or not percent:
@@ -281,7 +281,7 @@ def _piece(match: re.Match[str]) -> Piece:
     return lambda _: constant
 
 
-def _length(content: bytes | None) -> bytes:
+def _length_text(content: bytes | None) -> bytes:
     """The length as text; -1 for null."""
     return b"%d" % (-1 if content is None else len(content))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ottla.cli.views.cluster_views import MIN_ISR, at_min_isr, unavailable, under_min_isr, under_replicated
+from ottla.cli.views.cluster_views import MIN_ISR, is_at_min_isr, is_unavailable, is_under_min_isr, is_under_replicated
 from ottla.cli.views.output import Json
 from ottla.client import (
     EARLIEST,
@@ -32,7 +32,7 @@ def id_text(topic_id: bytes) -> str | None:
     return None if topic_id == ZERO_UUID else uuid_to_text(topic_id)
 
 
-def listed(view: TopicView) -> dict[str, Json]:
+def topic_document(view: TopicView) -> dict[str, Json]:
     """A topic as `topic list` shows it."""
     replicas = [len(part.replicas) for part in view.partitions.values()]
     return {
@@ -55,7 +55,7 @@ class Described(NamedTuple):
     def document(self) -> dict[str, Json]:
         """The JSON form."""
         return {
-            **listed(self.view),
+            **topic_document(self.view),
             "partitions": [
                 {
                     "partition": part.partition,
@@ -86,35 +86,35 @@ def all_names(admin: Admin) -> list[str]:
     return [view.name for view in admin.list_topics(internal=True)]
 
 
-def filtered(found: Sequence[Described], only: str) -> list[Described]:
+def filter_topics(found: Sequence[Described], only: str) -> list[Described]:
     """The topics that have partitions in that state, with those partitions only.
 
     only: under_replicated, under_min_isr, at_min_isr, unavailable.
     """
     kept = []
     for each in found:
-        parts = {number: part for number, part in each.view.partitions.items() if _is(each, part, only)}
+        parts = {number: part for number, part in each.view.partitions.items() if _is_in_state(each, part, only)}
         if parts:
             kept.append(each._replace(view=each.view._replace(partitions=parts)))
     return kept
 
 
-def _is(described: Described, part: PartitionView, state: str) -> bool:
+def _is_in_state(described: Described, part: PartitionView, state: str) -> bool:
     min_isr = next((int(c.value or 1) for c in described.configs if c.name == MIN_ISR), 1)
     if state == "under_min_isr":
-        return under_min_isr(part, min_isr)
+        return is_under_min_isr(part, min_isr)
     if state == "at_min_isr":
-        return at_min_isr(part, min_isr)
-    return unavailable(part) if state == "unavailable" else under_replicated(part)
+        return is_at_min_isr(part, min_isr)
+    return is_unavailable(part) if state == "unavailable" else is_under_replicated(part)
 
 
 def describe_all(admin: Admin, names: Sequence[str]) -> dict[str, Described | ClientError]:
     """Metadata, settings and offsets of the topics; settings that may not be read are left out."""
     views = admin.describe_topics(names)
     found = {name: view for name, view in views.items() if isinstance(view, TopicView)}
-    configs = _configs(admin, list(found))
-    starts = _offsets(admin, found, EARLIEST)
-    ends = _offsets(admin, found, LATEST)
+    configs = _read_configs(admin, list(found))
+    starts = _read_offsets(admin, found, EARLIEST)
+    ends = _read_offsets(admin, found, LATEST)
     results: dict[str, Described | ClientError] = {}
     for name, view in views.items():
         if isinstance(view, ClientError):
@@ -124,7 +124,7 @@ def describe_all(admin: Admin, names: Sequence[str]) -> dict[str, Described | Cl
     return results
 
 
-def _configs(admin: Admin, names: Sequence[str]) -> dict[str, Sequence[ConfigEntry]]:
+def _read_configs(admin: Admin, names: Sequence[str]) -> dict[str, Sequence[ConfigEntry]]:
     """Settings per topic, of the topics whose settings could be read."""
     try:
         results = admin.describe_configs([Resource(ResourceType.TOPIC, name) for name in names])
@@ -133,7 +133,7 @@ def _configs(admin: Admin, names: Sequence[str]) -> dict[str, Sequence[ConfigEnt
     return {resource.name: entries for resource, entries in results.items() if not isinstance(entries, ClientError)}
 
 
-def _offsets(admin: Admin, views: dict[str, TopicView], when: int) -> dict[str, dict[int, int | None]]:
+def _read_offsets(admin: Admin, views: dict[str, TopicView], when: int) -> dict[str, dict[int, int | None]]:
     """Offsets per topic and partition. Partitions without a leader are left out: the request would time out."""
     led = {
         TopicPartition(name, part.partition): when

@@ -77,7 +77,7 @@ def find_hanging(
     # 1. Open, and silent for long enough. 2. Not among the partitions that a coordinator has for this producer id.
     # 3. Still open: one may have ended between the two requests, and must not be reported.
     old, failed = _open_since(admin, partitions, broker, silent_before_ms)
-    known = _known(admin, sorted({each.producer.producer_id for each in old}))
+    known = _known_partitions(admin, sorted({each.producer.producer_id for each in old}))
     unknown = [each for each in old if each.tp not in known.get(each.producer.producer_id, ())]
     still = _open_since(admin, dict.fromkeys(each.tp for each in unknown), broker, silent_before_ms)[0]
     return [each for each in unknown if each in still], failed
@@ -103,7 +103,7 @@ def _open_since(
     return old, failed
 
 
-def _known(admin: TransactionAdmin, producer_ids: list[int]) -> Mapping[int, Iterable[TopicPartition]]:
+def _known_partitions(admin: TransactionAdmin, producer_ids: list[int]) -> Mapping[int, Iterable[TopicPartition]]:
     """Partitions of transactions that coordinators have, by producer id.
 
     Raises ClientError when one of them did not answer: a transaction that it has must not count as hanging.

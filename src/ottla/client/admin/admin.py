@@ -21,7 +21,7 @@ from ottla.client.admin.types import (
 )
 from ottla.client.cluster import CONTROLLER
 from ottla.client.connections.connection import Connection
-from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, refusal
+from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, refused_error
 from ottla.client.metadata import NodeView, TopicView
 from ottla.client.per_leader_requests import LeaderRequest, SentRequest, ask_leaders
 from ottla.client.retry import Deadline, timeout_ms
@@ -89,7 +89,7 @@ class Admin(PartitionAdmin):
 
         def ask(names: Sequence[str], deadline: Deadline) -> Iterator[_Item]:
             request = CreateTopicsRequest(
-                topics=[_creatable(wanted[name]) for name in names],
+                topics=[_creatable_topic(wanted[name]) for name in names],
                 timeout_ms=timeout_ms(deadline),
                 validate_only=validate_only,
             )
@@ -161,7 +161,7 @@ class Admin(PartitionAdmin):
         at_least = 7 if MAX_TIMESTAMP in timestamps.values() else 2 if isolation else 1
 
         def send(connection: Connection, asked: Sequence[TopicPartition]) -> Iterator[SentRequest[ListOffsetsResponse]]:
-            version = connection.version(ApiKey.LIST_OFFSETS, at_least=at_least)
+            version = connection.choose_version(ApiKey.LIST_OFFSETS, at_least=at_least)
             by_topic: dict[str, list[ListOffsetsRequest.ListOffsetsPartition]] = {}
             for tp in asked:
                 part = ListOffsetsRequest.ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamps[tp])
@@ -173,9 +173,9 @@ class Admin(PartitionAdmin):
                 topics=topics,
                 timeout_ms=self._cluster.config.request_timeout_ms if version >= 10 else 0,
             )
-            yield connection.send(request, version, ListOffsetsResponse), asked
+            yield connection.send_request(request, version, ListOffsetsResponse), asked
 
-        question: LeaderRequest[ListOffsetsResponse, OffsetFound] = LeaderRequest("list offsets", send, _offsets)
+        question: LeaderRequest[ListOffsetsResponse, OffsetFound] = LeaderRequest("list offsets", send, _offset_results)
         return ask_leaders(self._cluster, timestamps, question, deadline or self._cluster.deadline())
 
     def delete_records(
@@ -198,7 +198,12 @@ class Admin(PartitionAdmin):
                 ],
                 timeout_ms=timeout_ms(deadline.within_ms(self._cluster.config.request_timeout_ms)),
             )
-            yield connection.send(request, connection.version(ApiKey.DELETE_RECORDS), DeleteRecordsResponse), asked
+            yield (
+                connection.send_request(
+                    request, connection.choose_version(ApiKey.DELETE_RECORDS), DeleteRecordsResponse
+                ),
+                asked,
+            )
 
         question: LeaderRequest[DeleteRecordsResponse, int] = LeaderRequest("delete records", send, _low_watermarks)
         return ask_leaders(self._cluster, before, question, deadline)
@@ -210,7 +215,7 @@ class Admin(PartitionAdmin):
             lambda _: DescribeClusterRequest(),
             DescribeClusterResponse,
             deadline=deadline,
-            refused=lambda answer: refusal(answer.error_code, "cluster", answer.error_message),
+            refused=lambda answer: refused_error(answer.error_code, "cluster", answer.error_message),
         )
         nodes = [NodeView(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers]
         return ClusterDescription(answer.cluster_id, answer.controller_id, tuple(sorted(nodes)))
@@ -232,7 +237,7 @@ class Admin(PartitionAdmin):
         left = list(names)
         while left:
             found = {
-                item.name: refusal(item.error_code, f"topic {item.name}", item.error_message)
+                item.name: refused_error(item.error_code, f"topic {item.name}", item.error_message)
                 for item in ask(left, deadline)
             }
             if set(found) != set(left):
@@ -242,12 +247,12 @@ class Admin(PartitionAdmin):
             # result of its topic.
             left = [name for name, error in found.items() if error and error.code is ErrorCode.NOT_CONTROLLER]
             if left:
-                retries.wait(failed.pop(left[0]))
+                retries.wait_backoff(failed.pop(left[0]))
                 self._cluster.refresh((), deadline)
         return failed
 
 
-def _creatable(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
+def _creatable_topic(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
     assignments = [
         CreateTopicsRequest.CreatableReplicaAssignment(partition_index=number, broker_ids=list(replicas))
         for number, replicas in (topic.assignment or {}).items()
@@ -265,11 +270,11 @@ def _creatable(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
     )
 
 
-def _offsets(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, OffsetFound | RefusedError]]:
+def _offset_results(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, OffsetFound | RefusedError]]:
     for topic in answer.topics:
         for part in topic.partitions:
             tp = TopicPartition(topic.name, part.partition_index)
-            error = refusal(part.error_code, f"offsets of {tp}")
+            error = refused_error(part.error_code, f"offsets of {tp}")
             yield tp, error or OffsetFound(part.offset, part.timestamp, part.leader_epoch)
 
 
@@ -277,5 +282,5 @@ def _low_watermarks(answer: DeleteRecordsResponse) -> Iterator[tuple[TopicPartit
     for topic in answer.topics:
         for part in topic.partitions:
             tp = TopicPartition(topic.name, part.partition_index)
-            error = refusal(part.error_code, f"delete records of {tp}")
+            error = refused_error(part.error_code, f"delete records of {tp}")
             yield tp, part.low_watermark if error is None else error

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ottla.client.admin.types import ConfigChange, ConfigEntry, ConfigSource, Resource, ResourceType, setting_text
 from ottla.client.cluster import ANY_NODE, CONTROLLER, Cluster
-from ottla.client.errors import ClientError, MalformedReplyError, refusal
+from ottla.client.errors import ClientError, MalformedReplyError, refused_error
 from ottla.client.retry import Deadline
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -55,10 +55,10 @@ class ConfigAdmin:
                 ApiKey.DESCRIBE_CONFIGS, build, DescribeConfigsResponse, node=node, deadline=deadline
             )
             for found in answer.results:
-                resource = _resource(found.resource_type, found.resource_name, group)
-                error = refusal(found.error_code, str(resource), found.error_message)
-                results[resource] = error or sorted(_entry(config) for config in found.configs)
-        return _complete(wanted, results)
+                resource = _find_resource(found.resource_type, found.resource_name, group)
+                error = refused_error(found.error_code, str(resource), found.error_message)
+                results[resource] = error or sorted(_config_entry(config) for config in found.configs)
+        return _in_request_order(wanted, results)
 
     def alter_configs(
         self,
@@ -83,9 +83,9 @@ class ConfigAdmin:
                 ApiKey.INCREMENTAL_ALTER_CONFIGS, build, IncrementalAlterConfigsResponse, node=node, deadline=deadline
             )
             for found in answer.responses:
-                resource = _resource(found.resource_type, found.resource_name, group)
-                results[resource] = refusal(found.error_code, str(resource), found.error_message)
-        return _complete(list(changes), results)
+                resource = _find_resource(found.resource_type, found.resource_name, group)
+                results[resource] = refused_error(found.error_code, str(resource), found.error_message)
+        return _in_request_order(list(changes), results)
 
 
 def _by_node(resources: Sequence[Resource], otherwise: int) -> dict[int, list[Resource]]:
@@ -97,14 +97,14 @@ def _by_node(resources: Sequence[Resource], otherwise: int) -> dict[int, list[Re
     return groups
 
 
-def _complete(wanted: Sequence[Resource], results: dict[Resource, V]) -> dict[Resource, V]:
+def _in_request_order(wanted: Sequence[Resource], results: dict[Resource, V]) -> dict[Resource, V]:
     missing = [resource for resource in wanted if resource not in results]
     if missing:
         raise MalformedReplyError(f"the response has no result for {missing[0]}")
     return {resource: results[resource] for resource in wanted}
 
 
-def _resource(kind: int, name: str, group: Sequence[Resource]) -> Resource:
+def _find_resource(kind: int, name: str, group: Sequence[Resource]) -> Resource:
     found = next((resource for resource in group if (resource.kind, resource.name) == (kind, name)), None)
     if found is None:
         raise MalformedReplyError(f"the response has a result for {name!r} of type {kind}, which was not requested")
@@ -132,20 +132,20 @@ def _alter_resource(
     )
 
 
-def _entry(config: DescribeConfigsResponse.DescribeConfigsResourceResult) -> ConfigEntry:
-    source = ConfigSource.DEFAULT_CONFIG if config.is_default else _source(config.config_source)
+def _config_entry(config: DescribeConfigsResponse.DescribeConfigsResourceResult) -> ConfigEntry:
+    source = ConfigSource.DEFAULT_CONFIG if config.is_default else _config_source(config.config_source)
     return ConfigEntry(
         config.name,
         config.value,
         source,
         config.read_only,
         config.is_sensitive,
-        tuple((synonym.name, synonym.value, _source(synonym.source)) for synonym in config.synonyms),
+        tuple((synonym.name, synonym.value, _config_source(synonym.source)) for synonym in config.synonyms),
         config.documentation or "",
     )
 
 
-def _source(number: int) -> ConfigSource:
+def _config_source(number: int) -> ConfigSource:
     return ConfigSource(number) if number in _SOURCES else ConfigSource.UNKNOWN
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ottla.client.admin.types import list_of_names
 from ottla.client.cluster import Cluster
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
-from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, refusal
+from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, refused_error
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
 from ottla.record.errors import CorruptRecord
@@ -89,7 +89,7 @@ class GroupAdmin:
         self._cluster = cluster
         calls = CoordinatorCalls(cluster, CoordinatorKind.GROUP)
         self._ask = calls.send_to_coordinator
-        self.coordinator = calls.find
+        self.coordinator = calls.find_coordinator
         """The broker that coordinates a group. Raises RefusedError, DeadlineError."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class GroupAdmin:
                     ListGroupsResponse,
                     node=node,
                     deadline=deadline,
-                    refused=lambda answer, node=node: refusal(answer.error_code, f"groups of broker {node}"),  # type: ignore[misc]
+                    refused=lambda answer, node=node: refused_error(answer.error_code, f"groups of broker {node}"),  # type: ignore[misc]
                 )
             except ClientError as error:
                 failed[node] = error
@@ -130,7 +130,7 @@ class GroupAdmin:
             code = group.error_code
             if not code and group.group_state == "Dead":
                 code = 69  # GROUP_ID_NOT_FOUND: older brokers report it as the state Dead, without an error
-            return refusal(code, f"group {group_id}", group.error_message)
+            return refused_error(code, f"group {group_id}", group.error_message)
 
         answer = self._ask(
             group_id,
@@ -141,7 +141,7 @@ class GroupAdmin:
             deadline,
         )
         group = answer.groups[0]
-        members = tuple(_member(each) for each in group.members)
+        members = tuple(_group_member(each) for each in group.members)
         node = self.coordinator(group_id, deadline)
         return GroupView(group_id, group.group_state, group.protocol_type, group.protocol_data, node, members)
 
@@ -158,7 +158,7 @@ class GroupAdmin:
 
         def refused(answer: OffsetFetchResponse) -> RefusedError | None:
             codes = [answer.error_code, *(each.error_code for each in answer.groups)]
-            return next((refusal(code, f"offsets of group {group_id}") for code in codes if code), None)
+            return next((refused_error(code, f"offsets of group {group_id}") for code in codes if code), None)
 
         answer = self._ask(group_id, ApiKey.OFFSET_FETCH, build, OffsetFetchResponse, refused, deadline, _BY_NAME)
         rows = [
@@ -168,7 +168,7 @@ class GroupAdmin:
         ]
         found: dict[TopicPartition, GroupOffset | ClientError] = {}
         for tp, part in sorted(rows, key=lambda row: row[0]):
-            error = refusal(part.error_code, f"offset of {tp}")
+            error = refused_error(part.error_code, f"offset of {tp}")
             # A negative offset without an error means that nothing is committed for the partition.
             if error is not None or part.committed_offset >= 0:
                 position = GroupOffset(part.committed_offset, part.committed_leader_epoch, part.metadata or "")
@@ -202,7 +202,7 @@ class GroupAdmin:
         def refused(answer: OffsetCommitResponse) -> RefusedError | None:
             """Retry only if all partitions have the same retriable error."""
             codes = {part.error_code for topic in answer.topics for part in topic.partitions}
-            error = refusal(next(iter(codes)), f"group {group_id}") if len(codes) == 1 else None
+            error = refused_error(next(iter(codes)), f"group {group_id}") if len(codes) == 1 else None
             return error if error is not None and error.retriable else None
 
         answer = self._ask(
@@ -210,7 +210,7 @@ class GroupAdmin:
         )
         rows = ((topic.name, part) for topic in answer.topics for part in topic.partitions)
         return {
-            TopicPartition(name, part.partition_index): refusal(
+            TopicPartition(name, part.partition_index): refused_error(
                 part.error_code, f"offset of {name}-{part.partition_index}"
             )
             for name, part in rows
@@ -233,12 +233,12 @@ class GroupAdmin:
             ApiKey.OFFSET_DELETE,
             lambda _: request,
             OffsetDeleteResponse,
-            lambda answer: refusal(answer.error_code, f"group {group_id}"),
+            lambda answer: refused_error(answer.error_code, f"group {group_id}"),
             deadline,
         )
         rows = ((topic.name, part) for topic in answer.topics for part in topic.partitions)
         return {
-            TopicPartition(name, part.partition_index): refusal(
+            TopicPartition(name, part.partition_index): refused_error(
                 part.error_code, f"offset of {name}-{part.partition_index}"
             )
             for name, part in rows
@@ -257,7 +257,7 @@ class GroupAdmin:
                     lambda _, group_id=group_id: DeleteGroupsRequest(groups_names=[group_id]),  # type: ignore[misc]
                     DeleteGroupsResponse,
                     lambda answer, group_id=group_id: next(  # type: ignore[misc]
-                        (refusal(each.error_code, f"group {group_id}") for each in answer.results), None
+                        (refused_error(each.error_code, f"group {group_id}") for each in answer.results), None
                     ),
                     deadline,
                 )
@@ -267,7 +267,7 @@ class GroupAdmin:
         return results
 
 
-def _member(row: DescribeGroupsResponse.DescribedGroupMember) -> GroupMember:
+def _group_member(row: DescribeGroupsResponse.DescribedGroupMember) -> GroupMember:
     assignment: tuple[TopicPartition, ...] = ()
     if row.member_assignment:
         try:

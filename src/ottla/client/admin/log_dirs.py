@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from ottla.client.admin.configs import ConfigAdmin
 from ottla.client.admin.types import LogDir, LogDirReplica, Replica
-from ottla.client.errors import ClientError, MalformedReplyError, refusal
+from ottla.client.errors import ClientError, MalformedReplyError, refused_error
 from ottla.client.retry import Deadline
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
@@ -54,10 +54,10 @@ class LogDirAdmin(ConfigAdmin):
             DescribeLogDirsResponse,
             node=node,
             deadline=deadline,
-            refused=lambda answer: refusal(answer.error_code, f"log directories of broker {node}"),
+            refused=lambda answer: refused_error(answer.error_code, f"log directories of broker {node}"),
         )
         return [
-            refusal(found.error_code, f"log directory {found.log_dir} of broker {node}") or _log_dir(found)
+            refused_error(found.error_code, f"log directory {found.log_dir} of broker {node}") or _log_dir(found)
             for found in answer.results
         ]
 
@@ -89,7 +89,7 @@ class LogDirAdmin(ConfigAdmin):
         """Move replicas on one broker. Raises ClientError."""
         answer = self._cluster.send_request(
             ApiKey.ALTER_REPLICA_LOG_DIRS,
-            lambda _: _alteration(wanted),
+            lambda _: _alter_request(wanted),
             AlterReplicaLogDirsResponse,
             node=node,
             deadline=deadline,
@@ -98,13 +98,13 @@ class LogDirAdmin(ConfigAdmin):
         for topic in answer.results:
             for part in topic.partitions:
                 tp = TopicPartition(topic.topic_name, part.partition_index)
-                results[tp] = refusal(part.error_code, f"replica of {tp} on broker {node}")
+                results[tp] = refused_error(part.error_code, f"replica of {tp} on broker {node}")
         if set(results) != set(wanted):
             raise MalformedReplyError(f"the response of broker {node} does not list the requested replicas")
         return results
 
 
-def _alteration(wanted: Mapping[TopicPartition, str]) -> AlterReplicaLogDirsRequest:
+def _alter_request(wanted: Mapping[TopicPartition, str]) -> AlterReplicaLogDirsRequest:
     by_path: dict[str, dict[str, list[int]]] = {}
     for tp, path in wanted.items():
         by_path.setdefault(path, {}).setdefault(tp.topic, []).append(tp.partition)

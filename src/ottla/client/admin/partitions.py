@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ottla.client.admin.log_dirs import LogDirAdmin
 from ottla.client.cluster import CONTROLLER
-from ottla.client.errors import ClientError, MalformedReplyError, refusal
+from ottla.client.errors import ClientError, MalformedReplyError, refused_error
 from ottla.client.retry import Deadline, timeout_ms
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
@@ -72,14 +72,14 @@ class PartitionAdmin(LogDirAdmin):
             ElectLeadersResponse,
             node=CONTROLLER,
             deadline=deadline,
-            refused=lambda answer: refusal(answer.error_code, "election of leaders"),
+            refused=lambda answer: refused_error(answer.error_code, "election of leaders"),
         )
         results: dict[TopicPartition, ClientError | None] = {}
         for topic in answer.replica_election_results:
             for part in topic.partition_result:
                 tp = TopicPartition(topic.topic, part.partition_id)
-                results[tp] = refusal(part.error_code, f"election for {tp}", part.error_message)
-        return results if wanted is None else _complete(results, wanted, "election of leaders")
+                results[tp] = refused_error(part.error_code, f"election for {tp}", part.error_message)
+        return results if wanted is None else _in_request_order(results, wanted, "election of leaders")
 
     def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], deadline: Deadline | None = None
@@ -104,14 +104,14 @@ class PartitionAdmin(LogDirAdmin):
             AlterPartitionReassignmentsResponse,
             node=CONTROLLER,
             deadline=deadline,
-            refused=lambda answer: refusal(answer.error_code, "reassignment", answer.error_message),
+            refused=lambda answer: refused_error(answer.error_code, "reassignment", answer.error_message),
         )
         results: dict[TopicPartition, ClientError | None] = {}
         for topic in answer.responses:
             for found in topic.partitions:
                 tp = TopicPartition(topic.name, found.partition_index)
-                results[tp] = refusal(found.error_code, f"reassignment of {tp}", found.error_message)
-        return _complete(results, list(targets), "reassignment")
+                results[tp] = refused_error(found.error_code, f"reassignment of {tp}", found.error_message)
+        return _in_request_order(results, list(targets), "reassignment")
 
     def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, deadline: Deadline | None = None
@@ -128,7 +128,7 @@ class PartitionAdmin(LogDirAdmin):
             ListPartitionReassignmentsResponse,
             node=CONTROLLER,
             deadline=deadline,
-            refused=lambda answer: refusal(answer.error_code, "reassignments", answer.error_message),
+            refused=lambda answer: refused_error(answer.error_code, "reassignments", answer.error_message),
         )
         return {
             TopicPartition(topic.name, found.partition_index): Reassignment(
@@ -146,7 +146,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return by_topic
 
 
-def _complete(
+def _in_request_order(
     results: Mapping[TopicPartition, ClientError | None], wanted: Sequence[TopicPartition], what: str
 ) -> dict[TopicPartition, ClientError | None]:
     """Results in the order of the request. Raises MalformedReplyError if one is missing."""

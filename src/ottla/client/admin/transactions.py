@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ottla.client.cluster import Cluster
 from ottla.client.connections.connection import Connection
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
-from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, refusal
+from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, refused_error
 from ottla.client.per_leader_requests import LeaderRequest, SentRequest, ask_leaders
 from ottla.client.retry import Deadline
 from ottla.renamed import renamed_argument
@@ -99,7 +99,7 @@ class TransactionAdmin:
         failed: dict[int, ClientError] = {}
         for node in sorted(self._cluster.refresh((), deadline).nodes):
             try:
-                answer = self._list(node, states, producer_ids, longer_than_ms, deadline)
+                answer = self._list_on_broker(node, states, producer_ids, longer_than_ms, deadline)
             except ClientError as error:
                 failed[node] = error
                 continue
@@ -108,7 +108,7 @@ class TransactionAdmin:
                 found[each.transactional_id] = row
         return [found[name] for name in sorted(found)], failed
 
-    def _list(
+    def _list_on_broker(
         self, node: int, states: Sequence[str], producer_ids: Sequence[int], longer_than_ms: int, deadline: Deadline
     ) -> ListTransactionsResponse:
         request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
@@ -119,7 +119,7 @@ class TransactionAdmin:
             ListTransactionsResponse,
             node=node,
             deadline=deadline,
-            refused=lambda answer: refusal(answer.error_code, f"transactions of broker {node}"),
+            refused=lambda answer: refused_error(answer.error_code, f"transactions of broker {node}"),
             at_most=_WITH_DURATION,
         )
 
@@ -129,7 +129,7 @@ class TransactionAdmin:
         def refused(answer: DescribeTransactionsResponse) -> RefusedError | None:
             if len(answer.transaction_states) != 1:
                 raise MalformedReplyError("the response to DescribeTransactions is not about the requested id")
-            return refusal(answer.transaction_states[0].error_code, f"transactional id {transactional_id}")
+            return refused_error(answer.transaction_states[0].error_code, f"transactional id {transactional_id}")
 
         answer = self._calls.send_to_coordinator(
             transactional_id,
@@ -142,7 +142,7 @@ class TransactionAdmin:
         row = answer.transaction_states[0]
         return TransactionView(
             transactional_id,
-            self._calls.find(transactional_id, deadline),
+            self._calls.find_coordinator(transactional_id, deadline),
             row.producer_id,
             row.producer_epoch,
             row.transaction_state,
@@ -158,7 +158,7 @@ class TransactionAdmin:
         deadline = deadline or self._cluster.deadline()
         if broker is None:
             question: LeaderRequest[DescribeProducersResponse, list[ProducerView]] = LeaderRequest(
-                "describe producers", _ask_producers, _producers
+                "describe producers", _ask_producers, _producer_results
             )
             return ask_leaders(self._cluster, partitions, question, deadline)
         self._cluster.refresh((), deadline)
@@ -166,7 +166,7 @@ class TransactionAdmin:
         answer = self._cluster.send_request(
             ApiKey.DESCRIBE_PRODUCERS, lambda _: request, DescribeProducersResponse, node=broker, deadline=deadline
         )
-        return dict(_producers(answer))
+        return dict(_producer_results(answer))
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
@@ -194,10 +194,15 @@ class TransactionAdmin:
         def send(
             connection: Connection, asked: Sequence[TopicPartition]
         ) -> Iterator[SentRequest[WriteTxnMarkersResponse]]:
-            version = connection.version(ApiKey.WRITE_TXN_MARKERS)
-            yield connection.send(WriteTxnMarkersRequest(markers=[marker]), version, WriteTxnMarkersResponse), asked
+            version = connection.choose_version(ApiKey.WRITE_TXN_MARKERS)
+            yield (
+                connection.send_request(WriteTxnMarkersRequest(markers=[marker]), version, WriteTxnMarkersResponse),
+                asked,
+            )
 
-        question: LeaderRequest[WriteTxnMarkersResponse, None] = LeaderRequest("abort transaction", send, _marked)
+        question: LeaderRequest[WriteTxnMarkersResponse, None] = LeaderRequest(
+            "abort transaction", send, _marker_results
+        )
         outcome = ask_leaders(self._cluster, [tp], question, deadline or self._cluster.deadline())[tp]
         if outcome is not None:
             raise outcome
@@ -206,8 +211,8 @@ class TransactionAdmin:
 def _ask_producers(
     connection: Connection, asked: Sequence[TopicPartition]
 ) -> Iterator[SentRequest[DescribeProducersResponse]]:
-    version = connection.version(ApiKey.DESCRIBE_PRODUCERS)
-    yield connection.send(_producers_request(asked), version, DescribeProducersResponse), asked
+    version = connection.choose_version(ApiKey.DESCRIBE_PRODUCERS)
+    yield connection.send_request(_producers_request(asked), version, DescribeProducersResponse), asked
 
 
 def _producers_request(partitions: Sequence[TopicPartition]) -> DescribeProducersRequest:
@@ -218,17 +223,17 @@ def _producers_request(partitions: Sequence[TopicPartition]) -> DescribeProducer
     return DescribeProducersRequest(topics=[topic(name=n, partition_indexes=p) for n, p in by_topic.items()])
 
 
-def _producers(
+def _producer_results(
     answer: DescribeProducersResponse,
 ) -> Iterator[tuple[TopicPartition, list[ProducerView] | RefusedError]]:
     for topic in answer.topics:
         for part in topic.partitions:
             tp = TopicPartition(topic.name, part.partition_index)
-            error = refusal(part.error_code, f"producers of {tp}", part.error_message)
-            yield tp, error or [_producer(each) for each in part.active_producers]
+            error = refused_error(part.error_code, f"producers of {tp}", part.error_message)
+            yield tp, error or [_producer_view(each) for each in part.active_producers]
 
 
-def _producer(row: DescribeProducersResponse.ProducerState) -> ProducerView:
+def _producer_view(row: DescribeProducersResponse.ProducerState) -> ProducerView:
     return ProducerView(
         row.producer_id,
         row.producer_epoch,
@@ -239,9 +244,9 @@ def _producer(row: DescribeProducersResponse.ProducerState) -> ProducerView:
     )
 
 
-def _marked(answer: WriteTxnMarkersResponse) -> Iterator[tuple[TopicPartition, RefusedError | None]]:
+def _marker_results(answer: WriteTxnMarkersResponse) -> Iterator[tuple[TopicPartition, RefusedError | None]]:
     for marker in answer.markers:
         for topic in marker.topics:
             for part in topic.partitions:
                 tp = TopicPartition(topic.name, part.partition_index)
-                yield tp, refusal(part.error_code, f"marker of producer {marker.producer_id} in {tp}")
+                yield tp, refused_error(part.error_code, f"marker of producer {marker.producer_id} in {tp}")

@@ -22,14 +22,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _of(
+def _async_method(
     kind: type[A], method: Callable[Concatenate[A, P], R]
 ) -> Callable[Concatenate[Admin, P], Coroutine[Any, Any, R]]:
     """A coroutine method that runs `method` of the blocking client `kind` in the thread; keeps its documentation."""
 
     @functools.wraps(method)
     async def call(self: Admin, /, *arguments: P.args, **options: P.kwargs) -> R:
-        return await self._worker.hand_over(lambda: method(self._blocking(kind), *arguments, **options))
+        return await self._worker.hand_over(lambda: method(self._blocking_client(kind), *arguments, **options))
 
     return call
 
@@ -50,7 +50,7 @@ class Admin:
             kind: kind(self._cluster) for kind in (BlockingAdmin, GroupAdmin, TransactionAdmin)
         }
 
-    def _blocking(self, kind: type[A]) -> A:
+    def _blocking_client(self, kind: type[A]) -> A:
         found: A = self._clients[kind]
         return found
 
@@ -67,31 +67,31 @@ class Admin:
         if not self._closed:
             self._closed = True
             closed = self._worker.hand_over(self._cluster.close)
-            self._worker.close()
+            self._worker.end_thread()
             await closed
 
-    list_topics = _of(BlockingAdmin, BlockingAdmin.list_topics)
-    describe_topics = _of(BlockingAdmin, BlockingAdmin.describe_topics)
-    create_topics = _of(BlockingAdmin, BlockingAdmin.create_topics)
-    delete_topics = _of(BlockingAdmin, BlockingAdmin.delete_topics)
-    create_partitions = _of(BlockingAdmin, BlockingAdmin.create_partitions)
-    list_offsets = _of(BlockingAdmin, BlockingAdmin.list_offsets)
-    delete_records = _of(BlockingAdmin, BlockingAdmin.delete_records)
-    describe_log_dirs = _of(BlockingAdmin, BlockingAdmin.describe_log_dirs)
-    alter_replica_log_dirs = _of(BlockingAdmin, BlockingAdmin.alter_replica_log_dirs)
-    describe_cluster = _of(BlockingAdmin, BlockingAdmin.describe_cluster)
-    describe_configs = _of(BlockingAdmin, BlockingAdmin.describe_configs)
-    alter_configs = _of(BlockingAdmin, BlockingAdmin.alter_configs)
-    elect_leaders = _of(BlockingAdmin, BlockingAdmin.elect_leaders)
-    alter_partition_reassignments = _of(BlockingAdmin, BlockingAdmin.alter_partition_reassignments)
-    list_partition_reassignments = _of(BlockingAdmin, BlockingAdmin.list_partition_reassignments)
-    list_groups = _of(GroupAdmin, GroupAdmin.list_groups)
-    describe_group = _of(GroupAdmin, GroupAdmin.describe_group)
-    group_offsets = _of(GroupAdmin, GroupAdmin.group_offsets)
-    alter_group_offsets = _of(GroupAdmin, GroupAdmin.alter_group_offsets)
-    delete_group_offsets = _of(GroupAdmin, GroupAdmin.delete_group_offsets)
-    delete_groups = _of(GroupAdmin, GroupAdmin.delete_groups)
-    list_transactions = _of(TransactionAdmin, TransactionAdmin.list_transactions)
-    describe_transaction = _of(TransactionAdmin, TransactionAdmin.describe_transaction)
-    describe_producers = _of(TransactionAdmin, TransactionAdmin.describe_producers)
-    abort_transaction = _of(TransactionAdmin, TransactionAdmin.abort_transaction)
+    list_topics = _async_method(BlockingAdmin, BlockingAdmin.list_topics)
+    describe_topics = _async_method(BlockingAdmin, BlockingAdmin.describe_topics)
+    create_topics = _async_method(BlockingAdmin, BlockingAdmin.create_topics)
+    delete_topics = _async_method(BlockingAdmin, BlockingAdmin.delete_topics)
+    create_partitions = _async_method(BlockingAdmin, BlockingAdmin.create_partitions)
+    list_offsets = _async_method(BlockingAdmin, BlockingAdmin.list_offsets)
+    delete_records = _async_method(BlockingAdmin, BlockingAdmin.delete_records)
+    describe_log_dirs = _async_method(BlockingAdmin, BlockingAdmin.describe_log_dirs)
+    alter_replica_log_dirs = _async_method(BlockingAdmin, BlockingAdmin.alter_replica_log_dirs)
+    describe_cluster = _async_method(BlockingAdmin, BlockingAdmin.describe_cluster)
+    describe_configs = _async_method(BlockingAdmin, BlockingAdmin.describe_configs)
+    alter_configs = _async_method(BlockingAdmin, BlockingAdmin.alter_configs)
+    elect_leaders = _async_method(BlockingAdmin, BlockingAdmin.elect_leaders)
+    alter_partition_reassignments = _async_method(BlockingAdmin, BlockingAdmin.alter_partition_reassignments)
+    list_partition_reassignments = _async_method(BlockingAdmin, BlockingAdmin.list_partition_reassignments)
+    list_groups = _async_method(GroupAdmin, GroupAdmin.list_groups)
+    describe_group = _async_method(GroupAdmin, GroupAdmin.describe_group)
+    group_offsets = _async_method(GroupAdmin, GroupAdmin.group_offsets)
+    alter_group_offsets = _async_method(GroupAdmin, GroupAdmin.alter_group_offsets)
+    delete_group_offsets = _async_method(GroupAdmin, GroupAdmin.delete_group_offsets)
+    delete_groups = _async_method(GroupAdmin, GroupAdmin.delete_groups)
+    list_transactions = _async_method(TransactionAdmin, TransactionAdmin.list_transactions)
+    describe_transaction = _async_method(TransactionAdmin, TransactionAdmin.describe_transaction)
+    describe_producers = _async_method(TransactionAdmin, TransactionAdmin.describe_producers)
+    abort_transaction = _async_method(TransactionAdmin, TransactionAdmin.abort_transaction)

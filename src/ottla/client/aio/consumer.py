@@ -58,8 +58,8 @@ class Consumer:
         """Whether the worker has a poll that is not finished."""
         self._ahead = PrefetchedRecords()
         self._woken = False
-        self._telling: asyncio.Task[None] | None = None
-        """The task that runs a callback of a rebalance, which must not call `poll`, `unsubscribe` or `close`."""
+        self._callback_task: asyncio.Task[None] | None = None
+        """The task that runs a callback of a rebalance, which must not call `poll`, `unsubscribe` or `end_thread`."""
         self._closed = False
 
     async def __aenter__(self) -> Consumer:
@@ -81,21 +81,21 @@ class Consumer:
         on_lost: OnPartitions | None = None,
     ) -> None:
         """As in the blocking consumer. The callbacks run in the loop, and may await calls of this consumer except
-        `poll`, `unsubscribe` and `close`, which wait for the callbacks.
+        `poll`, `unsubscribe` and `end_thread`, which wait for the callbacks.
         """
-        assigned, revoked, lost = (self._in_loop(each) for each in (on_assigned, on_revoked, on_lost))
-        await self._afresh(
+        assigned, revoked, lost = (self._loop_callback(each) for each in (on_assigned, on_revoked, on_lost))
+        await self._give_back_and_run(
             lambda: self._blocking.subscribe(topics, on_assigned=assigned, on_revoked=revoked, on_lost=lost)
         )
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without a group; known positions stay."""
-        await self._afresh(lambda: self._blocking.assign(partitions))
+        await self._give_back_and_run(lambda: self._blocking.assign(partitions))
 
     async def unsubscribe(self) -> None:
         """Leave the group, and stop reading."""
-        self._check_not_telling("unsubscribe")
-        await self._afresh(self._blocking.unsubscribe)
+        self._check_not_in_callback("unsubscribe")
+        await self._give_back_and_run(self._blocking.unsubscribe)
 
     async def subscription(self) -> set[str]:
         """The subscribed topics; for a pattern the topics with assigned partitions."""
@@ -107,7 +107,7 @@ class Consumer:
 
     async def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """`poll` leaves these out until `resume`, or until they are revoked and assigned again."""
-        await self._afresh(lambda: self._blocking.pause(partitions))
+        await self._give_back_and_run(lambda: self._blocking.pause(partitions))
 
     async def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these again."""
@@ -125,20 +125,20 @@ class Consumer:
         Keeps the membership alive: call it, or iterate, at least every `max.poll.interval.ms`. Cancelling it loses no
         record.
         """
-        self._check_not_telling("poll")
+        self._check_not_in_callback("poll")
         async with self._polling:
             if self._ahead and not await self._run_call(self._blocking.has_news):
                 return self._ahead.take_all()
-            self._give_back()
-            return await self._until(timeout_s, self._blocking.poll, self._rewind, list)
+            self._give_back_records()
+            return await self._poll_until(timeout_s, self._blocking.poll, self._rewind_records, list)
 
     async def poll_table(self, timeout_s: float = 0.0, *, headers: bool = False) -> pa.Table:
         """As `poll`, but returns an Arrow table: see the blocking consumer."""
-        self._check_not_telling("poll_table")
+        self._check_not_in_callback("poll_table")
         async with self._polling:
-            self._give_back()
+            self._give_back_records()
             read = lambda left: self._blocking.poll_table(left, headers=headers)  # noqa: E731
-            return await self._until(timeout_s, read, self._rewind_table, _empty_table)
+            return await self._poll_until(timeout_s, read, self._rewind_table, _empty_table)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Endless records; the next iteration or `poll` returns the records that this one did not reach."""
@@ -159,31 +159,31 @@ class Consumer:
     @renamed_argument("where", "tp")
     async def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Continue from this offset; OffsetAndMetadata has the epoch of the record before it checked (KIP-320)."""
-        await self._afresh(lambda: self._blocking.seek(tp, offset))
+        await self._give_back_and_run(lambda: self._blocking.seek(tp, offset))
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue from the first offset of these partitions, or of all; it is looked up when it is needed."""
-        await self._afresh(lambda: self._blocking.seek_to_beginning(partitions))
+        await self._give_back_and_run(lambda: self._blocking.seek_to_beginning(partitions))
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue after the last offset (the last stable one under read_committed)."""
-        await self._afresh(lambda: self._blocking.seek_to_end(partitions))
+        await self._give_back_and_run(lambda: self._blocking.seek_to_end(partitions))
 
     @renamed_argument("where", "tp")
     async def position(self, tp: TopicPartition, timeout_s: float | None = None) -> int:
         """The offset of the next record, looked up if it is unknown. Raises DeadlineError."""
-        ahead = self._ahead.positions().get(tp)
+        ahead = self._ahead.remaining_positions().get(tp)
         return ahead.offset if ahead else await self._run_call(lambda: self._blocking.position(tp, timeout_s))
 
     async def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """All known positions: `commit` commits these."""
-        ahead = self._ahead.positions()
+        ahead = self._ahead.remaining_positions()
         return await self._run_call(self._blocking.positions) | ahead
 
     @renamed_argument("where", "tp")
     async def lag(self, tp: TopicPartition) -> int | None:
         """Number of records between the position and the end that the last fetch reported; None before a fetch."""
-        ahead = self._ahead.positions().get(tp)
+        ahead = self._ahead.remaining_positions().get(tp)
 
         def lag() -> int | None:
             known = self._blocking.lag(tp)
@@ -230,7 +230,7 @@ class Consumer:
 
         Raises CommitFailedError if the group has assigned the partitions to other members.
         """
-        ahead = self._ahead.positions()
+        ahead = self._ahead.remaining_positions()
         await self._run_call(
             lambda: self._blocking.commit(self._blocking.positions() | ahead if offsets is None else offsets)
         )
@@ -254,21 +254,21 @@ class Consumer:
 
         Raises an error of the last commit or of a callback after everything is closed. Cancelling it does not stop it.
         """
-        self._check_not_telling("close")
+        self._check_not_in_callback("close")
         if self._closed:
             return
         self._closed = True
-        self._give_back()
+        self._give_back_records()
         # The worker ends when the close has run, not when the task stops waiting for it.
         closed = self._start_call(lambda: self._blocking.close(timeout_s))
-        closed.add_done_callback(lambda _: self._worker.close())
+        closed.add_done_callback(lambda _: self._worker.end_thread())
         await asyncio.shield(closed)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _start_call(self, call: Callable[[], R]) -> asyncio.Future[R]:
         """Give the worker a call, and wake a waiting poll so that the call need not wait for it."""
-        future = self._worker.hand_over(lambda: self._awake(call))
+        future = self._worker.hand_over(lambda: self._run_despite_wakeups(call))
         if self._busy:
             self._blocking.wakeup()
         return future
@@ -276,12 +276,12 @@ class Consumer:
     async def _run_call(self, call: Callable[[], R]) -> R:
         return await self._start_call(call)
 
-    async def _afresh(self, call: Callable[[], R]) -> R:
+    async def _give_back_and_run(self, call: Callable[[], R]) -> R:
         """Make a call that changes what is read next, after giving back the records that an iteration did not reach."""
-        self._give_back()
+        self._give_back_records()
         return await self._start_call(call)
 
-    def _awake(self, call: Callable[[], R]) -> R:
+    def _run_despite_wakeups(self, call: Callable[[], R]) -> R:
         """In the thread: make a call, and repeat it after a wakeup that `_start_call` meant for a poll."""
         while True:
             try:
@@ -296,7 +296,7 @@ class Consumer:
             self._woken = False
             raise WakeupError("wakeup was called", "Close the consumer, or continue polling")
 
-    async def _until(
+    async def _poll_until(
         self, timeout_s: float, read: Callable[[float], R], give_back: Callable[[R], None], nothing: Callable[[], R]
     ) -> R:
         """Repeat `read` until it finds something or the time is over; other calls run between the repetitions."""
@@ -305,58 +305,58 @@ class Consumer:
             poll = _Poll(self, read, give_back, nothing, until)
             self._busy = True
             try:
-                found = await self._worker.hand_over(poll.run)
+                found = await self._worker.hand_over(poll.read_once)
             except asyncio.CancelledError:
-                # The thread may have records already. `abandon` gives them back, so that no record is lost.
+                # The thread may have records already. `abandon_read` gives them back, so that no record is lost.
                 self._blocking.wakeup()
-                poll.abandon()
+                poll.abandon_read()
                 raise
             finally:
                 self._busy = False
             if len(found) or time.monotonic() >= until:  # type: ignore[arg-type]  # a list or a table
                 return found
 
-    def _give_back(self) -> None:
+    def _give_back_records(self) -> None:
         """Set the positions back to the records that an iteration did not reach."""
         left = self._ahead.take_all()
         if left:
-            self._worker.hand_over(lambda: self._rewind(left))
+            self._worker.hand_over(lambda: self._rewind_records(left))
 
-    def _rewind(self, records: list[ConsumerRecord]) -> None:
+    def _rewind_records(self, records: list[ConsumerRecord]) -> None:
         """In the thread: continue from the first of these records in each partition."""
-        self._go_back(first_of(records))
+        self._seek_back(first_of(records))
 
     def _rewind_table(self, table: pa.Table) -> None:
         first: dict[TopicPartition, int] = {}
         columns = (table.column(name).to_pylist() for name in ("topic", "partition", "offset"))
         for topic, partition, offset in zip(*columns, strict=True):
             first.setdefault(TopicPartition(topic, partition), offset)
-        self._go_back(first)
+        self._seek_back(first)
 
-    def _go_back(self, first: Mapping[TopicPartition, int]) -> None:
+    def _seek_back(self, first: Mapping[TopicPartition, int]) -> None:
         assigned = self._blocking.assignment()
         for tp, offset in first.items():
             if tp in assigned:
                 self._blocking.seek(tp, offset)
 
-    def _in_loop(self, callback: OnPartitions | None) -> Callable[[list[TopicPartition]], None] | None:
+    def _loop_callback(self, callback: OnPartitions | None) -> Callable[[list[TopicPartition]], None] | None:
         if callback is None:
             return None
         call: OnPartitions = callback
 
         async def tell(partitions: list[TopicPartition]) -> None:
-            self._telling = asyncio.current_task()
+            self._callback_task = asyncio.current_task()
             try:
                 result = call(partitions)
                 if inspect.isawaitable(result):
                     await result
             finally:
-                self._telling = None
+                self._callback_task = None
 
         return lambda partitions: self._worker.ask_loop(lambda: tell(partitions))
 
-    def _check_not_telling(self, what: str) -> None:
-        if self._telling is not None and asyncio.current_task() is self._telling:
+    def _check_not_in_callback(self, what: str) -> None:
+        if self._callback_task is not None and asyncio.current_task() is self._callback_task:
             raise UsageError(
                 f"{what} in a callback of a rebalance would wait for itself", "Call it outside the callback"
             )
@@ -382,7 +382,7 @@ class _Poll(Generic[R]):
         self._found: R | None = None
         self._abandoned = threading.Event()
 
-    def run(self) -> R:
+    def read_once(self) -> R:
         """In the thread: read, and give the records back if the read was abandoned."""
         if self._abandoned.is_set():
             return self._nothing()
@@ -391,7 +391,7 @@ class _Poll(Generic[R]):
         except WakeupError:
             self._consumer._raise_if_woken()
             return self._nothing()
-        # The lock orders this against `abandon`: exactly one of the two sees both the records and the flag,
+        # The lock orders this against `abandon_read`: exactly one of the two sees both the records and the flag,
         # and gives the records back.
         with self._lock:
             self._found = found
@@ -400,7 +400,7 @@ class _Poll(Generic[R]):
             self._give_back(found)
         return found
 
-    def abandon(self) -> None:
+    def abandon_read(self) -> None:
         """In the loop: the task that asked does not take the result."""
         with self._lock:
             self._abandoned.set()

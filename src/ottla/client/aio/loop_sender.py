@@ -16,11 +16,12 @@ from ottla.client.errors import ClientError
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.core import ProducerCore
 from ottla.client.producer.futures import ProducerLock
-from ottla.client.producer.network.sender import Sender, closed_early, defect
+from ottla.client.producer.network.sender import Sender, closed_early_error, defect_error
 
 
 class LoopSender(Sender):
-    """Runs from `start` until it is finished and all batches are decided. All methods run in the loop's thread."""
+    """Runs from `start_in_loop` until it is finished and all batches are decided. All methods run in the loop's
+    thread."""
 
     def __init__(
         self,
@@ -34,66 +35,66 @@ class LoopSender(Sender):
         self._after_round = after_round
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._has_told = False
-        """Whether the last round ended after it passed on the responses (see `_round`)."""
-        self.over = False
+        self._has_digested = False
+        """Whether the last round ended after it passed on the responses (see `_run_loop_round`)."""
+        self.is_over = False
         """Whether the last round has run."""
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+    def start_in_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Watch the selector and run the first round. Called in the loop's thread."""
         self._loop = loop
         self._shared.owner = threading.get_ident()
-        loop.add_reader(_fileno(self._selector), self._round)
-        self._round()
+        loop.add_reader(_selector_fileno(self._selector), self._run_loop_round)
+        self._run_loop_round()
 
-    def wake(self) -> None:
-        """As `Sender.wake`; in the loop's thread it schedules a round instead of writing to the socket."""
+    def wake_sender(self) -> None:
+        """As `Sender.wake_sender`; in the loop's thread it schedules a round instead of writing to the socket."""
         if self._loop is None or threading.get_ident() != self._shared.owner:
-            super().wake()
+            super().wake_sender()
         elif self.asleep:
             self.asleep = False
-            self._loop.call_soon(self._round)
+            self._loop.call_soon(self._run_loop_round)
 
-    def _round(self) -> None:
-        if self.over:
+    def _run_loop_round(self) -> None:
+        if self.is_over:
             return
         assert self._loop is not None
         try:
-            self.hear(0.0)
-            if not self._has_told and self.digest():
+            self.wait_for_events(0.0)
+            if not self._has_digested and self.digest_events():
                 # Tasks whose futures are done run before the round prepares new requests: what they send next can be
                 # part of these requests. The rest of the round is scheduled right after them.
-                self._has_told = True
-                self._loop.call_soon(self._round)
+                self._has_digested = True
+                self._loop.call_soon(self._run_loop_round)
                 return
-            self._has_told = False
-            pause = self.turn()
+            self._has_digested = False
+            pause = self.run_round()
         except Exception as failure:  # noqa: BLE001  a defect of ours: fail all batches, so that no task waits for ever
-            self._finish(defect(failure))
+            self._finish_sending(defect_error(failure))
             return
         if pause is None:
-            self._finish(closed_early())
+            self._finish_sending(closed_early_error())
             return
-        self._plan(pause)
+        self._schedule_round(pause)
         self._after_round()
 
-    def _plan(self, pause: float) -> None:
+    def _schedule_round(self, pause: float) -> None:
         assert self._loop is not None
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(pause, self._round)
+        self._timer = self._loop.call_later(pause, self._run_loop_round)
 
-    def _finish(self, error: ClientError) -> None:
+    def _finish_sending(self, error: ClientError) -> None:
         assert self._loop is not None
-        self.over = True
+        self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        self._loop.remove_reader(_fileno(self._selector))
-        self.end(error)
+        self._loop.remove_reader(_selector_fileno(self._selector))
+        self.end_sending(error)
         self._after_round()
 
 
-def _fileno(selector: Any) -> int:
+def _selector_fileno(selector: Any) -> int:
     """The descriptor of the selector: every kind but the oldest (select) has one."""
     number: int = selector.fileno()
     return number

@@ -22,14 +22,14 @@ from ottla.client.aio.worker import Worker, other_loop
 from ottla.client.errors import ClientError, PartlyAcceptedError, UsageError
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer.batch import ProducerBatch
-from ottla.client.producer.config import ProducerConfig, Serializer, renamed
+from ottla.client.producer.config import ProducerConfig, Serializer, renamed_warnings
 from ottla.client.producer.core import ProducerCore
-from ottla.client.producer.failed_records import FailedRecord, per_batch
+from ottla.client.producer.failed_records import FailedRecord, for_each_record
 from ottla.client.producer.futures import ProducerLock, RecordMetadata, TableFuture, TableMetadata, seconds_left
 from ottla.client.producer.interceptors import Interceptor, InterceptorChain, plain_headers
-from ottla.client.producer.metrics import measures
+from ottla.client.producer.metrics import producer_metrics
 from ottla.client.producer.partitioning import Partitioner, chosen_partitioner
-from ottla.client.producer.record_appender import RecordAppender, not_flushed
+from ottla.client.producer.record_appender import RecordAppender, not_flushed_error
 from ottla.client.producer.topic_metadata import ProducedTopic
 from ottla.client.producer.transactional import TransactionalProducer
 from ottla.client.retry import FOREVER_S, bounded_s
@@ -65,7 +65,7 @@ class Producer:
         """Settings and arguments are those of the producer with threads; `on_failed`, serializers, partitioner and
         interceptors run in the loop and must not block. The first call connects. Raises ConfigError.
         """
-        for warning in renamed(settings):
+        for warning in renamed_warnings(settings):
             warnings.warn(warning, DeprecationWarning, stacklevel=2)
         config = ProducerConfig.from_mapping(settings)
         partitioner = chosen_partitioner(config.partitioner_class, partitioner)
@@ -75,9 +75,9 @@ class Producer:
         self._shared = ProducerLock()
         self._core = ProducerCore(config, random.random, random.randrange)
         self._lock = self._shared.lock
-        self._known = self._core.book.topic
+        self._known = self._core.metadata.known_topic
         self._accumulator = self._core.accumulator
-        self._sender = LoopSender(self._core, self._shared, on_failed and per_batch(on_failed), self._after_round)
+        self._sender = LoopSender(self._core, self._shared, on_failed and for_each_record(on_failed), self._after_round)
         self._intake = RecordAppender(config, self._core, self._shared, self._sender, partitioner)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -90,13 +90,13 @@ class Producer:
         self._worker = Worker("ottla-transactions")
         if config.transactional_id:
             self._transactional = TransactionalProducer(
-                config, self._core, self._shared, self._sender, self._intake.flush
+                config, self._core, self._shared, self._sender, self._intake.flush_records
             )
         self._simple = partitioner is None and self._transactional is None
         _producers.add(self)
 
     async def __aenter__(self) -> Producer:
-        self._bind()
+        self._bind_loop()
         return self
 
     async def __aexit__(
@@ -106,7 +106,7 @@ class Producer:
 
     def __del__(self) -> None:
         sender: LoopSender | None = getattr(self, "_sender", None)  # None: __init__ raised ConfigError
-        if sender is not None and self._loop is not None and not sender.over and self._intake.refusal is None:
+        if sender is not None and self._loop is not None and not sender.is_over and self._intake.refusal is None:
             left = len(self._accumulator.incomplete)
             warnings.warn(
                 f"a producer was not closed; {left} batches may be lost", ResourceWarning, source=self, stacklevel=2
@@ -131,10 +131,10 @@ class Producer:
         UsageError, DeadlineError, RefusedError; the record is not accepted then.
         """
         if asyncio.get_running_loop() is not self._loop:
-            self._bind()
+            self._bind_loop()
         assert self._loop is not None
         future: asyncio.Future[RecordMetadata] = self._loop.create_future()
-        told: Any = partial(self._settle, future)
+        told: Any = partial(self._settle_future, future)
         if self._prepares:
             asked = self._preparation.prepare_record(topic, value, key, headers, partition, timestamp, told)
             topic, value, key, headers, partition, timestamp, told = asked
@@ -146,26 +146,26 @@ class Producer:
         if self._accumulator.news:
             await asyncio.sleep(0)  # let the sender run: a task that only sends would never yield to it
         batch: ProducerBatch | None = None
-        # The fast path, for records without a key: the core alone places them. All others take `_take_in`.
+        # The fast path, for records without a key: the core alone places them. All others take `_accept_record`.
         if self._simple and partition is None and key is None and self._intake.refusal is None and not self._in_line:
             with self._lock:
                 known = self._known(topic)
                 if known is not None:
-                    batch = self._core.place(known, None, timestamp, None, value, plain, time.monotonic())
+                    batch = self._core.place_record(known, None, timestamp, None, value, plain, time.monotonic())
         if batch is None:
-            batch = await self._take_in(_Record(topic, partition, timestamp, key, value, plain))
+            batch = await self._accept_record(_Record(topic, partition, timestamp, key, value, plain))
         batch.callbacks = batch.callbacks or []
         batch.callbacks.append((batch.count - 1, timestamp, told))
         if self._accumulator.news and self._sender.asleep:
-            self._sender.wake()
+            self._sender.wake_sender()
         return future
 
-    async def _take_in(self, record: _Record) -> ProducerBatch:
-        found = self._offer(record) if not self._in_line else None
+    async def _accept_record(self, record: _Record) -> ProducerBatch:
+        found = self._offer_record(record) if not self._in_line else None
         return (
             found
             if isinstance(found, ProducerBatch)
-            else await self._accept(record.topic, partial(self._offer, record))
+            else await self._accept_slowly(record.topic, partial(self._offer_record, record))
         )
 
     async def send_and_wait(self, topic: str, value: Any = None, **options: Any) -> RecordMetadata:
@@ -179,39 +179,41 @@ class Producer:
         is cancelled, the rows accepted so far are sent; in a transaction an abort takes them back. Raises as `send` if
         no row was accepted, PartlyAcceptedError if some rows were.
         """
-        from ottla.client.producer.arrow_tables import TableRows, places_for, whole_batch  # noqa: PLC0415 - Arrow is slow
+        from ottla.client.producer.arrow_tables import TableRows, partition_choice, whole_batch  # noqa: PLC0415 - Arrow is slow
 
-        self._bind()
+        self._bind_loop()
         self._preparation.check_columns()
         rows = TableRows(table, self.config, time.time_ns() // 1_000_000)
         partitioner = self._intake.partitioner
-        known = await self._topic(topic, self._until())
+        known = await self._wait_for_topic(topic, self._block_deadline())
         rows.check_partitions(known, partitioner)
         accepted: list[ProducerBatch] = []
         try:
-            for partition, plain in rows.batches(lambda count: places_for(known, count, partitioner, self._core)):
-                offer = partial(self._offer_whole, whole_batch(topic, partition, plain))
-                accepted.append(await self._accept(topic, offer))
-                self._sender.wake()
+            for partition, plain in rows.encode_batches(
+                lambda count: partition_choice(known, count, partitioner, self._core)
+            ):
+                offer = partial(self._offer_batch, whole_batch(topic, partition, plain))
+                accepted.append(await self._accept_slowly(topic, offer))
+                self._sender.wake_sender()
                 await asyncio.sleep(0)
         except ClientError as error:
             if not accepted:
                 raise
             sent = TableFuture(self._shared, topic, accepted)
             raise PartlyAcceptedError(sent, rows.rows, error) from error
-        return self._outcome(TableFuture(self._shared, topic, accepted), accepted)
+        return self._table_outcome(TableFuture(self._shared, topic, accepted), accepted)
 
-    def _outcome(self, sent: TableFuture, batches: list[ProducerBatch]) -> asyncio.Future[TableMetadata]:
+    def _table_outcome(self, sent: TableFuture, batches: list[ProducerBatch]) -> asyncio.Future[TableMetadata]:
         async def decided() -> TableMetadata:
             for batch in batches:
-                await self._decided(batch, None)
+                await self._wait_for_batch(batch, None)
             return sent.result(0)
 
         task = asyncio.ensure_future(decided())
         self._outcomes.add(task)
         task.add_done_callback(self._outcomes.discard)
         if self._transactional is not None:
-            task.add_done_callback(_seen)
+            task.add_done_callback(_mark_retrieved)
         return task
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  as with threads
@@ -219,14 +221,14 @@ class Producer:
 
         timeout: seconds; None: no limit. Raises DeadlineError when the time is over.
         """
-        self._bind()
+        self._bind_loop()
         until = None if timeout is None else time.monotonic() + bounded_s(timeout)
         self._accumulator.flushes += 1
         try:
-            self._sender.nudge()
+            self._sender.request_work()
             for batch in list(self._accumulator.incomplete):
-                if not await self._decided(batch, until):
-                    raise not_flushed(timeout)
+                if not await self._wait_for_batch(batch, until):
+                    raise not_flushed_error(timeout)
         finally:
             self._accumulator.flushes -= 1
 
@@ -240,41 +242,41 @@ class Producer:
             return  # after a fork: the sockets belong to the parent process
         if self._loop is None:
             with self._shared.lock:
-                self._intake.close(0.0)
-            self._sender.end(UsageError("this producer is closed"))
-            self._sender.over = True
+                self._intake.close_appender(0.0)
+            self._sender.end_sending(UsageError("this producer is closed"))
+            self._sender.is_over = True
             return
-        self._bind()
+        self._bind_loop()
         until = time.monotonic() + bounded_s(FOREVER_S if timeout is None else timeout)
         with self._shared.lock:
-            self._intake.refuse()
+            self._intake.refuse_records()
         try:
             if (face := self._transactional) is not None and face.is_open:
-                await self._worker.finish_call(partial(face.abandon, until))
+                await self._worker.finish_call(partial(face.abort_at_close, until))
         finally:
             with self._shared.lock:
-                self._intake.close(until)
+                self._intake.close_appender(until)
         self._after_round()
-        await self._wait(lambda: self._sender.over, None)
+        await self._wait_until(lambda: self._sender.is_over, None)
         if self._transactional is not None:
             face, self._transactional = self._transactional, None
-            closed = self._worker.hand_over(face.close)
-            self._worker.close()
+            closed = self._worker.hand_over(face.close_connections)
+            self._worker.end_thread()
             await asyncio.shield(closed)
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic, ascending. Waits for its metadata, `max.block.ms` at most; raises as `send`."""
-        self._bind()
-        return sorted((await self._topic(topic, self._until())).view.partitions)
+        self._bind_loop()
+        return sorted((await self._wait_for_topic(topic, self._block_deadline())).view.partitions)
 
     def metrics(self) -> dict[str, float]:
         """Values of Kafka's metrics in the group producer-metrics, by name."""
         with self._shared.lock:
-            return measures(self._core, self._sender)
+            return producer_metrics(self._core, self._sender)
 
     def forked(self) -> None:
         """Called after a fork in the child process: from now on every call raises UsageError."""
-        self._intake.forked()
+        self._intake.on_forked()
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
@@ -283,7 +285,7 @@ class Producer:
 
         Waits `max.block.ms` at most. Raises UsageError without `transactional.id`, RefusedError, DeadlineError.
         """
-        await self._carry_out(lambda face: face.init())
+        await self._carry_out(lambda face: face.init_transactions())
 
     async def begin_transaction(self) -> None:
         """Begin a transaction. Raises UsageError if the state forbids it."""
@@ -301,11 +303,11 @@ class Producer:
 
         Raises UsageError if a record failed or the state forbids it: then abort. RefusedError if fenced.
         """
-        await self._carry_out(lambda face: face.commit())
+        await self._carry_out(lambda face: face.commit_transaction())
 
     async def abort_transaction(self) -> None:
         """Abort: no record of the transaction counts, unsent ones fail. After DeadlineError call it again."""
-        await self._carry_out(lambda face: face.abort())
+        await self._carry_out(lambda face: face.abort_transaction())
 
     def transaction(self) -> AsyncTransactionContext:
         """For `async with`: begins, commits at the end, aborts on an error and on a cancellation."""
@@ -317,7 +319,7 @@ class Producer:
         return self._transactional is not None and self._transactional.is_open
 
     async def _carry_out(self, call: Callable[[TransactionalProducer], R]) -> R:
-        self._bind()
+        self._bind_loop()
         self._intake.check_open()
         face = self._transactional
         if face is None:
@@ -326,19 +328,19 @@ class Producer:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _bind(self) -> None:
+    def _bind_loop(self) -> None:
         """Start the sender in the running loop, or check that it runs there. Raises UsageError for another loop."""
         loop = asyncio.get_running_loop()
-        if self._loop is None and not self._sender.over:
+        if self._loop is None and not self._sender.is_over:
             self._shared.check_process()
             self._loop = loop
-            self._sender.start(loop)
-        elif self._loop is not loop and not self._sender.over:
+            self._sender.start_in_loop(loop)
+        elif self._loop is not loop and not self._sender.is_over:
             raise other_loop()
         elif self._loop is None:
             self._intake.check_open()
 
-    def _until(self) -> float:
+    def _block_deadline(self) -> float:
         return time.monotonic() + bounded_s(self.config.max_block_ms / 1000)
 
     def _after_round(self) -> None:
@@ -347,7 +349,7 @@ class Producer:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _wait(self, holds: Callable[[], bool], until: float | None) -> bool:
+    async def _wait_until(self, holds: Callable[[], bool], until: float | None) -> bool:
         """Wait until `holds()` is true. False: the monotonic clock reached `until` first."""
         while not holds():
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -359,84 +361,83 @@ class Producer:
                 return holds()
         return True
 
-    async def _decided(self, batch: ProducerBatch, until: float | None) -> bool:
-        return await self._wait(lambda: batch.decided, until)
+    async def _wait_for_batch(self, batch: ProducerBatch, until: float | None) -> bool:
+        return await self._wait_until(lambda: batch.is_decided, until)
 
-    def _offer(self, record: _Record, joined: int | None = None) -> Offered:
+    def _offer_record(self, record: _Record, joined: int | None = None) -> Offered:
         """Try to place a record. Returns 1. the batch, whose last record it is now; 2. the partition that must join the
-        transaction first; 3. None: metadata or memory is missing. joined: the partition of an earlier result 2.
-        """
+        transaction first; 3. None: metadata or memory is missing. joined: the partition of an earlier result 2."""
         name, partition, timestamp, key, value, headers = record
         with self._shared.lock:
-            topic = self._intake.topic(name)
+            topic = self._intake.known_topic(name)
             if topic is None:
                 return None
             partition = joined if joined is not None else partition
-            partition = self._intake.choose(topic, partition, key, value)
-            if not self._admits(tp := TopicPartition(name, partition)):
+            partition = self._intake.choose_partition(topic, partition, key, value)
+            if not self._admits_partition(tp := TopicPartition(name, partition)):
                 return tp
-            batch = self._core.place(topic, partition, timestamp, key, value, headers, time.monotonic())
-            return self._joined(batch) if batch is not None else None
+            batch = self._core.place_record(topic, partition, timestamp, key, value, headers, time.monotonic())
+            return self._add_to_transaction(batch) if batch is not None else None
 
-    def _joined(self, batch: ProducerBatch) -> ProducerBatch:
+    def _add_to_transaction(self, batch: ProducerBatch) -> ProducerBatch:
         """Add the partition to the transaction. Called after a record is in its batch, not before."""
         if self._transactional is not None:
             self._transactional.partitions.add(batch.tp)
         return batch
 
-    def _offer_whole(self, batch: ProducerBatch, _joined: int | None = None) -> Offered:
-        """As `_offer`, for a batch of a table."""
+    def _offer_batch(self, batch: ProducerBatch, _joined: int | None = None) -> Offered:
+        """As `_offer_record`, for a batch of a table."""
         tp = batch.tp
         with self._shared.lock:
-            topic = self._intake.topic(tp.topic)
+            topic = self._intake.known_topic(tp.topic)
             if topic is None:
                 return None
-            self._intake.choose(topic, tp.partition, None, None)
-            if not self._admits(tp):
+            self._intake.choose_partition(topic, tp.partition, None, None)
+            if not self._admits_partition(tp):
                 return tp
-            return self._joined(batch) if self._core.place_whole(topic, batch, time.monotonic()) else None
+            return self._add_to_transaction(batch) if self._core.place_batch(topic, batch, time.monotonic()) else None
 
-    def _admits(self, tp: TopicPartition) -> bool:
-        return self._transactional is None or self._transactional.admits(tp)
+    def _admits_partition(self, tp: TopicPartition) -> bool:
+        return self._transactional is None or self._transactional.admits_partition(tp)
 
-    async def _accept(self, name: str, offer: Callable[[int | None], Offered]) -> ProducerBatch:
+    async def _accept_slowly(self, name: str, offer: Callable[[int | None], Offered]) -> ProducerBatch:
         """The slow path: wait for what is missing, and offer again. Raises ClientError: nothing was accepted."""
-        until = self._until()
+        until = self._block_deadline()
         joined: int | None = None
-        await self._topic(name, until)
+        await self._wait_for_topic(name, until)
         self._in_line += 1
         try:
             async with asyncio.timeout(seconds_left(until)), self._line:
                 while not isinstance(found := offer(joined), ProducerBatch):
-                    # Cases 2 and 3 of `_offer`: join the partition; wait for metadata, else for memory.
+                    # Cases 2 and 3 of `_offer_record`: join the partition; wait for metadata, else for memory.
                     if found is not None:
                         joined = found.partition
-                        await self._join(found, until)
-                    elif self._intake.topic(name) is None:
-                        await self._topic(name, until)
+                        await self._join_partition(found, until)
+                    elif self._intake.known_topic(name) is None:
+                        await self._wait_for_topic(name, until)
                     else:
                         await self._wait_for_memory(until)
                 return found
         except TimeoutError:
-            raise self._intake.no_room() from None
+            raise self._intake.no_room_error() from None
         finally:
             self._in_line -= 1
 
-    async def _join(self, tp: TopicPartition, until: float) -> None:
+    async def _join_partition(self, tp: TopicPartition, until: float) -> None:
         """Add a partition to the transaction at the coordinator."""
         face = self._transactional
         if face is not None:
-            await self._worker.finish_call(lambda: face.add(tp, until))
+            await self._worker.finish_call(lambda: face.add_partition(tp, until))
 
-    async def _topic(self, name: str, until: float) -> ProducedTopic:
+    async def _wait_for_topic(self, name: str, until: float) -> ProducedTopic:
         """The topic; waits for its metadata. Raises DeadlineError, RefusedError, UsageError."""
         intake = self._intake
-        known = intake.topic(name)
+        known = intake.known_topic(name)
         if known is not None:
             return known
         intake.request_topic(name)
         try:
-            await self._wait(lambda: intake.decided(name), until)
+            await self._wait_until(lambda: intake.is_decided(name), until)
             return intake.topic_after_wait(name)
         finally:
             intake.stop_asking(name)
@@ -445,16 +446,16 @@ class Producer:
         accumulator, intake = self._accumulator, self._intake
         used = accumulator.used
         accumulator.memory_waiters += 1
-        self._sender.nudge()
+        self._sender.request_work()
         try:
-            freed = await self._wait(lambda: accumulator.used < used or intake.refusal is not None, until)
+            freed = await self._wait_until(lambda: accumulator.used < used or intake.refusal is not None, until)
         finally:
             accumulator.memory_waiters -= 1
         intake.check_open()
         if not freed:
-            raise intake.no_room()
+            raise intake.no_room_error()
 
-    def _settle(
+    def _settle_future(
         self, future: asyncio.Future[RecordMetadata], metadata: RecordMetadata | None, error: ClientError | None
     ) -> None:
         if future.done():  # cancelled
@@ -465,7 +466,7 @@ class Producer:
             assert error is not None
             future.set_exception(error)
             if self._transactional is not None:
-                _seen(future)
+                _mark_retrieved(future)
 
 
 Offered = ProducerBatch | TopicPartition | None
@@ -482,7 +483,7 @@ class _Record(NamedTuple):
     headers: Headers
 
 
-def _seen(future: asyncio.Future[Any]) -> None:
+def _mark_retrieved(future: asyncio.Future[Any]) -> None:
     """Mark the exception as retrieved: the commit reports the error, so asyncio must not log it as never retrieved."""
     if not future.cancelled():
         future.exception()

@@ -32,25 +32,25 @@ class Job(Generic[R]):
         """The future of the result, for the loop's thread."""
         return self._future
 
-    def run(self) -> None:
+    def run_call(self) -> None:
         """Make the call, in the worker's thread, and post the result to the loop."""
         try:
             result = self._call()
         except BaseException as error:  # noqa: BLE001  it is raised where the result is awaited
-            self._post(self._fail, error)
+            self._post_outcome(self._set_exception, error)
         else:
-            self._post(self._succeed, result)
+            self._post_outcome(self._set_result, result)
 
-    def _post(self, tell: Callable[[Any], None], outcome: object) -> None:
+    def _post_outcome(self, tell: Callable[[Any], None], outcome: object) -> None:
         # The loop may be closed when a program ends: the result is lost then.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(tell, outcome)
 
-    def _succeed(self, result: R) -> None:
+    def _set_result(self, result: R) -> None:
         if not self._future.done():
             self._future.set_result(result)
 
-    def _fail(self, error: BaseException) -> None:
+    def _set_exception(self, error: BaseException) -> None:
         if not self._future.done():
             self._future.set_exception(error)
 
@@ -72,7 +72,7 @@ class Worker:
             raise UsageError("this client is closed", "Make a new one")
         if self._loop is None:
             self._loop = loop
-            self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            self._thread = threading.Thread(target=self._serve_calls, name=self._name, daemon=True)
             self._thread.start()
         elif self._loop is not loop:
             raise other_loop()
@@ -82,7 +82,7 @@ class Worker:
 
     async def finish_call(self, call: Callable[[], R]) -> R:
         """Make a call and wait for it; a cancellation takes effect when the call has ended."""
-        return await undisturbed(self.hand_over(call))
+        return await finish_future(self.hand_over(call))
 
     def ask_loop(self, make: Callable[[], Awaitable[None]]) -> None:
         """In a call of this thread: run a coroutine in the loop and wait for it. Other calls run meanwhile.
@@ -105,23 +105,23 @@ class Worker:
         running = asyncio.run_coroutine_threadsafe(run(), self._loop)
         # The coroutine may await calls of this client, so the queue is served until `over` comes out of it.
         while (job := self._jobs.get()) is not over and job is not None:
-            job.run()
-        if job is None:  # closed during the call: put the end mark back for `_serve`
+            job.run_call()
+        if job is None:  # closed during the call: put the end mark back for `_serve_calls`
             running.cancel()
             self._jobs.put(None)
             return
         if outcome[0] is not None:
             raise outcome[0]
 
-    def close(self) -> None:
+    def end_thread(self) -> None:
         """End the thread after the calls handed over so far. Idempotent."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
 
-    def _serve(self) -> None:
+    def _serve_calls(self) -> None:
         while (job := self._jobs.get()) is not None:
-            job.run()
+            job.run_call()
 
 
 def other_loop() -> UsageError:
@@ -129,7 +129,7 @@ def other_loop() -> UsageError:
     return UsageError("this client belongs to another event loop", "Make one per loop")
 
 
-async def undisturbed(future: asyncio.Future[R]) -> R:
+async def finish_future(future: asyncio.Future[R]) -> R:
     """The result of `future`; a cancellation is raised only when the result is there, in its place."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():

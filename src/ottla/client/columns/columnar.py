@@ -89,7 +89,7 @@ class Plain(NamedTuple):
     data: memoryview
 
 
-def decode(
+def decode_batches(
     view: View,
     batches: Sequence[int],
     *,
@@ -100,12 +100,12 @@ def decode(
 ) -> Columns:
     """The records of batches in `view` with `start` ≤ offset < `end`.
 
-    `batches`: positions of complete batches, from `ottla.client.fetching.batches.visible_positions`, which also checks
-    checksums and transactions. `max_bytes` bounds the decompressed size. Raises CorruptRecord for bytes that no correct
-    producer sends; every position is checked before it is used.
+    `batches`: positions of complete batches, from `ottla.client.fetching.batches.visible_positions`, which also
+    checks checksums and transactions. `max_bytes` bounds the decompressed size. Raises CorruptRecord for bytes that no
+    correct producer sends; every position is checked before it is used.
     """
     at = np.array(batches, np.int64)
-    heads = _heads(_readonly(view), at)
+    heads = _batch_headers(_readonly_bytes(view), at)
     base = heads["base_offset"].astype(np.int64)
     last = base + heads["last_offset_delta"]
     end = _NO_END if end is None else end
@@ -113,12 +113,12 @@ def decode(
     if not whole:
         wanted = (last >= start) & (base < end)
         at, heads = at[wanted], heads[wanted]
-    data, spans = _open(memoryview(view), at, heads, max_bytes)
-    rows = _room(8 * int(spans[:, 2].sum()), np.int64).reshape(8, -1)
-    broken = loops().index_records(data, spans, rows)
+    data, spans = _open_batches(memoryview(view), at, heads, max_bytes)
+    rows = _empty_array(8 * int(spans[:, 2].sum()), np.int64).reshape(8, -1)
+    broken = record_loops().index_records(data, spans, rows)
     if broken >= 0:
         raise CorruptRecord(f"a record cannot be read (at byte {broken} of {len(data)})")
-    offsets, times, types = _places(heads, rows)
+    offsets, times, types = _offsets_and_times(heads, rows)
     if not whole:
         keep = (offsets >= start) & (offsets < end)
         rows, offsets, times, types = rows[:, keep], offsets[keep], times[keep], types[keep]
@@ -126,14 +126,14 @@ def decode(
         offsets,
         times,
         types,
-        _binary(data, rows[2], rows[3]),
-        _binary(data, rows[4], rows[5]),
-        _headers(data, rows[6], rows[7]) if headers else None,
+        _binary_array(data, rows[2], rows[3]),
+        _binary_array(data, rows[4], rows[5]),
+        _header_array(data, rows[6], rows[7]) if headers else None,
     )
 
 
 @cache
-def loops() -> ModuleType:
+def record_loops() -> ModuleType:
     """The module with the loops: compiled by numba if it is installed, else numpy."""
     try:
         from ottla.client.columns import columnar_numba  # noqa: PLC0415 - numba is optional and slow to import
@@ -144,12 +144,12 @@ def loops() -> ModuleType:
     return columnar_numba
 
 
-def _heads(data: Bytes, at: Ints) -> Any:
+def _batch_headers(data: Bytes, at: Ints) -> Any:
     """The headers at these positions, by field."""
     return data[at[:, None] + np.arange(layout.HEADER_SIZE)].view(_FIELDS)[:, 0]
 
 
-def _open(view: memoryview, at: Ints, heads: Any, max_bytes: int) -> tuple[Bytes, Ints]:
+def _open_batches(view: memoryview, at: Ints, heads: Any, max_bytes: int) -> tuple[Bytes, Ints]:
     """All records in one buffer, and (start, end, records, last delta) per batch. Copies only if a batch is compressed.
 
     Raises CorruptRecord.
@@ -160,7 +160,7 @@ def _open(view: memoryview, at: Ints, heads: Any, max_bytes: int) -> tuple[Bytes
     spans[:, 2] = heads["record_count"]
     spans[:, 3] = heads["last_offset_delta"]
     codecs = heads["attributes"] & layout.CODEC_MASK
-    data = _readonly(_unpacked(view, spans, codecs, max_bytes) if codecs.any() else view)
+    data = _readonly_bytes(_decompress_batches(view, spans, codecs, max_bytes) if codecs.any() else view)
     sizes, counts = spans[:, 1] - spans[:, 0], spans[:, 2]
     # A count is not trusted before memory is reserved for it: a record takes at least 7 bytes, so a larger count
     # lies.
@@ -171,7 +171,7 @@ def _open(view: memoryview, at: Ints, heads: Any, max_bytes: int) -> tuple[Bytes
     return data, spans
 
 
-def _unpacked(view: memoryview, spans: Ints, codecs: Ints, max_bytes: int) -> bytes:
+def _decompress_batches(view: memoryview, spans: Ints, codecs: Ints, max_bytes: int) -> bytes:
     """The records of all batches, decompressed, in one buffer. Changes `spans` to positions in that buffer."""
     pieces: list[View] = []
     for codec, (start, end, _, _) in zip(codecs.tolist(), spans.tolist(), strict=True):
@@ -183,7 +183,7 @@ def _unpacked(view: memoryview, spans: Ints, codecs: Ints, max_bytes: int) -> by
     return b"".join(pieces)
 
 
-def _places(heads: Any, rows: Ints) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
+def _offsets_and_times(heads: Any, rows: Ints) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
     """(offset, timestamp, timestamp type) of every record. Raises CorruptRecord."""
     by_broker = (heads["attributes"] & layout.TIMESTAMP_TYPE) != 0
     lines = np.empty((len(heads), 4), np.int64)
@@ -192,48 +192,49 @@ def _places(heads: Any, rows: Ints) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
     lines[:, 2] = np.where(by_broker, heads["max_timestamp"], heads["base_timestamp"])
     lines[:, 3] = ~by_broker
     count = rows.shape[1]
-    offsets, times = _room(count, np.int64), _room(count, np.int64)
-    if not loops().place(lines, rows, offsets, times):
+    offsets, times = _empty_array(count, np.int64), _empty_array(count, np.int64)
+    if not record_loops().place(lines, rows, offsets, times):
         raise CorruptRecord("offsets do not rise within a batch")
     if not by_broker.any():
         return offsets, times, np.zeros(count, np.int32)
     return offsets, times, np.repeat(by_broker.astype(np.int32), lines[:, 0])
 
 
-def _room(count: int, kind: type[Any]) -> Any:
+def _empty_array(count: int, kind: type[Any]) -> Any:
     """An uninitialized array of `count` numbers, from Arrow's pool, which reuses pages instead of mapping new ones."""
     return np.frombuffer(pa.allocate_buffer(count * np.dtype(kind).itemsize), kind)
 
 
-def _binary(data: Bytes, at: Ints, size: Ints) -> pa.Array:
+def _binary_array(data: Bytes, at: Ints, size: Ints) -> pa.Array:
     """An Arrow `binary` array with copies of the fields; length -1 means null."""
     count = len(at)
     if not count or int(size.max()) < 0:
         return pa.nulls(count, pa.binary())
     at, size = np.ascontiguousarray(at), np.ascontiguousarray(size)
     null = size < 0 if int(size.min()) < 0 else None
-    out = _room(int(size.sum()) + (0 if null is None else int(null.sum())), np.uint8)
-    ends = _room(count + 1, np.int32)
-    loops().gather(data, at, size, ends, out)
+    out = _empty_array(int(size.sum()) + (0 if null is None else int(null.sum())), np.uint8)
+    ends = _empty_array(count + 1, np.int32)
+    record_loops().gather(data, at, size, ends, out)
     valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
     return pa.Array.from_buffers(pa.binary(), count, [valid, pa.py_buffer(ends), pa.py_buffer(out)])
 
 
-def _headers(data: Bytes, at: Ints, count: Ints) -> pa.Array:
+def _header_array(data: Bytes, at: Ints, count: Ints) -> pa.Array:
     """Headers as Spark's Kafka source shows them: a list of (key, value), null where a record has none."""
     fields = np.empty((4, int(count.sum())), np.int64)
-    loops().index_headers(data, np.ascontiguousarray(at), np.ascontiguousarray(count), fields)
+    record_loops().index_headers(data, np.ascontiguousarray(at), np.ascontiguousarray(count), fields)
     ends = np.zeros(len(count) + 1, np.int32)
     np.cumsum(count, out=ends[1:])
     pairs = pa.StructArray.from_arrays(
-        [_text(_binary(data, fields[0], fields[1])), _binary(data, fields[2], fields[3])], fields=list(HEADER_TYPE)
+        [_text_array(_binary_array(data, fields[0], fields[1])), _binary_array(data, fields[2], fields[3])],
+        fields=list(HEADER_TYPE),
     )
     valid = pa.py_buffer(np.packbits(count > 0, bitorder="little"))
     kind = pa.list_(pa.field("element", HEADER_TYPE))
     return pa.Array.from_buffers(kind, len(count), [valid, pa.py_buffer(ends)], children=[pairs])
 
 
-def _text(array: pa.Array) -> pa.Array:
+def _text_array(array: pa.Array) -> pa.Array:
     """UTF-8 decoded to strings; invalid bytes become U+FFFD, as in Java."""
     try:
         return array.cast(pa.string())
@@ -242,7 +243,7 @@ def _text(array: pa.Array) -> pa.Array:
 
 
 class Encoder:
-    """Encodes columns as record batches; choose the rows of each partition with `batches`.
+    """Encodes columns as record batches; choose the rows of each partition with `encode_batches`.
 
     `keys`, `values`: Arrow binary or string arrays (`keys` None: no keys). `timestamps`: milliseconds, one per row.
     `headers`: a list array of (key, value) structs, or None. Header keys must not be null (ValueError).
@@ -262,25 +263,25 @@ class Encoder:
             raise ValueError("a header has no key: header keys must not be null")
         self._headers = (first, count, key_data, header_key, value_data, header_value)
         self._tail = np.empty(rows, np.int64)
-        loops().tail_sizes(self._keys[1], self._values[1], first, count, header_key, header_value, self._tail)
-        self._extra = _most_besides(self._tail, timestamps)
+        record_loops().tail_sizes(self._keys[1], self._values[1], first, count, header_key, header_value, self._tail)
+        self._extra = _record_overhead(self._tail, timestamps)
 
     def sizes_alone(self) -> Ints:
         """The size of each record if it is the only record of its batch, without the batch's header."""
         body = self._tail + 3
         return body + varint_sizes(body)
 
-    def plain(self, rows: Ints, max_bytes: int) -> Iterator[Plain]:
+    def encode_plain(self, rows: Ints, max_bytes: int) -> Iterator[Plain]:
         """Encode `rows` into batches of at most `max_bytes` (or one record), each when the iterator reaches it."""
         if not len(rows):
             return
-        cuts, bounds = self._cut(rows, max_bytes)
+        cuts, bounds = self._cut_batches(rows, max_bytes)
         for first, last, bound in zip(cuts, cuts[1:], bounds.tolist(), strict=False):
-            out, lines = self._lay_out(rows[first:last], np.array([0, last - first], np.int64), bound)
+            out, lines = self._lay_out_batches(rows[first:last], np.array([0, last - first], np.int64), bound)
             _, end, base, latest = lines[0]
             yield Plain(int(last - first), base, latest, out.data[:end])
 
-    def batches(
+    def encode_batches(
         self,
         rows: Ints,
         *,
@@ -296,17 +297,19 @@ class Encoder:
         """
         if not len(rows):
             return []
-        cuts, bounds = self._cut(rows, max_bytes)
-        out, lines = self._lay_out(rows, cuts, bounds)
-        return _seal(out, lines, cuts, codec, level, producer)
+        cuts, bounds = self._cut_batches(rows, max_bytes)
+        out, lines = self._lay_out_batches(rows, cuts, bounds)
+        return _seal_batches(out, lines, cuts, codec, level, producer)
 
-    def _cut(self, rows: Ints, max_bytes: int) -> tuple[Ints, Ints]:
+    def _cut_batches(self, rows: Ints, max_bytes: int) -> tuple[Ints, Ints]:
         """(first row of each batch, then the number of rows; the most bytes that the records of each batch need)."""
         cuts, bounds = np.empty(len(rows) + 1, np.int64), np.empty(len(rows), np.int64)
-        count = loops().cut(np.ascontiguousarray(rows, np.int64), self._tail, self._extra, max_bytes, cuts, bounds)
+        count = record_loops().cut(
+            np.ascontiguousarray(rows, np.int64), self._tail, self._extra, max_bytes, cuts, bounds
+        )
         return cuts[: count + 1], bounds[:count]
 
-    def _lay_out(self, rows: Ints, cuts: Ints, bounds: Ints | int) -> tuple[Bytes, list[list[int]]]:
+    def _lay_out_batches(self, rows: Ints, cuts: Ints, bounds: Ints | int) -> tuple[Bytes, list[list[int]]]:
         """Write the records of the batches that begin at `cuts`, with room for their headers.
 
         Returns the buffer, and (position, end, first timestamp, largest timestamp) of each batch.
@@ -314,15 +317,15 @@ class Encoder:
         ends = np.cumsum(np.atleast_1d(bounds) + layout.HEADER_SIZE)
         batches = np.zeros((len(ends), 4), np.int64)
         batches[1:, 0] = ends[:-1]
-        out = _room(int(ends[-1]), np.uint8)
-        loops().write_records(
+        out = _empty_array(int(ends[-1]), np.uint8)
+        record_loops().write_records(
             out, np.ascontiguousarray(rows, np.int64), cuts, self._tail, self._times, layout.HEADER_SIZE, batches,
             self._keys, self._values, self._headers,
         )  # fmt: skip
         return out, batches.tolist()
 
 
-def _most_besides(tails: Ints, times: Ints) -> int:
+def _record_overhead(tails: Ints, times: Ints) -> int:
     """The most bytes that a record needs before its key: its length, attributes, timestamp and offset."""
     if not len(tails):
         return 0
@@ -332,7 +335,7 @@ def _most_besides(tails: Ints, times: Ints) -> int:
     return int(besides + varint_sizes(np.array([tails.max() + besides], np.int64))[0])
 
 
-def _seal(
+def _seal_batches(
     out: Bytes, lines: list[list[int]], cuts: Ints, codec: int, level: int | None, producer: Producer
 ) -> list[Encoded]:
     """Compress the records of every batch if `codec` is set, and write its header."""
@@ -369,18 +372,18 @@ def fields_of(array: pa.Array) -> tuple[Bytes, Ints]:
     places[0] = edges[:-1]
     places[1] = np.diff(edges)
     if array.null_count:
-        places[1, _nulls(array)] = -1
-    return _readonly(b"" if data is None else data), places
+        places[1, _null_rows(array)] = -1
+    return _readonly_bytes(b"" if data is None else data), places
 
 
-def _nulls(array: pa.Array) -> npt.NDArray[np.bool_]:
+def _null_rows(array: pa.Array) -> npt.NDArray[np.bool_]:
     """Which rows of an array with nulls are null. Arrow's conversion to numpy would import pandas, if installed."""
     valid = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
     missing: npt.NDArray[np.bool_] = valid[array.offset : array.offset + len(array)] == 0
     return missing
 
 
-def _readonly(data: View | pa.Buffer) -> Bytes:
+def _readonly_bytes(data: View | pa.Buffer) -> Bytes:
     """A read-only array over `data`, so that the compiled loops see one type of array."""
     array = np.frombuffer(data, np.uint8)
     array.flags.writeable = False
@@ -390,7 +393,7 @@ def _readonly(data: View | pa.Buffer) -> Bytes:
 def _no_fields(count: int) -> tuple[Bytes, Ints]:
     places = np.zeros((2, count), np.int64)
     places[1] = -1
-    return _readonly(b""), places
+    return _readonly_bytes(b""), places
 
 
 def _header_places(headers: pa.Array | None, rows: int) -> tuple[Ints, Ints]:
@@ -401,7 +404,7 @@ def _header_places(headers: pa.Array | None, rows: int) -> tuple[Ints, Ints]:
     edges = np.asarray(headers.offsets).astype(np.int64)
     count = np.diff(edges)
     if headers.null_count:
-        count[_nulls(headers)] = 0
+        count[_null_rows(headers)] = 0
     return edges[:-1], count
 
 

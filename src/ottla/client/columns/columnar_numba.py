@@ -31,7 +31,7 @@ _compiled: _Compile = njit(cache=True, nogil=True)
 
 
 @_inlined
-def _varint(data: Bytes, pos: int, end: int, most: int) -> tuple[int, int]:
+def _read_varint(data: Bytes, pos: int, end: int, most: int) -> tuple[int, int]:
     """(value, position after it); the position is -1 if the varint is too long or reaches `end`."""
     if pos >= end:
         return 0, -1
@@ -55,9 +55,9 @@ def _varint(data: Bytes, pos: int, end: int, most: int) -> tuple[int, int]:
 
 
 @_inlined
-def _field(data: Bytes, pos: int, end: int, least: int) -> tuple[int, int, int]:
+def _read_field(data: Bytes, pos: int, end: int, least: int) -> tuple[int, int, int]:
     """(length, start, position after it) of a length-prefixed field; the last is -1 if the field does not fit."""
-    size, start = _varint(data, pos, end, 5)
+    size, start = _read_varint(data, pos, end, 5)
     after = start + max(size, 0)
     if start < 0 or size < least or after > end:
         after = -1
@@ -65,13 +65,13 @@ def _field(data: Bytes, pos: int, end: int, least: int) -> tuple[int, int, int]:
 
 
 @_compiled
-def _behind_headers(data: Bytes, pos: int, end: int, count: int) -> int:
+def _skip_headers(data: Bytes, pos: int, end: int, count: int) -> int:
     """The position after `count` headers, or -1."""
     for _ in range(count):
-        _size, _start, pos = _field(data, pos, end, 0)
+        _size, _start, pos = _read_field(data, pos, end, 0)
         if pos < 0:
             return -1
-        _size, _start, pos = _field(data, pos, end, -1)
+        _size, _start, pos = _read_field(data, pos, end, -1)
         if pos < 0:
             return -1
     return pos
@@ -89,27 +89,27 @@ def index_records(data: Bytes, spans: Ints, rows: Ints) -> int:
         end: int = spans[batch, 1]
         last: int = spans[batch, 3]
         for _ in range(spans[batch, 2]):
-            size, at = _varint(data, pos, end, 5)
+            size, at = _read_varint(data, pos, end, 5)
             if at < 0 or size < 6 or at + size > end:
                 return pos
             stop = at + size
-            time, pos = _varint(data, at + 1, stop, 10)
+            time, pos = _read_varint(data, at + 1, stop, 10)
             if pos < 0:
                 return at
-            delta, pos = _varint(data, pos, stop, 5)
+            delta, pos = _read_varint(data, pos, stop, 5)
             if pos < 0 or delta < 0 or delta > last:
                 return at
-            key_size, key, pos = _field(data, pos, stop, -1)
+            key_size, key, pos = _read_field(data, pos, stop, -1)
             if pos < 0:
                 return at
-            value_size, value, pos = _field(data, pos, stop, -1)
+            value_size, value, pos = _read_field(data, pos, stop, -1)
             if pos < 0:
                 return at
-            count, headers = _varint(data, pos, stop, 5)
+            count, headers = _read_varint(data, pos, stop, 5)
             # A header takes at least two bytes: its two lengths. A larger count lies.
             if headers < 0 or count < 0 or count * 2 > stop - headers:
                 return at
-            if (_behind_headers(data, headers, stop, count) if count else headers) != stop:
+            if (_skip_headers(data, headers, stop, count) if count else headers) != stop:
                 return at
             rows[0, row], rows[1, row], rows[2, row], rows[3, row] = delta, time, key, key_size
             rows[4, row], rows[5, row], rows[6, row], rows[7, row] = value, value_size, headers, count
@@ -146,8 +146,8 @@ def index_headers(data: Bytes, at: Ints, count: Ints, fields: Ints) -> None:
     for row in range(len(at)):
         pos = at[row]
         for _ in range(count[row]):
-            fields[1, slot], fields[0, slot], pos = _field(data, pos, end, 0)
-            fields[3, slot], fields[2, slot], pos = _field(data, pos, end, -1)
+            fields[1, slot], fields[0, slot], pos = _read_field(data, pos, end, 0)
+            fields[3, slot], fields[2, slot], pos = _read_field(data, pos, end, -1)
             slot += 1
 
 
@@ -166,7 +166,7 @@ def gather(data: Bytes, at: Ints, size: Ints, ends: npt.NDArray[np.int32], out: 
 
 
 @_inlined
-def _put(out: Bytes, pos: int, value: int) -> int:
+def _put_varint(out: Bytes, pos: int, value: int) -> int:
     coded: int = uint64((value << 1) ^ (value >> 63))
     while coded >= uint64(128):
         out[pos] = (coded & uint64(127)) | uint64(128)
@@ -178,7 +178,7 @@ def _put(out: Bytes, pos: int, value: int) -> int:
 
 @_inlined
 def _put_field(out: Bytes, pos: int, source: Bytes, at: int, size: int) -> int:
-    pos = _put(out, pos, size)
+    pos = _put_varint(out, pos, size)
     # Unsigned: without the check for negative indexes the compiler turns the loop into a copy of whole words.
     to, start, length = uint64(pos), uint64(at), uint64(max(size, 0))
     for number in range(length):
@@ -187,7 +187,7 @@ def _put_field(out: Bytes, pos: int, source: Bytes, at: int, size: int) -> int:
 
 
 @_inlined
-def _size(value: int) -> int:
+def _varint_size(value: int) -> int:
     """Size of a value as a zigzag varint."""
     coded = uint64((value << 1) ^ (value >> 63))
     size = 1
@@ -199,7 +199,7 @@ def _size(value: int) -> int:
 
 @_inlined
 def _field_size(length: int) -> int:
-    return _size(length) + max(length, 0)
+    return _varint_size(length) + max(length, 0)
 
 
 @_compiled
@@ -208,7 +208,7 @@ def tail_sizes(
 ) -> None:
     """As `columnar_numpy.tail_sizes`."""
     for row in range(len(sizes)):
-        size = _field_size(key[1, row]) + _field_size(value[1, row]) + _size(count[row])
+        size = _field_size(key[1, row]) + _field_size(value[1, row]) + _varint_size(count[row])
         for line in range(first[row], first[row] + count[row]):
             size += _field_size(header_key[1, line]) + _field_size(header_value[1, line])
         sizes[row] = size
@@ -252,13 +252,13 @@ def write_records(
             delta = times[row] - base
             latest = max(latest, times[row])
             number = at - cuts[batch]
-            pos = _put(out, pos, tails[row] + 1 + _size(delta) + _size(number))
+            pos = _put_varint(out, pos, tails[row] + 1 + _varint_size(delta) + _varint_size(number))
             out[pos] = 0
-            pos = _put(out, pos + 1, delta)
-            pos = _put(out, pos, number)
+            pos = _put_varint(out, pos + 1, delta)
+            pos = _put_varint(out, pos, number)
             pos = _put_field(out, pos, key[0], key[1][0, row], key[1][1, row])
             pos = _put_field(out, pos, value[0], value[1][0, row], value[1][1, row])
-            pos = _put(out, pos, counts[row])
+            pos = _put_varint(out, pos, counts[row])
             for line in range(firsts[row], firsts[row] + counts[row]):
                 pos = _put_field(out, pos, key_data, header_key[0, line], header_key[1, line])
                 pos = _put_field(out, pos, value_data, header_value[0, line], header_value[1, line])

@@ -29,9 +29,9 @@ def index_records(data: Bytes, spans: Ints, rows: Ints) -> int:
     position, header count); a length of -1 means null. Returns -1, or the position of the first invalid byte.
     """
     try:
-        starts, ends = _hop(data, spans)
+        starts, ends = _find_records(data, spans)
         if len(starts):
-            _fields(data, starts, ends, np.repeat(spans[:, 3], spans[:, 2]), rows)
+            _index_fields(data, starts, ends, np.repeat(spans[:, 3], spans[:, 2]), rows)
     except Broken as broken:
         return int(broken.args[0])
     return -1
@@ -65,7 +65,7 @@ def index_headers(data: Bytes, at: Ints, count: Ints, fields: Ints) -> None:
         some = np.nonzero(count > number)[0]
         slot = first[some] + number
         for line in (0, 2):
-            size, start = _varints(data, pos[some], everywhere[some], VARINT_MAX)
+            size, start = _read_varints(data, pos[some], everywhere[some], VARINT_MAX)
             fields[line, slot] = start
             fields[line + 1, slot] = size
             pos[some] = start + np.maximum(size, 0)
@@ -76,7 +76,7 @@ def gather(data: Bytes, at: Ints, size: Ints, ends: npt.NDArray[np.int32], out: 
     length = np.maximum(size, 0)
     ends[0] = 0
     np.cumsum(length, out=ends[1:])
-    _copy(out, ends[:-1].astype(np.int64), data, at, length)
+    _copy_pieces(out, ends[:-1].astype(np.int64), data, at, length)
 
 
 def tail_sizes(
@@ -131,21 +131,21 @@ def write_records(
     number of headers per row, then bytes and (position, length) of their keys and of their values.
     """
     first, count, key_data, header_key, value_data, header_value = headers
-    body, deltas, numbers = _bodies(rows, cuts, tails, times)
+    body, deltas, numbers = _record_bodies(rows, cuts, tails, times)
     sizes = body + varint_sizes(body)
     begin = np.cumsum(sizes) - sizes
     begin += np.repeat(batches[:, 0] + room - begin[cuts[:-1]], np.diff(cuts))
     batches[:, 1] = (begin + sizes)[cuts[1:] - 1]
     batches[:, 2] = times[rows[cuts[:-1]]]
     batches[:, 3] = np.maximum.reduceat(times[rows], cuts[:-1])
-    pos = _put(out, begin, body)
+    pos = _put_varints(out, begin, body)
     out[pos] = 0
-    pos = _put(out, pos + 1, deltas)
-    pos = _put(out, pos, numbers)
+    pos = _put_varints(out, pos + 1, deltas)
+    pos = _put_varints(out, pos, numbers)
     for source, places in (key, value):
         pos = _put_field(out, pos, source, places[:, rows])
     first, count = first[rows], count[rows]
-    pos = _put(out, pos, count)
+    pos = _put_varints(out, pos, count)
     for number in range(int(count.max(initial=0))):
         some = np.nonzero(count > number)[0]
         line = first[some] + number
@@ -153,7 +153,7 @@ def write_records(
         pos[some] = _put_field(out, after, value_data, header_value[:, line])
 
 
-def _bodies(rows: Ints, cuts: Ints, tails: Ints, times: Ints) -> tuple[Ints, Ints, Ints]:
+def _record_bodies(rows: Ints, cuts: Ints, tails: Ints, times: Ints) -> tuple[Ints, Ints, Ints]:
     """(size without the length prefix, timestamp delta, offset delta) of each record."""
     first = np.repeat(cuts[:-1], np.diff(cuts))
     deltas = times[rows] - times[rows[first]]
@@ -169,7 +169,7 @@ def _field_sizes(places: Ints) -> Ints:
 
 def varint_sizes(values: Ints) -> Ints:
     """Bytes that each value takes as a zigzag varint: 1 to 10."""
-    coded = _zigzag(values)
+    coded = _zigzag_encode(values)
     sizes = np.ones(len(values), np.int64)
     for bits in range(7, 64, 7):
         larger = coded >= np.uint64(1 << bits)
@@ -179,11 +179,11 @@ def varint_sizes(values: Ints) -> Ints:
     return sizes
 
 
-def _zigzag(values: Ints) -> npt.NDArray[np.uint64]:
+def _zigzag_encode(values: Ints) -> npt.NDArray[np.uint64]:
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 
-def _hop(data: Bytes, spans: Ints) -> tuple[Ints, Ints]:
+def _find_records(data: Bytes, spans: Ints) -> tuple[Ints, Ints]:
     """(first byte after the length, end) of every record. Each length gives the next position, so this is a loop."""
     raw = data.tobytes()
     starts: list[int] = []
@@ -191,7 +191,7 @@ def _hop(data: Bytes, spans: Ints) -> tuple[Ints, Ints]:
     for start, end, count, _last in spans.tolist():
         pos = start
         for _ in range(count):
-            size, at = _length(raw, pos, end)
+            size, at = _read_length(raw, pos, end)
             pos = at + size
             if size < SMALLEST_RECORD - 1 or pos > end:
                 raise Broken(at)
@@ -202,7 +202,7 @@ def _hop(data: Bytes, spans: Ints) -> tuple[Ints, Ints]:
     return np.array(starts, np.int64), np.array(ends, np.int64)
 
 
-def _length(raw: bytes, pos: int, end: int) -> tuple[int, int]:
+def _read_length(raw: bytes, pos: int, end: int) -> tuple[int, int]:
     coded = 0
     for shift in range(0, 7 * VARINT_MAX, 7):
         if pos >= end:
@@ -215,20 +215,20 @@ def _length(raw: bytes, pos: int, end: int) -> tuple[int, int]:
     raise Broken(pos)
 
 
-def _fields(data: Bytes, starts: Ints, ends: Ints, last: Ints, rows: Ints) -> None:
-    rows[1], pos = _varints(data, starts + 1, ends, VARLONG_MAX)
-    rows[0], pos = _varints(data, pos, ends, VARINT_MAX)
-    _demand((rows[0] >= 0) & (rows[0] <= last), pos)
+def _index_fields(data: Bytes, starts: Ints, ends: Ints, last: Ints, rows: Ints) -> None:
+    rows[1], pos = _read_varints(data, starts + 1, ends, VARLONG_MAX)
+    rows[0], pos = _read_varints(data, pos, ends, VARINT_MAX)
+    _require_all((rows[0] >= 0) & (rows[0] <= last), pos)
     for line in (2, 4):
-        size, start = _varints(data, pos, ends, VARINT_MAX)
+        size, start = _read_varints(data, pos, ends, VARINT_MAX)
         pos = start + np.maximum(size, 0)
-        _demand((size >= -1) & (pos <= ends), start)
+        _require_all((size >= -1) & (pos <= ends), start)
         rows[line] = start
         rows[line + 1] = size
-    rows[7], pos = _varints(data, pos, ends, VARINT_MAX)
-    _demand((rows[7] >= 0) & (rows[7] * 2 <= ends - pos), pos)
+    rows[7], pos = _read_varints(data, pos, ends, VARINT_MAX)
+    _require_all((rows[7] >= 0) & (rows[7] * 2 <= ends - pos), pos)
     rows[6] = pos
-    _demand(_skip_headers(data, pos, ends, rows[7]) == ends, pos)
+    _require_all(_skip_headers(data, pos, ends, rows[7]) == ends, pos)
 
 
 def _skip_headers(data: Bytes, pos: Ints, ends: Ints, count: Ints) -> Ints:
@@ -236,26 +236,26 @@ def _skip_headers(data: Bytes, pos: Ints, ends: Ints, count: Ints) -> Ints:
     for number in range(int(count.max(initial=0))):
         some = np.nonzero(count > number)[0]
         for least in (0, -1):
-            size, start = _varints(data, pos[some], ends[some], VARINT_MAX)
+            size, start = _read_varints(data, pos[some], ends[some], VARINT_MAX)
             after = start + np.maximum(size, 0)
-            _demand((size >= least) & (after <= ends[some]), start)
+            _require_all((size >= least) & (after <= ends[some]), start)
             pos[some] = after
     return pos
 
 
-def _demand(good: npt.NDArray[np.bool_], pos: Ints) -> None:
+def _require_all(good: npt.NDArray[np.bool_], pos: Ints) -> None:
     if not good.all():
         raise Broken(int(pos[int(np.argmin(good))]))
 
 
-def _varints(data: Bytes, pos: Ints, ends: Ints, most: int) -> tuple[Ints, Ints]:
+def _read_varints(data: Bytes, pos: Ints, ends: Ints, most: int) -> tuple[Ints, Ints]:
     """(values, positions after them) of the zigzag varints at `pos`, which end before `ends`. Raises Broken."""
     coded = np.zeros(len(pos), np.uint64)
     pos = pos.copy()
     some = np.arange(len(pos))
     for shift in range(0, 7 * most, 7):
         at = pos[some]
-        _demand(at < ends[some], at)
+        _require_all(at < ends[some], at)
         byte = data[at].astype(np.uint64)
         coded[some] |= (byte & np.uint64(127)) << np.uint64(shift)
         pos[some] = at + 1
@@ -266,9 +266,9 @@ def _varints(data: Bytes, pos: Ints, ends: Ints, most: int) -> tuple[Ints, Ints]
     raise Broken(int(pos[some[0]]))
 
 
-def _put(out: Bytes, pos: Ints, values: Ints) -> Ints:
+def _put_varints(out: Bytes, pos: Ints, values: Ints) -> Ints:
     """Write values as zigzag varints at `pos`; returns the positions after them."""
-    coded = _zigzag(values)
+    coded = _zigzag_encode(values)
     pos = pos.copy()
     some = np.arange(len(pos))
     while len(some):
@@ -283,13 +283,13 @@ def _put(out: Bytes, pos: Ints, values: Ints) -> Ints:
 
 
 def _put_field(out: Bytes, pos: Ints, source: Bytes, places: Ints) -> Ints:
-    pos = _put(out, pos, places[1])
+    pos = _put_varints(out, pos, places[1])
     length: Ints = np.maximum(places[1], 0)
-    _copy(out, pos, source, places[0], length)
+    _copy_pieces(out, pos, source, places[0], length)
     return pos + length
 
 
-def _copy(out: Bytes, to: Ints, source: Bytes, at: Ints, length: Ints) -> None:
+def _copy_pieces(out: Bytes, to: Ints, source: Bytes, at: Ints, length: Ints) -> None:
     """Copy pieces of different lengths without a loop: computes one index per byte."""
     total = int(length.sum())
     if not total:

@@ -27,19 +27,19 @@ def murmur2(fields: tuple[Bytes, Ints]) -> Words:
     h: Words = length.astype(np.uint32) ^ _SEED
     for block in range(int(length.max(initial=0)) // 4):
         some = np.nonzero(length >= 4 * block + 4)[0]
-        k = _word(data, at[some] + 4 * block, 4) * _M
+        k = _read_word(data, at[some] + 4 * block, 4) * _M
         k ^= k >> np.uint32(24)
         h[some] = (h[some] * _M) ^ (k * _M)
     for rest in (1, 2, 3):
         some = np.nonzero(length & 3 == rest)[0]
-        h[some] = (h[some] ^ _word(data, at[some] + (length[some] & ~3), rest)) * _M
+        h[some] = (h[some] ^ _read_word(data, at[some] + (length[some] & ~3), rest)) * _M
     h ^= h >> np.uint32(13)
     h *= _M
     h ^= h >> np.uint32(15)
     return h
 
 
-def _word(data: Bytes, at: Ints, count: int) -> Words:
+def _read_word(data: Bytes, at: Ints, count: int) -> Words:
     """The first `count` bytes at each position, little-endian."""
     word: Words = data[at].astype(np.uint32)
     for number in range(1, count):
@@ -54,7 +54,7 @@ def partitions_of_keys(fields: tuple[Bytes, Ints], count: int) -> Ints:
     return chosen
 
 
-def chunks(rows: int, available: Sequence[int], turn: int) -> list[tuple[int, slice]]:
+def partition_chunks(rows: int, available: Sequence[int], turn: int) -> list[tuple[int, slice]]:
     """(partition, its rows) for rows without a key. A partition gets neighbouring rows, 512 or more if there are that
     many, so that batches stay large (KIP-480). `turn` selects the first of the `available` partitions; none repeats.
     """
@@ -66,9 +66,9 @@ def chunks(rows: int, available: Sequence[int], turn: int) -> list[tuple[int, sl
     ]
 
 
-def spread(rows: int, available: Sequence[int], turn: int) -> Ints:
-    """The partition of each row, chosen by `chunks`."""
+def spread_rows(rows: int, available: Sequence[int], turn: int) -> Ints:
+    """The partition of each row, chosen by `partition_chunks`."""
     chosen = np.empty(rows, np.int64)
-    for partition, some in chunks(rows, available, turn):
+    for partition, some in partition_chunks(rows, available, turn):
         chosen[some] = partition
     return chosen

@@ -48,13 +48,13 @@ def parse_addresses(text: str) -> list[Address]:
     A listener prefix (`PLAINTEXT://`) is ignored, because `security.protocol` decides; the default port is 9092.
     Raises ConfigError.
     """
-    addresses = [_parse(item.strip()) for item in text.split(",") if item.strip()]
+    addresses = [_parse_address(item.strip()) for item in text.split(",") if item.strip()]
     if not addresses:
         raise ConfigError("bootstrap.servers is empty", "Name at least one broker, as host:port")
     return list(dict.fromkeys(addresses))
 
 
-def _parse(item: str) -> Address:
+def _parse_address(item: str) -> Address:
     scheme, separator, rest = item.rpartition("://")
     if separator and scheme.upper() not in PROTOCOLS:
         raise ConfigError(f"{item}: {scheme} is not a protocol of brokers", f"Use host:port, or {', '.join(PROTOCOLS)}")

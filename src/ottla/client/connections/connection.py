@@ -52,7 +52,7 @@ _SPARES: Final = 2
 
 
 class Call(NamedTuple, Generic[R]):
-    """A request that was sent; `Connection.result` takes it and returns the answer."""
+    """A request that was sent; `Connection.wait_for_response` takes it and returns the answer."""
 
     correlation_id: int
     api_key: int
@@ -63,7 +63,8 @@ class Call(NamedTuple, Generic[R]):
 
 
 class Connection:
-    """A TCP connection, opened by `open`. Requests may be pipelined; brokers answer in the order of the requests."""
+    """A TCP connection, opened by `open_connection`. Requests may be pipelined; brokers answer in the order of the
+    requests."""
 
     __slots__ = (
         "_abandoned",
@@ -100,33 +101,33 @@ class Connection:
         """Whether it was opened and not closed; does not probe the socket."""
         return self._sock is not None
 
-    def open(self, deadline: Deadline) -> None:
+    def open_connection(self, deadline: Deadline) -> None:
         """Connect to the first address of the host that accepts, negotiate versions, log in if SASL is configured.
 
         Raises UnreachableError, MalformedReplyError (not a Kafka broker), RequestTimeoutError, ConnectionLostError,
         AuthenticationError.
         """
         assert self._sock is None
-        self._sock = self._socket(deadline)
+        self._sock = self._connect_socket(deadline)
         highest = API_TABLE[ApiKey.API_VERSIONS].max_version
         try:
-            self._negotiate(highest, deadline)
+            self._negotiate_versions(highest, deadline)
         except ConnectionLostError:
             # Some services close the connection on an unknown version instead of answering with error 35.
-            self._sock = self._socket(deadline)
-            self._negotiate(0, deadline)
+            self._sock = self._connect_socket(deadline)
+            self._negotiate_versions(0, deadline)
         if self.config.security.sasl:
             self._log_in(deadline)
 
-    def _socket(self, deadline: Deadline) -> socket.socket:
-        sock = _connect(self.address, self.config, deadline)
+    def _connect_socket(self, deadline: Deadline) -> socket.socket:
+        sock = _connect_to_host(self.address, self.config, deadline)
         if not self.config.security.tls:
             return sock
-        from ottla.client.security.tls import secured  # noqa: PLC0415  TLS takes time to load, few need it
+        from ottla.client.security.tls import secure_socket  # noqa: PLC0415  TLS takes time to load, few need it
 
         limit = deadline.within_ms(self.config.socket_connection_setup_timeout_ms)
         sock.settimeout(limit.remaining_s() or 1e-6)
-        return secured(sock, self.address, self.config.security)
+        return secure_socket(sock, self.address, self.config.security)
 
     def _log_in(self, deadline: Deadline) -> None:
         from ottla.client.security.login import log_in  # noqa: PLC0415  hashes and HTTP take time to load
@@ -134,10 +135,10 @@ class Connection:
         try:
             self.session_ends = log_in(self, self.config.security, deadline)
         except BaseException:
-            self.close()
+            self.close_connection()
             raise
 
-    def _negotiate(self, version: int, deadline: Deadline) -> None:
+    def _negotiate_versions(self, version: int, deadline: Deadline) -> None:
         reply, at = self._ask_versions(version, deadline)
         # KIP-511: a broker that does not know our version of ApiVersions answers with error 35 in version 0, which
         # names the versions that it knows. Ask again with the highest of these.
@@ -146,25 +147,25 @@ class Connection:
             reply, at = self._ask_versions(version, deadline)
         message = self._decode_versions(reply, version, at)
         if message.error_code:
-            self.close()
+            self.close_connection()
             raise MalformedReplyError(f"{self.address} refuses every version of ApiVersions")
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in message.api_keys}
         self.features = {feature.name: feature.max_version_level for feature in message.finalized_features}
 
     def _ask_versions(self, version: int, deadline: Deadline) -> tuple[memoryview, int]:
         request = ApiVersionsRequest(client_software_name="ottla", client_software_version=_SOFTWARE_VERSION)
-        call = self.send(request, version, ApiVersionsResponse)
-        reply = self._await(call.correlation_id, Deadline(min(deadline.at, call.sent.at)))
+        call = self.send_request(request, version, ApiVersionsResponse)
+        reply = self._await_frame(call.correlation_id, Deadline(min(deadline.at, call.sent.at)))
         return reply, response_body_pos(ApiKey.API_VERSIONS, version, reply)
 
     def _decode_versions(self, reply: memoryview, version: int, at: int) -> ApiVersionsResponse:
         try:
             return decode(ApiVersionsResponse, version, reply, at)[0]
         except MalformedMessage as error:
-            self.close()
+            self.close_connection()
             raise MalformedReplyError(f"{self.address} sent a malformed ApiVersions response: {error}") from error
 
-    def version(self, api_key: int, at_most: int = 32_767, at_least: int = 0) -> int:
+    def choose_version(self, api_key: int, at_most: int = 32_767, at_least: int = 0) -> int:
         """The highest version of an API that both sides serve, in [at_least, at_most].
 
         Raises UnsupportedVersionError; the connection stays open.
@@ -182,29 +183,30 @@ class Connection:
             )
         return best
 
-    def send(self, message: Message, version: int, response: type[R]) -> Call[R]:
-        """Send a request; `result` returns its answer. Raises ConnectionLostError, RequestTimeoutError, UsageError."""
-        call = self._call(message, version, response)
+    def send_request(self, message: Message, version: int, response: type[R]) -> Call[R]:
+        """Send a request; `wait_for_response` returns its answer. Raises ConnectionLostError, RequestTimeoutError,
+        UsageError."""
+        call = self._new_call(message, version, response)
         self._write_call(call, message)
         self._expected.append(call.correlation_id)
         return call
 
     def send_unanswered(self, message: Message, version: int, response: type[R]) -> None:
         """Send a request that the broker does not answer (Produce with acks=0)."""
-        self._write_call(self._call(message, version, response), message)
+        self._write_call(self._new_call(message, version, response), message)
 
-    def result(self, call: Call[R], deadline: Deadline) -> R:
+    def wait_for_response(self, call: Call[R], deadline: Deadline) -> R:
         """Wait for the answer, until `deadline` or `request.timeout.ms` after sending, and decode it.
 
         `records` in it are views of the answer's buffer, which is not reused while a view of it exists.
         Raises RequestTimeoutError, ConnectionLostError, MalformedReplyError.
         """
-        frame = self._await(call.correlation_id, Deadline(min(deadline.at, call.sent.at)))
+        frame = self._await_frame(call.correlation_id, Deadline(min(deadline.at, call.sent.at)))
         try:
             at = response_body_pos(call.api_key, call.version, frame)
             return decode(call.response, call.version, frame, at)[0]
         except MalformedMessage as error:
-            self.close()
+            self.close_connection()
             name = API_TABLE[call.api_key].name
             raise MalformedReplyError(
                 f"{self.address} sent a malformed {name} v{call.version} response: {error}"
@@ -215,7 +217,7 @@ class Connection:
         return self._open_socket().fileno()
 
     def has_answer(self, call: Call[R]) -> bool:
-        """Whether the answer was received already, while `result` waited for another one."""
+        """Whether the answer was received already, while `wait_for_response` waited for another one."""
         return call.correlation_id in self._early
 
     def abandon_call(self, call: Call[R]) -> None:
@@ -223,7 +225,7 @@ class Connection:
         if self._early.pop(call.correlation_id, None) is None and call.correlation_id in self._expected:
             self._abandoned.add(call.correlation_id)
 
-    def detach(self) -> socket.socket:
+    def detach_socket(self) -> socket.socket:
         """Return the socket and give it up. Nothing may be unanswered; the negotiated versions stay readable here."""
         assert not self._expected
         sock, self._sock = self._open_socket(), None
@@ -244,7 +246,7 @@ class Connection:
         """Whether TLS has decrypted bytes in memory, for which the descriptor does not become readable."""
         return self.config.security.tls and self._sock is not None and cast("TlsSocket", self._sock).pending() > 0
 
-    def close(self) -> None:
+    def close_connection(self) -> None:
         """Drop the connection; answers not yet received are lost. Idempotent."""
         sock, self._sock = self._sock, None
         self._expected.clear()
@@ -253,24 +255,24 @@ class Connection:
         if sock is not None:
             sock.close()
 
-    def _call(self, message: Message, version: int, response: type[R]) -> Call[R]:
+    def _new_call(self, message: Message, version: int, response: type[R]) -> Call[R]:
         api = API_TABLE[_KEY_OF_REQUEST[type(message)]]
         assert api.response is response, f"{api.name} is answered with {api.response}"
         self._next_id = (self._next_id + 1) & 0x7FFF_FFFF
         return Call(self._next_id, api.key, version, response, Deadline.after_ms(self.config.request_timeout_ms))
 
     def _write_call(self, call: Call[R], message: Message) -> None:
-        frame = self._frame(call, message)
+        frame = self._encode_frame(call, message)
         sock = self._open_socket()
         try:
             _send_all(sock, frame, call.sent)
         except BaseException as error:
-            self.close()
+            self.close_connection()
             if isinstance(error, OSError):
-                raise self._lost(error, call.sent) from error
+                raise self._lost_error(error, call.sent) from error
             raise
 
-    def _frame(self, call: Call[R], message: Message) -> list[memoryview]:
+    def _encode_frame(self, call: Call[R], message: Message) -> list[memoryview]:
         header = encode_request_header(call.api_key, call.version, call.correlation_id, self.config.client_id)
         parts: list[memoryview] = []
         try:
@@ -283,7 +285,7 @@ class Connection:
         size = len(header) + sum(part.nbytes for part in parts)
         return [memoryview(size.to_bytes(4, "big") + header), *parts]
 
-    def _await(self, correlation_id: int, deadline: Deadline) -> memoryview:
+    def _await_frame(self, correlation_id: int, deadline: Deadline) -> memoryview:
         """The frame that answers `correlation_id`. Keeps the frames of earlier requests for their callers."""
         if (early := self._early.pop(correlation_id, None)) is not None:
             return early
@@ -293,7 +295,8 @@ class Connection:
             answered, frame = self._read_next(deadline)
             if answered == correlation_id:
                 return frame
-            # Answers to other requests may come first: drop those of abandoned calls, keep the others for `result`.
+            # Answers to other requests may come first: drop those of abandoned calls, keep the others for
+            # `wait_for_response`.
             if answered in self._abandoned:
                 self._abandoned.discard(answered)
             else:
@@ -304,14 +307,14 @@ class Connection:
         try:
             frame = self._read_frame(self._open_socket(), deadline)
         except BaseException as error:
-            self.close()
+            self.close_connection()
             if isinstance(error, OSError):
-                raise self._lost(error, deadline) from error
+                raise self._lost_error(error, deadline) from error
             raise
         expected = self._expected.popleft()
         got = int.from_bytes(frame[:4], "big", signed=True)
         if got != expected:
-            self.close()
+            self.close_connection()
             raise MalformedReplyError(f"{self.address} answered request {got} instead of {expected}")
         return expected, frame
 
@@ -321,11 +324,11 @@ class Connection:
         size = int.from_bytes(prefix, "big", signed=True)
         if not 4 <= size <= self.config.receive_message_max_bytes:
             raise _not_a_frame(self.address, bytes(prefix), size, self.config.receive_message_max_bytes)
-        frame = self._room(size)
+        frame = self._frame_buffer(size)
         _receive_into(sock, frame, deadline)
         return frame
 
-    def _room(self, size: int) -> memoryview:
+    def _frame_buffer(self, size: int) -> memoryview:
         """A buffer for a frame: that of an earlier frame if no view of it is left, else a new one.
 
         The system maps and clears new memory page by page, which takes longer than receiving the bytes.
@@ -340,7 +343,7 @@ class Connection:
             self._spares = [*self._spares[1 - _SPARES :], room]
         return memoryview(room)[:size]
 
-    def _lost(self, error: OSError, deadline: Deadline) -> ClientError:
+    def _lost_error(self, error: OSError, deadline: Deadline) -> ClientError:
         # After the deadline any error counts as a timeout: there is no time left for another attempt.
         if isinstance(error, TimeoutError) or deadline.expired:
             return RequestTimeoutError(
@@ -358,9 +361,9 @@ class Connection:
 def why_lost(address: Address, config: ClientConfig, error: OSError) -> ClientError:
     """The client error for an error of a socket: the connection broke, or (TLS) the broker refuses this client."""
     if config.security.tls:
-        from ottla.client.security.tls import refusal  # noqa: PLC0415  as above
+        from ottla.client.security.tls import tls_refusal  # noqa: PLC0415  as above
 
-        if (refused := refusal(address, error)) is not None:
+        if (refused := tls_refusal(address, error)) is not None:
             return refused
     return ConnectionLostError(f"the connection to {address} broke: {error.strerror or error}")
 
@@ -396,7 +399,7 @@ def _offered_version(reply: memoryview, at: int) -> int:
     return max(0, *(api.max_version for api in offered if api.api_key == ApiKey.API_VERSIONS), 0)
 
 
-def _connect(address: Address, config: ClientConfig, deadline: Deadline) -> socket.socket:
+def _connect_to_host(address: Address, config: ClientConfig, deadline: Deadline) -> socket.socket:
     """A socket to the first address of the host that accepts. The system's resolver takes its own time."""
     try:
         # UnicodeError: the name is not a valid host name (a label longer than 63 characters, for instance).

@@ -28,7 +28,7 @@ class GroupSettings(NamedTuple):
     rack: str | None = None
 
     @property
-    def cooperative(self) -> bool:
+    def is_cooperative(self) -> bool:
         """Whether members keep their partitions during a rebalance: only if all assignors are cooperative."""
         return all(each.cooperative for each in self.assignors)
 

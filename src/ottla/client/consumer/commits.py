@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.client.consumer.actions import Member
-from ottla.client.errors import ClientError, CommitFailedError, MalformedReplyError, RefusedError, refusal
+from ottla.client.errors import ClientError, CommitFailedError, MalformedReplyError, RefusedError, refused_error
 from ottla.client.positions import OffsetAndMetadata as OffsetAndMetadata  # noqa: PLC0414  other modules import it from here
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
@@ -49,7 +49,7 @@ def commit_refusal(answer: OffsetCommitResponse) -> RefusedError | None:
         error
         for topic in answer.topics
         for part in topic.partitions
-        if (error := refusal(part.error_code, f"commit of {topic.name}-{part.partition_index}")) is not None
+        if (error := refused_error(part.error_code, f"commit of {topic.name}-{part.partition_index}")) is not None
     ]
     # Waiting does not help here: a rebalance ends when the application polls, and a deleted topic does not return.
     for error in found:
@@ -58,7 +58,7 @@ def commit_refusal(answer: OffsetCommitResponse) -> RefusedError | None:
     return min(found, key=lambda error: error.retriable, default=None)
 
 
-def not_a_member(group_id: str) -> CommitFailedError:
+def not_a_member_error(group_id: str) -> CommitFailedError:
     """The error of a subscribed consumer outside its group. Nothing is sent: an empty group would accept the commit."""
     return CommitFailedError(
         f"this consumer is not in group {group_id}, which may have assigned its partitions to other members",
@@ -75,11 +75,11 @@ def commit_error(error: ClientError) -> ClientError:
             "Process records faster, poll fewer at once (max.poll.records), or raise max.poll.interval.ms",
         )
     if code is ErrorCode.REBALANCE_IN_PROGRESS:
-        return rebalancing()
+        return rebalance_error()
     return error
 
 
-def rebalancing() -> CommitFailedError:
+def rebalance_error() -> CommitFailedError:
     """The error of a commit during a rebalance, whether the coordinator or the member itself detects it."""
     return CommitFailedError(
         "the group is rebalancing (REBALANCE_IN_PROGRESS), so its partitions may be assigned to other members",
@@ -103,8 +103,8 @@ def fetch_request(group_id: str, version: int, partitions: Iterable[TopicPartiti
 def fetch_refusal(answer: OffsetFetchResponse, group_id: str) -> RefusedError | None:
     """The first error of the group or of a partition."""
     codes = [answer.error_code, *(each.error_code for each in answer.groups)]
-    codes += [part.error_code for topic in _topics(answer) for part in topic.partitions]
-    return next((refusal(code, f"committed offsets of group {group_id}") for code in codes if code), None)
+    codes += [part.error_code for topic in _topics_in(answer) for part in topic.partitions]
+    return next((refused_error(code, f"committed offsets of group {group_id}") for code in codes if code), None)
 
 
 def positions_in(
@@ -112,7 +112,7 @@ def positions_in(
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
     """The committed position of each partition, or None. Raises MalformedReplyError."""
     found: dict[TopicPartition, OffsetAndMetadata | None] = {}
-    for topic in _topics(answer):
+    for topic in _topics_in(answer):
         for part in topic.partitions:
             position = OffsetAndMetadata(part.committed_offset, part.committed_leader_epoch, part.metadata or "")
             found[TopicPartition(topic.name, part.partition_index)] = position if part.committed_offset >= 0 else None
@@ -123,7 +123,7 @@ def positions_in(
     return {tp: found[tp] for tp in wanted}
 
 
-def _topics(
+def _topics_in(
     answer: OffsetFetchResponse,
 ) -> list[OffsetFetchResponse.OffsetFetchResponseTopic] | list[OffsetFetchResponse.OffsetFetchResponseTopics]:
     return answer.groups[0].topics if answer.groups else answer.topics

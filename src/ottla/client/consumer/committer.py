@@ -23,9 +23,9 @@ from ottla.client.consumer.commits import (
     commit_request,
     fetch_refusal,
     fetch_request,
-    not_a_member,
+    not_a_member_error,
     positions_in,
-    rebalancing,
+    rebalance_error,
 )
 from ottla.client.consumer.group import Group
 from ottla.client.consumer.protocol import NO_GENERATION
@@ -59,41 +59,41 @@ class Committer:
         self._next_auto = time.monotonic() + self._interval
         self._last_auto: Offsets = {}
 
-    def as_member(self, subscribed: bool) -> None:
+    def set_subscribed(self, subscribed: bool) -> None:
         """subscribed: whether commits are those of a member, or of a consumer with manual assignment."""
         self._subscribed = subscribed
 
-    def member(self) -> Member:
+    def current_member(self) -> Member:
         """The member of the group. Raises CommitFailedError if it subscribed but is not in the group."""
         if not self._subscribed:
             return NOBODY
-        member = self._group().member
+        member = self._group().current_member
         if member.generation == NO_GENERATION:
-            raise not_a_member(self._id)
+            raise not_a_member_error(self._id)
         return member
 
-    def _committing(self) -> Member:
-        """The member that commits. Raises CommitFailedError as `member`, and during a rebalance."""
+    def _committing_member(self) -> Member:
+        """The member that commits. Raises CommitFailedError as `current_member`, and during a rebalance."""
         if not self._subscribed:
             return NOBODY
-        member, is_rebalancing = self._group().committing
+        member, is_rebalancing = self._group().committing_member
         if member.generation == NO_GENERATION:
-            raise not_a_member(self._id)
+            raise not_a_member_error(self._id)
         if is_rebalancing:
-            raise rebalancing()
+            raise rebalance_error()
         return member
 
-    def _request(self, member: Member, offsets: Offsets) -> OffsetCommitRequest:
+    def _commit_request(self, member: Member, offsets: Offsets) -> OffsetCommitRequest:
         return commit_request(self._id, member, self._instance if self._subscribed else None, offsets)
 
-    def sync(self, offsets: Offsets, deadline: Deadline) -> None:
+    def commit_sync(self, offsets: Offsets, deadline: Deadline) -> None:
         """Commit and wait for the answer. Raises CommitFailedError, RefusedError, DeadlineError and others."""
         with self._arrived:
             self._arrived.wait_for(lambda: not self._on_their_way, deadline.remaining_s())
         if not offsets:
             return
-        member = self._committing()
-        request = self._request(member, offsets)  # a retry keeps the member of the first attempt
+        member = self._committing_member()
+        request = self._commit_request(member, offsets)  # a retry keeps the member of the first attempt
         try:
             self._calls.send_to_coordinator(
                 self._id,
@@ -105,13 +105,13 @@ class Committer:
                 BY_NAME,
             )
         except ClientError as error:
-            self._hear(member, error)
+            self._report_refusal(member, error)
             raise commit_error(error) from error
 
-    def send(self, offsets: Offsets, callback: OnCommit | None) -> None:
-        """Commit without waiting; `deliver` calls the callback."""
+    def commit_async(self, offsets: Offsets, callback: OnCommit | None) -> None:
+        """Commit without waiting; `run_callbacks` calls the callback."""
         try:
-            member = self._committing()
+            member = self._committing_member()
         except CommitFailedError as error:
             self._answers.append((callback, offsets, error))
             return
@@ -122,24 +122,25 @@ class Committer:
         def on_response(answer: Any) -> None:
             error = answer if isinstance(answer, ClientError) else commit_refusal(answer)
             if error is not None:
-                self._hear(member, error)
+                self._report_refusal(member, error)
             with self._arrived:
                 self._on_their_way -= 1
                 self._answers.append((callback, offsets, None if error is None else commit_error(error)))
                 self._arrived.notify_all()
 
-        request = self._request(member, offsets)
-        self._group().send(ApiKey.OFFSET_COMMIT, lambda: request, OffsetCommitResponse, BY_NAME, on_response)
+        request = self._commit_request(member, offsets)
+        self._group().send_request(ApiKey.OFFSET_COMMIT, lambda: request, OffsetCommitResponse, BY_NAME, on_response)
 
-    def deliver(self) -> None:
+    def run_callbacks(self) -> None:
         """Call the callbacks of answered commits."""
         while self._answers:
             callback, offsets, error = self._answers.popleft()
             if callback is not None:
                 callback(offsets, error)
 
-    def auto(self, positions: Callable[[], Offsets]) -> None:
-        """Commit without waiting when `auto.commit.interval.ms` is over; a failed commit is repeated the next time."""
+    def commit_if_due(self, positions: Callable[[], Offsets]) -> None:
+        """Commit without waiting when `commit_if_due.commit.interval.ms` is over; a failed commit is repeated the next
+        time."""
         now = time.monotonic()
         if now < self._next_auto:
             return
@@ -157,9 +158,9 @@ class Committer:
                 if error.retriable:
                     self._next_auto = 0.0
 
-        self.send(current, done)
+        self.commit_async(current, done)
 
-    def committed(
+    def committed_positions(
         self, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed positions of the group. Raises ClientError."""
@@ -175,7 +176,7 @@ class Committer:
         )
         return positions_in(answer, wanted)
 
-    def _hear(self, member: Member, error: ClientError) -> None:
+    def _report_refusal(self, member: Member, error: ClientError) -> None:
         code = error.code if isinstance(error, RefusedError) else None
         # The group's state machine must know: the member has to join again before it may commit.
         if self._subscribed and code in MOVED_ON:

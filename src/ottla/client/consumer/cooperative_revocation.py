@@ -25,11 +25,11 @@ class CooperativeRevocation:
         """When the leader should ask for a rebalance; seconds of the member's clock."""
         self._left: frozenset[TopicPartition] = frozenset()
 
-    def clear(self) -> None:
+    def reset_generation(self) -> None:
         """Forget the last generation."""
         self.due, self._left = NEVER, frozenset()
 
-    def assigned(
+    def on_assignment(
         self, members: Mapping[str, Subscription], assignment: Mapping[str, Iterable[TopicPartition]], back: str = ""
     ) -> None:
         """Record the leader's `assignment`: partitions that `members` had and no member gets are unassigned.

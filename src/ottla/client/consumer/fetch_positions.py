@@ -26,7 +26,7 @@ from ottla.client.errors import (
     RefusedError,
     UnsupportedVersionError,
     UsageError,
-    refusal,
+    refused_error,
 )
 from ottla.client.fetching.batches import Fetched
 from ottla.client.fetching.fetch import Fetcher
@@ -70,18 +70,22 @@ def epoch_ends(
             replica_id=_CONSUMER,
             topics=[OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=n, partitions=p) for n, p in topics.items()],
         )
-        version = connection.version(ApiKey.OFFSET_FOR_LEADER_EPOCH, at_least=3)
-        yield connection.send(request, version, OffsetForLeaderEpochResponse), asked
+        version = connection.choose_version(ApiKey.OFFSET_FOR_LEADER_EPOCH, at_least=3)
+        yield connection.send_request(request, version, OffsetForLeaderEpochResponse), asked
 
-    question: LeaderRequest[OffsetForLeaderEpochResponse, EpochEnd] = LeaderRequest("validate positions", send, _ends)
+    question: LeaderRequest[OffsetForLeaderEpochResponse, EpochEnd] = LeaderRequest(
+        "validate positions", send, _epoch_end_results
+    )
     return ask_leaders(cluster, epochs, question, deadline)
 
 
-def _ends(answer: OffsetForLeaderEpochResponse) -> Iterator[tuple[TopicPartition, EpochEnd | RefusedError]]:
+def _epoch_end_results(
+    answer: OffsetForLeaderEpochResponse,
+) -> Iterator[tuple[TopicPartition, EpochEnd | RefusedError]]:
     for topic in answer.topics:
         for part in topic.partitions:
             tp = TopicPartition(topic.topic, part.partition)
-            error = refusal(part.error_code, f"end of an epoch of {tp}")
+            error = refused_error(part.error_code, f"end of an epoch of {tp}")
             yield tp, error or EpochEnd(part.leader_epoch, part.end_offset)
 
 
@@ -132,16 +136,16 @@ class FetchPositions:
     # -- which partitions ----------------------------------------------------------------------------------------------
 
     @property
-    def assigned(self) -> list[TopicPartition]:
+    def assigned_partitions(self) -> list[TopicPartition]:
         """The assigned partitions, in the order of the assignment."""
         return list(self._places)
 
     @property
-    def paused(self) -> list[TopicPartition]:
-        """The partitions that `read` leaves out."""
+    def paused_partitions(self) -> list[TopicPartition]:
+        """The partitions that `read_records` leaves out."""
         return [tp for tp, place in self._places.items() if place.paused]
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Replace the assignment; partitions that stay assigned keep their position, and stay paused if they are."""
         before = self._places
         self._places = {tp: before.get(tp) or _PartitionPosition() for tp in partitions}
@@ -151,15 +155,15 @@ class FetchPositions:
                 self._stop_partition(tp)
 
     def pause_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Leave them out until `resume`. Raises UsageError for a partition that is not assigned."""
+        """Leave them out until `resume_partitions`. Raises UsageError for a partition that is not assigned."""
         for tp in partitions:
-            self._place_partition(tp).paused = True
+            self._position_state(tp).paused = True
             self._stop_partition(tp)
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Read them again. Raises UsageError."""
         for tp in partitions:
-            place = self._place_partition(tp)
+            place = self._position_state(tp)
             if place.paused:
                 place.paused = False
                 self._start_partition(tp, place)
@@ -168,7 +172,7 @@ class FetchPositions:
 
     def seek_partition(self, tp: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
         """Continue from `offset`. Raises UsageError."""
-        place = self._place_partition(tp)
+        place = self._position_state(tp)
         if offset < 0:
             raise UsageError(f"offset {offset} of {tp} is negative", "Use seek_to_beginning or seek_to_end")
         self._stop_partition(tp)
@@ -177,16 +181,16 @@ class FetchPositions:
 
     def forget_position(self, tp: TopicPartition, reset: OffsetReset) -> None:
         """Find the position by `reset` when it is needed. Raises UsageError."""
-        place = self._place_partition(tp)
+        place = self._position_state(tp)
         self._stop_partition(tp)
         place.offset, place.reset = None, reset
 
-    def position(self, tp: TopicPartition) -> OffsetAndMetadata | None:
+    def position_of(self, tp: TopicPartition) -> OffsetAndMetadata | None:
         """The offset of the next record, if it is known. Raises UsageError."""
-        place = self._place_partition(tp)
+        place = self._position_state(tp)
         return None if place.offset is None else OffsetAndMetadata(place.offset, place.epoch)
 
-    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def known_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """All known positions: a commit commits these."""
         return {
             tp: OffsetAndMetadata(place.offset, place.epoch)
@@ -194,12 +198,12 @@ class FetchPositions:
             if place.offset is not None
         }
 
-    def lag(self, tp: TopicPartition) -> int | None:
+    def lag_of(self, tp: TopicPartition) -> int | None:
         """Records between the position and the end (the last stable offset under read_committed) at the last fetch.
 
         Raises UsageError.
         """
-        place = self._place_partition(tp)
+        place = self._position_state(tp)
         return None if place.end is None or place.offset is None else max(0, place.end - place.offset)
 
     def find_positions(self, deadline: Deadline, only: TopicPartition | None = None) -> None:
@@ -207,7 +211,7 @@ class FetchPositions:
 
         RefusedError OFFSET_OUT_OF_RANGE: `auto.offset.reset` is none.
         """
-        places = self._places if only is None else {only: self._place_partition(only)}
+        places = self._places if only is None else {only: self._position_state(only)}
         unknown = {tp: place for tp, place in places.items() if place.offset is None}
         if not unknown:
             return
@@ -225,7 +229,7 @@ class FetchPositions:
         wanted: dict[TopicPartition, int] = {}
         for tp, place in places.items():
             policy = place.reset or self._default
-            if policy.none:
+            if policy.is_none:
                 raise RefusedError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
                     f"{tp}",
@@ -246,9 +250,11 @@ class FetchPositions:
 
     def end_offsets(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """The end offsets, by `isolation.level`. Raises ClientError."""
-        return self.offsets(dict.fromkeys(partitions, -1), deadline)
+        return self.look_up_offsets(dict.fromkeys(partitions, -1), deadline)
 
-    def offsets(self, timestamps: Mapping[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, int]:
+    def look_up_offsets(
+        self, timestamps: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, int]:
         """The offsets that ListOffsets returns for the timestamps; -1 for none. Raises ClientError."""
         found: dict[TopicPartition, int] = {}
         for tp, each in self._admin.list_offsets(timestamps, deadline).items():
@@ -259,14 +265,14 @@ class FetchPositions:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def read(self, deadline: Deadline) -> list[ConsumerRecord]:
+    def read_records(self, deadline: Deadline) -> list[ConsumerRecord]:
         """The next records, at most `max.poll.records`; waits for some until `deadline` or a wakeup.
 
         Raises LogTruncatedError, DeserializationError, CorruptBatchError, RefusedError and others.
         """
         records = self._take_prefetched()
-        if not records and (fetched := self._fetch(deadline)):
-            self._ready.extend(_Ready(each, self._decoder.records(each)) for each in fetched)
+        if not records and (fetched := self._fetch_batches(deadline)):
+            self._ready.extend(_Ready(each, self._decoder.decode_records(each)) for each in fetched)
             records = self._take_prefetched()
         return records
 
@@ -275,9 +281,9 @@ class FetchPositions:
         whole = [self._rest_of(each) for each in self._ready]
         self._ready.clear()
         if not whole:
-            whole = self._fetch(deadline)
+            whole = self._fetch_batches(deadline)
         for fetched in whole:
-            self._moved_on(fetched)
+            self._advance_past(fetched)
         return whole
 
     def _rest_of(self, ready: _Ready) -> Fetched:
@@ -285,7 +291,7 @@ class FetchPositions:
         assert offset is not None
         return ready.fetched._replace(fetch_offset=offset)
 
-    def _moved_on(self, fetched: Fetched) -> None:
+    def _advance_past(self, fetched: Fetched) -> None:
         place = self._places[fetched.tp]
         place.offset = max(place.offset or 0, fetched.next_offset)
 
@@ -300,7 +306,7 @@ class FetchPositions:
                 if len(records) < self._most:
                     self._ready.popleft()
                     self._advance_position(place, records)
-                    self._moved_on(fetched)
+                    self._advance_past(fetched)
                     continue
             except ClientError:
                 # Return the records before the fault first. The next call fetches the faulty record again, and raises.
@@ -318,11 +324,13 @@ class FetchPositions:
         if records and self._places.get(TopicPartition(records[-1].topic, records[-1].partition)) is place:
             place.offset, place.epoch = records[-1].offset + 1, records[-1].leader_epoch
 
-    def _fetch(self, deadline: Deadline) -> list[Fetched]:
-        self._validate(deadline)
+    def _fetch_batches(self, deadline: Deadline) -> list[Fetched]:
+        self._validate_positions(deadline)
         if not self._fetcher.active:
             # Validate again soon if a leader has not answered about its log.
-            self._wake.wait(min(deadline.remaining_s(), _AGAIN_S) if self._fetcher.moved else deadline.remaining_s())
+            self._wake.wait_for_wakeup(
+                min(deadline.remaining_s(), _AGAIN_S) if self._fetcher.moved else deadline.remaining_s()
+            )
             return []
         found = []
         for fetched in self._fetcher.poll(deadline.remaining_ms()):
@@ -347,7 +355,7 @@ class FetchPositions:
             raise error
         if place.epoch != NO_EPOCH:
             self._check_partitions([tp], deadline)
-        if place.offset is not None and not (policy := place.reset or self._default).none:
+        if place.offset is not None and not (policy := place.reset or self._default).is_none:
             self.forget_position(tp, policy)
         elif place.offset is not None:
             self._start_partition(tp, place)
@@ -355,7 +363,7 @@ class FetchPositions:
 
     # -- truncation (KIP-320) ------------------------------------------------------------------------------------------
 
-    def _validate(self, deadline: Deadline) -> None:
+    def _validate_positions(self, deadline: Deadline) -> None:
         """For partitions with a new leader: check that its log contains the records that were read."""
         moved = self._fetcher.moved
         doubtful = self._check_partitions([tp for tp in moved if self._places[tp].epoch != NO_EPOCH], deadline)
@@ -393,7 +401,7 @@ class FetchPositions:
             return
         cut = LogTruncatedError(tp, place.offset, found.end_offset)
         self.seek_partition(tp, found.end_offset, found.leader_epoch)
-        if self._default.none:
+        if self._default.is_none:
             raise cut
 
     def _leader_epoch(self, tp: TopicPartition) -> int:
@@ -403,7 +411,7 @@ class FetchPositions:
 
     # -- small steps ---------------------------------------------------------------------------------------------------
 
-    def _place_partition(self, tp: TopicPartition) -> _PartitionPosition:
+    def _position_state(self, tp: TopicPartition) -> _PartitionPosition:
         place = self._places.get(tp)
         if place is None:
             raise UsageError(f"{tp} is not assigned to this consumer", "assign or subscribe, and poll, first")
@@ -417,10 +425,10 @@ class FetchPositions:
     def _start_partition(self, tp: TopicPartition, place: _PartitionPosition) -> None:
         if place.offset is not None and not place.paused:
             self._fetcher.seek(tp, place.offset)
-            # The leader may have changed: `_validate` checks its log before the first fetch.
+            # The leader may have changed: `_validate_positions` checks its log before the first fetch.
             self._fetcher.hold_at(tp, NO_EPOCH)
 
-    def close(self) -> None:
+    def stop_fetching(self) -> None:
         """Stop fetching."""
         self._places.clear()
         self._ready.clear()

@@ -102,7 +102,9 @@ class Group:
         self._look_at = float("inf")
         self._stop_by: Deadline | None = None
         self._broken: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=f"ottla-group-{self._settings.group_id}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run_thread, name=f"ottla-group-{self._settings.group_id}", daemon=True
+        )
         self._thread.start()
 
     # -- for the application's thread ----------------------------------------------------------------------------------
@@ -113,31 +115,31 @@ class Group:
             self._pattern = pattern
             self._wanted = frozenset(topics)
             self._look_at = 0.0
-            self._machine.reset()
+            self._machine.forget_failure()
             if pattern is None:
-                self._machine.subscribe(time.monotonic(), self._wanted)
-            self._share()
-        self._wake.set()
+                self._machine.subscribe_topics(time.monotonic(), self._wanted)
+            self._share_actions()
+        self._wake.wake_up()
 
-    def unsubscribe(self, reason: str) -> None:
+    def end_subscription(self, reason: str) -> None:
         """Leave the group; discards events that the application has not taken."""
         with self._lock:
             self._pattern, self._wanted, self._led = None, frozenset(), None
             self._look_at = float("inf")
-            self._machine.unsubscribe(reason)
+            self._machine.end_subscription(reason)
             self._events.clear()
-            self._share()
-        self._wake.set()
+            self._share_actions()
+        self._wake.wake_up()
 
-    def attend(self) -> bool:
+    def has_events(self) -> bool:
         """Count as a poll of the application; returns whether `poll` would return an event or raise."""
         with self._lock:
             if self._broken is None:
-                self._machine.poll(time.monotonic())
-                self._share()
+                self._machine.on_poll(time.monotonic())
+                self._share_actions()
             return bool(self._events) or self._machine.failure is not None or self._broken is not None
 
-    def poll(self) -> list[Event]:
+    def take_events(self) -> list[Event]:
         """Count as a poll of the application; returns the events since the last one. While the group refuses the
         member, the last event is the reason, each time.
 
@@ -146,8 +148,8 @@ class Group:
         with self._lock:
             if self._broken is not None:
                 raise self._broken
-            self._machine.poll(time.monotonic())
-            self._share()
+            self._machine.on_poll(time.monotonic())
+            self._share_actions()
             events = list(self._events)
             self._events.clear()
             if any(isinstance(each, Assigned) for each in events):
@@ -156,80 +158,80 @@ class Group:
                 events.append(Failed(self._machine.failure))
             busy = bool(self._todo)
         if busy:
-            self._wake.set()
+            self._wake.wake_up()
         return events
 
-    def prepared(self, owned: Iterable[Any]) -> None:
+    def on_prepared(self, owned: Iterable[Any]) -> None:
         """See Membership.prepared."""
         with self._lock:
-            self._machine.prepared(time.monotonic(), owned)
-            self._share()
-        self._wake.set()
+            self._machine.on_prepared(time.monotonic(), owned)
+            self._share_actions()
+        self._wake.wake_up()
 
     def on_commit_refused(self, member: Member, code: ErrorCode) -> None:
         """See Membership.on_commit_refused."""
         with self._lock:
             self._machine.on_commit_refused(time.monotonic(), member, code)
-            self._share()
-        self._wake.set()
+            self._share_actions()
+        self._wake.wake_up()
 
-    def rejoin(self, reason: str) -> None:
+    def request_rejoin(self, reason: str) -> None:
         """Ask for a rebalance."""
         with self._lock:
-            self._machine.rejoin(reason)
-            self._share()
-        self._wake.set()
+            self._machine.request_rejoin(reason)
+            self._share_actions()
+        self._wake.wake_up()
 
     def request_topic_check(self) -> None:
         """Check the topics soon: one of them seems to be deleted."""
         with self._lock:
             self._look_at = 0.0
-        self._wake.set()
+        self._wake.wake_up()
 
     @property
-    def member(self) -> Member:
+    def current_member(self) -> Member:
         """The member; during a rebalance the one before it, because the application has its positions."""
         with self._lock:
-            member = self._machine.committing
+            member = self._machine.committing_member
             is_known = member.generation == NO_GENERATION or not self._is_rebalancing
             return member if is_known else self._assigned_as
 
     @property
-    def committing(self) -> tuple[Member, bool]:
+    def committing_member(self) -> tuple[Member, bool]:
         """The member that commits, and whether commits must wait until `poll` has completed a rebalance."""
         with self._lock:
-            return self._machine.committing, self._is_rebalancing
+            return self._machine.committing_member, self._is_rebalancing
 
     @property
     def _is_rebalancing(self) -> bool:
         """Whether it is joining, or the application has not taken its assignment. Call this under the lock."""
-        return self._machine.is_rejoining or self._machine.committing != self._assigned_as
+        return self._machine.is_rejoining or self._machine.committing_member != self._assigned_as
 
-    def send(
+    def send_request(
         self, key: ApiKey, build: Callable[[], Message], response: type[Any], at_most: int, answered: Answered
     ) -> None:
         """Send a request to the coordinator. The thread calls `answered` exactly once, also after an error."""
         with self._lock:
             if self._broken is None and self._stop_by is None:
                 self._todo.append(_Request(key, build, response, at_most, answered))
-                self._wake.set()
+                self._wake.wake_up()
                 return
         answered(ConnectionLostError("the consumer's thread has ended"))
 
-    def close(self, deadline: Deadline) -> None:
+    def close_group(self, deadline: Deadline) -> None:
         """Leave the group, send queued requests, end the thread; waits for that until `deadline`."""
-        self.unsubscribe("the consumer was closed")
+        self.end_subscription("the consumer was closed")
         self._stop_by = deadline
-        self._wake.set()
+        self._wake.wake_up()
         self._thread.join(deadline.remaining_s() + 1)
         if not self._thread.is_alive():
-            self._wake.close()
+            self._wake.close_sockets()
 
     # -- the thread ----------------------------------------------------------------------------------------------------
 
-    def _share(self) -> None:
+    def _share_actions(self) -> None:
         """Pass the machine's actions on to the application or to the thread. Call this under the lock."""
-        for action in self._machine.actions():
+        for action in self._machine.take_actions():
             if isinstance(action, Failed):
                 self._notify()  # `poll` raises the machine's failure for as long as it lasts
             elif isinstance(action, Prepare | Assigned):
@@ -240,38 +242,38 @@ class Group:
             else:
                 self._todo.append(action)
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         try:
-            while not self._turn():
+            while not self._run_round():
                 pass
         except BaseException as error:  # noqa: BLE001 - raised by the application's next poll
             with self._lock:
                 self._broken = error
         finally:
-            self._end()
+            self._end_thread()
 
-    def _turn(self) -> bool:
+    def _run_round(self) -> bool:
         """One round of the thread; True: it was the last one."""
-        self._wake.clear()
+        self._wake.clear_wakeups()
         now = time.monotonic()
         if now >= self._look_at:
             self._check_topics()
         with self._lock:
-            self._machine.tick(now)
-            self._share()
+            self._machine.do_due_work(now)
+            self._share_actions()
             todo, self._todo = self._todo, deque()
             wakes_at = min(self._machine.wakes_at(), self._look_at)
         for each in todo:
-            self._perform(each)
+            self._perform_action(each)
         stop = self._stop_by
         if stop is not None and (not self._pending or stop.expired) and not self._todo:
             return True
         # After work there may be new actions, so the next round comes without waiting.
         if not todo:
-            self._wait(Deadline(wakes_at if stop is None else min(wakes_at, stop.at)))
+            self._wait_for_answers(Deadline(wakes_at if stop is None else min(wakes_at, stop.at)))
         return False
 
-    def _end(self) -> None:
+    def _end_thread(self) -> None:
         """End the thread: requests without an answer get an error, so that no caller waits for ever."""
         with self._lock:
             ended = ConnectionLostError("the consumer's thread has ended")
@@ -285,7 +287,7 @@ class Group:
         self._cluster.close()
         self._notify()
 
-    def _wait(self, until: Deadline) -> None:
+    def _wait_for_answers(self, until: Deadline) -> None:
         until = Deadline(min([until.at, time.monotonic() + 60, *(each.call.sent.at for each in self._pending)]))
         waiting = list({id(each.connection): each.connection for each in self._pending}.values())
         if all(connection.is_open for connection in waiting):
@@ -293,46 +295,52 @@ class Group:
         else:
             readable = []
         for each in [*self._pending]:
-            # `_receive` may close a connection and so end other requests on it, which is why each is checked again
-            # here.
+            # `_receive_answer` may close a connection and so end other requests on it, which is why each is checked
+            # again here.
             late = each.call.sent.expired or not each.connection.is_open
             if late or each.connection in readable or each.connection.has_answer(each.call):
                 readable = [other for other in readable if other is not each.connection]
-                self._receive(each)
+                self._receive_answer(each)
 
-    def _receive(self, pending: _Pending) -> None:
+    def _receive_answer(self, pending: _Pending) -> None:
         self._pending.remove(pending)
         try:
-            answer = pending.connection.result(pending.call, pending.call.sent)
+            answer = pending.connection.wait_for_response(pending.call, pending.call.sent)
         except ClientError as error:
             pending.answered(error)
         else:
             pending.answered(answer)
 
-    def _perform(self, each: Action | _Request) -> None:
+    def _perform_action(self, each: Action | _Request) -> None:
         if isinstance(each, FindCoordinator):
-            self._find()
+            self._find_coordinator()
         elif isinstance(each, Assign):
-            self._assign(each)
+            self._run_assignor(each)
         elif isinstance(each, _Request):
-            self._send(each.key, each.build, each.response, each.answered, each.at_most)
+            self._send_to_coordinator(each.key, each.build, each.response, each.answered, each.at_most)
         elif isinstance(each, Join):
             self._led = None
             timeout = self._config.max_poll_interval_ms + _JOIN_GRACE_MS
-            hear = self._hear(self._machine.on_join)
-            self._send(ApiKey.JOIN_GROUP, lambda: each.request, JoinGroupResponse, hear, timeout_ms=timeout)
+            hear = self._answer_handler(self._machine.on_join)
+            self._send_to_coordinator(
+                ApiKey.JOIN_GROUP, lambda: each.request, JoinGroupResponse, hear, timeout_ms=timeout
+            )
         elif isinstance(each, Sync):
             timeout = self._config.max_poll_interval_ms + _JOIN_GRACE_MS
-            hear = self._hear(self._machine.on_sync)
-            self._send(ApiKey.SYNC_GROUP, lambda: each.request, SyncGroupResponse, hear, timeout_ms=timeout)
+            hear = self._answer_handler(self._machine.on_sync)
+            self._send_to_coordinator(
+                ApiKey.SYNC_GROUP, lambda: each.request, SyncGroupResponse, hear, timeout_ms=timeout
+            )
         elif isinstance(each, Heartbeat):
-            hear = self._hear(self._machine.on_heartbeat)
-            self._send(ApiKey.HEARTBEAT, lambda: each.request, HeartbeatResponse, hear)
+            hear = self._answer_handler(self._machine.on_heartbeat)
+            self._send_to_coordinator(ApiKey.HEARTBEAT, lambda: each.request, HeartbeatResponse, hear)
         elif isinstance(each, Leave) and self._connection is not None:
             # Version 3 came with Kafka 2.4. Older brokers wait for the end of the session instead.
-            self._send(ApiKey.LEAVE_GROUP, lambda: each.request, LeaveGroupResponse, lambda _: None, at_least=3)
+            self._send_to_coordinator(
+                ApiKey.LEAVE_GROUP, lambda: each.request, LeaveGroupResponse, lambda _: None, at_least=3
+            )
 
-    def _hear(self, tell: Callable[[float, Any], None]) -> Answered:
+    def _answer_handler(self, tell: Callable[[float, Any], None]) -> Answered:
         """A function that gives an answer to the machine, or reports that the connection is lost."""
 
         def on_response(answer: Any) -> None:
@@ -346,11 +354,11 @@ class Group:
                         self._events.append(Failed(answer))
                         self._notify()
                     self._machine.on_disconnect(now)
-                self._share()
+                self._share_actions()
 
         return on_response
 
-    def _send(
+    def _send_to_coordinator(
         self,
         key: ApiKey,
         build: Callable[[], Message],
@@ -362,8 +370,8 @@ class Group:
         timeout_ms: float = 0,
     ) -> None:
         try:
-            connection = self._coordinator()
-            call = connection.send(build(), connection.version(key, at_most, at_least), response)
+            connection = self._coordinator_connection()
+            call = connection.send_request(build(), connection.choose_version(key, at_most, at_least), response)
         except ClientError as error:
             answered(error)
             return
@@ -372,31 +380,31 @@ class Group:
             call = call._replace(sent=Deadline.after_ms(timeout_ms))
         self._pending.append(_Pending(connection, call, answered))
 
-    def _coordinator(self) -> Connection:
+    def _coordinator_connection(self) -> Connection:
         """The connection to the coordinator, which is looked up if it is unknown. Raises ClientError."""
         if self._connection is None or not self._connection.is_open:
             deadline = Deadline.after_ms(_FIND_MS if self._stop_by is None else self._stop_by.remaining_ms())
-            node = self._calls.find(self._settings.group_id, deadline)
+            node = self._calls.find_coordinator(self._settings.group_id, deadline)
             if node not in self._cluster.view.nodes:
                 self._cluster.refresh((), deadline)
             self._connection = self._cluster.connection(node, deadline)
         return self._connection
 
-    def _find(self) -> None:
+    def _find_coordinator(self) -> None:
         self._connection = None
         code = ErrorCode.NONE
         try:
-            self._coordinator()
+            self._coordinator_connection()
         except RefusedError as error:
             code = error.code
         except ClientError as error:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            self._tell_of_denial(error)
+            self._report_denial(error)
         with self._lock:
             self._machine.on_coordinator(time.monotonic(), code)
-            self._share()
+            self._share_actions()
 
-    def _tell_of_denial(self, error: ClientError) -> None:
+    def _report_denial(self, error: ClientError) -> None:
         """Report a failed login or a wrong setting to the application at once, because retries do not help."""
         if isinstance(error, AuthenticationError | ConfigError):
             with self._lock:
@@ -405,7 +413,7 @@ class Group:
                     self._events.append(Failed(error))
                 self._notify()
 
-    def _assign(self, todo: Assign) -> None:
+    def _run_assignor(self, todo: Assign) -> None:
         topics = {topic for member in todo.members.values() for topic in member.topics}
         try:
             self._cluster.refresh(sorted(topics), Deadline.after_ms(self._config.client.request_timeout_ms))
@@ -414,14 +422,14 @@ class Group:
             # rebalance.
             if not self._cluster.view.nodes:
                 raise
-        found = self._topics(topics)
+        found = self._topic_racks(topics)
         self._led = {topic: len(partitions) for topic, partitions in found.items()}
-        assignment = todo.assignor.assign(found, todo.members)
+        assignment = todo.assignor.assign_partitions(found, todo.members)
         with self._lock:
-            self._machine.assigned(time.monotonic(), assignment)
-            self._share()
+            self._machine.on_assigned(time.monotonic(), assignment)
+            self._share_actions()
 
-    def _topics(self, names: Iterable[str]) -> Topics:
+    def _topic_racks(self, names: Iterable[str]) -> Topics:
         nodes = self._cluster.view.nodes
         found = {}
         for name in names:
@@ -446,10 +454,10 @@ class Group:
             self._look_at = time.monotonic() + _MISSING_TOPIC_S
             return
         if pattern is not None:
-            wanted = frozenset(name for name, each in view.topics.items() if self._matches(pattern, each))
+            wanted = frozenset(name for name, each in view.topics.items() if self._matches_pattern(pattern, each))
         if not all(isinstance(view.topics.get(name), TopicView) for name in wanted):
             self._look_at = time.monotonic() + _MISSING_TOPIC_S
-        counts = {name: len(each) for name, each in self._topics(set(led or ()) | wanted).items()}
+        counts = {name: len(each) for name, each in self._topic_racks(set(led or ()) | wanted).items()}
         with self._lock:
             # The subscription changed during the request: this answer is for the old one.
             if pattern is not self._pattern:
@@ -458,10 +466,10 @@ class Group:
             if pattern is not None:
                 self._machine.on_match(time.monotonic(), wanted)
             if led is not None and counts != led:
-                self._machine.rejoin("the partitions of the topics changed")
-            self._share()
+                self._machine.request_rejoin("the partitions of the topics changed")
+            self._share_actions()
 
-    def _matches(self, pattern: re.Pattern[str], view: object) -> bool:
+    def _matches_pattern(self, pattern: re.Pattern[str], view: object) -> bool:
         if not isinstance(view, TopicView) or (view.internal and self._config.exclude_internal_topics):
             return False
         return pattern.fullmatch(view.name) is not None

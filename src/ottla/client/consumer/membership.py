@@ -1,8 +1,8 @@
 """One member of a consumer group as a state machine: joining, syncing, heartbeats, leaving.
 
 Zone: pure. Its inputs are times (seconds of a monotonic clock) and answers (messages), its outputs are actions.
-Callbacks of the application are also actions: the machine waits for `prepared`, which reports their end. The rules are
-those of Java's ConsumerCoordinator and AbstractCoordinator (KIP-62, KIP-345, KIP-394, KIP-429).
+Callbacks of the application are also actions: the machine waits for `on_prepared`, which reports their end. The rules
+are those of Java's ConsumerCoordinator and AbstractCoordinator (KIP-62, KIP-345, KIP-394, KIP-429).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _FORGOTTEN: Final = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
 
 
 class Membership:
-    """The state machine. Methods return nothing; `actions` returns the new actions."""
+    """The state machine. Methods return nothing; `take_actions` returns the new actions."""
 
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
@@ -87,11 +87,11 @@ class Membership:
         self.owned: tuple[TopicPartition, ...] = ()
         """The partitions that the application has."""
         self.failure: ClientError | None = None
-        """Why the group refused it; `poll` raises it until there is an assignment or the application subscribes."""
+        """Why the group refused it; `on_poll` raises it until there is an assignment or the application subscribes."""
         self._topics: tuple[str, ...] = ()
         self._actions: list[Action] = []
         self._coordinator = False
-        self._looking = False
+        self._finding_coordinator = False
         self._not_before = 0.0
         self._last_poll = 0.0
         self._last_answer = 0.0
@@ -101,30 +101,30 @@ class Membership:
         self._history: tuple[TopicPartition, ...] | None = None
         self._history_generation = NO_GENERATION
         self._rejoin_reason = ""
-        self._again = ""
+        self._next_rejoin_reason = ""
         """Why it must join once more after it gets its assignment; empty: no reason."""
-        self._overslept = False
+        self._poll_timed_out = False
         self._members: Mapping[str, Subscription] = {}
         """During ASSIGNING: the members of the group."""
         self._back = ""
         """Its member id, if it restarted as the leader of a group that needs no assignment (KIP-814)."""
-        self._handover = CooperativeRevocation()
+        self._revocation = CooperativeRevocation()
 
     # -- the application -----------------------------------------------------------------------------------------------
 
-    def subscribe(self, now: float, topics: Iterable[str], reason: str = "the subscription changed") -> None:
+    def subscribe_topics(self, now: float, topics: Iterable[str], reason: str = "the subscription changed") -> None:
         """Change the subscribed topics; may be empty (a pattern without a match yet)."""
         topics = tuple(sorted(topics))
         changed = topics != self._topics
         self._topics = topics
-        self.reset()
+        self.forget_failure()
         if self.phase is Phase.IDLE:
             self._last_poll = now
-            self._rejoin(reason)
+            self._prepare_rejoin(reason)
         elif changed:
-            self.rejoin(reason)
+            self.request_rejoin(reason)
 
-    def reset(self) -> None:
+    def forget_failure(self) -> None:
         """Forget a refusal, because the application subscribes or unsubscribes."""
         self.failure = None
         if self.phase is Phase.FAILED:
@@ -135,30 +135,30 @@ class Membership:
         if self.phase is Phase.FAILED:
             self._topics = tuple(sorted(topics))
         else:
-            self.subscribe(now, topics, "other topics match the pattern")
+            self.subscribe_topics(now, topics, "other topics match the pattern")
 
-    def rejoin(self, reason: str) -> None:
+    def request_rejoin(self, reason: str) -> None:
         """Ask for a rebalance, because something that the assignment depends on has changed (partitions of a topic)."""
         if self.phase is Phase.STABLE:
-            self._rejoin(reason)
+            self._prepare_rejoin(reason)
         elif self.phase in (Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING):
-            self._again = reason
+            self._next_rejoin_reason = reason
 
-    def poll(self, now: float) -> None:
-        """The application called `poll`. A refused member tries to join again."""
+    def on_poll(self, now: float) -> None:
+        """The application called `on_poll`. A refused member tries to join again."""
         self._last_poll = now
-        self._overslept = False
+        self._poll_timed_out = False
         if self.phase is Phase.FAILED and now >= self._not_before and not self._is_out_for_good:
             self.phase = Phase.IDLE
-            self._rejoin("the group refused it before")
-        self.tick(now)
+            self._prepare_rejoin("the group refused it before")
+        self.do_due_work(now)
 
     @property
     def _is_out_for_good(self) -> bool:
         return isinstance(self.failure, RefusedError) and self.failure.code in _FOR_GOOD
 
     @property
-    def committing(self) -> Member:
+    def committing_member(self) -> Member:
         """The member that commits; NOBODY after a refusal, until it has an assignment."""
         return self.member if self.failure is None or self.phase is Phase.STABLE else NOBODY
 
@@ -167,14 +167,14 @@ class Membership:
         """Whether it has revoked its partitions, and has no new assignment yet."""
         return self.phase in (Phase.READY, Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING)
 
-    def prepared(self, now: float, owned: Iterable[TopicPartition]) -> None:
+    def on_prepared(self, now: float, owned: Iterable[TopicPartition]) -> None:
         """The application has revoked partitions, and still has `owned`."""
         self.owned = tuple(owned)
         if self.phase is Phase.PREPARING:
             self.phase = Phase.READY
-            self.tick(now)
+            self.do_due_work(now)
 
-    def unsubscribe(self, reason: str) -> None:
+    def end_subscription(self, reason: str) -> None:
         """Leave the group, without a subscription."""
         self._leave_group(reason)
         self.phase = Phase.IDLE
@@ -191,76 +191,76 @@ class Membership:
         """Send LeaveGroup. Static members do not leave: the group waits for them until their session ends (KIP-345)."""
         if self.settings.instance_id is None and self._coordinator:
             identity = LeaveGroupRequest.MemberIdentity(member_id=member_id, reason=reason)
-            self._do(Leave(LeaveGroupRequest(group_id=self.settings.group_id, members=[identity])))
+            self._add_action(Leave(LeaveGroupRequest(group_id=self.settings.group_id, members=[identity])))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def tick(self, now: float) -> None:
+    def do_due_work(self, now: float) -> None:
         """Do everything that is due at `now`."""
         if self.phase in (Phase.IDLE, Phase.FAILED):
             return
         self._check_timeouts(now)
         # 1. Find the coordinator. 2. Join. 3. Unassigned partitions need a rebalance. 4. Heartbeats, one at a time.
         if not self._coordinator:
-            if not self._looking and now >= self._not_before and not self._overslept:
-                self._looking = True
-                self._do(FindCoordinator())
+            if not self._finding_coordinator and now >= self._not_before and not self._poll_timed_out:
+                self._finding_coordinator = True
+                self._add_action(FindCoordinator())
         elif self.phase is Phase.READY and now >= self._not_before:
-            self._join(now)
-        elif self.phase is Phase.STABLE and now >= self._handover.due:
-            self._rejoin("partitions that members had to give up are still unassigned")
-        elif self._beats and now >= self._next_heartbeat and not self._heartbeat_sent:
-            self._beat(now)
+            self._send_join(now)
+        elif self.phase is Phase.STABLE and now >= self._revocation.due:
+            self._prepare_rejoin("partitions that members had to give up are still unassigned")
+        elif self._sends_heartbeats and now >= self._next_heartbeat and not self._heartbeat_sent:
+            self._send_heartbeat(now)
 
     def wakes_at(self) -> float:
-        """When to call `tick` next."""
-        if self.phase in (Phase.IDLE, Phase.FAILED) or self._overslept:
+        """When to call `do_due_work` next."""
+        if self.phase in (Phase.IDLE, Phase.FAILED) or self._poll_timed_out:
             return float("inf")
         due = [self._last_poll + self.settings.max_poll_interval]
-        if (not self._coordinator and not self._looking) or (self._coordinator and self.phase is Phase.READY):
+        if self.phase is Phase.READY if self._coordinator else not self._finding_coordinator:
             due.append(self._not_before)
-        elif self._coordinator and self._beats:
+        elif self._coordinator and self._sends_heartbeats:
             due.append(self._last_answer + self.settings.session_timeout)
-            due.append(self._handover.due if self.phase is Phase.STABLE else float("inf"))
+            due.append(self._revocation.due if self.phase is Phase.STABLE else float("inf"))
             if not self._heartbeat_sent:
                 due.append(self._next_heartbeat)
         return min(due)
 
     @property
-    def _beats(self) -> bool:
+    def _sends_heartbeats(self) -> bool:
         """Whether to send heartbeats: it has a generation, and no JoinGroup is due or unanswered."""
         return self.member.generation != NO_GENERATION and self.phase not in (Phase.JOINING, Phase.READY)
 
     def _check_timeouts(self, now: float) -> None:
-        if now - self._last_poll > self.settings.max_poll_interval and not self._overslept:
-            self._oversleep()
-        elif self._coordinator and self._beats and now - self._last_answer > self.settings.session_timeout:
+        if now - self._last_poll > self.settings.max_poll_interval and not self._poll_timed_out:
+            self._on_poll_timeout()
+        elif self._coordinator and self._sends_heartbeats and now - self._last_answer > self.settings.session_timeout:
             self._lose_coordinator(now)
 
-    def _oversleep(self) -> None:
+    def _on_poll_timeout(self) -> None:
         """The application did not poll in time: leave, so that others get its partitions. The next poll joins again."""
-        self._overslept = True
+        self._poll_timed_out = True
         if self.member.member_id:
             self._leave_group("the application did not call poll within max.poll.interval.ms")
             self.phase = Phase.IDLE
-            self._rejoin("poll was called too late")
+            self._prepare_rejoin("poll was called too late")
 
     # -- the coordinator -----------------------------------------------------------------------------------------------
 
     def on_coordinator(self, now: float, error: ErrorCode = ErrorCode.NONE) -> None:
         """The look-up of the coordinator ended, with an error or without."""
-        self._looking = False
+        self._finding_coordinator = False
         if error is ErrorCode.NONE:
             self._coordinator = True
             self._last_answer = self._next_heartbeat = now
             self._heartbeat_sent = False
             if self.phase is Phase.SYNCING:
-                self._rejoin("the coordinator moved while the group was syncing")
-            self.tick(now)
+                self._prepare_rejoin("the coordinator moved while the group was syncing")
+            self.do_due_work(now)
         elif error.retriable:
             self._not_before = now + self.settings.retry_backoff
         else:
-            self._refuse(now, error)
+            self._fail_with_code(now, error)
 
     def on_disconnect(self, now: float) -> None:
         """The connection to the coordinator is lost; requests on it will not be answered."""
@@ -268,7 +268,7 @@ class Membership:
         if self.phase is Phase.JOINING:
             self.phase = Phase.READY
         elif self.phase in (Phase.SYNCING, Phase.ASSIGNING):
-            self._rejoin("the connection broke while the group was syncing")
+            self._prepare_rejoin("the connection broke while the group was syncing")
 
     def on_join(self, now: float, answer: JoinGroupResponse) -> None:
         """JoinGroup was answered."""
@@ -284,18 +284,18 @@ class Membership:
         self.phase = Phase.READY
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             self.member = Member(NO_GENERATION, answer.member_id)
-            self.tick(now)
+            self.do_due_work(now)
         else:
             self._join_failed(now, code)
 
-    def assigned(self, now: float, assignment: Mapping[str, Iterable[TopicPartition]]) -> None:
+    def on_assigned(self, now: float, assignment: Mapping[str, Iterable[TopicPartition]]) -> None:
         """The assignor returned `assignment`."""
         if self.phase is Phase.ASSIGNING:
             members, self._members = self._members, {}
-            if self.settings.cooperative:
-                self._handover.assigned(members, assignment, self._back)
+            if self.settings.is_cooperative:
+                self._revocation.on_assignment(members, assignment, self._back)
             rows = {member: encode_assignment(partitions) for member, partitions in assignment.items()}
-            self._sync(now, {} if self._back else rows)
+            self._send_sync(now, {} if self._back else rows)
 
     def on_sync(self, now: float, answer: SyncGroupResponse) -> None:
         """SyncGroup was answered."""
@@ -308,7 +308,7 @@ class Membership:
             return
         self._join_failed(now, code)
         if self.phase is Phase.SYNCING:
-            self._rejoin(f"SyncGroup was answered with {code.name}")
+            self._prepare_rejoin(f"SyncGroup was answered with {code.name}")
 
     def on_heartbeat(self, now: float, answer: HeartbeatResponse) -> None:
         """Heartbeat was answered."""
@@ -320,48 +320,48 @@ class Membership:
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self._last_answer = now
             if code is not ErrorCode.NONE and self.phase is Phase.STABLE:
-                self._rejoin("the group is rebalancing")
+                self._prepare_rejoin("the group is rebalancing")
         elif code in _GONE:
             self._lose_coordinator(now)
         elif code in _FORGOTTEN:
             self._reset_member()
-            self._rejoin(f"the coordinator answered {code.name}")
+            self._prepare_rejoin(f"the coordinator answered {code.name}")
         elif not code.retriable:
-            self._refuse(now, code)
+            self._fail_with_code(now, code)
 
     def on_commit_refused(self, now: float, member: Member, code: ErrorCode) -> None:
         """The coordinator refused a commit of `member`: it does not know it, or another member has its instance id."""
         if member != self.member:
             return  # the commit was sent before it joined again
         if code in _FOR_GOOD:
-            self._refuse(now, code)
+            self._fail_with_code(now, code)
         elif self.phase is Phase.STABLE:
             self._reset_member()
-            self._rejoin("a commit was refused")
+            self._prepare_rejoin("a commit was refused")
 
-    def actions(self) -> list[Action]:
+    def take_actions(self) -> list[Action]:
         """The actions since the last call, in order."""
         actions, self._actions = self._actions, []
         return actions
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def _do(self, action: Action) -> None:
+    def _add_action(self, action: Action) -> None:
         self._actions.append(action)
 
-    def _refuse(self, now: float, code: ErrorCode) -> None:
+    def _fail_with_code(self, now: float, code: ErrorCode) -> None:
         instance = "" if self.settings.instance_id is None else f", instance {self.settings.instance_id}"
-        self._fail(now, RefusedError(code, f"group {self.settings.group_id}{instance}"))
+        self._fail_membership(now, RefusedError(code, f"group {self.settings.group_id}{instance}"))
 
-    def _fail(self, now: float, error: ClientError) -> None:
-        """The member has left, its partitions are lost. The next `poll` joins again, except after `_FOR_GOOD`."""
+    def _fail_membership(self, now: float, error: ClientError) -> None:
+        """The member has left, its partitions are lost. The next `on_poll` joins again, except after `_FOR_GOOD`."""
         self.phase = Phase.FAILED
         self.failure = error
         self._not_before = now + self.settings.retry_backoff
         self._reset_member()
         if self.owned:
-            self._do(Prepare(self.owned, lost=True))
-        self._do(Failed(error))
+            self._add_action(Prepare(self.owned, lost=True))
+        self._add_action(Failed(error))
 
     def _reset_member(self) -> None:
         self.member = NOBODY
@@ -371,27 +371,27 @@ class Membership:
         self._heartbeat_sent = False
         self._not_before = now + self.settings.retry_backoff
 
-    def _rejoin(self, reason: str) -> None:
+    def _prepare_rejoin(self, reason: str) -> None:
         """In any state: revoke the partitions that must be revoked, then join."""
         self._rejoin_reason = reason
-        self._again = ""
+        self._next_rejoin_reason = ""
         # Lost without a generation; else revoked: all (eager), or those of unsubscribed topics (cooperative).
         lost = self.member.generation == NO_GENERATION and bool(self.owned)
         if self.phase is Phase.PREPARING and not lost:
             return
         self.phase = Phase.PREPARING
-        if lost or not self.settings.cooperative:
-            self._do(Prepare(self.owned, lost))
+        if lost or not self.settings.is_cooperative:
+            self._add_action(Prepare(self.owned, lost))
         else:
             wanted = set(self._topics)
-            self._do(Prepare(tuple(tp for tp in self.owned if tp.topic not in wanted), lost))
+            self._add_action(Prepare(tuple(tp for tp in self.owned if tp.topic not in wanted), lost))
 
-    def _join(self, now: float) -> None:
+    def _send_join(self, now: float) -> None:
         self.phase = Phase.JOINING
         self._heartbeat_sent = False
         self._last_answer = now
         settings = self.settings
-        self._do(
+        self._add_action(
             Join(
                 JoinGroupRequest(
                     group_id=settings.group_id,
@@ -400,13 +400,13 @@ class Membership:
                     member_id=self.member.member_id,
                     group_instance_id=settings.instance_id,
                     protocol_type=PROTOCOL_TYPE,
-                    protocols=[self._offer(each) for each in settings.assignors],
+                    protocols=[self._offer_protocol(each) for each in settings.assignors],
                     reason=self._rejoin_reason[:255],
                 )
             )
         )
 
-    def _offer(self, assignor: Assignor) -> JoinGroupRequest.JoinGroupRequestProtocol:
+    def _offer_protocol(self, assignor: Assignor) -> JoinGroupRequest.JoinGroupRequestProtocol:
         data = assignor.user_data(self._history, self._history_generation)
         wanted = Subscription(self._topics, data, self.owned, self._history_generation, self.settings.rack)
         return JoinGroupRequest.JoinGroupRequestProtocol(name=assignor.name, metadata=encode_subscription(wanted))
@@ -416,39 +416,39 @@ class Membership:
         if code in _FORGOTTEN:
             self._reset_member()
             self.phase = Phase.READY
-            self._rejoin(f"the coordinator answered {code.name}")
+            self._prepare_rejoin(f"the coordinator answered {code.name}")
         elif code in _GONE:
             self._lose_coordinator(now)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS or code.retriable:
             self._not_before = now + self.settings.retry_backoff
         else:
-            self._refuse(now, code)
+            self._fail_with_code(now, code)
 
     def _on_joined(self, now: float, answer: JoinGroupResponse) -> None:
         self.member = Member(answer.generation_id, answer.member_id)
         self._protocol = answer.protocol_name or ""
         self._last_answer = now
         self._next_heartbeat = now + self.settings.heartbeat_interval
-        self._handover.clear()
+        self._revocation.reset_generation()
         if answer.leader != answer.member_id:
-            self._sync(now, {})
+            self._send_sync(now, {})
             return
         assignor = next((each for each in self.settings.assignors if each.name == self._protocol), None)
         if assignor is None:
             what = f"the coordinator chose the assignor {self._protocol!r}, which this member did not offer"
             self._leave_group("the member does not know the assignor of the group")
-            self._fail(now, MalformedReplyError(what))
+            self._fail_membership(now, MalformedReplyError(what))
             return
         rows = answer.members
         self._members = readable_members((row.member_id, row.metadata, row.group_instance_id) for row in rows)
         self._back = answer.member_id if answer.skip_assignment else ""
         self.phase = Phase.ASSIGNING
-        self._do(Assign(assignor, self._members))
+        self._add_action(Assign(assignor, self._members))
 
-    def _sync(self, now: float, rows: Mapping[str, bytes]) -> None:
+    def _send_sync(self, now: float, rows: Mapping[str, bytes]) -> None:
         self.phase = Phase.SYNCING
         self._next_heartbeat = now + self.settings.heartbeat_interval
-        self._do(
+        self._add_action(
             Sync(
                 SyncGroupRequest(
                     group_id=self.settings.group_id,
@@ -473,22 +473,22 @@ class Membership:
         except MalformedReplyError as error:
             partitions = ()
             self.failure = error
-            self._do(Failed(error))
-        self._handover.on_partitions_taken(partitions, now + self.settings.max_poll_interval)
+            self._add_action(Failed(error))
+        self._revocation.on_partitions_taken(partitions, now + self.settings.max_poll_interval)
         before = set(self.owned)
         revoked = tuple(tp for tp in self.owned if tp not in set(partitions))
         added = tuple(tp for tp in partitions if tp not in before)
         self.phase = Phase.STABLE
         self.owned = partitions
         self._history, self._history_generation = partitions, self.member.generation
-        self._do(Assigned(added, revoked))
-        if revoked or self._again:
-            self._rejoin(self._again or "partitions were given up for others")
+        self._add_action(Assigned(added, revoked))
+        if revoked or self._next_rejoin_reason:
+            self._prepare_rejoin(self._next_rejoin_reason or "partitions were given up for others")
 
-    def _beat(self, now: float) -> None:
+    def _send_heartbeat(self, now: float) -> None:
         self._heartbeat_sent = True
         self._next_heartbeat = now + self.settings.heartbeat_interval
-        self._do(
+        self._add_action(
             Heartbeat(
                 HeartbeatRequest(
                     group_id=self.settings.group_id,

@@ -54,18 +54,18 @@ def columns_at_once(data: bytes, header: BatchHeader) -> Columns | None:
     if index_records(np.frombuffer(data, np.uint8), spans, rows) >= 0:
         return None
     found = _Rows(*rows)
-    times = _times(header, found.ts_delta)
+    times = _timestamps_of(header, found.ts_delta)
     if times is None or not (found.delta[1:] > found.delta[:-1]).all():
         return None
     try:
-        headers = _headers(data, found)
+        headers = _headers_of(data, found)
     except CorruptRecord:
         return None
-    keys, values = _slices(data, found.key, found.key_size), _slices(data, found.value, found.value_size)
+    keys, values = _field_slices(data, found.key, found.key_size), _field_slices(data, found.value, found.value_size)
     return iter((found.delta + base).tolist()), times, keys, values, headers
 
 
-def _times(header: BatchHeader, deltas: Ints) -> Iterator[int] | None:
+def _timestamps_of(header: BatchHeader, deltas: Ints) -> Iterator[int] | None:
     if header.is_append_time:
         return repeat(header.max_timestamp) if abs(header.max_timestamp) <= _INT64_MAX else None
     base = header.base_timestamp
@@ -75,7 +75,7 @@ def _times(header: BatchHeader, deltas: Ints) -> Iterator[int] | None:
     return iter(times)
 
 
-def _slices(data: bytes, at: Ints, size: Ints) -> Iterator[bytes | None]:
+def _field_slices(data: bytes, at: Ints, size: Ints) -> Iterator[bytes | None]:
     """The bytes of each field; a negative size means null."""
     null = size < 0
     if null.all():
@@ -86,7 +86,7 @@ def _slices(data: bytes, at: Ints, size: Ints) -> Iterator[bytes | None]:
     return iter([None if end < begin else data[begin:end] for begin, end in cuts])
 
 
-def _headers(data: bytes, rows: _Rows) -> Iterator[Headers]:
+def _headers_of(data: bytes, rows: _Rows) -> Iterator[Headers]:
     """The headers of each record. Raises CorruptRecord for an invalid key."""
     if not rows.header_count.any():
         return repeat(_NONE)

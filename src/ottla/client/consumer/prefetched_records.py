@@ -36,7 +36,7 @@ class PrefetchedRecords:
         """Take all remaining records; a running iteration finds no more."""
         return list(self.iterator)
 
-    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def remaining_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The positions of the partitions with remaining records: the offset of the first one of each."""
         left = len(self)
         if not left:

@@ -142,9 +142,9 @@ def decode_sticky(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int |
         return (), None
     reader = _Reader(data)
     try:
-        owned = tuple(reader.partitions())
+        owned = tuple(reader.read_partitions())
         # Version 0 ends here.
-        return owned, reader.int32() if reader.left >= _INT32.size else None
+        return owned, reader.read_int32() if reader.bytes_left >= _INT32.size else None
     except ValueError:
         return (), NO_GENERATION
 
@@ -172,27 +172,27 @@ class _Reader:
         self._at = 0
 
     @property
-    def left(self) -> int:
+    def bytes_left(self) -> int:
         return len(self._data) - self._at
 
-    def partitions(self) -> Sequence[TopicPartition]:
+    def read_partitions(self) -> Sequence[TopicPartition]:
         found = []
-        for _ in range(self._count()):
+        for _ in range(self._read_count()):
             topic = decode_text(self._take_bytes(int.from_bytes(self._take_bytes(2), "big", signed=True)))
-            found += [TopicPartition(topic, self.int32()) for _ in range(self._count())]
+            found += [TopicPartition(topic, self.read_int32()) for _ in range(self._read_count())]
         return found
 
-    def int32(self) -> int:
+    def read_int32(self) -> int:
         return int.from_bytes(self._take_bytes(4), "big", signed=True)
 
-    def _count(self) -> int:
-        count = self.int32()
-        if not 0 <= count <= self.left:
-            raise ValueError(f"{count} items in {self.left} bytes")
+    def _read_count(self) -> int:
+        count = self.read_int32()
+        if not 0 <= count <= self.bytes_left:
+            raise ValueError(f"{count} items in {self.bytes_left} bytes")
         return count
 
     def _take_bytes(self, size: int) -> bytes:
-        if not 0 <= size <= self.left:
-            raise ValueError(f"{size} bytes where {self.left} are left")
+        if not 0 <= size <= self.bytes_left:
+            raise ValueError(f"{size} bytes where {self.bytes_left} are left")
         self._at += size
         return self._data[self._at - size : self._at]

@@ -56,41 +56,41 @@ class Rebalances:
 
     def give_up(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
         """Call the callback for all partitions at the end of a subscription. lost: the member is not in the group."""
-        self._call(self.listener.lost if lost else self.listener.revoked, partitions, then=[])
+        self._call_listener(self.listener.lost if lost else self.listener.revoked, partitions, then=[])
 
     def _prepare_event(self, event: Prepare) -> None:
         """Revoke partitions before a rebalance, or report that they are lost."""
-        before, named = self._reader.assigned, set(event.partitions)
+        before, named = self._reader.assigned_partitions, set(event.partitions)
         # The event may be older than the assignment: only partitions that are still assigned are revoked.
         owned = [tp for tp in before if tp not in named]
         gone = [tp for tp in before if tp in named]
-        with finishing(lambda: self._group().prepared(owned)):
+        with finish_with(lambda: self._group().on_prepared(owned)):
             if event.lost:
-                self._call(self.listener.lost, gone, then=owned)
+                self._call_listener(self.listener.lost, gone, then=owned)
             else:
                 self._commit()
-                self._call(self.listener.revoked, gone, then=owned)
+                self._call_listener(self.listener.revoked, gone, then=owned)
 
     def _take_assigned(self, event: Assigned) -> None:
         gone = set(event.revoked)
-        kept = [tp for tp in self._reader.assigned if tp not in gone]
-        with finishing(lambda: self._reader.assign([*kept, *event.added])):
+        kept = [tp for tp in self._reader.assigned_partitions if tp not in gone]
+        with finish_with(lambda: self._reader.assign_partitions([*kept, *event.added])):
             if event.revoked:
                 self._commit()
-            self._call(self.listener.revoked, event.revoked, then=kept)
+            self._call_listener(self.listener.revoked, event.revoked, then=kept)
         if self.listener.assigned is not None:
             self.listener.assigned(list(event.added))
 
-    def _call(
+    def _call_listener(
         self, callback: OnPartitions | None, partitions: Sequence[TopicPartition], then: list[TopicPartition]
     ) -> None:
-        with finishing(lambda: self._reader.assign(then)):
+        with finish_with(lambda: self._reader.assign_partitions(then)):
             if callback is not None and partitions:
                 callback(list(partitions))
 
 
 @contextmanager
-def finishing(last: Callable[[], None]) -> Iterator[None]:
+def finish_with(last: Callable[[], None]) -> Iterator[None]:
     """Call `last` at the end, also if the application's callback raises."""
     try:
         yield

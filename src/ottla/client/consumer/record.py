@@ -63,22 +63,22 @@ class Decoder:
         self._left = warm_up
         self._at_once: DecodedColumns | None = None
 
-    def records(self, fetched: Fetched) -> Iterator[ConsumerRecord]:
+    def decode_records(self, fetched: Fetched) -> Iterator[ConsumerRecord]:
         """The application's records from `fetch_offset` on. Raises CorruptBatchError, DeserializationError."""
         view, tp = fetched.records, fetched.tp
         for pos, header in visible_batches(view, tp, fetched.aborted, check_crcs=self._check_crcs):
             try:
-                yield from self._batch(fetched, pos, header)
+                yield from self._decode_batch(fetched, pos, header)
             except CorruptRecord as error:
                 cause = f"{tp}: the batch at offset {header.base_offset}: {error.message}"
                 raise CorruptBatchError(cause) from error
 
-    def _batch(self, fetched: Fetched, pos: int, header: BatchHeader) -> Iterator[ConsumerRecord]:
+    def _decode_batch(self, fetched: Fetched, pos: int, header: BatchHeader) -> Iterator[ConsumerRecord]:
         data, _ = open_batch(fetched.records, pos, max_bytes=MAX_BATCH_BYTES)
         (topic, partition), start = fetched.tp, fetched.fetch_offset
         kind, epoch = int(header.is_append_time), header.leader_epoch
         every: Iterator[ConsumerRecord]
-        if (columns := self._columns(data, header)) is not None:
+        if (columns := self._decode_columns(data, header)) is not None:
             offsets, *rest = (*columns[:2], repeat(kind), *columns[2:], repeat(epoch))
             every = map(_new, zip(repeat(topic), repeat(partition), offsets, *rest, strict=False))
         else:
@@ -89,18 +89,18 @@ class Decoder:
         # Brokers return whole batches, so the first one may begin before the requested offset.
         if header.base_offset < start:
             every = dropwhile(lambda record: record.offset < start, every)
-        return every if self._key is None and self._value is None else map(self._deserialized, every)
+        return every if self._key is None and self._value is None else map(self._deserialize_record, every)
 
-    def _columns(self, data: bytes, header: BatchHeader) -> Columns | None:
+    def _decode_columns(self, data: bytes, header: BatchHeader) -> Columns | None:
         """The columns of a batch, decoded at once; None: decode it the plain way."""
         if self._left is not None and self._left > 0:
             self._left -= header.record_count
             if self._left <= 0 or sys.modules.get("numba") is not None:
                 self._left = 0
-                self._at_once = at_once()
+                self._at_once = load_numba_decoder()
         return None if self._at_once is None else self._at_once(data, header)
 
-    def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
+    def _deserialize_record(self, record: ConsumerRecord) -> ConsumerRecord:
         key, value = record.key, record.value
         try:
             if self._key is not None and key is not None:
@@ -113,7 +113,7 @@ class Decoder:
 
 
 @cache
-def at_once() -> DecodedColumns | None:
+def load_numba_decoder() -> DecodedColumns | None:
     """The decoder of the extra `fast`, if that is installed."""
     try:
         from ottla.client.consumer.numba_decoder import columns_at_once  # noqa: PLC0415 - numba is optional and slow to import

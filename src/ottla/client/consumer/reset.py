@@ -25,7 +25,7 @@ class OffsetReset(NamedTuple):
     age_ms: int | None = None
 
     @property
-    def none(self) -> bool:
+    def is_none(self) -> bool:
         """Whether to raise an error instead of resetting."""
         return self.timestamp is None and self.age_ms is None
 

@@ -14,7 +14,7 @@ from ottla.client.consumer.assignment.assignors import Assignor, Range, RoundRob
 from ottla.client.consumer.assignment.sticky import CooperativeSticky, Sticky
 from ottla.client.consumer.reset import parse_reset
 from ottla.client.errors import ConfigError, UsageError
-from ottla.client.settings import ClientConfig, is_shared, nearest, plain_text
+from ottla.client.settings import ClientConfig, is_shared, plain_text, suggest_key
 
 Deserializer = Callable[[str, bytes], Any]
 """(topic, bytes) → value; not called for null keys and values."""
@@ -59,7 +59,7 @@ class ConsumerConfig:
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
             if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{_key(name)}={getattr(self, name)} is out of range", f"Use {low} to {high}")
+                raise ConfigError(f"{_kafka_key(name)}={getattr(self, name)} is out of range", f"Use {low} to {high}")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
                 "heartbeat.interval.ms is not below session.timeout.ms",
@@ -84,9 +84,9 @@ class ConsumerConfig:
             name = key.replace(".", "_")
             if name in _OWN and "_" not in key:
                 if raw is not None:
-                    own[name] = _parse(key, name, raw)
+                    own[name] = _parse_value(key, name, raw)
             elif not is_shared(key):
-                raise ConfigError(f"{key} is not a setting of a consumer", nearest(key, map(_key, _OWN)))
+                raise ConfigError(f"{key} is not a setting of a consumer", suggest_key(key, map(_kafka_key, _OWN)))
             else:
                 shared[key] = raw
         return cls(client=ClientConfig.from_mapping(shared), **own)
@@ -136,7 +136,7 @@ def topic_names(topics: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def _parse(key: str, name: str, raw: Setting) -> Any:
+def _parse_value(key: str, name: str, raw: Setting) -> Any:
     kind = _OWN[name]
     if kind == "bool" and plain_text(raw).lower() in ("true", "false"):
         return plain_text(raw).lower() == "true"
@@ -156,13 +156,13 @@ def _parse(key: str, name: str, raw: Setting) -> Any:
     raise ConfigError(f"{key}={raw!r} does not fit", f"It takes {_TAKES.get(kind.split(' ', maxsplit=1)[0], 'a list')}")
 
 
-def _key(name: str) -> str:
+def _kafka_key(name: str) -> str:
     return name.replace("_", ".")
 
 
 _OWN: Final[Mapping[str, str]] = {each.name: str(each.type) for each in fields(ConsumerConfig) if each.name != "client"}
 CONSUMER_KEYS: Final = frozenset(
-    _key(name) for name, kind in _OWN.items() if "Deserializer" not in kind and "Any" not in kind
+    _kafka_key(name) for name, kind in _OWN.items() if "Deserializer" not in kind and "Any" not in kind
 )
 """The keys of a consumer that are not shared by all clients and whose values can be text."""
 _TAKES: Final = {

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ottla.client.cluster import Cluster
 from ottla.client.connections.connection import Call, Connection, wait_readable
-from ottla.client.errors import ClientError, CorruptBatchError, MalformedReplyError, RefusedError, refusal
+from ottla.client.errors import ClientError, CorruptBatchError, MalformedReplyError, RefusedError, refused_error
 from ottla.client.fetching.batches import Fetched, whole_batches
 from ottla.client.fetching.fetch_session import (
     NO_SESSION,
@@ -107,7 +107,7 @@ class Fetcher:
     @property
     def active(self) -> bool:
         """Whether a partition is left to fetch: before its `until`, not held, and not stopped by an error."""
-        return bool(self._due())
+        return bool(self._due_partitions())
 
     @property
     def waits(self) -> bool:
@@ -157,12 +157,12 @@ class Fetcher:
         deadline = Deadline.after_ms(timeout_ms)
         while True:
             self._send_due()
-            results = [found for node in self._ready(deadline) for found in self._receive(node)]
+            results = [found for node in self._ready_nodes(deadline) for found in self._receive_answer(node)]
             if results:
                 # Request the next data before the caller processes these.
                 self._send_due()
                 return results
-            if deadline.expired or not self.active or self._woken():
+            if deadline.expired or not self.active or self._is_woken():
                 return []
 
     def close(self) -> None:
@@ -172,33 +172,33 @@ class Fetcher:
             flight.connection.abandon_call(flight.call)
         self._flights.clear()
 
-    def _due(self) -> list[TopicPartition]:
+    def _due_partitions(self) -> list[TopicPartition]:
         return [tp for tp in self._positions if tp not in self._stopped and not self._is_held(tp)]
 
     def _is_held(self, tp: TopicPartition) -> bool:
-        return tp in self._epochs and self._epoch(tp) > self._epochs[tp]
+        return tp in self._epochs and self._leader_epoch(tp) > self._epochs[tp]
 
-    def _epoch(self, tp: TopicPartition) -> int:
+    def _leader_epoch(self, tp: TopicPartition) -> int:
         """The leader epoch in the metadata; -1: unknown."""
         view = self._cluster.view.topics.get(tp.topic)
         found = view.partitions.get(tp.partition) if isinstance(view, TopicView) else None
         return -1 if found is None else found.leader_epoch
 
-    def _woken(self) -> bool:
+    def _is_woken(self) -> bool:
         return self._wake >= 0 and bool(wait_readable((), Deadline(0), self._wake)[1])
 
     def _send_due(self) -> None:
         """Send a fetch to every broker that has data to fetch and no unanswered request."""
         in_flight = {tp for flight in self._flights.values() for tp in flight.asked}
-        due = [tp for tp in self._due() if tp not in in_flight]
+        due = [tp for tp in self._due_partitions() if tp not in in_flight]
         if not due:
             return
         by_leader, without = self._cluster.leaders(due, Deadline.after_ms(self._config.default_api_timeout_ms))
         for node, partitions in self._by_node(by_leader).items():
             if node not in self._flights:
-                self._send(node, {tp: self._positions[tp] for tp in partitions})
+                self._send_to_node(node, {tp: self._positions[tp] for tp in partitions})
         for tp, error in without.items():
-            self._fail([tp], error)
+            self._retry_partitions([tp], error)
 
     def _by_node(self, by_leader: Mapping[int, list[TopicPartition]]) -> dict[int, list[TopicPartition]]:
         """Partitions by the replica to read from: the leader, or the replica that it named."""
@@ -207,10 +207,10 @@ class Fetcher:
             for tp in partitions:
                 # The metadata may just have been refreshed, with a later epoch.
                 if not self._is_held(tp):
-                    by_node.setdefault(self._replica(tp, leader), []).append(tp)
+                    by_node.setdefault(self._read_replica(tp, leader), []).append(tp)
         return by_node
 
-    def _replica(self, tp: TopicPartition, leader: int) -> int:
+    def _read_replica(self, tp: TopicPartition, leader: int) -> int:
         node, until = self._preferred.get(tp, (leader, None))
         # KIP-392: the choice of a replica expires, so that the leader can choose again.
         if until is not None and (until.expired or node not in self._cluster.view.nodes):
@@ -218,33 +218,33 @@ class Fetcher:
             return leader
         return node
 
-    def _send(self, node: int, asked: Mapping[TopicPartition, int]) -> None:
+    def _send_to_node(self, node: int, asked: Mapping[TopicPartition, int]) -> None:
         names = {tp.topic: self._topic_id(tp.topic) for tp in asked}
         # From version 13 on topics are identified by id, so all ids must be known.
         at_most = 32_767 if ZERO_UUID not in names.values() else _FIRST_VERSION_WITH_TOPIC_IDS - 1
-        wanted = {tp: Row(names[tp.topic], offset, self._epoch(tp)) for tp, offset in asked.items()}
+        wanted = {tp: Row(names[tp.topic], offset, self._leader_epoch(tp)) for tp, offset in asked.items()}
         try:
             connection = self._cluster.connection(node, self._cluster.deadline())
-            version = connection.version(ApiKey.FETCH, at_most, _FIRST_VERSION_WITH_V2_BATCHES)
-            ask = self._send_fetch(node, wanted, by_id=version >= _FIRST_VERSION_WITH_TOPIC_IDS)
-            call = connection.send(self._request(ask), version, FetchResponse)
+            version = connection.choose_version(ApiKey.FETCH, at_most, _FIRST_VERSION_WITH_V2_BATCHES)
+            ask = self._session_request(node, wanted, by_id=version >= _FIRST_VERSION_WITH_TOPIC_IDS)
+            call = connection.send_request(self._fetch_request(ask), version, FetchResponse)
         except ClientError as error:
-            self._lose(node)
-            self._fail(asked, error)
+            self._lose_session(node)
+            self._retry_partitions(asked, error)
         else:
             ids = {topic_id: name for name, topic_id in names.items() if topic_id != ZERO_UUID}
             self._flights[node] = _Flight(connection, call, asked, ids, ask.is_incremental)
 
-    def _send_fetch(self, node: int, wanted: Mapping[TopicPartition, Row], *, by_id: bool) -> FetchSessionRequest:
+    def _session_request(self, node: int, wanted: Mapping[TopicPartition, Row], *, by_id: bool) -> FetchSessionRequest:
         if self._sessions is None:
             return FetchSessionRequest(NO_SESSION, WITHOUT_EPOCH, wanted, {})
         return self._sessions.setdefault(node, FetchSession()).next_request(wanted, by_id=by_id)
 
-    def _lose(self, node: int) -> None:
+    def _lose_session(self, node: int) -> None:
         if (session := self.session(node)) is not None:
             session.on_lost()
 
-    def _request(self, ask: FetchSessionRequest) -> FetchRequest:
+    def _fetch_request(self, ask: FetchSessionRequest) -> FetchRequest:
         by_topic: dict[tuple[str, bytes], list[FetchRequest.FetchPartition]] = {}
         for tp, row in ask.rows.items():
             part = FetchRequest.FetchPartition(
@@ -279,7 +279,7 @@ class Fetcher:
         view = self._cluster.view.topics.get(name)
         return view.topic_id if isinstance(view, TopicView) else ZERO_UUID
 
-    def _ready(self, deadline: Deadline) -> list[int]:
+    def _ready_nodes(self, deadline: Deadline) -> list[int]:
         """Nodes whose answer begins to arrive, whose connection is lost, or which exceeded `request.timeout.ms`."""
         early = [node for node, flight in self._flights.items() if flight.connection.has_answer(flight.call)]
         lost = [node for node, flight in self._flights.items() if not flight.connection.is_open]
@@ -293,25 +293,25 @@ class Fetcher:
             node for node, flight in self._flights.items() if flight.connection in readable or flight.call.sent.expired
         ]
 
-    def _receive(self, node: int) -> list[Fetched]:
+    def _receive_answer(self, node: int) -> list[Fetched]:
         # 1. The session is over: the next request is a full one, at once. 2. An error of the whole request, or of the
         # connection: wait, then retry all partitions. 3. Retriable errors of some partitions: wait, then retry these.
         # 4. Other errors are results of their partitions.
         flight = self._flights.pop(node)
         try:
-            answer = flight.connection.result(flight.call, flight.call.sent)
+            answer = flight.connection.wait_for_response(flight.call, flight.call.sent)
             if self._is_session_over(node, flight, answer):
                 return []
-            if (error := refusal(answer.error_code, "fetch")) is not None:
+            if (error := refused_error(answer.error_code, "fetch")) is not None:
                 raise error
             results = [self._from_leader(each) for each in self._read_response(answer, flight)]
         except ClientError as error:
-            self._lose(node)
-            self._fail(flight.asked, error)
+            self._lose_session(node)
+            self._retry_partitions(flight.asked, error)
             return []
         failed = {r.tp: r.error for r in results if r.error is not None and r.error.retriable}
         if failed:
-            self._fail(failed, next(iter(failed.values())))
+            self._retry_partitions(failed, next(iter(failed.values())))
         else:
             self._retries = None
         return [result for result in results if result.tp not in failed and self._accept_result(result)]
@@ -367,10 +367,12 @@ class Fetcher:
                 if part.preferred_read_replica >= 0:
                     until = Deadline.after_ms(self._config.metadata_max_age_ms)
                     self._preferred[tp] = (part.preferred_read_replica, until)
-                yield self._fetched(tp, flight.asked[tp], part, empty)
+                yield self._fetched_partition(tp, flight.asked[tp], part, empty)
 
-    def _fetched(self, tp: TopicPartition, offset: int, part: FetchResponse.PartitionData, empty: bool) -> Fetched:
-        error: ClientError | None = refusal(part.error_code, f"fetch of {tp} at offset {offset}")
+    def _fetched_partition(
+        self, tp: TopicPartition, offset: int, part: FetchResponse.PartitionData, empty: bool
+    ) -> Fetched:
+        error: ClientError | None = refused_error(part.error_code, f"fetch of {tp} at offset {offset}")
         records = part.records if isinstance(part.records, memoryview) else memoryview(b"")
         next_offset = offset
         if error is None and records:
@@ -393,7 +395,9 @@ class Fetcher:
             error,
         )
 
-    def _fail(self, asked: Mapping[TopicPartition, object] | list[TopicPartition], error: ClientError) -> None:
+    def _retry_partitions(
+        self, asked: Mapping[TopicPartition, object] | list[TopicPartition], error: ClientError
+    ) -> None:
         """After a failed request: forget the leaders and wait for the backoff. Raises if retries do not help."""
         unknown = isinstance(error, RefusedError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         # A topic may be unknown to one broker for a moment after its creation; after some attempts it does not exist.
@@ -404,7 +408,7 @@ class Fetcher:
             self._preferred.pop(tp, None)
         if self._retries is None:
             self._retries = self._cluster.retries("fetching", self._cluster.deadline())
-        self._retries.wait(error)
+        self._retries.wait_backoff(error)
 
 
 @renamed_argument("where", "tp")

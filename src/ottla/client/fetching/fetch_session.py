@@ -57,13 +57,13 @@ class FetchSession:
     """The session of one reader with one broker. At most one request is unanswered: call `next_request`, then
     `on_response` or `on_lost`."""
 
-    __slots__ = ("_by_id", "_told", "epoch", "session_id")
+    __slots__ = ("_by_id", "_sent_rows", "epoch", "session_id")
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
         self.epoch = FULL_EPOCH
         """The epoch of the next request."""
-        self._told: dict[TopicPartition, Row] = {}
+        self._sent_rows: dict[TopicPartition, Row] = {}
         """The broker's state of the session after it has answered the last request."""
         self._by_id = False
 
@@ -71,14 +71,14 @@ class FetchSession:
         """The next request. by_id: it identifies topics by id (version 13 on); a change of this needs a new session."""
         # A full request is needed 1. without a session, 2. when topics are identified in another way than in the
         # session, 3. when a topic was deleted and created again, because the session has the old one.
-        told = self._told
+        told = self._sent_rows
         replaced = any(tp in told and told[tp].topic_id != row.topic_id for tp, row in wanted.items())
         if self.epoch == FULL_EPOCH or by_id != self._by_id or replaced:
-            self.epoch, self._by_id, self._told = FULL_EPOCH, by_id, dict(wanted)
+            self.epoch, self._by_id, self._sent_rows = FULL_EPOCH, by_id, dict(wanted)
             return FetchSessionRequest(self.session_id, FULL_EPOCH, wanted, {})
         changed = {tp: row for tp, row in wanted.items() if told.get(tp) != row}
         forgotten = {tp: row for tp, row in told.items() if tp not in wanted}
-        self._told = dict(wanted)
+        self._sent_rows = dict(wanted)
         return FetchSessionRequest(self.session_id, self.epoch, changed, forgotten)
 
     def on_response(self, error: int, session_id: int, seen: Collection[TopicPartition]) -> None:
@@ -90,7 +90,7 @@ class FetchSession:
         elif self.epoch == FULL_EPOCH:
             self.session_id = session_id
             # A full answer contains all requested partitions. If it does not, the state of the session is unknown.
-            self.epoch = 1 if all(tp in seen for tp in self._told) else FULL_EPOCH
+            self.epoch = 1 if all(tp in seen for tp in self._sent_rows) else FULL_EPOCH
         elif session_id != self.session_id:
             self.epoch = FULL_EPOCH
         else:

@@ -80,7 +80,7 @@ class RecordAccumulator:
         self.news = False
         """Whether the sender must look for due batches; the sender resets it."""
 
-    def lane(self, tp: TopicPartition, *, numbered: bool) -> PartitionQueue:
+    def queue_for(self, tp: TopicPartition, *, numbered: bool) -> PartitionQueue:
         """The queue of a partition, created at first use."""
         found = self.lanes.get(tp)
         if found is None:
@@ -122,7 +122,7 @@ class RecordAccumulator:
         if self.used + batch.size > self.limit and self.used:
             return False
         batch.created, batch.expires = now, now + self._patience
-        batch.seal(self._codec, self._level)
+        batch.seal_batch(self._codec, self._level)
         self._enqueue_batch(lane, batch, batch.size)
         return True
 
@@ -142,7 +142,9 @@ class RecordAccumulator:
                     f"Send smaller records, or raise {key} (now {limit})",
                 )
 
-    def due(self, now: float, leader_of: Callable[[TopicPartition], int | None], identity: ProducerId | None) -> Due:
+    def due_batches(
+        self, now: float, leader_of: Callable[[TopicPartition], int | None], identity: ProducerId | None
+    ) -> Due:
         """The batches that could be sent at `now`. leader_of: returns a node id, or None if it is not known."""
         nodes: set[int] = set()
         leaderless: set[str] = set()
@@ -168,7 +170,7 @@ class RecordAccumulator:
             return batch.created
         return batch.created + self._linger
 
-    def drain(
+    def drain_node(
         self, now: float, node: int, leader_of: Callable[[TopicPartition], int | None], identity: ProducerId | None
     ) -> list[ProducerBatch]:
         """The batches of one request to `node`: the first of each of its partitions, up to `max.request.size`.
@@ -204,7 +206,7 @@ class RecordAccumulator:
 
     def _seal_batch(self, batch: ProducerBatch) -> None:
         """Seal an open batch, and free the memory that it reserved and does not need."""
-        batch.seal(self._codec, self._level)
+        batch.seal_batch(self._codec, self._level)
         size = len(batch.buffer)
         if batch.reserved > size:
             self.used -= batch.reserved - size
@@ -220,25 +222,25 @@ class RecordAccumulator:
     def split_batch(self, batch: ProducerBatch) -> None:
         """Replace `batch` with its halves."""
         lane = self.lanes[batch.tp]
-        parts = batch.split()
-        lane.replace(batch, parts)
+        parts = batch.split_batch()
+        lane.replace_batch(batch, parts)
         for part in parts:
             self._seal_part(part)
         # The halves keep the age of the whole batch, and so its place: only the first batch is checked for expiry.
         older = list(self.incomplete)
         at = older.index(batch)
         self.incomplete = dict.fromkeys([*older[:at], *parts, *older[at:]])
-        self.release(batch)
+        self.release_batch(batch)
         batch.buffer = bytearray()
         self.update_readiness(lane)
 
     def _seal_part(self, part: ProducerBatch) -> None:
-        part.seal(self._codec, self._level)
+        part.seal_batch(self._codec, self._level)
         # The halves may take more than the whole. The sender must not wait for memory, which only it can free.
         part.reserved = part.size
         self.used += part.size
 
-    def release(self, batch: ProducerBatch) -> None:
+    def release_batch(self, batch: ProducerBatch) -> None:
         """Free the memory of a batch that is done."""
         self.incomplete.pop(batch, None)
         self.used -= batch.reserved

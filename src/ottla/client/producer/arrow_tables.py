@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.client.columns.columnar import BATCH_BYTES, HEADER_TYPE, Encoder, Ints, Plain, fields_of
-from ottla.client.columns.columnar_partitions import partitions_of_keys, spread
+from ottla.client.columns.columnar_partitions import partitions_of_keys, spread_rows
 from ottla.client.errors import RefusedError, UsageError
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.config import ProducerConfig
@@ -48,18 +48,24 @@ class PartitionChoice(NamedTuple):
     ignore_keys: bool
 
 
-def places_for(topic: ProducedTopic, rows: int, partitioner: Partitioner | None, core: ProducerCore) -> PartitionChoice:
+def partition_choice(
+    topic: ProducedTopic, rows: int, partitioner: Partitioner | None, core: ProducerCore
+) -> PartitionChoice:
     """How to choose partitions for the next `rows` rows of a table; advances the round robin by that number."""
     available = topic.led or list(topic.view.partitions)
     cyclic = isinstance(partitioner, RoundRobin)
-    turn = partitioner.advance(topic.name, rows) if isinstance(partitioner, RoundRobin) else core.below(len(available))
+    turn = (
+        partitioner.advance_turns(topic.name, rows)
+        if isinstance(partitioner, RoundRobin)
+        else core.below(len(available))
+    )
     return PartitionChoice(len(topic.view.partitions), available, turn, cyclic, core.config.partitioner_ignore_keys)
 
 
 def whole_batch(topic: str, partition: int, plain: Plain) -> ProducerBatch:
     """The batch as an object for the accumulator."""
     tp = TopicPartition(topic, partition)
-    return ProducerBatch.whole(tp, plain.data, plain.records, plain.base_timestamp, plain.max_timestamp)
+    return ProducerBatch.from_encoded(tp, plain.data, plain.records, plain.base_timestamp, plain.max_timestamp)
 
 
 class TableRows:
@@ -77,7 +83,7 @@ class TableRows:
         # At most a quarter of the memory per batch, so that some can be filled while others are unanswered.
         most = min(config.client.max_request_size, config.buffer_memory // 4, BATCH_BYTES)
         self._batch_bytes = max(1, most - HEADER_SIZE)
-        self._table = _checked(table)
+        self._table = _checked_table(table)
         self._check_sizes(config)
 
     def check_partitions(self, topic: ProducedTopic, partitioner: Partitioner | None) -> None:
@@ -85,7 +91,7 @@ class TableRows:
 
         Raises RefusedError, UsageError.
         """
-        given = self._column("partition")
+        given = self._find_column("partition")
         existing = topic.view.partitions
         own = partitioner is not None and not isinstance(partitioner, RoundRobin)
         if own and (given is None or given.null_count):
@@ -101,43 +107,45 @@ class TableRows:
                 f"it has partitions 0 to {len(existing) - 1}",
             )
 
-    def batches(self, places: Callable[[int], PartitionChoice]) -> Iterator[tuple[int, Plain]]:
+    def encode_batches(self, places: Callable[[int], PartitionChoice]) -> Iterator[tuple[int, Plain]]:
         """(partition, batch), each encoded when the iterator reaches it; the rows of a partition keep their order.
 
         places: returns how to choose partitions for the next rows, given their number.
         """
-        for piece in self._slices():
-            partitions = _partitions(piece, places(piece.num_rows))
-            encoder = self._encoder(piece)
+        for piece in self._table_slices():
+            partitions = _row_partitions(piece, places(piece.num_rows))
+            encoder = self._slice_encoder(piece)
             for partition in np.nonzero(np.bincount(partitions))[0].tolist():
                 rows = np.nonzero(partitions == partition)[0]
-                for batch in encoder.plain(rows, self._batch_bytes):
+                for batch in encoder.encode_plain(rows, self._batch_bytes):
                     yield partition, batch
 
-    def _column(self, name: str) -> Any:
+    def _find_column(self, name: str) -> Any:
         return self._table.column(name) if name in self._table.column_names else None
 
-    def _slices(self) -> Iterator[pa.Table]:
+    def _table_slices(self) -> Iterator[pa.Table]:
         step = max(1, min(_SLICE_ROWS, self.rows * _SLICE_BYTES // max(1, self._table.nbytes)))
         for at in range(0, self.rows, step):
             yield self._table.slice(at, step)
 
-    def _encoder(self, piece: pa.Table) -> Encoder:
-        times = _array(piece, "timestamp")
+    def _slice_encoder(self, piece: pa.Table) -> Encoder:
+        times = _column_array(piece, "timestamp")
         if times is None:
             stamps = np.full(piece.num_rows, self._now, np.int64)
         else:
             stamps = pc.fill_null(times, self._now).to_numpy(zero_copy_only=False)
-        return Encoder(_bytes(piece, "key"), _bytes(piece, "value"), stamps, _array(piece, "headers"))
+        return Encoder(
+            _binary_column(piece, "key"), _binary_column(piece, "value"), stamps, _column_array(piece, "headers")
+        )
 
     def _check_sizes(self, config: ProducerConfig) -> None:
         limits = (("max.request.size", config.client.max_request_size), ("buffer.memory", config.buffer_memory))
         name, limit = min(limits, key=lambda each: each[1])
-        for piece in self._slices():
+        for piece in self._table_slices():
             # A cheap bound first: only if that is too large, the size of each row is computed.
-            if "headers" not in piece.column_names and _longest(piece) + _OVERHEAD <= limit:
+            if "headers" not in piece.column_names and _longest_fields(piece) + _OVERHEAD <= limit:
                 continue
-            largest = int(self._encoder(piece).sizes_alone().max(initial=0))
+            largest = int(self._slice_encoder(piece).sizes_alone().max(initial=0))
             if largest > limit:
                 raise UsageError(
                     f"a row of {largest} bytes is larger than {name}",
@@ -156,22 +164,22 @@ def _check_columns(table: pa.Table) -> None:
         )
     for name in ("value", "key"):
         if name in names:
-            _cast(name, pa.array([], table.schema.field(name).type), pa.binary())
+            _cast_column(name, pa.array([], table.schema.field(name).type), pa.binary())
 
 
-def _checked(table: pa.Table) -> pa.Table:
+def _checked_table(table: pa.Table) -> pa.Table:
     """The table with partitions, timestamps and headers cast to the types used here, and their values checked."""
     if "partition" in table.column_names:
-        table = _replaced(table, "partition", pa.int32(), pa.types.is_integer)
+        table = _replace_column(table, "partition", pa.int32(), pa.types.is_integer)
     if "timestamp" in table.column_names:
         if pa.types.is_timestamp(table.schema.field("timestamp").type):
-            table = _replaced(table, "timestamp", pa.timestamp("ms"), pa.types.is_timestamp)
-        table = _replaced(table, "timestamp", pa.int64(), lambda kind: pa.types.is_integer(kind) or _is_ms(kind))
+            table = _replace_column(table, "timestamp", pa.timestamp("ms"), pa.types.is_timestamp)
+        table = _replace_column(table, "timestamp", pa.int64(), lambda kind: pa.types.is_integer(kind) or _is_ms(kind))
         earliest = pc.min(table.column("timestamp")).as_py()
         if earliest is not None and earliest < 0:
             raise UsageError(f"timestamp {earliest} is not in milliseconds since 1970")
     if "headers" in table.column_names:
-        table = _replaced(table, "headers", _HEADERS, lambda kind: pa.types.is_list(kind) or _is_pairs(kind))
+        table = _replace_column(table, "headers", _HEADERS, lambda kind: pa.types.is_list(kind) or _is_pairs(kind))
         if pc.struct_field(pc.list_flatten(table.column("headers")), "key").null_count:
             raise UsageError("a header has no key", f"Give headers as {_HEADERS}, keys never null")
     return table
@@ -185,21 +193,21 @@ def _is_pairs(kind: pa.DataType) -> bool:
     return bool(pa.types.is_map(kind) or pa.types.is_large_list(kind))
 
 
-def _replaced(table: pa.Table, name: str, kind: pa.DataType, fits: Callable[[pa.DataType], bool]) -> pa.Table:
+def _replace_column(table: pa.Table, name: str, kind: pa.DataType, fits: Callable[[pa.DataType], bool]) -> pa.Table:
     found = table.schema.field(name).type
     if not fits(found) and not pa.types.is_null(found):
         raise UsageError(f"column `{name}` is {found}, not {kind}")
-    return table.set_column(table.column_names.index(name), name, _cast(name, table.column(name), kind))
+    return table.set_column(table.column_names.index(name), name, _cast_column(name, table.column(name), kind))
 
 
-def _cast(name: str, column: Any, kind: pa.DataType) -> Any:
+def _cast_column(name: str, column: Any, kind: pa.DataType) -> Any:
     try:
         return column.cast(kind, safe=kind != pa.timestamp("ms"))  # finer units lose their digits
     except pa.ArrowException as error:
         raise UsageError(f"column `{name}` is {column.type}, which cannot be cast to {kind}: {error}") from None
 
 
-def _array(piece: pa.Table, name: str) -> Any:
+def _column_array(piece: pa.Table, name: str) -> Any:
     """A column as one chunk; None if the table does not have it."""
     if name not in piece.column_names:
         return None
@@ -208,26 +216,26 @@ def _array(piece: pa.Table, name: str) -> Any:
     return column.chunk(0) if column.num_chunks == 1 and name != "headers" else column.combine_chunks()
 
 
-def _bytes(piece: pa.Table, name: str) -> Any:
-    column = _array(piece, name)
+def _binary_column(piece: pa.Table, name: str) -> Any:
+    column = _column_array(piece, name)
     return None if column is None else column.cast(pa.binary())
 
 
-def _longest(piece: pa.Table) -> int:
+def _longest_fields(piece: pa.Table) -> int:
     """The sum of the sizes of the longest key and the longest value."""
     found = 0
     for name in ("key", "value"):
-        column = _bytes(piece, name)
+        column = _binary_column(piece, name)
         if column is not None:
             found += pc.max(pc.binary_length(column)).as_py() or 0
     return found
 
 
-def _partitions(piece: pa.Table, places: PartitionChoice) -> Ints:
+def _row_partitions(piece: pa.Table, places: PartitionChoice) -> Ints:
     """The partition of every row: 1. from the column; 2. by the key; 3. one of the available partitions."""
-    count, given, keys = piece.num_rows, _array(piece, "partition"), _bytes(piece, "key")
+    count, given, keys = piece.num_rows, _column_array(piece, "partition"), _binary_column(piece, "key")
     if given is None and keys is None and not places.cyclic:
-        return spread(count, places.available, places.turn)
+        return spread_rows(count, places.available, places.turn)
     chosen: Ints = np.full(count, -1, np.int64)
     if given is not None:
         chosen = pc.fill_null(given, -1).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -237,5 +245,5 @@ def _partitions(piece: pa.Table, places: PartitionChoice) -> Ints:
     if len(left) and places.cyclic:
         chosen[left] = np.array(places.available)[(places.turn + np.arange(len(left))) % len(places.available)]
     elif len(left):
-        chosen[left] = spread(len(left), places.available, places.turn)
+        chosen[left] = spread_rows(len(left), places.available, places.turn)
     return chosen

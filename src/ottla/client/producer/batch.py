@@ -50,6 +50,7 @@ class ProducerBatch:
         "base_timestamp",
         "buffer",
         "callbacks",
+        "callbacks_done",
         "codec",
         "count",
         "created",
@@ -67,7 +68,6 @@ class ProducerBatch:
         "retry_at",
         "room",
         "sealed",
-        "told",
         "tp",
         "uncertain",
     )
@@ -113,11 +113,11 @@ class ProducerBatch:
         self.log_append_time = NO_TIMESTAMP
         self.error: ClientError | None = None
         self.parts: list[ProducerBatch] = []
-        self.told = False
+        self.callbacks_done = False
         """Whether the callbacks of its records were called."""
 
     @classmethod
-    def whole(
+    def from_encoded(
         cls, tp: TopicPartition, buffer: memoryview, count: int, base_timestamp: int, max_timestamp: int
     ) -> ProducerBatch:
         """A batch of encoded records, with room for the header in front; takes over the buffer."""
@@ -128,14 +128,14 @@ class ProducerBatch:
         return batch
 
     @property
-    def decided(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether the outcome of every record is known."""
-        return all(part.decided for part in self.parts) if self.parts else self.done
+        return all(part.is_decided for part in self.parts) if self.parts else self.done
 
     @property
-    def all_told(self) -> bool:
+    def all_callbacks_done(self) -> bool:
         """Whether the callbacks of every record have returned."""
-        return all(part.all_told for part in self.parts) if self.parts else self.told
+        return all(part.all_callbacks_done for part in self.parts) if self.parts else self.callbacks_done
 
     @property
     def size(self) -> int:
@@ -164,8 +164,8 @@ class ProducerBatch:
             self.max_timestamp = timestamp
         return True
 
-    def seal(self, codec: int, level: int | None) -> None:
-        """Accept no more records; `encoded` will compress them with `codec`. Idempotent."""
+    def seal_batch(self, codec: int, level: int | None) -> None:
+        """Accept no more records; `encode_batch` will compress them with `codec`. Idempotent."""
         if not self.sealed:
             self.sealed = True
             self._packing = (codec, level) if codec else None
@@ -176,47 +176,47 @@ class ProducerBatch:
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
 
-    def encoded(self, *, transactional: bool = False) -> bytearray | memoryview:
+    def encode_batch(self, *, transactional: bool = False) -> bytearray | memoryview:
         """The complete batch, after writing its header and checksum; this is the batch's own buffer."""
         assert self.sealed
         assert self.count
         if self._packing is not None:
-            self._pack(*self._packing)
+            self._compress_records(*self._packing)
             self._packing = None
-        put_header(self.buffer, self._header(transactional=transactional))
+        put_header(self.buffer, self._batch_header(transactional=transactional))
         seal_crc(self.buffer, 0, len(self.buffer))
         return self.buffer
 
-    def _pack(self, codec: int, level: int | None) -> None:
+    def _compress_records(self, codec: int, level: int | None) -> None:
         packed = compress(codec, memoryview(self.buffer)[HEADER_SIZE:], level)
         self.buffer = bytearray(HEADER_SIZE) + packed
         self.codec = codec
 
-    def _header(self, *, transactional: bool = False) -> BatchHeader:
+    def _batch_header(self, *, transactional: bool = False) -> BatchHeader:
         attributes = self.codec | (TRANSACTIONAL if transactional else 0)
         return BatchHeader(
             0, len(self.buffer) - LOG_OVERHEAD, -1, MAGIC_V2, 0, attributes, self.count - 1, self.base_timestamp,
             self.max_timestamp, self.producer_id, self.producer_epoch, self.base_sequence, self.count,
         )  # fmt: skip
 
-    def records(self) -> Iterator[Record]:
+    def decode_records(self) -> Iterator[Record]:
         """The decoded records; their `offset` is the index in the batch."""
         data = decompress(self.codec, memoryview(self.buffer)[HEADER_SIZE:], _UNPACKED_MAX)
-        return records_in(data, self._header())
+        return records_in(data, self._batch_header())
 
-    def split(self) -> list[ProducerBatch]:
+    def split_batch(self) -> list[ProducerBatch]:
         """Split a batch that is too large for a broker into two halves by number of records.
 
         It has at least two records. The halves keep the sequence numbers of the whole, and are not compressed.
         """
         assert self.count > 1
-        records = list(self.records())
+        records = list(self.decode_records())
         middle = len(records) // 2
-        halves = [self._part(records[:middle], 0), self._part(records[middle:], middle)]
+        halves = [self._make_part(records[:middle], 0), self._make_part(records[middle:], middle)]
         self.parts = halves
         return halves
 
-    def _part(self, records: list[Record], first: int) -> ProducerBatch:
+    def _make_part(self, records: list[Record], first: int) -> ProducerBatch:
         part = ProducerBatch(self.tp, _UNPACKED_MAX, records[0].timestamp, self.created, self.expires)
         for record in records:
             part.append(record.timestamp, record.key, record.value, record.headers)
@@ -229,14 +229,14 @@ class ProducerBatch:
         part.callbacks = [(index - first, stamp, whom) for index, stamp, whom in chosen] or None
         return part
 
-    def leaves(self) -> Iterator[ProducerBatch]:
+    def leaf_batches(self) -> Iterator[ProducerBatch]:
         """The batches that contain its records now (itself, or its parts), in order."""
         for part in self.parts:
-            yield from part.leaves()
+            yield from part.leaf_batches()
         if not self.parts:
             yield self
 
-    def leaf(self, index: int) -> tuple[ProducerBatch, int]:
+    def leaf_of(self, index: int) -> tuple[ProducerBatch, int]:
         """The batch that contains record `index` now, and its index there."""
         batch = self
         while batch.parts:
@@ -259,8 +259,8 @@ def record_body(
         size = len(value)
         length = _SHORT[size] if size < 512 else encode_varint(size)
         return b"\0%b%b\1%b%b\0" % (_SHORT[timestamp_delta], _SHORT[offset_delta], length, value)
-    parts = [b"\0", encode_varint(timestamp_delta), encode_varint(offset_delta), _field("key", key)]
-    parts += [_field("value", value), encode_varint(len(headers))]
+    parts = [b"\0", encode_varint(timestamp_delta), encode_varint(offset_delta), _encode_field("key", key)]
+    parts += [_encode_field("value", value), encode_varint(len(headers))]
     for name, content in headers:
         if not isinstance(name, str):
             raise UsageError(f"a header's name is {type(name).__name__}, not str")
@@ -268,7 +268,7 @@ def record_body(
             raw = name.encode()
         except UnicodeEncodeError:
             raw = _odd_name(name)
-        parts += [_field("header's name", raw), _field("header", content)]
+        parts += [_encode_field("header's name", raw), _encode_field("header", content)]
     return b"".join(parts)
 
 
@@ -279,7 +279,7 @@ def _odd_name(name: str) -> bytes:
         raise UsageError(f"a header's name, {name!r}, has half of a surrogate pair", "Give valid text") from None
 
 
-def _field(what: str, content: bytes | None) -> bytes:
+def _encode_field(what: str, content: bytes | None) -> bytes:
     if content is None:
         return b"\1"
     if not isinstance(content, bytes | bytearray | memoryview):

@@ -53,7 +53,7 @@ class ProducerConfig:
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
             if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{_key(name)}={getattr(self, name)} is out of range", f"Use {low} to {high}")
+                raise ConfigError(f"{_kafka_key(name)}={getattr(self, name)} is out of range", f"Use {low} to {high}")
         least = self.linger_ms + self.client.request_timeout_ms
         if self.client.delivery_timeout_ms < least:
             raise ConfigError(
@@ -114,21 +114,23 @@ class ProducerConfig:
         own = {key.replace(".", "_"): value for key, value in given.items() if key in _KEYS}
         shared = {key: value for key, value in given.items() if key not in _KEYS}
         _refuse_unknown(shared)
-        values: dict[str, Any] = {name: parse_setting(_key(name), str(_TYPES[name]), raw) for name, raw in own.items()}
+        values: dict[str, Any] = {
+            name: parse_setting(_kafka_key(name), str(_TYPES[name]), raw) for name, raw in own.items()
+        }
         if values.get("transactional_id") == "":
             raise ConfigError("transactional.id is empty", "Leave it out for a producer without transactions")
-        if _unset(given, "enable.idempotence") and _excludes_idempotence(values):
+        if _is_unset(given, "enable.idempotence") and _excludes_idempotence(values):
             shared["enable.idempotence"] = False
         client = ClientConfig.from_mapping(_with_delivery_timeout(shared, values))
         return cls(client=client, **values)
 
 
-def renamed(settings: Mapping[str, object]) -> list[str]:
+def renamed_warnings(settings: Mapping[str, object]) -> list[str]:
     """A warning for each key that is an old name."""
     return [f"{key} is an old name of {_RENAMED[key]}" for key in settings if key in _RENAMED]
 
 
-def _unset(given: Mapping[str, object], key: str) -> bool:
+def _is_unset(given: Mapping[str, object], key: str) -> bool:
     return key not in given
 
 
@@ -154,16 +156,16 @@ def _refuse_unknown(shared: Mapping[str, object]) -> None:
             raise ConfigError(f"{key} is not a setting of the producer", f"Did you mean {close[0]}?" if close else "")
 
 
-def _key(name: str) -> str:
+def _kafka_key(name: str) -> str:
     return name.replace("_", ".")
 
 
 def _shared_keys() -> list[str]:
-    return [_key(row.name) for row in fields(ClientConfig)]
+    return [_kafka_key(row.name) for row in fields(ClientConfig)]
 
 
 _TYPES: Final = {row.name: row.type for row in fields(ProducerConfig) if row.name != "client"}
-_KEYS: Final = frozenset(_key(name) for name in _TYPES)
+_KEYS: Final = frozenset(_kafka_key(name) for name in _TYPES)
 PRODUCER_KEYS: Final = _KEYS | frozenset(_RENAMED)
 """The keys of a producer that are not shared by all clients."""
 _RANGES: Final = {

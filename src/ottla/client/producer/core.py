@@ -16,7 +16,7 @@ from ottla.client.metadata import ClusterView
 from ottla.client.producer.accumulator import NEVER, RecordAccumulator
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.config import ProducerConfig
-from ottla.client.producer.error_classification import FENCED, MAY_BE_IN_LOG, STALE_METADATA, ErrorClass, meaning
+from ottla.client.producer.error_classification import FENCED, MAY_BE_IN_LOG, STALE_METADATA, ErrorClass, classify_error
 from ottla.client.producer.partition_queue import PartitionQueue, ProducerId
 from ottla.client.producer.safeguards import ProducerSafeguards
 from ottla.client.producer.topic_metadata import ProducedTopic, ProducerMetadata
@@ -55,7 +55,7 @@ class Work(NamedTuple):
     producer_id: bool
     """Request a producer id from any node."""
     wake_at: float
-    """When to call `work` again at the latest; NEVER: only after an input."""
+    """When to call `next_work` again at the latest; NEVER: only after an input."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class ProducerCore:
     below: Callable[[int], int]
     """`below(n)`: an integer in [0, n), for the choice of partitions."""
     safeguards: ProducerSafeguards = field(default_factory=ProducerSafeguards)
-    book: ProducerMetadata = field(init=False)
+    metadata: ProducerMetadata = field(init=False)
     accumulator: RecordAccumulator = field(init=False)
     acks: int = field(init=False)
     """0, 1 or -1 (all in-sync replicas)."""
@@ -100,8 +100,8 @@ class ProducerCore:
     """Finished batches that `take_done` has not returned yet."""
     _asks_for_id: bool = field(init=False)
     """Whether it requests producer ids itself: it is idempotent and has no transactional id."""
-    _troubled: dict[PartitionQueue, None] = field(init=False, default_factory=dict)
-    _muted: dict[int, float] = field(init=False, default_factory=dict)
+    _broken_queues: dict[PartitionQueue, None] = field(init=False, default_factory=dict)
+    _throttled: dict[int, float] = field(init=False, default_factory=dict)
     _asking_id: bool = field(init=False, default=False)
     _id_not_before: float = field(init=False, default=0.0)
     _id_attempts: int = field(init=False, default=0)
@@ -110,12 +110,12 @@ class ProducerCore:
     def __post_init__(self) -> None:
         self.acks = self.config.acks
         self._asks_for_id = self.config.idempotent and not self.config.transactional_id
-        self.book = ProducerMetadata(self.config, self.draw)
+        self.metadata = ProducerMetadata(self.config, self.draw)
         self.accumulator = RecordAccumulator(self.config, self.safeguards)
 
     # -- from the application --------------------------------------------------------------------------------------
 
-    def place(
+    def place_record(
         self,
         topic: ProducedTopic,
         partition: int | None,
@@ -137,18 +137,18 @@ class ProducerCore:
                 return sticky.queue[-1]
             else:
                 self.accumulator.news = True
-                lane = self.book.turn(topic, self.below)
+                lane = self.metadata.next_sticky_queue(topic, self.below)
         batch = self.accumulator.append(lane, timestamp, key, value, headers, now)
         topic.used_at = now
         return batch
 
-    def place_whole(self, topic: ProducedTopic, batch: ProducerBatch, now: float) -> bool:
+    def place_batch(self, topic: ProducedTopic, batch: ProducerBatch, now: float) -> bool:
         """Queue a complete batch of a partition; False if memory is full."""
         topic.used_at = now
         return self.accumulator.append_whole(topic.lanes[batch.tp.partition], batch, now)
 
     def sticky_partition(self, topic: ProducedTopic) -> int:
-        """The partition for a record without a key, for callers that do not let `place` choose."""
+        """The partition for a record without a key, for callers that do not let `place_record` choose."""
         sticky = topic.sticky
         if sticky is None or not sticky.queue or sticky.queue[-1].sealed:
             sticky = self._sticky_lane(topic)
@@ -157,59 +157,59 @@ class ProducerCore:
     def _sticky_lane(self, topic: ProducedTopic) -> PartitionQueue:
         """The sticky queue for a new batch: the same one, until it has sent a batch's worth of bytes."""
         if topic.sticky is None or topic.sticky.sent - topic.given >= self.config.client.batch_size:
-            return self.book.turn(topic, self.below)
+            return self.metadata.next_sticky_queue(topic, self.below)
         return topic.sticky
 
     # -- to the driver ---------------------------------------------------------------------------------------------
 
-    def work(self, now: float, connected: Collection[int]) -> Work:
+    def next_work(self, now: float, connected: Collection[int]) -> Work:
         """What to do at `now`. connected: nodes that can take requests."""
         # 1. Repair sequence numbers, because that makes batches sendable. 2. Expire old batches before they are sent.
         # 3. End pauses of throttled nodes. 4. Fill requests. 5. Request the metadata that step 4 missed.
-        if self._troubled:
-            self._mend()
+        if self._broken_queues:
+            self._repair_sequences()
         wake_at = NEVER
         first = next(iter(self.accumulator.incomplete), None)
         if first is not None:
-            wake_at = first.expires if first.expires > now else self._expire(now)
-        if self._muted:
-            self._muted = {node: until for node, until in self._muted.items() if until > now}
-            wake_at = min(wake_at, *self._muted.values(), NEVER)
+            wake_at = first.expires if first.expires > now else self._expire_batches(now)
+        if self._throttled:
+            self._throttled = {node: until for node, until in self._throttled.items() if until > now}
+            wake_at = min(wake_at, *self._throttled.values(), NEVER)
         connect: set[int] = set()
         calls: list[ProduceCall] = []
         need_id = False
         if self.accumulator.waiting:
-            due = self.accumulator.due(now, self.book.leader_of, self.identity)
+            due = self.accumulator.due_batches(now, self.metadata.leader_of, self.identity)
             for name in due.leaderless:
-                self._seek(name, now)
+                self._request_metadata(name, now)
             for node in sorted(due.nodes):
                 if node in connected:
-                    calls += self._drain(node, now)
+                    calls += self._drain_calls(node, now)
                 else:
                     connect.add(node)
             wake_at = min(wake_at, due.wake_at)
             if self.identity is None and self._asks_for_id and self.accumulator.waiting:
                 need_id = self._needs_id(now)
                 wake_at = wake_at if need_id or self._asking_id else min(wake_at, self._id_not_before)
-        asks_at = self.book.asks_at()
-        topics = self.book.question(now) if asks_at <= now else None
+        asks_at = self.metadata.next_request_at()
+        topics = self.metadata.topics_to_request(now) if asks_at <= now else None
         return _new(Work, (connect, calls, topics, need_id, min(wake_at, asks_at)))
 
-    def _seek(self, name: str, now: float) -> None:
-        if self.book.topic(name) is None:
-            self.book.want(name, now)
+    def _request_metadata(self, name: str, now: float) -> None:
+        if self.metadata.known_topic(name) is None:
+            self.metadata.request_topic(name, now)
         else:
-            self.book.stale()
+            self.metadata.mark_stale()
 
-    def _drain(self, node: int, now: float) -> list[ProduceCall]:
+    def _drain_calls(self, node: int, now: float) -> list[ProduceCall]:
         """Requests for `node`, up to the allowed number of unanswered ones."""
-        if node in self._muted:
+        if node in self._throttled:
             return []
         calls: list[ProduceCall] = []
         unanswered = self.in_flight.setdefault(node, [])
         most = self.config.max_in_flight_requests_per_connection
         while len(unanswered) < most or not self.safeguards.in_flight_cap:
-            batches = self.accumulator.drain(now, node, self.book.leader_of, self.identity)
+            batches = self.accumulator.drain_node(now, node, self.metadata.leader_of, self.identity)
             if not batches:
                 break
             call = _new(ProduceCall, (node, tuple(batches)))
@@ -233,7 +233,7 @@ class ProducerCore:
         self._asking_id = True
         return True
 
-    def _expire(self, now: float) -> float:
+    def _expire_batches(self, now: float) -> float:
         """Fail batches after `delivery.timeout.ms`, also unanswered ones; returns when the next one expires."""
         while (first := next(iter(self.accumulator.incomplete), None)) is not None:
             if first.expires > now:
@@ -250,16 +250,16 @@ class ProducerCore:
             self._drop_batch(first, error)
         return NEVER
 
-    def _mend(self) -> None:
+    def _repair_sequences(self) -> None:
         """Restart the sequence numbers of partitions whose sequence is broken and that have no unanswered batch."""
-        for lane in list(self._troubled):
-            lane.settle()
+        for lane in list(self._broken_queues):
+            lane.settle_gap()
             if lane.rewinding and not lane.on_wire and not self.config.transactional_id:
-                self._rewind(lane)
+                self._rewind_queue(lane)
             if not lane.rewinding and not lane.unresolved:
-                del self._troubled[lane]
+                del self._broken_queues[lane]
 
-    def _rewind(self, lane: PartitionQueue) -> None:
+    def _rewind_queue(self, lane: PartitionQueue) -> None:
         # The first partition raises the epoch, or asks for a new producer id after the last epoch. Others that broke
         # in the same epoch use what the first one got.
         if self.identity is not None and self.identity == lane.identity and self.safeguards.epoch_recovery:
@@ -268,7 +268,7 @@ class ProducerCore:
             self.identity = ProducerId(self.identity.producer_id, self.identity.epoch + 1) if more else None
         if self.identity is None:
             return
-        for batch in lane.rewind(self.identity):
+        for batch in lane.restart_sequence(self.identity):
             error = ConnectionLostError(
                 f"a batch for {batch.tp} may be in the log or not, and the broker has lost the state of this producer",
                 "Read the end of the partition to find out",
@@ -291,7 +291,7 @@ class ProducerCore:
             self.in_flight[call.node].remove(call)
         self.last_error = None  # the connection works again
         if throttle_ms > 0:
-            self._muted[call.node] = now + throttle_ms / 1000  # KIP-219: the client itself must pause
+            self._throttled[call.node] = now + throttle_ms / 1000  # KIP-219: the client itself must pause
         for batch, answer in zip(call.batches, answers, strict=True):
             self._on_answer(now, batch, answer)
 
@@ -299,14 +299,14 @@ class ProducerCore:
         """Handle a lost `call`: no answer will come. sent: bytes of it may have reached the broker."""
         if call in self.in_flight.get(call.node, ()):
             self.in_flight[call.node].remove(call)
-        self.book.stale()
+        self.metadata.mark_stale()
         for batch in call.batches:
             if not batch.done:
                 batch.uncertain = batch.uncertain or sent
                 batch.adrift = batch.adrift or sent
                 self._retry_batch(now, batch, error)
             else:
-                self._late(batch)
+                self._note_late_answer(batch)
 
     def on_unanswered(self, call: ProduceCall) -> None:
         """`call` was written with acks=0: there is no answer, so its batches are done."""
@@ -318,7 +318,7 @@ class ProducerCore:
 
     def on_metadata(self, now: float, view: ClusterView) -> None:
         """Handle the answer to a metadata request."""
-        self.book.on_metadata(now, view, self.accumulator, numbered=self.config.idempotent)
+        self.metadata.on_metadata(now, view, self.accumulator, numbered=self.config.idempotent)
 
     def on_producer_id(self, identity: ProducerId) -> None:
         """Use a new producer id."""
@@ -329,7 +329,7 @@ class ProducerCore:
     def on_no_producer_id(self, now: float, error: ClientError) -> None:
         """The request for a producer id failed. If the error is not retriable, all batches fail."""
         self._asking_id = False
-        self._id_not_before = now + self._pause(self._id_attempts)
+        self._id_not_before = now + self._backoff_s(self._id_attempts)
         self._id_attempts += 1
         if not error.retriable:
             self.fail_all(error)
@@ -346,9 +346,9 @@ class ProducerCore:
         assert not self.accumulator.incomplete
         self.identity = identity
         self._giving_up = None
-        self._troubled.clear()
+        self._broken_queues.clear()
         for lane in self.accumulator.lanes.values():
-            lane.clear()
+            lane.clear_gaps()
 
     @property
     def has_gap(self) -> bool:
@@ -362,7 +362,7 @@ class ProducerCore:
 
     def _drop_batch(self, batch: ProducerBatch, error: ClientError) -> None:
         lane = self.accumulator.lanes[batch.tp]
-        lane.gave_up(batch)
+        lane.on_given_up(batch)
         self._finish_batch(lane, batch, error)
 
     def _on_answer(self, now: float, batch: ProducerBatch, answer: BatchResponse) -> None:
@@ -372,7 +372,7 @@ class ProducerCore:
         if batch.done:  # it expired, or its transaction was given up
             if answer.code is ErrorCode.NONE:
                 lane.on_appended(batch)
-            self._late(batch)
+            self._note_late_answer(batch)
             return
         if answer.code is ErrorCode.NONE:
             batch.base_offset = answer.base_offset
@@ -381,16 +381,16 @@ class ProducerCore:
             self._finish_batch(lane, batch, None)
             return
         if answer.code in STALE_METADATA:
-            self.book.stale()
+            self.metadata.mark_stale()
         if answer.code in MAY_BE_IN_LOG and self.safeguards.refusals_doubted:
             batch.uncertain = True
-        what = meaning(
+        what = classify_error(
             answer.code,
             records=batch.count,
             may_retry=self._may_retry(now, batch),
             idempotent=self.config.idempotent,
             transactional=bool(self.config.transactional_id),
-            next_in_line=lane.next_in_line(batch),
+            next_in_line=lane.is_next_in_line(batch),
         )
         self._carry_out(now, lane, batch, answer, what)
 
@@ -405,14 +405,14 @@ class ProducerCore:
             self.accumulator.split_batch(batch)
         elif what is ErrorClass.FAIL:
             lane.on_refused(batch)
-            self._finish_batch(lane, batch, _refusal(batch, answer))
+            self._finish_batch(lane, batch, _refusal_of(batch, answer))
         else:
             if answer.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and what is ErrorClass.RETRY:
-                lane.came_too_early(batch)
+                lane.on_came_too_early(batch)
             if what is ErrorClass.REWIND:
                 lane.rewinding = True
-                self._troubled.setdefault(lane)
-            self._retry_batch(now, batch, _refusal(batch, answer))
+                self._broken_queues.setdefault(lane)
+            self._retry_batch(now, batch, _refusal_of(batch, answer))
 
     def _may_retry(self, now: float, batch: ProducerBatch) -> bool:
         return self._giving_up is None and batch.attempts <= self.config.retries and now < batch.expires
@@ -429,35 +429,35 @@ class ProducerCore:
             self._drop_batch(batch, self._giving_up or error)
             return
         batch.error = error
-        batch.retry_at = now + self._pause(batch.attempts - 1)
+        batch.retry_at = now + self._backoff_s(batch.attempts - 1)
         self.counts.records_retried += batch.count
         lane.give_back(batch)
         self.accumulator.update_readiness(lane)
 
-    def _pause(self, attempt: int) -> float:
+    def _backoff_s(self, attempt: int) -> float:
         client = self.config.client
         return backoff_ms(client.retry_backoff_ms, client.retry_backoff_max_ms, attempt, self.draw()) / 1000
 
-    def _late(self, batch: ProducerBatch) -> None:
-        """Note the answer for a batch that was given up: its queue may be settled by the next `work`."""
-        self._troubled.setdefault(self.accumulator.lanes[batch.tp])
+    def _note_late_answer(self, batch: ProducerBatch) -> None:
+        """Note the answer for a batch that was given up: its queue may be settled by the next `next_work`."""
+        self._broken_queues.setdefault(self.accumulator.lanes[batch.tp])
 
     def _finish_batch(self, lane: PartitionQueue, batch: ProducerBatch, error: ClientError | None) -> None:
         batch.error = error
         batch.done = True
         self.done.append(batch)
-        self.accumulator.release(batch)
+        self.accumulator.release_batch(batch)
         self.accumulator.update_readiness(lane)
         if error is None:
             self.counts.records_sent += batch.count
             return
         self.counts.records_failed += batch.count
         if lane.rewinding or lane.unresolved:
-            self._troubled.setdefault(lane)
+            self._broken_queues.setdefault(lane)
         if self.on_failure is not None:
             self.on_failure(error)
 
 
-def _refusal(batch: ProducerBatch, answer: BatchResponse) -> RefusedError:
+def _refusal_of(batch: ProducerBatch, answer: BatchResponse) -> RefusedError:
     kind = ProducerFencedError if answer.code in FENCED else RefusedError
     return kind(answer.code, f"produce to partition {batch.tp.partition} of topic {batch.tp.topic}", answer.message)

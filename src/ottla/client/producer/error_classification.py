@@ -60,7 +60,7 @@ _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIS
 _LOST_PLACE: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
-def meaning(
+def classify_error(
     code: ErrorCode, *, records: int, may_retry: bool, idempotent: bool, transactional: bool, next_in_line: bool
 ) -> ErrorClass:
     """Classify an error.

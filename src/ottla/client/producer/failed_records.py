@@ -32,14 +32,14 @@ class FailedRecord(NamedTuple):
 def failed_records(batch: ProducerBatch) -> Iterator[FailedRecord]:
     """The records of a failed batch."""
     assert batch.error is not None
-    for record in batch.records():
+    for record in batch.decode_records():
         yield FailedRecord(
             batch.tp.topic, batch.tp.partition, record.timestamp, record.key, record.value, record.headers,
             batch.error,
         )  # fmt: skip
 
 
-def per_batch(on_failed: Callable[[FailedRecord], object]) -> Callable[[ProducerBatch], None]:
+def for_each_record(on_failed: Callable[[FailedRecord], object]) -> Callable[[ProducerBatch], None]:
     """A function that calls `on_failed` for every record of a failed batch."""
 
     def record(batch: ProducerBatch) -> None:
@@ -58,9 +58,9 @@ def to_file(path: str | Path) -> Callable[[FailedRecord], None]:
             "topic": failed.topic,
             "partition": failed.partition,
             "timestamp": failed.timestamp,
-            "key": _text(failed.key),
-            "value": _text(failed.value),
-            "headers": [[name, _text(content)] for name, content in failed.headers],
+            "key": _base64_text(failed.key),
+            "value": _base64_text(failed.value),
+            "headers": [[name, _base64_text(content)] for name, content in failed.headers],
             "error": str(failed.error),
         }
         with lock, Path(path).open("a", encoding="utf-8") as file:
@@ -87,5 +87,5 @@ def to_topic(send: Callable[..., object], topic: str) -> Callable[[FailedRecord]
     return record
 
 
-def _text(content: bytes | None) -> str | None:
+def _base64_text(content: bytes | None) -> str | None:
     return None if content is None else base64.b64encode(content).decode()

@@ -72,7 +72,7 @@ class ProducerLock:
         if os.getpid() != self.process:
             raise UsageError("this producer belongs to the parent process", "Make a new producer after the fork")
 
-    def wait(self, holds: Callable[[], bool], timeout: float | None) -> bool:
+    def wait_until(self, holds: Callable[[], bool], timeout: float | None) -> bool:
         """Wait, with the lock held, until `holds()` is true; False after `timeout` seconds."""
         self._waiting += 1
         try:
@@ -80,7 +80,7 @@ class ProducerLock:
         finally:
             self._waiting -= 1
 
-    def notify(self) -> None:
+    def notify_waiters(self) -> None:
         """Wake the waiting threads, with the lock held, after a change. Usually there is none."""
         if self._waiting:
             self._changed.notify_all()
@@ -99,7 +99,7 @@ class SendFuture:
 
     def done(self) -> bool:
         """Whether the outcome is known."""
-        return self._batch.leaf(self._index)[0].done
+        return self._batch.leaf_of(self._index)[0].done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the record; returns its position in the log, with the durability that `acks` requests.
@@ -111,7 +111,7 @@ class SendFuture:
         error = self.exception(timeout)
         if error is not None:
             raise error.with_traceback(None)
-        batch, index = self._batch.leaf(self._index)
+        batch, index = self._batch.leaf_of(self._index)
         return metadata_of(batch, index, self._stamp)
 
     def exception(self, timeout: float | None = None) -> ClientError | None:
@@ -119,15 +119,15 @@ class SendFuture:
         if not self.done():
             self._shared.check_caller("waiting for a record")
             with self._shared.lock:
-                decided = self._shared.wait(self.done, timeout)
+                decided = self._shared.wait_until(self.done, timeout)
             if not decided:
                 raise DeadlineError(f"a record for {self._batch.tp} is not acknowledged after {timeout} s", _STILL_SENT)
-        return self._batch.leaf(self._index)[0].error
+        return self._batch.leaf_of(self._index)[0].error
 
     def add_done_callback(self, call: Callable[[SendFuture], object]) -> None:
         """Call `call` with this future when the outcome is known: now, or later in the sender's thread."""
         with self._shared.lock:
-            batch, index = self._batch.leaf(self._index)
+            batch, index = self._batch.leaf_of(self._index)
             if not batch.done:
                 batch.callbacks = batch.callbacks or []
                 batch.callbacks.append((index, self._stamp, lambda _metadata, _error: call(self)))
@@ -165,7 +165,7 @@ class TableFuture:
 
     def done(self) -> bool:
         """Whether the outcome of every row is known."""
-        return all(batch.decided for batch in self._batches)
+        return all(batch.is_decided for batch in self._batches)
 
     def result(self, timeout: float | None = None) -> TableMetadata:
         """Wait for all rows, at the latest until `delivery.timeout.ms`; returns their positions.
@@ -182,26 +182,26 @@ class TableFuture:
         """The error of the first failed rows, None if none failed; waits as `result` does."""
         until = None if timeout is None else time.monotonic() + bounded_s(timeout)
         for batch in self._batches:
-            if batch.decided:
+            if batch.is_decided:
                 continue
             self._shared.check_caller("waiting for a table")
             left = None if until is None else seconds_left(until)
             with self._shared.lock:
-                decided = self._shared.wait(lambda batch=batch: batch.decided, left)  # type: ignore[misc]  # the default
+                decided = self._shared.wait_until(lambda batch=batch: batch.decided, left)  # type: ignore[misc]  # the default
             if not decided:
                 raise DeadlineError(f"rows for {batch.tp} are not acknowledged after {timeout} s", _STILL_SENT)
-        return next((leaf.error for leaf in self._leaves() if leaf.error is not None), None)
+        return next((leaf.error for leaf in self._leaf_batches() if leaf.error is not None), None)
 
     def appended(self) -> TableMetadata:
         """The rows that are known to be in the log so far."""
         found: dict[int, PartitionRows] = {}
-        for leaf in self._leaves():
+        for leaf in self._leaf_batches():
             if leaf.done and leaf.error is None:
                 last = leaf.base_offset + leaf.count - 1 if leaf.base_offset >= 0 else NO_OFFSET
                 before = found.get(leaf.tp.partition, PartitionRows(0, leaf.base_offset, last))
                 found[leaf.tp.partition] = PartitionRows(before.rows + leaf.count, before.first_offset, last)
         return TableMetadata(self._topic, sum(each.rows for each in found.values()), dict(sorted(found.items())))
 
-    def _leaves(self) -> Iterator[ProducerBatch]:
+    def _leaf_batches(self) -> Iterator[ProducerBatch]:
         for batch in self._batches:
-            yield from batch.leaves()
+            yield from batch.leaf_batches()

@@ -83,12 +83,12 @@ class InterceptorChain:
                 record = interceptor.on_send(record)
             except Exception:  # noqa: BLE001  users' code
                 _log.exception("producer: on_send of an interceptor raised; sending the record as it was before")
-        key = _serialized("key", self._key, record.key)
-        value = _serialized("value", self._value, record.value)
-        told = self._acknowledging(told) if self._interceptors else told
+        key = _serialize_field("key", self._key, record.key)
+        value = _serialize_field("value", self._value, record.value)
+        told = self._acknowledgement_callback(told) if self._interceptors else told
         return record.topic, value, key, record.headers, record.partition, record.timestamp, told
 
-    def _acknowledging(self, told: DeliveryCallback | None) -> DeliveryCallback:
+    def _acknowledgement_callback(self, told: DeliveryCallback | None) -> DeliveryCallback:
         def tell(metadata: RecordMetadata | None, error: ClientError | None) -> None:
             for interceptor in self._interceptors:
                 try:
@@ -101,7 +101,7 @@ class InterceptorChain:
         return tell
 
 
-def _serialized(what: str, serializer: Serializer | None, content: Any) -> Any:
+def _serialize_field(what: str, serializer: Serializer | None, content: Any) -> Any:
     if serializer is None or content is None:
         return content
     try:

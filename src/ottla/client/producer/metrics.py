@@ -9,7 +9,7 @@ from ottla.client.producer.core import ProducerCore
 from ottla.client.producer.network.sender import Sender
 
 
-def measures(core: ProducerCore, sender: Sender) -> dict[str, float]:
+def producer_metrics(core: ProducerCore, sender: Sender) -> dict[str, float]:
     """Values of the group producer-metrics; totals since the start, times in ms, sizes in bytes."""
     counts = core.counts
     batches = max(1, counts.batches_sent)
@@ -26,7 +26,7 @@ def measures(core: ProducerCore, sender: Sender) -> dict[str, float]:
         "requests-in-flight": sum(len(calls) for calls in core.in_flight.values()),
         "request-latency-avg": sender.latency_sum * 1000 / max(1, sender.answers),
         "request-latency-max": sender.latency_max * 1000,
-        "connection-count": sender.connections,
+        "connection-count": sender.connection_count,
         "buffer-total-bytes": core.accumulator.limit,
         "buffer-available-bytes": max(0, core.accumulator.limit - core.accumulator.used),
         "waiting-threads": core.accumulator.memory_waiters,

@@ -111,7 +111,7 @@ class PartitionQueue:
             assert identity is not None
             if self.identity != identity:
                 self._begin_sequence(identity)
-            self._number(batch)
+            self._number_batch(batch)
         if batch not in self.in_flight:
             self.in_flight.append(batch)
         batch.on_wire = True
@@ -130,7 +130,7 @@ class PartitionQueue:
             self.queue.popleft()
         self.queue.extendleft(one for one in reversed(self.in_flight) if not one.on_wire)
 
-    def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+    def replace_batch(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Replace a batch that was split with its parts, which wait to be sent."""
         at = self.in_flight.index(batch)
         batch.on_wire = False
@@ -167,12 +167,12 @@ class PartitionQueue:
                 self.rewinding = True
         self.forget_batch(batch)
 
-    def came_too_early(self, batch: ProducerBatch) -> None:
+    def on_came_too_early(self, batch: ProducerBatch) -> None:
         """The broker misses an earlier batch, so it has neither this one nor later ones."""
         for one in self.in_flight[self.in_flight.index(batch) :]:
             one.uncertain = one.adrift and not self._closed
 
-    def gave_up(self, batch: ProducerBatch) -> None:
+    def on_given_up(self, batch: ProducerBatch) -> None:
         """A batch has expired, or its transaction was given up."""
         if batch.base_sequence >= 0 and batch in self.in_flight:
             if batch.on_wire or batch.uncertain:
@@ -189,11 +189,11 @@ class PartitionQueue:
             self.queue.remove(batch)
         batch.on_wire = False
 
-    def next_in_line(self, batch: ProducerBatch) -> bool:
+    def is_next_in_line(self, batch: ProducerBatch) -> bool:
         """Whether all earlier batches are acknowledged."""
         return not self.unresolved and batch.base_sequence == (self._acked + 1) & _MASK
 
-    def settle(self) -> None:
+    def settle_gap(self) -> None:
         """When no sent batch is in doubt, decide whether a given-up batch has left a gap."""
         if self.unresolved and not any(batch.on_wire or batch.uncertain for batch in self.in_flight):
             self.unresolved = self._closed = False
@@ -201,11 +201,11 @@ class PartitionQueue:
             due = self.in_flight[0].base_sequence if self.in_flight else self._next
             self.rewinding = self.rewinding or (self._acked + 1) & _MASK != due
 
-    def clear(self) -> None:
+    def clear_gaps(self) -> None:
         """Forget gaps, because new sequence numbers begin."""
         self.rewinding = self.unresolved = self._closed = False
 
-    def rewind(self, identity: ProducerId) -> list[ProducerBatch]:
+    def restart_sequence(self, identity: ProducerId) -> list[ProducerBatch]:
         """Restart with sequence number 0 under `identity`. No batch may be on the wire.
 
         Removes and returns the batches that may be in the log: writing them again could duplicate them, so they must
@@ -215,10 +215,10 @@ class PartitionQueue:
         doubtful = [batch for batch in self.in_flight if batch.uncertain and self._safe.doubtful_fail]
         for batch in doubtful:
             self.forget_batch(batch)
-        self.clear()
+        self.clear_gaps()
         self._begin_sequence(identity)
         for batch in self.in_flight:
-            self._number(batch)
+            self._number_batch(batch)
         return doubtful
 
     def _begin_sequence(self, identity: ProducerId) -> None:
@@ -226,7 +226,7 @@ class PartitionQueue:
         self._next = 0
         self._acked = -1
 
-    def _number(self, batch: ProducerBatch) -> None:
+    def _number_batch(self, batch: ProducerBatch) -> None:
         assert self.identity is not None
         batch.put_identity(*self.identity, self._next)
         batch.ordinal = self._count

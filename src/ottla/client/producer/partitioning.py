@@ -66,7 +66,7 @@ class RoundRobin:
         self._next[topic] = turn + 1
         return among[turn % len(among)]
 
-    def advance(self, topic: str, rows: int) -> int:
+    def advance_turns(self, topic: str, rows: int) -> int:
         """The turn of the first of `rows` records; advances by that number."""
         turn = self._next.get(topic, 0)
         self._next[topic] = turn + rows

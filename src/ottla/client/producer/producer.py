@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 from ottla.client.errors import ClientError, DeadlineError, PartlyAcceptedError, UsageError
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer.batch import ProducerBatch
-from ottla.client.producer.config import ProducerConfig, Serializer, renamed
+from ottla.client.producer.config import ProducerConfig, Serializer, renamed_warnings
 from ottla.client.producer.core import ProducerCore
-from ottla.client.producer.failed_records import FailedRecord, per_batch
+from ottla.client.producer.failed_records import FailedRecord, for_each_record
 from ottla.client.producer.futures import ProducerLock, RecordMetadata, SendFuture, TableFuture, seconds_left
 from ottla.client.producer.interceptors import Interceptor, InterceptorChain, plain_headers
-from ottla.client.producer.metrics import measures
+from ottla.client.producer.metrics import producer_metrics
 from ottla.client.producer.network.sender import Sender
 from ottla.client.producer.partitioning import Partitioner, chosen_partitioner
 from ottla.client.producer.record_appender import RecordAppender
@@ -69,7 +69,7 @@ class Producer:
         on_failed: called for every failed record; `failed_records` has functions that write to a file or a topic.
         Raises ConfigError.
         """
-        for warning in renamed(settings):
+        for warning in renamed_warnings(settings):
             warnings.warn(warning, DeprecationWarning, stacklevel=2)
         config = ProducerConfig.from_mapping(settings)
         self.config = config
@@ -79,14 +79,14 @@ class Producer:
         self._shared = ProducerLock()
         self._lock = self._shared.lock
         self._core = ProducerCore(config, random.random, random.randrange)
-        self._sender = Sender(self._core, self._shared, on_failed and per_batch(on_failed))
-        self._known = self._core.book.topic
+        self._sender = Sender(self._core, self._shared, on_failed and for_each_record(on_failed))
+        self._known = self._core.metadata.known_topic
         self._accumulator = self._core.accumulator
         self._intake = RecordAppender(config, self._core, self._shared, self._sender, partitioner)
         self._transactional: TransactionalProducer | None = None
         if config.transactional_id:
             self._transactional = TransactionalProducer(
-                config, self._core, self._shared, self._sender, self._intake.flush
+                config, self._core, self._shared, self._sender, self._intake.flush_records
             )
         self._simple = partitioner is None and self._transactional is None
         _producers.add(self)
@@ -105,7 +105,7 @@ class Producer:
         sender: Sender | None = getattr(self, "_sender", None)  # None: __init__ raised ConfigError
         if sender is not None and sender.closing_at is None and self._intake.refusal is None:
             warnings.warn("a producer was not closed", ResourceWarning, source=self, stacklevel=2)
-            sender.finish(time.monotonic() + FOREVER_S)
+            sender.finish_by(time.monotonic() + FOREVER_S)
 
     def send(
         self,
@@ -144,16 +144,16 @@ class Producer:
                 and self._simple
                 and self._intake.refusal is None
             ):
-                batch = self._core.place(known, None, timestamp, None, value, plain, time.monotonic())
+                batch = self._core.place_record(known, None, timestamp, None, value, plain, time.monotonic())
             if batch is None:
-                batch = self._accept(topic, partition, timestamp, key, value, plain)
+                batch = self._accept_slowly(topic, partition, timestamp, key, value, plain)
             index = batch.count - 1
             if on_delivery is not None:
                 batch.callbacks = batch.callbacks or []
                 batch.callbacks.append((index, timestamp, on_delivery))
             wanted = self._accumulator.news and self._sender.asleep
         if wanted:
-            self._sender.wake()  # after releasing the lock, which the sender needs at once
+            self._sender.wake_sender()  # after releasing the lock, which the sender needs at once
         return SendFuture(self._shared, batch, index, timestamp)
 
     def send_table(self, topic: str, table: pa.Table | pa.RecordBatch) -> TableFuture:
@@ -165,21 +165,23 @@ class Producer:
         900,000 bytes allow, and are sent at once. Waits for memory for each batch, `max.block.ms` at most. Raises as
         `send` if no row was accepted (UsageError for invalid columns), PartlyAcceptedError if some rows were.
         """
-        from ottla.client.producer.arrow_tables import TableRows, places_for, whole_batch  # noqa: PLC0415 - Arrow is slow
+        from ottla.client.producer.arrow_tables import TableRows, partition_choice, whole_batch  # noqa: PLC0415 - Arrow is slow
 
         self._preparation.check_columns()
         rows = TableRows(table, self.config, time.time_ns() // 1_000_000)
         partitioner = self._intake.partitioner
         with self._lock:
-            known = self._topic(topic, self._until())
+            known = self._wait_for_topic(topic, self._block_deadline())
         rows.check_partitions(known, partitioner)
         accepted: list[ProducerBatch] = []
         try:
-            for partition, plain in rows.batches(lambda count: places_for(known, count, partitioner, self._core)):
+            for partition, plain in rows.encode_batches(
+                lambda count: partition_choice(known, count, partitioner, self._core)
+            ):
                 batch = whole_batch(topic, partition, plain)
                 with self._lock:
                     self._accept_whole(batch)
-                self._sender.wake()
+                self._sender.wake_sender()
                 accepted.append(batch)
         except ClientError as error:
             if not accepted:
@@ -195,7 +197,7 @@ class Producer:
         timeout: seconds; None or infinite: no limit. Failed records only report their errors in their futures.
         Raises DeadlineError when the time is over, UsageError in a callback.
         """
-        self._intake.flush(timeout)
+        self._intake.flush_records(timeout)
 
     def close(self, timeout: float | None = None) -> None:
         """Accept no more records, deliver those accepted, and end. Aborts an open transaction. Idempotent.
@@ -209,30 +211,30 @@ class Producer:
         until = time.monotonic() + bounded_s(FOREVER_S if timeout is None else timeout)
         inside = threading.current_thread() is self._sender.thread
         with self._lock:
-            self._intake.refuse()
+            self._intake.refuse_records()
         if self._transactional is not None and not inside:
-            self._transactional.abandon(until)
+            self._transactional.abort_at_close(until)
         with self._lock:
-            self._intake.close(until)
+            self._intake.close_appender(until)
         if not inside:
             self._sender.thread.join()
         if self._transactional is not None:
-            self._transactional.close()
+            self._transactional.close_connections()
 
     def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic, ascending. Waits for its metadata, `max.block.ms` at most; raises as `send`."""
         with self._lock:
-            return sorted(self._topic(topic, self._until()).view.partitions)
+            return sorted(self._wait_for_topic(topic, self._block_deadline()).view.partitions)
 
     def metrics(self) -> dict[str, float]:
         """Values of Kafka's metrics in the group producer-metrics, by name."""
         with self._lock:
-            return measures(self._core, self._sender)
+            return producer_metrics(self._core, self._sender)
 
     def forked(self) -> None:
         """Called after a fork in the child process: from now on every call raises UsageError."""
         self._lock = threading.Lock()
-        self._intake.forked()
+        self._intake.on_forked()
 
     # -- transactions ----------------------------------------------------------------------------------------------
 
@@ -241,11 +243,11 @@ class Producer:
 
         Waits `max.block.ms` at most. Raises UsageError without `transactional.id`, RefusedError, DeadlineError.
         """
-        self._transactions().init()
+        self._require_transactions().init_transactions()
 
     def begin_transaction(self) -> None:
         """Begin a transaction. Raises UsageError if the state forbids it."""
-        self._transactions().begin_transaction()
+        self._require_transactions().begin_transaction()
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
@@ -254,25 +256,25 @@ class Producer:
 
         Raises UsageError, DeadlineError; after RefusedError the transaction can only be aborted.
         """
-        self._transactions().send_offsets(offsets, group)
+        self._require_transactions().send_offsets(offsets, group)
 
     def commit_transaction(self) -> None:
         """Wait for every record, then commit. After DeadlineError call it again.
 
         Raises UsageError if a record failed or the state forbids it: then abort. RefusedError if fenced.
         """
-        self._transactions().commit()
+        self._require_transactions().commit_transaction()
 
     def abort_transaction(self) -> None:
         """Abort: no record of the transaction counts, unsent ones fail. After DeadlineError call it again."""
-        self._transactions().abort()
+        self._require_transactions().abort_transaction()
 
     def transaction(self) -> TransactionContext:
         """For a `with` statement: begins, commits at the end, aborts on an error."""
-        self._transactions()
+        self._require_transactions()
         return TransactionContext(self)
 
-    def _transactions(self) -> TransactionalProducer:
+    def _require_transactions(self) -> TransactionalProducer:
         self._shared.check_caller("a transaction's call")
         if self._transactional is None:
             raise UsageError("this producer has no transactional.id", "Set transactional.id to use transactions")
@@ -281,7 +283,7 @@ class Producer:
 
     # -- with the lock held ----------------------------------------------------------------------------------------
 
-    def _accept(
+    def _accept_slowly(
         self,
         name: str,
         partition: int | None,
@@ -291,46 +293,46 @@ class Producer:
         headers: tuple[tuple[str, bytes | None], ...],
     ) -> ProducerBatch:
         """The slow path: wait for what is missing. Returns the batch, whose last record it is."""
-        until = self._until()
+        until = self._block_deadline()
         while True:
-            topic = self._topic(name, until)
-            chosen = self._intake.choose(topic, partition, key, value)
+            topic = self._wait_for_topic(name, until)
+            chosen = self._intake.choose_partition(topic, partition, key, value)
             self._enter_partition(TopicPartition(name, chosen), until)
-            batch = self._core.place(topic, chosen, timestamp, key, value, headers, time.monotonic())
+            batch = self._core.place_record(topic, chosen, timestamp, key, value, headers, time.monotonic())
             if batch is not None:
-                self._joined(batch.tp)
+                self._add_to_transaction(batch.tp)
                 return batch
             self._wait_for_memory(until)
 
     def _accept_whole(self, batch: ProducerBatch) -> None:
-        """As `_accept`, for a batch of a table."""
-        tp, until = batch.tp, self._until()
+        """As `_accept_slowly`, for a batch of a table."""
+        tp, until = batch.tp, self._block_deadline()
         while True:
-            topic = self._topic(tp.topic, until)
-            self._intake.choose(topic, tp.partition, None, None)
+            topic = self._wait_for_topic(tp.topic, until)
+            self._intake.choose_partition(topic, tp.partition, None, None)
             self._enter_partition(tp, until)
-            if self._core.place_whole(topic, batch, time.monotonic()):
-                self._joined(tp)
+            if self._core.place_batch(topic, batch, time.monotonic()):
+                self._add_to_transaction(tp)
                 break
             self._wait_for_memory(until)
 
-    def _until(self) -> float:
+    def _block_deadline(self) -> float:
         return time.monotonic() + bounded_s(self.config.max_block_ms / 1000)
 
-    def _topic(self, name: str, until: float) -> ProducedTopic:
+    def _wait_for_topic(self, name: str, until: float) -> ProducedTopic:
         """The topic; waits for its metadata. Raises DeadlineError, RefusedError, UsageError."""
-        known = self._intake.topic(name)
+        known = self._intake.known_topic(name)
         if known is not None:
             return known
         self._shared.check_caller(f"the metadata of topic {name}")
         self._intake.request_topic(name)
         try:
-            self._shared.wait(lambda: self._intake.decided(name), seconds_left(until))
+            self._shared.wait_until(lambda: self._intake.is_decided(name), seconds_left(until))
             return self._intake.topic_after_wait(name)
         finally:
             self._intake.stop_asking(name)
 
-    def _joined(self, tp: TopicPartition) -> None:
+    def _add_to_transaction(self, tp: TopicPartition) -> None:
         """Add the partition to the transaction. Called after a record is in its batch, not before."""
         if self._transactional is not None:
             self._transactional.partitions.add(tp)
@@ -338,30 +340,30 @@ class Producer:
     def _enter_partition(self, tp: TopicPartition, until: float) -> None:
         """Add the partition to the transaction at the coordinator, if the producer is transactional."""
         face = self._transactional
-        if face is None or face.admits(tp):
+        if face is None or face.admits_partition(tp):
             return
         self._lock.release()
         try:
-            face.add(tp, until)
+            face.add_partition(tp, until)
         finally:
             self._lock.acquire()
         self._intake.check_open()
-        face.admits(tp)
+        face.admits_partition(tp)
 
     def _wait_for_memory(self, until: float) -> None:
         self._shared.check_caller("send with a full buffer.memory")
         accumulator = self._accumulator
         used = accumulator.used
         accumulator.memory_waiters += 1
-        self._sender.nudge()
+        self._sender.request_work()
         try:
             changed = lambda: accumulator.used < used or self._intake.refusal is not None  # noqa: E731
-            freed = self._shared.wait(changed, seconds_left(until))
+            freed = self._shared.wait_until(changed, seconds_left(until))
         finally:
             accumulator.memory_waiters -= 1
         self._intake.check_open()
         if not freed:
-            raise self._intake.no_room()
+            raise self._intake.no_room_error()
 
 
 class TransactionContext:
@@ -378,17 +380,17 @@ class TransactionContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._abort(error)
+            self._abort_transaction(error)
             return
         try:
             self._producer.commit_transaction()
         except DeadlineError:
             raise  # the commit may have succeeded, so an abort is not possible
         except ClientError as failure:
-            self._abort(failure)
+            self._abort_transaction(failure)
             raise
 
-    def _abort(self, error: BaseException) -> None:
+    def _abort_transaction(self, error: BaseException) -> None:
         try:
             self._producer.abort_transaction()
         except ClientError as failure:
@@ -403,7 +405,7 @@ _senders: weakref.WeakSet[Sender] = weakref.WeakSet()
 def _close_at_exit() -> None:
     """Deliver accepted records before the interpreter ends, and log how many batches could not be delivered."""
     for sender in list(_senders):
-        sender.finish(time.monotonic() + sender.patience_s)
+        sender.finish_by(time.monotonic() + sender.patience_s)
         sender.thread.join()
         if sender.failed_at_end:
             _log.error("producer: the program ended, %d batches of records were not delivered", sender.failed_at_end)

@@ -1,7 +1,7 @@
 """The steps between a record and its batch that both producers share: open check, topic, partition, memory.
 
-Zone: real. Only `flush` waits; for the rest the producers (with threads, or asyncio) wait in their own way and call
-again. All methods need the shared lock, except `flush` and `forked`.
+Zone: real. Only `flush_records` waits; for the rest the producers (with threads, or asyncio) wait in their own way and
+call again. All methods need the shared lock, except `flush_records` and `on_forked`.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class RecordAppender:
 
     # -- open or closed --------------------------------------------------------------------------------------------
 
-    def refuse(self) -> None:
+    def refuse_records(self) -> None:
         """Accept no more records."""
         self.refusal = self.refusal or UsageError("this producer is closed", "Make a new one")
-        self._shared.notify()
+        self._shared.notify_waiters()
 
-    def close(self, until: float) -> None:
+    def close_appender(self, until: float) -> None:
         """Accept no more records, and deliver those accepted until a time of the monotonic clock."""
-        self.refuse()
-        self._sender.finish(until)
-        self._shared.notify()
+        self.refuse_records()
+        self._sender.finish_by(until)
+        self._shared.notify_waiters()
 
     def check_open(self) -> None:
         """Raises the error if the producer is closed."""
@@ -65,51 +65,51 @@ class RecordAppender:
             error = self.refusal or UsageError("this producer's thread has ended", "Make a new one")
             raise error.with_traceback(None)
 
-    def forked(self) -> None:
+    def on_forked(self) -> None:
         """Called after a fork in the child process: from now on every call raises UsageError."""
         self.refusal = UsageError("this producer belongs to the parent process", "Make a new producer after the fork")
 
     # -- the topic -------------------------------------------------------------------------------------------------
 
-    def topic(self, name: str) -> ProducedTopic | None:
+    def known_topic(self, name: str) -> ProducedTopic | None:
         """The topic; None if its metadata is not known: then call `request_topic`. Raises UsageError."""
         self._shared.check_process()
         self.check_open()
-        known = self._core.book.topic(name)
+        known = self._core.metadata.known_topic(name)
         if known is None:
             _check_name(name)
         return known
 
     def request_topic(self, name: str) -> None:
-        """Request a topic's metadata. Then wait until it is `decided`, take `topic_after_wait`, and call `stop_asking`
-        in any case."""
+        """Request a topic's metadata. Then wait until it is `is_decided`, take `topic_after_wait`, and call
+        `stop_asking` in any case."""
         self._askers[name] = self._askers.get(name, 0) + 1
         self._core.denial = None  # a new attempt to log in
-        self._core.book.want(name, time.monotonic())
-        self._sender.nudge()
+        self._core.metadata.request_topic(name, time.monotonic())
+        self._sender.request_work()
 
     def stop_asking(self, name: str) -> None:
         """A caller stops waiting; after the last one the topic is not requested any more."""
         self._askers[name] -= 1
         if not self._askers[name]:
             del self._askers[name]
-            self._core.book.wanted.pop(name, None)
+            self._core.metadata.wanted.pop(name, None)
 
-    def decided(self, name: str) -> bool:
+    def is_decided(self, name: str) -> bool:
         """Whether the wait for a requested topic is over: metadata, an error, or the producer is closed."""
-        book = self._core.book
-        decided = book.topic(name) is not None or name not in book.wanted
+        book = self._core.metadata
+        decided = book.known_topic(name) is not None or name not in book.wanted
         return decided or self.refusal is not None or self._core.denial is not None
 
     def topic_after_wait(self, name: str) -> ProducedTopic:
         """The topic, after the wait.
 
-        Raises DeadlineError if it is not `decided`, RefusedError, UsageError; AuthenticationError or ConfigError if no
-        connection passes the login.
+        Raises DeadlineError if it is not `is_decided`, RefusedError, UsageError; AuthenticationError or ConfigError if
+        no connection passes the login.
         """
         self.check_open()
-        book = self._core.book
-        known = book.topic(name)
+        book = self._core.metadata
+        known = book.known_topic(name)
         if known is not None:
             return known
         refused = book.refused.get(name)
@@ -126,7 +126,9 @@ class RecordAppender:
 
     # -- the partition ---------------------------------------------------------------------------------------------
 
-    def choose(self, topic: ProducedTopic, partition: int | None, key: bytes | None, value: bytes | None) -> int:
+    def choose_partition(
+        self, topic: ProducedTopic, partition: int | None, key: bytes | None, value: bytes | None
+    ) -> int:
         """The partition of a record. Raises RefusedError for one that does not exist."""
         partitions = topic.view.partitions
         # 1. The given partition. 2. The partitioner of the application. 3. The key. 4. The sticky partition.
@@ -146,7 +148,7 @@ class RecordAppender:
 
     # -- room ------------------------------------------------------------------------------------------------------
 
-    def no_room(self) -> DeadlineError:
+    def no_room_error(self) -> DeadlineError:
         """The error after waiting too long for `buffer.memory`."""
         return DeadlineError(
             f"buffer.memory ({self._core.accumulator.limit} bytes) was full for max.block.ms",
@@ -154,24 +156,24 @@ class RecordAppender:
             self._core.last_error,
         )
 
-    def flush(self, timeout: float | None) -> None:
+    def flush_records(self, timeout: float | None) -> None:
         """As `Producer.flush`; it waits in the caller's thread."""
         self._shared.check_caller("flush")
         accumulator = self._core.accumulator
         with self._shared.lock:
             # Also finished batches whose callbacks have not run yet: flush returns after the callbacks.
-            waiting = [*accumulator.incomplete, *self._core.done, *self._sender.telling]
+            waiting = [*accumulator.incomplete, *self._core.done, *self._sender.running_callbacks]
             accumulator.flushes += 1
-            self._sender.nudge()
+            self._sender.request_work()
             try:
-                done = self._shared.wait(lambda: all(batch.all_told for batch in waiting), timeout)
+                done = self._shared.wait_until(lambda: all(batch.all_callbacks_done for batch in waiting), timeout)
             finally:
                 accumulator.flushes -= 1
         if not done:
-            raise not_flushed(timeout)
+            raise not_flushed_error(timeout)
 
 
-def not_flushed(timeout: float | None) -> DeadlineError:
+def not_flushed_error(timeout: float | None) -> DeadlineError:
     """The error of a flush after its timeout."""
     return DeadlineError(f"flush: records are not acknowledged after {timeout} s", "Wait longer")
 

@@ -50,7 +50,7 @@ class ProducerMetadata:
         "_not_before",
         "_refresh_at",
         "_topics",
-        "asking",
+        "is_requesting",
         "refused",
         "view",
         "wanted",
@@ -68,7 +68,7 @@ class ProducerMetadata:
         self._not_before = 0.0
         self._refresh_at = NEVER
         self._topics: dict[str, ProducedTopic] = {}
-        self.asking = False
+        self.is_requesting = False
         """Whether a request is unanswered."""
         self.view: ClusterView = EMPTY
         self.wanted: dict[str, float] = {}
@@ -76,17 +76,17 @@ class ProducerMetadata:
         self.refused: dict[str, ClientError] = {}
         """Topics that the last answer refused, with their errors."""
 
-    def topic(self, name: str) -> ProducedTopic | None:
+    def known_topic(self, name: str) -> ProducedTopic | None:
         """The topic, if its metadata is known. Hot."""
         return self._topics.get(name)
 
-    def want(self, name: str, now: float) -> None:
+    def request_topic(self, name: str, now: float) -> None:
         """Request a topic's metadata with the next question."""
         if name not in self.wanted:
             self.refused.pop(name, None)
             self.wanted[name] = now
 
-    def stale(self) -> None:
+    def mark_stale(self) -> None:
         """The metadata is out of date: refresh it, but not before the backoff after the last answer."""
         self._refresh_at = min(self._refresh_at, self._answered_at + self._backoff[0] / 1000)
 
@@ -96,50 +96,50 @@ class ProducerMetadata:
         part = topic.view.partitions.get(tp.partition) if topic is not None else None
         return part.leader if part is not None and part.leader in self.view.nodes else None
 
-    def question(self, now: float) -> list[str] | None:
+    def topics_to_request(self, now: float) -> list[str] | None:
         """The topics to request now; None: not now. The caller reports the result with `on_metadata` or
         `on_metadata_failure`."""
-        if self.asks_at() > now:
+        if self.next_request_at() > now:
             return None
         if self._refresh_at <= now:
             self._drop_idle(now)
-        self.asking = True
+        self.is_requesting = True
         return sorted({*self._topics, *self.wanted})
 
-    def asks_at(self) -> float:
+    def next_request_at(self) -> float:
         """When the next request is due."""
-        if self.asking:
+        if self.is_requesting:
             return NEVER
         return max(self._not_before, 0.0 if self.wanted else self._refresh_at)
 
     def on_metadata(self, now: float, newer: ClusterView, accumulator: RecordAccumulator, *, numbered: bool) -> None:
         """Use the metadata of an answer."""
-        self.asking = False
+        self.is_requesting = False
         self._answered_at = now
         self.view = self.view.merge(newer)
         complete = True
         for name, found in newer.topics.items():
             if isinstance(found, RefusedError):
-                complete = self._refuse(name, found) and complete
+                complete = self._note_refusal(name, found) and complete
             else:
-                self._learn(name, found, now, accumulator, numbered=numbered)
+                self._update_topic(name, found, now, accumulator, numbered=numbered)
                 complete = all(part.leader != NO_LEADER for part in found.partitions.values()) and complete
         # An incomplete answer is not requested again before the backoff: the cluster needs time.
         self._attempts = 0 if complete else self._attempts + 1
-        self._not_before = now if complete else now + self._pause(self._attempts)
+        self._not_before = now if complete else now + self._backoff_s(self._attempts)
         self._refresh_at = now + self._age if complete else self._not_before
 
     def on_metadata_failure(self, now: float) -> None:
         """The request had no answer."""
-        self.asking = False
+        self.is_requesting = False
         self._attempts += 1
-        self._not_before = now + self._pause(self._attempts)
+        self._not_before = now + self._backoff_s(self._attempts)
         self._refresh_at = min(self._refresh_at, self._not_before)
 
-    def _pause(self, attempt: int) -> float:
+    def _backoff_s(self, attempt: int) -> float:
         return backoff_ms(*self._backoff, max(0, attempt - 1), self._draw()) / 1000
 
-    def _refuse(self, name: str, error: RefusedError) -> bool:
+    def _note_refusal(self, name: str, error: RefusedError) -> bool:
         """Note the error of a topic; returns whether another request need not follow soon."""
         self.refused[name] = error
         # 1. Retriable: request it again soon only if it is wanted or known. 2. No permission: keep what is known of
@@ -151,7 +151,9 @@ class ProducerMetadata:
             self._topics.pop(name, None)
         return True
 
-    def _learn(self, name: str, view: TopicView, now: float, accumulator: RecordAccumulator, *, numbered: bool) -> None:
+    def _update_topic(
+        self, name: str, view: TopicView, now: float, accumulator: RecordAccumulator, *, numbered: bool
+    ) -> None:
         self.refused.pop(name, None)
         self.wanted.pop(name, None)
         topic = self._topics.get(name)
@@ -162,7 +164,7 @@ class ProducerMetadata:
         topic.led = [number for number, part in view.partitions.items() if part.leader != NO_LEADER]
         for number in view.partitions:
             if number not in topic.lanes:
-                topic.lanes[number] = accumulator.lane(TopicPartition(name, number), numbered=numbered)
+                topic.lanes[number] = accumulator.queue_for(TopicPartition(name, number), numbered=numbered)
         if topic.sticky is not None and topic.sticky.tp.partition not in topic.led:
             topic.sticky = None
 
@@ -173,7 +175,7 @@ class ProducerMetadata:
             if not busy and now - topic.used_at > self._idle:
                 del self._topics[name]
 
-    def turn(self, topic: ProducedTopic, below: Callable[[int], int]) -> PartitionQueue:
+    def next_sticky_queue(self, topic: ProducedTopic, below: Callable[[int], int]) -> PartitionQueue:
         """Choose the next sticky partition."""
         # Partitions without a leader get records only if no partition has one.
         among = topic.led or list(topic.view.partitions)

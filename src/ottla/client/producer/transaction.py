@@ -66,47 +66,47 @@ class Transaction:
         """Groups with positions in this transaction."""
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether the transaction has no partitions and groups, so that the coordinator does not know it."""
         return not self.partitions and not self.groups
 
     def check_init(self) -> None:
         """Check that `init_transactions` is allowed. Raises UsageError."""
-        self._expect("init_transactions", State.UNINITIALIZED)
+        self._expect_state("init_transactions", State.UNINITIALIZED)
 
-    def initialized(self, identity: ProducerId, version: int) -> None:
+    def on_initialized(self, identity: ProducerId, version: int) -> None:
         """The coordinator has assigned a producer id and epoch."""
         self.identity = identity
         self.version = version
-        self._ready()
+        self._become_ready()
 
     def begin_transaction(self) -> None:
         """Begin a transaction. Raises UsageError."""
-        self._expect("begin_transaction", State.READY)
+        self._expect_state("begin_transaction", State.READY)
         self.state = State.IN_TRANSACTION
 
     def check_write(self) -> None:
         """Check that records and positions may be added. Raises UsageError."""
-        self._expect("send", State.IN_TRANSACTION)
+        self._expect_state("send", State.IN_TRANSACTION)
 
-    def committing(self) -> None:
+    def begin_commit(self) -> None:
         """A commit begins, or is repeated after a timeout. Raises UsageError."""
-        self._expect("commit_transaction", State.IN_TRANSACTION, State.COMMITTING)
+        self._expect_state("commit_transaction", State.IN_TRANSACTION, State.COMMITTING)
         self.state = State.COMMITTING
 
-    def aborting(self) -> None:
+    def begin_abort(self) -> None:
         """An abort begins, or is repeated; also allowed after an abortable error. Raises UsageError."""
         allowed = (State.IN_TRANSACTION, State.ABORTING, State.ABORTABLE_ERROR)
         if self.state is State.ABORTABLE_ERROR:
             self.error = None
-        self._expect("abort_transaction", *allowed)
+        self._expect_state("abort_transaction", *allowed)
         self.state = State.ABORTING
 
     def on_ended(self, identity: ProducerId | None) -> None:
         """The coordinator has ended the transaction. identity: the next one; None: keep the present one."""
         assert self.state in (State.COMMITTING, State.ABORTING)
         self.identity = identity or self.identity
-        self._ready()
+        self._become_ready()
 
     def on_failed(self, error: ClientError) -> None:
         """A batch or a request failed with an error that is not retried."""
@@ -120,17 +120,17 @@ class Transaction:
         elif self.state in (State.IN_TRANSACTION, State.COMMITTING):
             self.state, self.error = State.ABORTABLE_ERROR, error
 
-    def fenced(self, error: RefusedError) -> None:
+    def on_fenced(self, error: RefusedError) -> None:
         """The coordinator has a newer producer of this transactional id."""
         self.state, self.error = State.FATAL_ERROR, error
 
-    def _ready(self) -> None:
+    def _become_ready(self) -> None:
         self.state = State.READY
         self.error = None
         self.partitions.clear()
         self.groups.clear()
 
-    def _expect(self, call: str, *states: State) -> None:
+    def _expect_state(self, call: str, *states: State) -> None:
         if self.state in states:
             return
         # A new object of the same class: the caller gets a fresh traceback, with the first error as its cause.

@@ -60,21 +60,21 @@ class TransactionalProducer:
         """Whether a transaction has begun, and neither its commit nor its abort."""
         return self._state.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
-    def close(self) -> None:
+    def close_connections(self) -> None:
         """Close its connections."""
         with self._turn:
             self._cluster.close()
 
-    def init(self) -> None:
+    def init_transactions(self) -> None:
         """As `Producer.init_transactions`."""
         with self._turn:
             self._state.check_init()
-            deadline = self._deadline()
-            identity = self._guarded(lambda: self._calls.init(None, deadline))
-            version = self._calls.version(deadline)
+            deadline = self._block_deadline()
+            identity = self._call_coordinator(lambda: self._calls.init_producer_id(None, deadline))
+            version = self._calls.protocol_version(deadline)
             with self._shared.lock:
                 self._sender.self_adding = version == 2
-                self._state.initialized(identity, version)
+                self._state.on_initialized(identity, version)
                 self._core.begin_epoch(identity)
 
     def begin_transaction(self) -> None:
@@ -82,8 +82,8 @@ class TransactionalProducer:
         with self._turn, self._shared.lock:
             self._state.begin_transaction()
 
-    def admits(self, tp: TopicPartition) -> bool:
-        """Whether a record for `tp` may be accepted now, with the shared lock held; if not, call `add` first.
+    def admits_partition(self, tp: TopicPartition) -> bool:
+        """Whether a record for `tp` may be accepted now, with the shared lock held; if not, call `add_partition` first.
 
         Raises UsageError if no transaction is begun, or it has failed.
         """
@@ -91,7 +91,7 @@ class TransactionalProducer:
         state.check_write()
         return state.version == 2 or tp in state.partitions
 
-    def add(self, tp: TopicPartition, until: float) -> None:
+    def add_partition(self, tp: TopicPartition, until: float) -> None:
         """Add a partition to the transaction; waits for the coordinator, without the shared lock.
 
         Raises UsageError, DeadlineError, RefusedError.
@@ -103,7 +103,7 @@ class TransactionalProducer:
             assert state.identity is not None
             if tp not in state.partitions:
                 who = state.identity
-                self._guarded(lambda: self._calls.add_partitions(who, [tp], Deadline(until)))
+                self._call_coordinator(lambda: self._calls.add_partitions(who, [tp], Deadline(until)))
                 state.partitions.add(tp)
 
     def send_offsets(
@@ -113,34 +113,34 @@ class TransactionalProducer:
         whose = GroupMetadata(group) if isinstance(group, str) else group
         places = {tp: checked_position(tp, place) for tp, place in offsets.items()}
         with self._turn:
-            state, deadline = self._state, self._deadline()
+            state, deadline = self._state, self._block_deadline()
             state.check_write()
             assert state.identity is not None
             who = state.identity
             if not places:
                 return
             if state.version == 1 and whose.group_id not in state.groups:
-                self._guarded(lambda: self._calls.add_offsets(who, whose.group_id, deadline))
+                self._call_coordinator(lambda: self._calls.add_offsets(who, whose.group_id, deadline))
             state.groups.add(whose.group_id)
-            self._guarded(lambda: self._calls.commit_offsets(who, places, whose, state.version, deadline))
+            self._call_coordinator(lambda: self._calls.commit_offsets(who, places, whose, state.version, deadline))
 
-    def commit(self) -> None:
+    def commit_transaction(self) -> None:
         """As `Producer.commit_transaction`."""
         with self._turn:
             until = time.monotonic() + self._block_s
             with self._shared.lock:
-                self._state.committing()
+                self._state.begin_commit()
             self._flush(seconds_left(until))
             with self._shared.lock:
-                self._state.committing()  # raises if a record has failed during the flush
-            self._end(commit=True, until=until)
+                self._state.begin_commit()  # raises if a record has failed during the flush
+            self._end_transaction(commit=True, until=until)
 
-    def abort(self) -> None:
+    def abort_transaction(self) -> None:
         """As `Producer.abort_transaction`."""
         with self._turn:
-            self._abort(time.monotonic() + self._block_s)
+            self._abort_until(time.monotonic() + self._block_s)
 
-    def abandon(self, until: float) -> None:
+    def abort_at_close(self, until: float) -> None:
         """Abort an open transaction because the producer closes; takes at most `max.block.ms`, and until `until`.
 
         If that fails, the coordinator aborts it after `transaction.timeout.ms`.
@@ -151,42 +151,42 @@ class TransactionalProducer:
             return
         try:
             if self.is_open:
-                self._abort(until)
+                self._abort_until(until)
         except ClientError as error:
             _log.warning("producer: close could not abort the transaction, transaction.timeout.ms will: %s", error)
         finally:
             self._turn.release()
 
-    def _abort(self, until: float) -> None:
+    def _abort_until(self, until: float) -> None:
         with self._shared.lock:
-            self._state.aborting()
+            self._state.begin_abort()
             # Unanswered batches must be settled before the end marker is written, or they could be appended after it.
             self._core.give_up(UsageError("the transaction of this record was aborted"))
-            self._sender.nudge()
+            self._sender.request_work()
             incomplete = self._core.accumulator.incomplete
-            if not self._shared.wait(lambda: not incomplete, seconds_left(until)):
+            if not self._shared.wait_until(lambda: not incomplete, seconds_left(until)):
                 raise DeadlineError("records of the transaction are not acknowledged yet", "Abort again")
-        self._end(commit=False, until=until)
+        self._end_transaction(commit=False, until=until)
 
-    def _end(self, *, commit: bool, until: float) -> None:
+    def _end_transaction(self, *, commit: bool, until: float) -> None:
         state = self._state
         assert state.identity is not None
         who, deadline = state.identity, Deadline(until)
         identity: ProducerId | None = None
         # The coordinator does not know an empty transaction, and would refuse to end it.
-        if not state.empty:
-            identity = self._guarded(
-                lambda: self._calls.end(who, commit=commit, version=state.version, deadline=deadline)
+        if not state.is_empty:
+            identity = self._call_coordinator(
+                lambda: self._calls.end_transaction(who, commit=commit, version=state.version, deadline=deadline)
             )
         if identity is None and self._core.has_gap:
             # Sequence numbers are missing: continue in a new epoch (KIP-360).
-            identity = self._guarded(lambda: self._calls.init(who, deadline))
+            identity = self._call_coordinator(lambda: self._calls.init_producer_id(who, deadline))
         with self._shared.lock:
             state.on_ended(identity)
             assert state.identity is not None
             self._core.begin_epoch(state.identity)
 
-    def _guarded(self, ask: Callable[[], _R]) -> _R:
+    def _call_coordinator(self, ask: Callable[[], _R]) -> _R:
         """Send a request; an error changes the state, except a timeout, after which the call can be repeated."""
         try:
             return ask()
@@ -197,5 +197,5 @@ class TransactionalProducer:
                 self._state.on_failed(error)
             raise
 
-    def _deadline(self) -> Deadline:
+    def _block_deadline(self) -> Deadline:
         return Deadline.after_ms(self._block_s * 1000)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ottla.client.cluster import ANY_NODE, Cluster
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
-from ottla.client.errors import ProducerFencedError, RefusedError, refusal
+from ottla.client.errors import ProducerFencedError, RefusedError, refused_error
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer.error_classification import FENCED
 from ottla.client.producer.partition_queue import ProducerId
@@ -64,13 +64,13 @@ class TxnCalls:
         self._transactions = coordinators.transactions
         self._groups = coordinators.groups
 
-    def version(self, deadline: Deadline) -> int:
+    def protocol_version(self, deadline: Deadline) -> int:
         """The version of the transaction protocol that the cluster has finalized: 1 or 2. Raises ClientError."""
         connection = self._cluster.connection(ANY_NODE, deadline)
         serves = all(connection.versions.get(key, (0, -1))[1] >= least for key, least in _VERSION_2.items())
         return 2 if serves and connection.features.get(_FEATURE, 0) >= 2 else 1
 
-    def init(self, known: ProducerId | None, deadline: Deadline) -> ProducerId:
+    def init_producer_id(self, known: ProducerId | None, deadline: Deadline) -> ProducerId:
         """Request a producer id and epoch. known: the present ones, for a new epoch (KIP-360). Raises ClientError."""
         producer_id, epoch = known or (-1, -1)
 
@@ -150,7 +150,7 @@ class TxnCalls:
             group.group_id, key, build, TxnOffsetCommitResponse, _commit_refused, deadline, at_most
         )
 
-    def end(self, who: ProducerId, *, commit: bool, version: int, deadline: Deadline) -> ProducerId | None:
+    def end_transaction(self, who: ProducerId, *, commit: bool, version: int, deadline: Deadline) -> ProducerId | None:
         """End the transaction. Returns the next identity; None: keep the present one. Raises ClientError."""
 
         def build(_version: int) -> EndTxnRequest:
@@ -176,39 +176,39 @@ class TxnCalls:
         at_most: int = 32_767,
     ) -> R:
         def plainly(answer: R) -> RefusedError | None:
-            return _refusal(answer.error_code, f"transactional id {self._id}")  # type: ignore[attr-defined]  # all responses but one have it
+            return _txn_refusal(answer.error_code, f"transactional id {self._id}")  # type: ignore[attr-defined]  # all responses but one have it
 
         return self._transactions.send_to_coordinator(
             self._id, key, build, response, refused or plainly, deadline, at_most
         )
 
 
-def _refusal(code: int, subject: str) -> RefusedError | None:
+def _txn_refusal(code: int, subject: str) -> RefusedError | None:
     # Old coordinators answer INVALID_PRODUCER_EPOCH where newer ones answer PRODUCER_FENCED (KIP-588).
-    return ProducerFencedError(ErrorCode.PRODUCER_FENCED, subject) if code in FENCED else refusal(code, subject)
+    return ProducerFencedError(ErrorCode.PRODUCER_FENCED, subject) if code in FENCED else refused_error(code, subject)
 
 
 def _add_refused(answer: AddPartitionsToTxnResponse) -> RefusedError | None:
     found: list[RefusedError] = []
     for topic in answer.results_by_topic_v3_and_below:
         for part in topic.results_by_partition:
-            error = _refusal(part.partition_error_code, f"partition {part.partition_index} of topic {topic.name}")
+            error = _txn_refusal(part.partition_error_code, f"partition {part.partition_index} of topic {topic.name}")
             if error is not None:
                 found.append(error)
-    return _worst(found)
+    return _worst_error(found)
 
 
 def _commit_refused(answer: TxnOffsetCommitResponse) -> RefusedError | None:
     found: list[RefusedError] = []
     for topic in answer.topics:
         for part in topic.partitions:
-            error = _refusal(part.error_code, f"position of partition {part.partition_index} of topic {topic.name}")
+            error = _txn_refusal(part.error_code, f"position of partition {part.partition_index} of topic {topic.name}")
             if error is not None:
                 found.append(error)
-    return _worst(found)
+    return _worst_error(found)
 
 
-def _worst(errors: list[RefusedError]) -> RefusedError | None:
+def _worst_error(errors: list[RefusedError]) -> RefusedError | None:
     """The most important error: not retriable before retriable, and a cause before its OPERATION_NOT_ATTEMPTED."""
     attempted = [error for error in errors if error.code is not ErrorCode.OPERATION_NOT_ATTEMPTED] or errors
     return min(attempted, key=lambda error: error.retriable, default=None)

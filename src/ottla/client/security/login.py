@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import AuthenticationError, UnsupportedVersionError, error_code
 from ottla.client.retry import Deadline
-from ottla.client.security.scram import Exchange, scram
+from ottla.client.security.scram import Exchange, scram_exchange
 from ottla.client.security.settings import SecurityConfig
 from ottla.client.security.tokens import token_source
 from ottla.errors import ErrorCode
@@ -38,15 +38,17 @@ def log_in(connection: Connection, config: SecurityConfig, deadline: Deadline) -
 
     Raises AuthenticationError, and what a request raises.
     """
-    _agree(connection, config.sasl_mechanism, deadline)
-    exchange = _exchange(config, deadline)
-    version = connection.version(ApiKey.SASL_AUTHENTICATE)
+    _agree_mechanism(connection, config.sasl_mechanism, deadline)
+    exchange = _start_exchange(config, deadline)
+    version = connection.choose_version(ApiKey.SASL_AUTHENTICATE)
     message, lifetime_ms = next(exchange), 0
     while True:
         request = SaslAuthenticateRequest(auth_bytes=message)
-        answer = connection.result(connection.send(request, version, SaslAuthenticateResponse), deadline)
+        answer = connection.wait_for_response(
+            connection.send_request(request, version, SaslAuthenticateResponse), deadline
+        )
         if answer.error_code:
-            raise _refused(connection, config, answer)
+            raise _login_error(connection, config, answer)
         lifetime_ms = answer.session_lifetime_ms
         try:
             message = exchange.send(bytes(answer.auth_bytes))
@@ -54,16 +56,16 @@ def log_in(connection: Connection, config: SecurityConfig, deadline: Deadline) -
             return time.monotonic() + _USED * lifetime_ms / 1000 if lifetime_ms > 0 else float("inf")
 
 
-def _agree(connection: Connection, mechanism: str, deadline: Deadline) -> None:
+def _agree_mechanism(connection: Connection, mechanism: str, deadline: Deadline) -> None:
     try:
         # Version 0 would be followed by raw SASL bytes instead of SaslAuthenticate requests (KIP-152).
-        version = connection.version(ApiKey.SASL_HANDSHAKE, at_least=1)
+        version = connection.choose_version(ApiKey.SASL_HANDSHAKE, at_least=1)
     except UnsupportedVersionError as error:
         raise AuthenticationError(
             f"{connection.address} does not support SASL", "Leave SASL_ out of security.protocol"
         ) from error
-    call = connection.send(SaslHandshakeRequest(mechanism=mechanism), version, SaslHandshakeResponse)
-    answer = connection.result(call, deadline)
+    call = connection.send_request(SaslHandshakeRequest(mechanism=mechanism), version, SaslHandshakeResponse)
+    answer = connection.wait_for_response(call, deadline)
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         raise AuthenticationError(
             f"{connection.address} does not offer {mechanism}",
@@ -76,7 +78,9 @@ def _agree(connection: Connection, mechanism: str, deadline: Deadline) -> None:
         )
 
 
-def _refused(connection: Connection, config: SecurityConfig, answer: SaslAuthenticateResponse) -> AuthenticationError:
+def _login_error(
+    connection: Connection, config: SecurityConfig, answer: SaslAuthenticateResponse
+) -> AuthenticationError:
     said = answer.error_message or error_code(answer.error_code).name
     return AuthenticationError(
         f"{connection.address} refuses the login with {config.sasl_mechanism}: {said}",
@@ -84,24 +88,24 @@ def _refused(connection: Connection, config: SecurityConfig, answer: SaslAuthent
     )
 
 
-def _exchange(config: SecurityConfig, deadline: Deadline) -> Exchange:
+def _start_exchange(config: SecurityConfig, deadline: Deadline) -> Exchange:
     if config.sasl_mechanism == "OAUTHBEARER":
-        return _bearer(config, deadline)
+        return _bearer_exchange(config, deadline)
     user, password = config.login
     if config.sasl_mechanism == "PLAIN":
-        return _plain(user, password)
+        return _plain_exchange(user, password)
     nonce = base64.b64encode(os.urandom(24)).decode()
-    return scram(_HASHES[config.sasl_mechanism], user, password, nonce)
+    return scram_exchange(_HASHES[config.sasl_mechanism], user, password, nonce)
 
 
-def _plain(user: str, password: str) -> Exchange:
+def _plain_exchange(user: str, password: str) -> Exchange:
     """RFC 4616; the broker's answer has no content."""
     yield f"\0{user}\0{password}".encode()
 
 
-def _bearer(config: SecurityConfig, deadline: Deadline) -> Exchange:
+def _bearer_exchange(config: SecurityConfig, deadline: Deadline) -> Exchange:
     """RFC 7628: the client must acknowledge a refusal (in JSON) before the broker ends the exchange with an error."""
-    token = token_source(config).token(deadline.remaining_s())
+    token = token_source(config).valid_token(deadline.remaining_s())
     more = "".join(f"{name}={value}\x01" for name, value in (token.extensions or {}).items())
     said = yield f"n,,\x01auth=Bearer {token.value}\x01{more}\x01".encode()
     if said:

@@ -21,7 +21,7 @@ ITERATIONS_MAX: Final = 1_000_000
 """More iterations would let a false broker waste this machine's CPU; Kafka's tools set 4,096 to 16,384."""
 
 
-def scram(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
+def scram_exchange(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
     """One login. algorithm: sha256 or sha512; nonce: printable ASCII without commas, never used before.
 
     Raises AuthenticationError if the broker refuses, breaks the protocol, or cannot prove that it knows the password.
@@ -29,8 +29,8 @@ def scram(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
     name = user.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={nonce}"
     server_first = (yield f"n,,{first}".encode()).decode("utf-8", "replace")
-    said = _attributes(server_first)
-    salt, rounds = _salt(said), _iterations(said)
+    said = _parse_attributes(server_first)
+    salt, rounds = _salt_of(said), _iterations_of(said)
     # The broker must extend our nonce: otherwise an old answer could be replayed.
     if not said.get("r", "").startswith(nonce) or said["r"] == nonce:
         raise AuthenticationError("the broker answered SCRAM with a wrong nonce", _NOT_A_BROKER)
@@ -40,30 +40,30 @@ def scram(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
     key = hmac.digest(salted, b"Client Key", algorithm)
     signature = hmac.digest(hashlib.new(algorithm, key).digest(), signed, algorithm)
     proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
-    server_final = _attributes(
+    server_final = _parse_attributes(
         (yield f"{final},p={base64.b64encode(proof).decode()}".encode()).decode("utf-8", "replace")
     )
     # The broker proves that it knows the password; without this check any server would be accepted.
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), signed, algorithm)
-    if not hmac.compare_digest(_decoded(server_final.get("v", "")), expected):
+    if not hmac.compare_digest(_decode_base64(server_final.get("v", "")), expected):
         raise AuthenticationError("the broker cannot prove that it knows this password", _NOT_A_BROKER)
 
 
-def _attributes(message: str) -> dict[str, str]:
+def _parse_attributes(message: str) -> dict[str, str]:
     found = dict(part.split("=", 1) for part in message.split(",") if "=" in part)
     if "e" in found:
         raise AuthenticationError(f"the broker refuses the login: {found['e'][:100]}", "Check user name and password")
     return found
 
 
-def _salt(said: dict[str, str]) -> bytes:
-    salt = _decoded(said.get("s", ""))
+def _salt_of(said: dict[str, str]) -> bytes:
+    salt = _decode_base64(said.get("s", ""))
     if not salt:
         raise AuthenticationError("the broker sent SCRAM without a salt", _NOT_A_BROKER)
     return salt
 
 
-def _iterations(said: dict[str, str]) -> int:
+def _iterations_of(said: dict[str, str]) -> int:
     text = said.get("i", "")
     rounds = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if not 0 < rounds <= ITERATIONS_MAX:
@@ -71,7 +71,7 @@ def _iterations(said: dict[str, str]) -> int:
     return rounds
 
 
-def _decoded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -67,18 +67,18 @@ class SecurityConfig:
     def __post_init__(self) -> None:
         self._check_choices()
         if self.tls:
-            _known("ssl.enabled.protocols", self.tls_versions, TLS_VERSIONS)
+            _check_known("ssl.enabled.protocols", self.tls_versions, TLS_VERSIONS)
             if bool(self.ssl_keystore_key) != bool(self.ssl_keystore_certificate_chain):
                 raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain belong together", "Set both")
         if self.sasl:
             self._check_sasl()
 
     def _check_choices(self) -> None:
-        _known("security.protocol", [self.security_protocol], PROTOCOLS)
+        _check_known("security.protocol", [self.security_protocol], PROTOCOLS)
         for name in ("ssl_truststore_type", "ssl_keystore_type"):
             if getattr(self, name) != "PEM":
                 raise ConfigError(
-                    f"{_key(name)}={getattr(self, name)} is not supported",
+                    f"{_kafka_key(name)}={getattr(self, name)} is not supported",
                     "Use PEM; keytool -importkeystore … -deststoretype PKCS12, then openssl pkcs12 -nodes, convert one",
                 )
         if self.ssl_endpoint_identification_algorithm not in ("https", ""):
@@ -91,7 +91,7 @@ class SecurityConfig:
             raise ConfigError(
                 "sasl.mechanism=GSSAPI (Kerberos) is not supported", f"Set one of {', '.join(MECHANISMS)}"
             )
-        _known("sasl.mechanism", [self.sasl_mechanism], MECHANISMS)
+        _check_known("sasl.mechanism", [self.sasl_mechanism], MECHANISMS)
         if self.sasl_mechanism == "OAUTHBEARER":
             self._check_oauth()
         elif not all(self.login):
@@ -169,21 +169,21 @@ class SecurityConfig:
                 values[name] = ",".join(map(str, value))
             elif name != "sasl_login_callback_handler_class":
                 if not isinstance(value, str):
-                    raise ConfigError(f"{_key(name)} is {type(value).__name__}, not text")
+                    raise ConfigError(f"{_kafka_key(name)} is {type(value).__name__}, not text")
                 values[name] = str.__str__(value)  # an enum's value, not its name
         if "security_protocol" in values:
             values["security_protocol"] = values["security_protocol"].upper()
         return cls(**values)
 
 
-def _known(key: str, values: list[str], allowed: tuple[str, ...]) -> None:
+def _check_known(key: str, values: list[str], allowed: tuple[str, ...]) -> None:
     unknown = [value for value in values if value not in allowed]
     if unknown:
         raise ConfigError(f"{key}={unknown[0]} is not known", f"Use one of {', '.join(allowed)}")
 
 
-def _key(name: str) -> str:
+def _kafka_key(name: str) -> str:
     return name.replace("_", ".")
 
 
-SECURITY_KEYS: Final = frozenset(_key(each.name) for each in fields(SecurityConfig))
+SECURITY_KEYS: Final = frozenset(_kafka_key(each.name) for each in fields(SecurityConfig))

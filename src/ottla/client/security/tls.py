@@ -76,7 +76,7 @@ def _first_bytes(buffers: Iterable[Any]) -> bytes:
     return b"".join(found)
 
 
-def secured(sock: socket.socket, address: Address, config: SecurityConfig) -> TlsSocket:
+def secure_socket(sock: socket.socket, address: Address, config: SecurityConfig) -> TlsSocket:
     """Shake hands on a connected socket, within the socket's timeout.
 
     Raises AuthenticationError (a certificate is refused), ConfigError (a file), UnreachableError (no TLS there),
@@ -86,7 +86,7 @@ def secured(sock: socket.socket, address: Address, config: SecurityConfig) -> Tl
         wrapped = tls_context(config).wrap_socket(sock, server_hostname=address.host)
     except (OSError, ValueError) as error:
         sock.close()
-        raise _failure(address, error) from error
+        raise _handshake_error(address, error) from error
     except BaseException:
         sock.close()
         raise
@@ -94,7 +94,7 @@ def secured(sock: socket.socket, address: Address, config: SecurityConfig) -> Tl
     return wrapped
 
 
-def _failure(address: Address, error: Exception) -> ClientError:
+def _handshake_error(address: Address, error: Exception) -> ClientError:
     # From the most exact cause to the least: certificate, closed handshake, no TLS, other TLS errors, the network.
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationError(
@@ -114,7 +114,7 @@ def _failure(address: Address, error: Exception) -> ClientError:
     return UnreachableError(f"no TLS session with {address}: {error}", "Check that it is a TLS port")
 
 
-def refusal(address: Address, error: OSError) -> AuthenticationError | None:
+def tls_refusal(address: Address, error: OSError) -> AuthenticationError | None:
     """The TLS refusal that ended a connection, or None: with TLS 1.3 it may come after the handshake."""
     if not isinstance(error, ssl.SSLError) or "ALERT" not in (error.reason or ""):
         return None
@@ -133,12 +133,12 @@ def tls_context(config: SecurityConfig) -> ssl.SSLContext:
     context.minimum_version, context.maximum_version = min(chosen), max(chosen)
     context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
     context.verify_mode = ssl.CERT_REQUIRED
-    _trust(context, config)
-    _identify(context, config)
+    _load_trusted(context, config)
+    _load_identity(context, config)
     return context
 
 
-def _trust(context: ssl.SSLContext, config: SecurityConfig) -> None:
+def _load_trusted(context: ssl.SSLContext, config: SecurityConfig) -> None:
     try:
         if config.ssl_truststore_certificates:
             context.load_verify_locations(cadata=config.ssl_truststore_certificates)
@@ -150,7 +150,7 @@ def _trust(context: ssl.SSLContext, config: SecurityConfig) -> None:
         context.load_default_certs()
 
 
-def _identify(context: ssl.SSLContext, config: SecurityConfig) -> None:
+def _load_identity(context: ssl.SSLContext, config: SecurityConfig) -> None:
     try:
         if config.ssl_keystore_location:
             context.load_cert_chain(config.ssl_keystore_location, password=config.ssl_key_password)

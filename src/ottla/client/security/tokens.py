@@ -34,23 +34,23 @@ class TokenSource:
         self._token: Token | None = None
         self._renew_at = 0.0
 
-    def token(self, timeout_s: float) -> Token:
+    def valid_token(self, timeout_s: float) -> Token:
         """A valid token. Raises AuthenticationError, UnreachableError."""
         with self._lock:
             now = time.time()
             if self._token is None or now >= self._renew_at:
-                self._token = self._fetch(timeout_s)
+                self._token = self._fetch_token(timeout_s)
                 # An infinite lifetime gives an infinite time of renewal.
                 self._renew_at = now + _FRESH * max(0.0, self._token.expires_at - now)
             return self._token
 
-    def _fetch(self, timeout_s: float) -> Token:
+    def _fetch_token(self, timeout_s: float) -> Token:
         provider = self._config.sasl_login_callback_handler_class
         if provider is not None:
-            return _provided(provider())
+            return _checked_token(provider())
         if self._config.sasl_oauthbearer_token_endpoint_url:
             return _from_endpoint(self._config, timeout_s)
-        return _unsecured(self._config.unsecured_subject)
+        return _unsecured_token(self._config.unsecured_subject)
 
 
 @lru_cache(maxsize=64)
@@ -59,7 +59,7 @@ def token_source(config: SecurityConfig) -> TokenSource:
     return TokenSource(config)
 
 
-def _provided(token: object) -> Token:
+def _checked_token(token: object) -> Token:
     if isinstance(token, str):
         return Token(token)
     if not isinstance(token, Token):
@@ -81,7 +81,7 @@ def _from_endpoint(config: SecurityConfig, timeout_s: float) -> Token:
             raise ValueError("neither http nor https")
         request = urllib.request.Request(url, urllib.parse.urlencode(form).encode(), headers)  # noqa: S310  as checked
         with urllib.request.urlopen(request, timeout=max(0.001, timeout_s)) as answer:  # noqa: S310
-            return _granted(url, answer.read(_ANSWER_MAX))
+            return _parse_grant(url, answer.read(_ANSWER_MAX))
     except urllib.error.HTTPError as error:
         with error:
             told = error.read(500).decode("utf-8", "replace")
@@ -96,7 +96,7 @@ def _from_endpoint(config: SecurityConfig, timeout_s: float) -> Token:
         raise AuthenticationError(f"{url} is not a URL of a token endpoint: {error}") from error
 
 
-def _granted(url: str, body: bytes) -> Token:
+def _parse_grant(url: str, body: bytes) -> Token:
     try:
         answer = json.loads(body)
         value, seconds = answer["access_token"], float(answer.get("expires_in", 300))
@@ -109,7 +109,7 @@ def _granted(url: str, body: bytes) -> Token:
     return Token(value, time.time() + seconds)
 
 
-def _unsecured(subject: str) -> Token:
+def _unsecured_token(subject: str) -> Token:
     now = int(time.time())  # brokers round to milliseconds, and refuse a token from the future
     claims = {"sub": subject, "iat": now, "exp": now + _UNSECURED_S}
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in ({"alg": "none"}, claims)]

@@ -52,19 +52,19 @@ class BrokerChanges:
         self._suspects: dict[TopicPartition, None] = {}
         """Partitions with a replica whose log directory failed or works again."""
 
-    def on_change(self) -> None:
+    def on_brokers_changed(self) -> None:
         """Queue a check after the list of brokers, or a registration, has changed."""
-        self._queue.notice("brokers changed", self.changed, urgent=True)
+        self._queue.submit_change("brokers changed", self.compare_brokers, urgent=True)
 
-    def changed(self) -> Workflow[None]:
+    def compare_brokers(self) -> Workflow[None]:
         """Compare the registrations with the known brokers, and act on each difference."""
-        names = yield from self._core.children(BROKER_IDS, self.on_change)
+        names = yield from self._core.read_children(BROKER_IDS, self.on_brokers_changed)
         present = sorted(int(name) for name in names if name.isdecimal())
         # 1. Registrations that have disappeared. They come first: their partitions have no leader.
         gone = [broker for broker in self._context.brokers if broker not in present]
         if gone:
             yield from self._on_brokers_gone(gone)
-        found = yield from self.read(present)
+        found = yield from self.read_registrations(present)
         # 2. Brokers that died and registered again between two checks. Their new epoch is the only trace of the death.
         bounced = [broker.node_id for broker in found if self._has_bounced(broker)]
         if bounced and self._core.safeguards.bounced_brokers:
@@ -74,21 +74,21 @@ class BrokerChanges:
         moved = [broker for broker in found if broker not in new and broker != self._context.brokers[broker.node_id]]
         for broker in moved:
             self._context.put_broker(broker)
-            self._core.channels.locate(broker.node_id)
-            self._core.channels.tell_brokers(first=True)
+            self._core.channels.locate_broker(broker.node_id)
+            self._core.channels.send_brokers(first=True)
         # 4. New brokers last, so that they receive states which already account for the brokers that are gone.
         if new:
-            yield from self._came(new)
+            yield from self._on_brokers_registered(new)
 
     def _has_bounced(self, broker: BrokerImage) -> bool:
         known = self._context.brokers.get(broker.node_id)
         return known is not None and known.epoch != broker.epoch
 
-    def read(self, brokers: Sequence[int]) -> Workflow[list[BrokerImage]]:
+    def read_registrations(self, brokers: Sequence[int]) -> Workflow[list[BrokerImage]]:
         """Read and watch the registrations of these brokers. Leaves out those that are missing or invalid."""
         paths = [broker_path(broker) for broker in brokers]
-        nodes = yield from self._core.get_all(paths, lambda _: self.on_change)
-        images = [_image(broker, node) for broker, node in zip(brokers, nodes, strict=True) if node is not None]
+        nodes = yield from self._core.read_nodes(paths, lambda _: self.on_brokers_changed)
+        images = [_broker_image(broker, node) for broker, node in zip(brokers, nodes, strict=True) if node is not None]
         return [image for image in images if image is not None]
 
     # -- deaths and registrations --------------------------------------------------------------------------------
@@ -102,47 +102,49 @@ class BrokerChanges:
         tps = self._replicas_on(brokers)
         for broker in brokers:
             self._context.remove_broker(broker)
-            self._core.channels.shut(broker)
-        led = [tp for tp in tps if self._leader(tp) in brokers]
-        changed = yield from self._leaders.recover(led)
+            self._core.channels.close_channel(broker)
+        led = [tp for tp in tps if self._leader_of(tp) in brokers]
+        changed = yield from self._leaders.elect_missing(led)
         first = set(led)
-        changed += yield from self._leaders.recover([tp for tp in tps if tp not in first])
+        changed += yield from self._leaders.elect_missing([tp for tp in tps if tp not in first])
         # The elections have sent the changed partitions. Of the others only the offline replicas have changed.
         told = set(changed)
-        self._core.channels.tell_brokers(first=False)
+        self._core.channels.send_brokers(first=False)
         untold = [tp for tp in tps if tp not in told]
-        yield from self._core.each_chunk(untold, self._core.channels.tell_metadata)
-        self._deletions.unreachable(brokers)
+        yield from self._core.each_chunk(untold, self._core.channels.send_metadata)
+        self._deletions.on_brokers_gone(brokers)
 
-    def _came(self, brokers: Sequence[BrokerImage]) -> Workflow[None]:
+    def _on_brokers_registered(self, brokers: Sequence[BrokerImage]) -> Workflow[None]:
         logger.info("controller: brokers %s have registered", [broker.node_id for broker in brokers])
         for broker in brokers:
             self._context.put_broker(broker)
-            self._core.channels.open(broker.node_id)
+            self._core.channels.open_channel(broker.node_id)
         numbers = [broker.node_id for broker in brokers]
-        self._core.channels.tell_brokers(first=True)
+        self._core.channels.send_brokers(first=True)
         tps = self._replicas_on(numbers)
         # Brokers that have lost records leave the ISRs first: they must not lead by the states that are sent below.
         doubtful = [broker for broker in brokers if broker.is_blank or broker.incomplete]
         if doubtful:
-            yield from self._leaders.distrust(self._replicas_on([broker.node_id for broker in doubtful]), doubtful)
+            yield from self._leaders.remove_lost_replicas(
+                self._replicas_on([broker.node_id for broker in doubtful]), doubtful
+            )
         channels = self._core.channels
-        yield from self._core.each_chunk(tps, lambda chunk: channels.tell_leaders(chunk, numbers))
-        everything = [tp for tp, _ in self._context.living()]
-        yield from self._core.each_chunk(everything, lambda chunk: channels.tell_metadata(chunk, numbers))
-        yield from self._leaders.recover(
-            [tp for tp in tps if self._leader(tp) == NO_LEADER or self._leader(tp) not in self._context.brokers]
+        yield from self._core.each_chunk(tps, lambda chunk: channels.send_leaders(chunk, numbers))
+        everything = [tp for tp, _ in self._context.live_partitions()]
+        yield from self._core.each_chunk(everything, lambda chunk: channels.send_metadata(chunk, numbers))
+        yield from self._leaders.elect_missing(
+            [tp for tp in tps if self._leader_of(tp) == NO_LEADER or self._leader_of(tp) not in self._context.brokers]
         )
-        yield from self._moves.resume(tps)
-        yield from self._deletions.resume(numbers)
+        yield from self._moves.continue_moves(tps)
+        yield from self._deletions.resume_deletions(numbers)
 
     def _replicas_on(self, brokers: Sequence[int]) -> list[TopicPartition]:
         """Partitions with a replica on one of these brokers, without topics that are being deleted."""
         found = dict.fromkeys(tp for broker in brokers for tp in self._context.replicas_on(broker))
         return [tp for tp in found if tp.topic not in self._context.deleting]
 
-    def _leader(self, tp: TopicPartition) -> int:
-        partition = self._context.partition(tp)
+    def _leader_of(self, tp: TopicPartition) -> int:
+        partition = self._context.find_partition(tp)
         return NO_LEADER if partition is None else partition.leader
 
     # -- controlled shutdown -------------------------------------------------------------------------------------
@@ -158,38 +160,40 @@ class BrokerChanges:
         self._context.stopping[broker] = None
         tps = [tp for tp in self._replicas_on([broker]) if self._has_others(tp)]
         # A partition that has no other replica stays as it is: moving it away is impossible.
-        led = [tp for tp in tps if self._leader(tp) == broker]
-        followed = [tp for tp in tps if self._leader(tp) != broker]
-        changed = yield from self._core.commit_partitions(led, self._shutdown)
-        self._core.channels.tell_leaders(changed)
-        leaders = list(dict.fromkeys(self._leader(tp) for tp in changed))
+        led = [tp for tp in tps if self._leader_of(tp) == broker]
+        followed = [tp for tp in tps if self._leader_of(tp) != broker]
+        changed = yield from self._core.commit_partitions(led, self._decide_shutdown)
+        self._core.channels.send_leaders(changed)
+        leaders = list(dict.fromkeys(self._leader_of(tp) for tp in changed))
         # Leaderships have moved, which clients notice. Now the broker leaves the ISRs of partitions that it follows.
-        left = yield from self._core.commit_partitions(followed, self._shutdown)
-        self._core.channels.tell_leaders(left, [each for each in self._context.brokers if each != broker])
+        left = yield from self._core.commit_partitions(followed, self._decide_shutdown)
+        self._core.channels.send_leaders(left, [each for each in self._context.brokers if each != broker])
         # Stopping the followers ends their fetches, so that their leaders do not propose them for the ISR again.
-        self._core.channels.tell_stop(broker, followed, delete=False)
+        self._core.channels.send_stops(broker, followed, delete=False)
         return [
-            tp for tp in self._replicas_on([broker]) if self._has_others(tp) and self._leader(tp) == broker
+            tp for tp in self._replicas_on([broker]) if self._has_others(tp) and self._leader_of(tp) == broker
         ], leaders
 
     def _has_others(self, tp: TopicPartition) -> bool:
-        partition = self._context.partition(tp)
+        partition = self._context.find_partition(tp)
         return partition is not None and len(partition.replicas) > 1
 
-    def _shutdown(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
-        return shutdown_election(partition, self._context.online(tp, partition.replicas), self._context.stopping)
+    def _decide_shutdown(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+        return shutdown_election(
+            partition, self._context.online_replicas(tp, partition.replicas), self._context.stopping
+        )
 
     # -- log directories -----------------------------------------------------------------------------------------
 
-    def log_dirs_failed(self, on_change: Callable[[], None]) -> Workflow[None]:
+    def read_log_dir_events(self, on_change: Callable[[], None]) -> Workflow[None]:
         """Handle /log_dir_event_notification: find out which replicas of the named brokers are still online."""
-        names = yield from self._core.children(LOG_DIR_EVENTS, on_change)
+        names = yield from self._core.read_children(LOG_DIR_EVENTS, on_change)
         paths = [f"{LOG_DIR_EVENTS}/{name}" for name in names]
-        nodes = yield from self._core.get_all(paths)
+        nodes = yield from self._core.read_nodes(paths)
         for path, node in zip(paths, nodes, strict=True):
             if node is not None:
                 self._ask_replicas(path, node)
-        yield from self._core.remove_all(paths)
+        yield from self._core.delete_nodes(paths)
 
     def _ask_replicas(self, path: str, node: Node) -> None:
         try:
@@ -198,7 +202,7 @@ class BrokerChanges:
             logger.warning("controller: ignoring an invalid log directory event: %s", broken)
             return
         # The event has no details. The broker reports failed replicas in its response to LeaderAndIsr.
-        self._core.channels.tell_leaders(self._replicas_on([broker]), [broker])
+        self._core.channels.send_leaders(self._replicas_on([broker]), [broker])
 
     def on_leader_and_isr_response(self, broker: int, errors: PartitionErrors) -> None:
         """Handle a broker's response to LeaderAndIsr, which marks replicas in failed log directories."""
@@ -206,19 +210,19 @@ class BrokerChanges:
             if code not in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR):
                 continue
             # Other codes say nothing about the log directory, and partitions may have been deleted meanwhile.
-            known = self._context.partition(tp) is not None
+            known = self._context.find_partition(tp) is not None
             if known and self._context.set_offline(broker, tp, code is ErrorCode.KAFKA_STORAGE_ERROR):
                 self._suspects[tp] = None
         if self._suspects:
-            self._queue.notice("replicas went offline or came back", self._check_suspects)
+            self._queue.submit_change("replicas went offline or came back", self._check_suspects)
 
     def _check_suspects(self) -> Workflow[None]:
         suspects, self._suspects = list(self._suspects), {}
-        changed = set((yield from self._leaders.recover(suspects)))
-        self._core.channels.tell_metadata([tp for tp in suspects if tp not in changed])
+        changed = set((yield from self._leaders.elect_missing(suspects)))
+        self._core.channels.send_metadata([tp for tp in suspects if tp not in changed])
 
 
-def _image(broker: int, node: Node) -> BrokerImage | None:
+def _broker_image(broker: int, node: Node) -> BrokerImage | None:
     try:
         found = decode_broker(broker_path(broker), node.data)
     except BrokenNode as broken:

@@ -72,7 +72,7 @@ class ControllerContext:
         self._image = ClusterImage()
         self._changed: dict[str, None] = {}
         """Topics that have changed since `_image` was built."""
-        self._unled: dict[TopicPartition, None] = {}
+        self._leaderless: dict[TopicPartition, None] = {}
         """Partitions whose state names no leader."""
 
     # -- brokers -----------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class ControllerContext:
         self.epoch += 1
 
     @property
-    def eligible(self) -> list[int]:
+    def eligible_brokers(self) -> list[int]:
         """Brokers that may lead and join ISRs: alive and not stopping, in ascending order."""
         return [broker for broker in self.brokers if broker not in self.stopping]
 
@@ -111,7 +111,7 @@ class ControllerContext:
         self.epoch += 1
         return True
 
-    def online(self, tp: TopicPartition, replicas: Iterable[int]) -> tuple[int, ...]:
+    def online_replicas(self, tp: TopicPartition, replicas: Iterable[int]) -> tuple[int, ...]:
         """The replicas among these that could lead now: alive, not stopping, in a working log directory."""
         return tuple(
             replica
@@ -152,12 +152,12 @@ class ControllerContext:
             tp = TopicPartition(name, number)
             self.moving.pop(tp, None)
             self.broken.pop(tp, None)
-            self._unled.pop(tp, None)
+            self._leaderless.pop(tp, None)
             self._forget_replicas(tp, partition.replicas)
         self._changed[name] = None
         self.epoch += 1
 
-    def partition(self, tp: TopicPartition) -> PartitionImage | None:
+    def find_partition(self, tp: TopicPartition) -> PartitionImage | None:
         """The state of a partition, None if it does not exist."""
         topic = self.topics.get(tp.topic)
         return None if topic is None else topic.partitions.get(tp.partition)
@@ -178,9 +178,9 @@ class ControllerContext:
         else:
             self.moving.pop(tp, None)
         if partition.leader == NO_LEADER:
-            self._unled[tp] = None
+            self._leaderless[tp] = None
         else:
-            self._unled.pop(tp, None)
+            self._leaderless.pop(tp, None)
         topic.partitions[tp.partition] = partition
         topic.image = None
         self._changed[tp.topic] = None
@@ -191,7 +191,7 @@ class ControllerContext:
             self._on_broker[replica].pop(tp, None)
             self._dead_dirs.get(replica, {}).pop(tp, None)
 
-    def partitions(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+    def all_partitions(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
         """All partitions, also of topics that are being deleted."""
         for topic in self.topics.values():
             for number, partition in topic.partitions.items():
@@ -204,7 +204,7 @@ class ControllerContext:
         """
         # 1. No leader in the state. 2. Replicas on dead or stopping brokers. 3. Replicas in failed log directories.
         # Any other partition has a leader that was online when its state was written, and still is.
-        suspects = dict(self._unled)
+        suspects = dict(self._leaderless)
         for broker, replicas in self._on_broker.items():
             if broker not in self.brokers or broker in self.stopping:
                 suspects |= replicas
@@ -213,16 +213,16 @@ class ControllerContext:
         return [tp for tp in suspects if tp.topic not in self.deleting and not self._is_led(tp)]
 
     def _is_led(self, tp: TopicPartition) -> bool:
-        partition = self.partition(tp)
-        return partition is None or bool(self.online(tp, (partition.leader,)))
+        partition = self.find_partition(tp)
+        return partition is None or bool(self.online_replicas(tp, (partition.leader,)))
 
-    def living(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+    def live_partitions(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
         """All partitions of topics that are not being deleted."""
-        return ((tp, partition) for tp, partition in self.partitions() if tp.topic not in self.deleting)
+        return ((tp, partition) for tp, partition in self.all_partitions() if tp.topic not in self.deleting)
 
     # -- for readers -------------------------------------------------------------------------------------------
 
-    def image(self, controller_id: int, defaults: TopicConfig) -> ClusterImage:
+    def cluster_image(self, controller_id: int, defaults: TopicConfig) -> ClusterImage:
         """An immutable view of the state. Copies the last view's dicts and rebuilds only the topics that changed."""
         if self._image.epoch != self.epoch or self._image.controller_id != controller_id:
             # Readers keep the last image, so its dicts are copied. Unchanged topics stay the same objects.
@@ -251,12 +251,13 @@ class ControllerContext:
     def offline_partitions(self) -> int:
         """The number of partitions that have no live leader."""
         return sum(
-            partition.leader == NO_LEADER or partition.leader not in self.brokers for _, partition in self.living()
+            partition.leader == NO_LEADER or partition.leader not in self.brokers
+            for _, partition in self.live_partitions()
         )
 
     def not_led_by_preferred(self) -> int:
         """The number of partitions that are not led by their first replica."""
-        return sum(partition.leader != partition.replicas[0] for _, partition in self.living())
+        return sum(partition.leader != partition.replicas[0] for _, partition in self.live_partitions())
 
 
 def _topic_image(topic: ControlledTopic, defaults: TopicConfig) -> TopicImage:

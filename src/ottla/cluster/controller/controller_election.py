@@ -13,7 +13,7 @@ from ottla.broker_client import BrokerClient
 from ottla.cluster.controller.channel import BrokerChannels
 from ottla.cluster.controller.context import ControllerContext
 from ottla.cluster.controller.controller import Controller
-from ottla.cluster.controller.metrics import Counters, declare
+from ottla.cluster.controller.metrics import Counters, declare_metrics
 from ottla.cluster.controller.partition_state_store import ControllerTerm, PartitionStateStore
 from ottla.cluster.controller.queue import WorkQueue
 from ottla.cluster.controller.safeguards import ControllerSafeguards
@@ -26,7 +26,7 @@ from ottla.cluster.store.layout import (
     encode_controller,
 )
 from ottla.cluster.store.watches import WatchedStore
-from ottla.cluster.store.workflow import Workflow, get, run, submit
+from ottla.cluster.store.workflow import Workflow, read_node, run_workflow, submit_multi
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.metrics import Registry
@@ -80,8 +80,8 @@ class ControllerElector:
         """What this broker last wrote to /controller in this session. The node with this content is its own."""
         self._broker_epoch = NOBODY
         self._competing = False
-        self._looking = False
-        self._look_once_more = False
+        self._is_checking = False
+        self._check_again = False
 
     @property
     def is_settled(self) -> bool:
@@ -90,32 +90,32 @@ class ControllerElector:
 
     def declare_metrics(self, registry: Registry) -> None:
         """Register the controller's metrics; they are 0 on all other brokers."""
-        declare(registry, self._counters, lambda: None if self._core is None else self._core.context)
+        declare_metrics(registry, self._counters, lambda: None if self._core is None else self._core.context)
 
     # -- session and shutdown --------------------------------------------------------------------------------------
 
-    def start(self, broker_epoch: int) -> None:
+    def start_competing(self, broker_epoch: int) -> None:
         """Compete in the session that registered this broker under `broker_epoch`.
 
         Call this at every OPEN of the session. With the same epoch all watches are set again and everything watched is
         read; with another epoch the term of the session before ends first.
         """
         if broker_epoch != self._broker_epoch:
-            self._leave()
+            self._end_term()
         self._broker_epoch = broker_epoch
         self._competing = True
         if self.controller is not None:
-            self.controller.look_again()
+            self.controller.refresh_all()
         self._check_election()
 
-    def stop(self) -> None:
+    def stop_competing(self) -> None:
         """End the term and stop competing. The store removes /controller when the session ends."""
         self._competing = False
-        self._leave()
+        self._end_term()
 
     def on_session_lost(self) -> None:
-        """End the term with its expired session. `start` is called when there is a new session."""
-        self.stop()
+        """End the term with its expired session. `start_competing` is called when there is a new session."""
+        self.stop_competing()
         self._claim = b""
         self._note_controller(NOBODY)
 
@@ -125,32 +125,32 @@ class ControllerElector:
         """Read /controller, and create it if it is missing. A call during a check repeats the check at its end."""
         if not self._competing:
             return
-        if self._looking:
-            self._look_once_more = True
+        if self._is_checking:
+            self._check_again = True
             return
-        self._looking = True
+        self._is_checking = True
         epoch = self._broker_epoch
-        run(self._store, self._compete(), lambda outcome: self._on_election_checked(epoch, outcome))
+        run_workflow(self._store, self._find_controller(), lambda outcome: self._on_election_checked(epoch, outcome))
 
     def _on_election_checked(self, broker_epoch: int, outcome: ControllerTerm | int | Failure | ApiError) -> None:
-        self._looking = False
-        again, self._look_once_more = self._look_once_more, False
+        self._is_checking = False
+        again, self._check_again = self._check_again, False
         # The session changed during the check, or the broker is leaving: the result is void.
         if not self._competing or broker_epoch != self._broker_epoch:
             self._check_election()
             return
         if isinstance(outcome, ControllerTerm):
-            self._take_office(outcome)
+            self._begin_term(outcome)
         elif isinstance(outcome, int):
-            self._somebody(outcome)
+            self._on_other_controller(outcome)
         elif isinstance(outcome, ApiError):
             logger.error("controller: this broker cannot become the controller: %s", outcome.message)
         elif outcome.kind is not Kind.EXPIRED:
-            self._purgatory.after(RETRY_MS, self._check_election)
+            self._purgatory.continue_after(RETRY_MS, self._check_election)
         if again:
             self._check_election()
 
-    def _compete(self) -> Workflow[ControllerTerm | int]:
+    def _find_controller(self) -> Workflow[ControllerTerm | int]:
         """The number of the present controller, or the term that this broker has just won.
 
         1. The node has this broker's content. Its term is known: nothing to do. It is not: the term was lost, or the
@@ -159,29 +159,29 @@ class ControllerElector:
         3. The node is missing, or names no broker: try to create it.
         """
         while True:
-            node = yield from get(CONTROLLER, self._check_election)
+            node = yield from read_node(CONTROLLER, self._check_election)
             if node is not None and node.data == self._claim:
                 if self.controller is not None:
                     return self._node_id
-                yield from submit(_LANE, [Op("delete", CONTROLLER, version=node.version)])
+                yield from submit_multi(_LANE, [Op("delete", CONTROLLER, version=node.version)])
                 continue
             if node is not None:
                 try:
                     return decode_controller(CONTROLLER, node.data)
                 except BrokenNode as broken:
                     logger.warning("controller: %s; deleting the node and electing a controller", broken)
-            office = yield from self._try(node)
+            office = yield from self._try_election(node)
             if office is not None:
                 return office
 
-    def _try(self, broken: Node | None) -> Workflow[ControllerTerm | None]:
+    def _try_election(self, broken: Node | None) -> Workflow[ControllerTerm | None]:
         """Take the next epoch and create /controller in one multi. None: another broker won, or the outcome is open.
 
         `broken`: content of /controller that names no broker, which is deleted in the same multi.
         """
-        node = yield from get(CONTROLLER_EPOCH)
+        node = yield from read_node(CONTROLLER_EPOCH)
         if broken is not None:
-            seat = yield from get(CONTROLLER)  # another broker may have replaced it before the epoch was read
+            seat = yield from read_node(CONTROLLER)  # another broker may have replaced it before the epoch was read
             if seat is None or seat.czxid != broken.czxid or seat.version != broken.version:
                 return None
         try:
@@ -197,28 +197,28 @@ class ControllerElector:
         content = str(epoch + 1).encode()
         ops = [*first, Op("put", CONTROLLER_EPOCH, content, version), Op("ephemeral", CONTROLLER, claim)]
         try:
-            results = yield from submit(_LANE, ops)
+            results = yield from submit_multi(_LANE, ops)
         except Failure as failure:
             # 1. Another broker won: read again. 2. The outcome is open: compare. 3. Any other failure ends this check.
             if failure.kind is Kind.CONFLICT:
                 return None
             if failure.kind not in (Kind.UNKNOWN, Kind.TIMEOUT):
                 raise
-            return (yield from self._was_it_done(claim, content, version + 1))
+            return (yield from self._resolve_unknown(claim, content, version + 1))
         return ControllerTerm(self._node_id, epoch + 1, results[-2][1])
 
-    def _was_it_done(self, claim: bytes, epoch: bytes, version: int) -> Workflow[ControllerTerm | None]:
+    def _resolve_unknown(self, claim: bytes, epoch: bytes, version: int) -> Workflow[ControllerTerm | None]:
         """Compare the nodes with what this broker wrote, because the response to its multi was lost."""
-        seat = yield from get(CONTROLLER, self._check_election)
-        node = yield from get(CONTROLLER_EPOCH)
+        seat = yield from read_node(CONTROLLER, self._check_election)
+        node = yield from read_node(CONTROLLER_EPOCH)
         if seat is None or node is None or (seat.data, node.data, node.version) != (claim, epoch, version):
             return None
         return ControllerTerm(self._node_id, int(epoch), version)
 
     # -- the term --------------------------------------------------------------------------------------------------
 
-    def _take_office(self, office: ControllerTerm) -> None:
-        self._leave()
+    def _begin_term(self, office: ControllerTerm) -> None:
+        self._end_term()
         context = ControllerContext()
         channels = BrokerChannels(
             office.node_id, office.epoch, context, self._peers, self._network, self._purgatory, self._config
@@ -235,30 +235,30 @@ class ControllerElector:
             self._counters,
             self._safeguards,
         )
-        queue = WorkQueue(self._store, self._purgatory, self._later, lambda: self._resign(core))
+        queue = WorkQueue(self._store, self._purgatory, self._later, lambda: self._resign_term(core))
         self.controller = Controller(core, queue, self._later)
         self._note_controller(office.node_id)
         self.controller.begin_term()
         self._check_election()  # watches /controller, which may expire or be deleted by an operator
 
-    def _somebody(self, controller_id: int) -> None:
+    def _on_other_controller(self, controller_id: int) -> None:
         if controller_id != self._node_id or self.controller is None:
-            self._leave()
+            self._end_term()
             self._note_controller(controller_id)
 
-    def _resign(self, core: PartitionStateStore) -> None:
+    def _resign_term(self, core: PartitionStateStore) -> None:
         """End the term because another broker holds a later epoch, and compete again."""
         if core is self._core:
             logger.warning(
                 "controller: another broker has taken a later epoch; this broker is not the controller any more"
             )
-            self._leave()
+            self._end_term()
             self._note_controller(NOBODY)
             self._check_election()
 
-    def _leave(self) -> None:
+    def _end_term(self) -> None:
         if self.controller is not None:
-            self.controller.close()
+            self.controller.end_term()
         self.controller = None
         self._core = None
 

@@ -38,21 +38,21 @@ def offline_election(
     """
     isr = tuple(replica for replica in partition.isr if replica in online)
     if partition.leader in online:
-        return None if isr == partition.isr else Elected(_next(partition, partition.leader, isr))
+        return None if isr == partition.isr else Elected(_next_state(partition, partition.leader, isr))
     candidates = partition.isr if safeguards.isr_only_election else partition.replicas
     leader = first_eligible(partition.replicas, candidates, online)
     if leader is not None:
-        return Elected(_next(partition, leader, isr if leader in isr else (leader,)))
+        return Elected(_next_state(partition, leader, isr if leader in isr else (leader,)))
     leader = first_eligible(partition.replicas, partition.replicas, online) if unclean else None
     if leader is not None:
-        return Elected(_next(partition, leader, (leader,)), unclean=True)
+        return Elected(_next_state(partition, leader, (leader,)), unclean=True)
     if partition.leader == NO_LEADER:
         return None
     kept = partition.isr if safeguards.last_isr_kept else partition.replicas
-    return Elected(_next(partition, NO_LEADER, kept))
+    return Elected(_next_state(partition, NO_LEADER, kept))
 
 
-def reborn_election(
+def restarted_election(
     partition: PartitionImage, online: Collection[int], elders: Collection[int], safeguards: ControllerSafeguards
 ) -> Elected | None:
     """The next state when the leader or a member of the ISR has restarted, and no controller noticed its death.
@@ -66,7 +66,7 @@ def reborn_election(
         return elected
     if partition.leader not in online:
         return None
-    return Elected(_next(partition, partition.leader, tuple(each for each in partition.isr if each in online)))
+    return Elected(_next_state(partition, partition.leader, tuple(each for each in partition.isr if each in online)))
 
 
 def distrusting_election(partition: PartitionImage, online: Collection[int], blank: Collection[int]) -> Elected | None:
@@ -81,7 +81,7 @@ def distrusting_election(partition: PartitionImage, online: Collection[int], bla
     leader: int | None = partition.leader
     if leader in blank or leader not in online:
         leader = first_eligible(partition.replicas, isr, online)
-    return Elected(_next(partition, NO_LEADER if leader is None else leader, isr))
+    return Elected(_next_state(partition, NO_LEADER if leader is None else leader, isr))
 
 
 def preferred_election(partition: PartitionImage, online: Collection[int]) -> Elected | None:
@@ -89,7 +89,7 @@ def preferred_election(partition: PartitionImage, online: Collection[int]) -> El
     preferred = partition.replicas[0]
     if preferred == partition.leader or preferred not in partition.isr or preferred not in online:
         return None
-    return Elected(_next(partition, preferred, partition.isr))
+    return Elected(_next_state(partition, preferred, partition.isr))
 
 
 def shutdown_election(partition: PartitionImage, online: Collection[int], leaving: Collection[int]) -> Elected | None:
@@ -101,9 +101,9 @@ def shutdown_election(partition: PartitionImage, online: Collection[int], leavin
     if not isr or isr == partition.isr or partition.leader == NO_LEADER:
         return None
     if partition.leader not in leaving:
-        return Elected(_next(partition, partition.leader, isr))
+        return Elected(_next_state(partition, partition.leader, isr))
     leader = first_eligible(partition.replicas, isr, online)
-    return None if leader is None else Elected(_next(partition, leader, isr))
+    return None if leader is None else Elected(_next_state(partition, leader, isr))
 
 
 def reassigned_election(partition: PartitionImage, target: Sequence[int], online: Collection[int]) -> Elected | None:
@@ -118,15 +118,15 @@ def reassigned_election(partition: PartitionImage, target: Sequence[int], online
         if eligible is None:
             return None
         leader = eligible
-    return Elected(_next(partition, leader, isr))
+    return Elected(_next_state(partition, leader, isr))
 
 
-def bumped(partition: PartitionImage) -> Elected:
+def bump_epoch(partition: PartitionImage) -> Elected:
     """The same leader and ISR under the next epoch, which makes earlier ISR proposals void."""
-    return Elected(_next(partition, partition.leader, partition.isr))
+    return Elected(_next_state(partition, partition.leader, partition.isr))
 
 
-def _next(partition: PartitionImage, leader: int, isr: tuple[int, ...]) -> PartitionImage:
+def _next_state(partition: PartitionImage, leader: int, isr: tuple[int, ...]) -> PartitionImage:
     """The next state. Its version in the store is known after the write."""
     assert leader in (NO_LEADER, *isr), f"leader {leader} is not among the in-sync replicas {isr}"
     return partition._replace(leader=leader, isr=isr, leader_epoch=partition.leader_epoch + 1)

@@ -15,7 +15,7 @@ from ottla.cluster.controller.elections import (
     distrusting_election,
     offline_election,
     preferred_election,
-    reborn_election,
+    restarted_election,
 )
 from ottla.cluster.controller.partition_state_store import CHUNK, PartitionStateStore, StateDecision
 from ottla.cluster.image import NO_LEADER, BrokerImage, PartitionImage
@@ -55,24 +55,24 @@ class LeaderElections:
 
     # -- failures and restarts -----------------------------------------------------------------------------------
 
-    def recover(self, tps: Sequence[TopicPartition]) -> Workflow[list[TopicPartition]]:
+    def elect_missing(self, tps: Sequence[TopicPartition]) -> Workflow[list[TopicPartition]]:
         """Elect online leaders and remove offline replicas from ISRs. Returns the partitions that changed."""
         changed: list[TopicPartition] = []
         for start in range(0, len(tps), CHUNK):
-            changed += yield from self._recover(tps[start : start + CHUNK])
+            changed += yield from self._elect_chunk(tps[start : start + CHUNK])
             if start + CHUNK < len(tps):
-                yield from self._core.pause()
+                yield from self._core.yield_turn()
         return changed
 
-    def _recover(self, tps: Sequence[TopicPartition]) -> Workflow[list[TopicPartition]]:
+    def _elect_chunk(self, tps: Sequence[TopicPartition]) -> Workflow[list[TopicPartition]]:
         began = self._core.clock.now().mono_ns
-        changed = yield from self._commit_and_tell(tps, self._offline(()))
+        changed = yield from self._commit_and_send(tps, self._decide_offline(()))
         # The setting is read only for partitions that have no leader now: unclean elections are rare.
         stuck = [tp for tp in tps if self._could_be_unclean(tp)]
         if stuck:
             allowed = yield from self._unclean_topics(dict.fromkeys(tp.topic for tp in stuck))
             stuck = [tp for tp in stuck if tp.topic in allowed]
-            unclean = yield from self._commit_and_tell(stuck, self._offline(allowed))
+            unclean = yield from self._commit_and_send(stuck, self._decide_offline(allowed))
             for tp in unclean:
                 logger.warning("controller: unclean election of partition %s: the new leader may lack records", tp)
             changed += unclean
@@ -81,33 +81,33 @@ class LeaderElections:
             self._core.counters.election_ms.observe(took_ns / 1_000_000)
         return changed
 
-    def renew(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
+    def handle_restarts(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
         """Handle leaders and ISR members that restarted before this controller read the cluster's state.
 
         Their logs may have lost records that they had when they joined the ISR.
         """
-        reborn = [tp for tp in tps if self._is_reborn(tp)]
+        reborn = [tp for tp in tps if self._has_restarted(tp)]
         doubtful = [broker for broker in self._context.brokers.values() if broker.is_blank or broker.incomplete]
         if doubtful:
-            yield from self.distrust(reborn, doubtful)
+            yield from self.remove_lost_replicas(reborn, doubtful)
         if self._core.safeguards.bounced_brokers:
-            yield from self._commit_and_tell(reborn, self._reborn)
+            yield from self._commit_and_send(reborn, self._decide_restarted)
 
-    def distrust(self, tps: Sequence[TopicPartition], brokers: Sequence[BrokerImage]) -> Workflow[None]:
+    def remove_lost_replicas(self, tps: Sequence[TopicPartition], brokers: Sequence[BrokerImage]) -> Workflow[None]:
         """Remove brokers from ISRs that registered with new log directories, or that have lost these partitions."""
 
         def decide(tp: TopicPartition, partition: PartitionImage) -> Elected | None:
-            online = self._context.online(tp, partition.replicas)
+            online = self._context.online_replicas(tp, partition.replicas)
             lost = [broker.node_id for broker in brokers if broker.has_lost(tp)]
             return distrusting_election(partition, online, [each for each in lost if self._came_after(tp, each)])
 
         if self._core.safeguards.blank_brokers:
-            changed = yield from self._commit_and_tell(tps, decide)
+            changed = yield from self._commit_and_send(tps, decide)
             for tp in changed:
                 logger.warning("controller: partition %s: a member of the ISR has lost records and leaves it", tp)
 
-    def _is_reborn(self, tp: TopicPartition) -> bool:
-        partition = self._context.partition(tp)
+    def _has_restarted(self, tp: TopicPartition) -> bool:
+        partition = self._context.find_partition(tp)
         # `changed_at` is filled only while the term starts: later restarts are noticed by the watch on registrations.
         if partition is None or tp not in self._context.changed_at:
             return False
@@ -125,86 +125,86 @@ class LeaderElections:
         broker = self._context.brokers.get(replica)
         return broker is not None and broker.epoch > self._context.changed_at[tp]
 
-    def _reborn(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
-        if not self._is_reborn(tp):
+    def _decide_restarted(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+        if not self._has_restarted(tp):
             return None
-        online = self._context.online(tp, partition.replicas)
+        online = self._context.online_replicas(tp, partition.replicas)
         elders = [replica for replica in online if not self._is_younger(tp, replica)]
-        return reborn_election(partition, online, elders, self._core.safeguards)
+        return restarted_election(partition, online, elders, self._core.safeguards)
 
     def elect_first_leaders(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
         """Elect the first leaders of new partitions, and have all their replicas create logs."""
-        self._core.channels.tell_leaders([tp for tp in tps if not self.is_unborn(tp)], is_new=True)
-        yield from self.recover(tps)
+        self._core.channels.send_leaders([tp for tp in tps if not self.is_not_stored(tp)], is_new=True)
+        yield from self.elect_missing(tps)
 
-    def _commit_and_tell(self, tps: Sequence[TopicPartition], decide: StateDecision) -> Workflow[list[TopicPartition]]:
-        unborn = {tp for tp in tps if self.is_unborn(tp)}
+    def _commit_and_send(self, tps: Sequence[TopicPartition], decide: StateDecision) -> Workflow[list[TopicPartition]]:
+        unborn = {tp for tp in tps if self.is_not_stored(tp)}
         changed = yield from self._core.commit_partitions(tps, decide)
         # New partitions are sent with `is_new`, so that a missing log is created and not reported as lost.
-        self._core.channels.tell_leaders([tp for tp in changed if tp not in unborn])
-        self._core.channels.tell_leaders([tp for tp in changed if tp in unborn], is_new=True)
+        self._core.channels.send_leaders([tp for tp in changed if tp not in unborn])
+        self._core.channels.send_leaders([tp for tp in changed if tp in unborn], is_new=True)
         return changed
 
-    def is_unborn(self, tp: TopicPartition) -> bool:
+    def is_not_stored(self, tp: TopicPartition) -> bool:
         """Whether the partition has no state in the store yet: it never had a leader."""
-        partition = self._context.partition(tp)
+        partition = self._context.find_partition(tp)
         return partition is not None and partition.state_version == NOT_STORED
 
-    def _offline(self, unclean: Collection[str]) -> StateDecision:
+    def _decide_offline(self, unclean: Collection[str]) -> StateDecision:
         def decide(tp: TopicPartition, partition: PartitionImage) -> Elected | None:
             if tp.topic in self._context.deleting:
                 return None
-            online = self._context.online(tp, partition.replicas)
+            online = self._context.online_replicas(tp, partition.replicas)
             return offline_election(partition, online, tp.topic in unclean, self._core.safeguards)
 
         return decide
 
     def _could_be_unclean(self, tp: TopicPartition) -> bool:
-        partition = self._context.partition(tp)
+        partition = self._context.find_partition(tp)
         if partition is None or partition.leader != NO_LEADER or tp.topic in self._context.deleting:
             return False
-        return bool(self._context.online(tp, partition.replicas))
+        return bool(self._context.online_replicas(tp, partition.replicas))
 
     def _unclean_topics(self, topics: Iterable[str]) -> Workflow[dict[str, None]]:
         """The topics among these whose current settings allow unclean leaders."""
         names = list(topics)
-        nodes = yield from self._core.get_all([topic_config_path(name) for name in names])
+        nodes = yield from self._core.read_nodes([topic_config_path(name) for name in names])
         default = self._core.config().topic_defaults.unclean_leader_election_enable
-        return {name: None for name, node in zip(names, nodes, strict=True) if _allows(name, node, default)}
+        return {name: None for name, node in zip(names, nodes, strict=True) if _allows_unclean(name, node, default)}
 
     def retry_unclean(self) -> Workflow[None]:
         """Repeat the election for partitions without a leader, because settings may have changed."""
-        yield from self.recover(self._context.without_leader())
+        yield from self.elect_missing(self._context.without_leader())
 
     # -- preferred leaders -------------------------------------------------------------------------------------
 
-    def prefer(self, tps: Sequence[TopicPartition]) -> Workflow[list[TopicPartition]]:
+    def elect_preferred(self, tps: Sequence[TopicPartition]) -> Workflow[list[TopicPartition]]:
         """Give leadership to preferred replicas where possible. Returns the partitions that changed."""
-        return (yield from self._commit_and_tell(tps, self._preferred))
+        return (yield from self._commit_and_send(tps, self._decide_preferred))
 
-    def _preferred(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+    def _decide_preferred(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
         if tp.topic in self._context.deleting:
             return None
-        return preferred_election(partition, self._context.online(tp, partition.replicas))
+        return preferred_election(partition, self._context.online_replicas(tp, partition.replicas))
 
-    def rebalance(self) -> Workflow[None]:
+    def rebalance_leaders(self) -> Workflow[None]:
         """Elect preferred leaders for brokers that lead too few of the partitions that prefer them."""
         limit = self._core.config().leader_imbalance_per_broker_percentage / 100
         preferring: dict[int, list[TopicPartition]] = {}
         strayed: dict[int, list[TopicPartition]] = {}
-        for tp, partition in self._context.living():
+        for tp, partition in self._context.live_partitions():
             first = partition.replicas[0]
             preferring.setdefault(first, []).append(tp)
             if partition.leader != first:
                 strayed.setdefault(first, []).append(tp)
         for broker in sorted(strayed):
             if len(strayed[broker]) / len(preferring[broker]) > limit:
-                yield from self.prefer(strayed[broker])
+                yield from self.elect_preferred(strayed[broker])
 
-    def by_hand(self, on_change: Callable[[], None]) -> Workflow[None]:
+    def read_requested_elections(self, on_change: Callable[[], None]) -> Workflow[None]:
         """Carry out and remove a request that an operator wrote to /admin/preferred_replica_election."""
         # The watch is set with the read, and again after the node is deleted, for the next request.
-        node = yield from self._core.get(PREFERRED_ELECTION, on_change)
+        node = yield from self._core.read_node(PREFERRED_ELECTION, on_change)
         if node is None:
             return
         try:
@@ -212,33 +212,35 @@ class LeaderElections:
         except BrokenNode as broken:
             logger.warning("controller: ignoring a requested preferred election: %s", broken)
             return
-        yield from self.prefer([tp for tp in tps if self._context.partition(tp) is not None])
-        yield from self._core.attempt("controller", [Op("delete", PREFERRED_ELECTION, version=node.version)])
-        yield from self._core.get(PREFERRED_ELECTION, on_change)
+        yield from self.elect_preferred([tp for tp in tps if self._context.find_partition(tp) is not None])
+        yield from self._core.try_write("controller", [Op("delete", PREFERRED_ELECTION, version=node.version)])
+        yield from self._core.read_node(PREFERRED_ELECTION, on_change)
 
     # -- requests ------------------------------------------------------------------------------------------------
 
-    def elect(
+    def elect_leaders(
         self, kind: ElectionType, partitions: Sequence[TopicPartition] | None, *, only_needed: bool
     ) -> Workflow[ElectionOutcomes]:
         """Carry out ElectLeaders (`partitions` None: all). `only_needed`: leave out partitions that need none."""
         # 1. Check each partition. 2. Elect for those that need it. 3. A partition that did not change had no candidate.
-        asked = [tp for tp, _ in self._context.living()] if partitions is None else list(dict.fromkeys(partitions))
+        asked = (
+            [tp for tp, _ in self._context.live_partitions()] if partitions is None else list(dict.fromkeys(partitions))
+        )
         refusals: dict[str, ApiError] = {}
         """Errors by text, shared because thousands of partitions may have the same one."""
-        refused = {tp: self._refusal(kind, tp, refusals) for tp in asked}
+        refused = {tp: self._refusal_of(kind, tp, refusals) for tp in asked}
         needed = [tp for tp in asked if refused[tp] is None]
-        decide = self._preferred if kind == ElectionType.PREFERRED else self._unclean
-        changed = set((yield from self._commit_and_tell(needed, decide)))
+        decide = self._decide_preferred if kind == ElectionType.PREFERRED else self._decide_unclean
+        changed = set((yield from self._commit_and_send(needed, decide)))
         outcomes: ElectionOutcomes = {}
-        nobody = _do_nothing(kind)
+        nobody = _no_candidate_error(kind)
         for tp, refusal in refused.items():
             why = nobody if refusal is None and tp not in changed else refusal
             if not only_needed or why is None or why.code is not ErrorCode.ELECTION_NOT_NEEDED:
                 outcomes[tp] = why
         return outcomes
 
-    def _refusal(self, kind: ElectionType, tp: TopicPartition, known: dict[str, ApiError]) -> ApiError | None:
+    def _refusal_of(self, kind: ElectionType, tp: TopicPartition, known: dict[str, ApiError]) -> ApiError | None:
         """The reason why no election is needed or possible. Partitions with one reason share an object (`known`)."""
         code, message = self._why_not(kind, tp)
         if code is ErrorCode.NONE:
@@ -248,7 +250,7 @@ class LeaderElections:
         return known[message]
 
     def _why_not(self, kind: ElectionType, tp: TopicPartition) -> tuple[ErrorCode, str]:
-        partition = self._context.partition(tp)
+        partition = self._context.find_partition(tp)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
         if tp.topic in self._context.deleting:
@@ -261,19 +263,19 @@ class LeaderElections:
             return ErrorCode.NONE, ""
         return ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads already"
 
-    def _unclean(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
-        online = self._context.online(tp, partition.replicas)
+    def _decide_unclean(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+        online = self._context.online_replicas(tp, partition.replicas)
         elected = offline_election(partition, online, True, self._core.safeguards)
         return None if elected is None or elected.partition.leader == NO_LEADER else elected
 
 
-def _do_nothing(kind: ElectionType) -> ApiError:
+def _no_candidate_error(kind: ElectionType) -> ApiError:
     if kind == ElectionType.PREFERRED:
         return ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "the preferred leader is not alive or not in sync")
     return ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is alive")
 
 
-def _allows(topic: str, node: Node | None, default: bool) -> bool:
+def _allows_unclean(topic: str, node: Node | None, default: bool) -> bool:
     if node is None or not node.data:
         return default
     try:

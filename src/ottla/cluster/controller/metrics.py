@@ -23,7 +23,7 @@ class Counters:
         """Time from the detection of missing leaders until the new ones are queued for their brokers."""
 
 
-def declare(registry: Registry, counters: Counters, context: Callable[[], ControllerContext | None]) -> None:
+def declare_metrics(registry: Registry, counters: Counters, context: Callable[[], ControllerContext | None]) -> None:
     """Register the metrics. `context` returns the controller's state, None while this broker is not the controller."""
 
     def count(read: Callable[[ControllerContext], int]) -> Callable[[], float]:
@@ -33,7 +33,7 @@ def declare(registry: Registry, counters: Counters, context: Callable[[], Contro
 
         return value
 
-    add = registry.gauge
+    add = registry.add_gauge
     add(f"{_CONTROLLER}activecontrollercount", "1 on the active controller.", count(lambda _: 1))
     add(f"{_CONTROLLER}offlinepartitionscount", "Partitions without a leader.", count(lambda c: c.offline_partitions()))
     add(
@@ -42,15 +42,15 @@ def declare(registry: Registry, counters: Counters, context: Callable[[], Contro
         count(lambda c: c.not_led_by_preferred()),
     )
     add(f"{_CONTROLLER}globaltopiccount", "Topics.", count(lambda c: len(c.topics)))
-    add(f"{_CONTROLLER}globalpartitioncount", "Partitions.", count(lambda c: sum(1 for _ in c.partitions())))
+    add(f"{_CONTROLLER}globalpartitioncount", "Partitions.", count(lambda c: sum(1 for _ in c.all_partitions())))
     add(f"{_CONTROLLER}activebrokercount", "Live brokers.", count(lambda c: len(c.brokers)))
     add(f"{_CONTROLLER}topicstodeletecount", "Topics whose deletion is decided.", count(lambda c: len(c.deleting)))
-    registry.counter(
+    registry.add_counter(
         f"{_STATS}uncleanleaderelections_total",
         "Leaders elected out of sync: records may have been lost.",
         lambda: float(counters.unclean_elections),
     )
-    registry.histogram(
+    registry.add_histogram(
         f"{_STATS}leaderelectionrateandtimems",
         "Elections, and how long they took in milliseconds.",
         lambda: [({}, counters.election_ms)],

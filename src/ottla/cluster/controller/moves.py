@@ -16,17 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ottla.cluster.controller.context import ControlledTopic, assignment_node
-from ottla.cluster.controller.elections import Elected, bumped, reassigned_election
+from ottla.cluster.controller.elections import Elected, bump_epoch, reassigned_election
 from ottla.cluster.controller.leaders import ElectionOutcomes
 from ottla.cluster.controller.partition_state_store import PartitionStateStore
 from ottla.cluster.controller.queue import WorkQueue
 from ottla.cluster.controller.reassignment import (
+    begin_move,
     check_in_sync,
     check_target,
-    finished,
+    finish_move,
     is_complete,
     is_moving,
-    moved_to,
     origin_of,
     target_of,
 )
@@ -61,38 +61,38 @@ class PartitionMoves:
         self._leaving: dict[TopicPartition, tuple[int, ...]] = {}
         """Moves in their last step: the replicas that have not confirmed their deletion."""
         self._confirmed: dict[TopicPartition, None] = {}
-        self._by_hand = False
+        self._has_requests = False
         """Whether /admin/reassign_partitions exists."""
 
     # -- requests ------------------------------------------------------------------------------------------------
 
-    def alter(self, targets: ReassignmentTargets, allow_factor_change: bool) -> Workflow[ElectionOutcomes]:
+    def alter_moves(self, targets: ReassignmentTargets, allow_factor_change: bool) -> Workflow[ElectionOutcomes]:
         """Carry out AlterPartitionReassignments: begin, redirect or cancel moves. Returns an outcome per partition."""
         outcomes: ElectionOutcomes = {}
         wanted: dict[TopicPartition, tuple[int, ...]] = {}
         for tp, target in targets.items():
             try:
-                wanted[tp] = self._checked(tp, target, allow_factor_change)
+                wanted[tp] = self._check_move(tp, target, allow_factor_change)
             except ApiError as error:
                 outcomes[tp] = error.as_value()
         # A client's request replaces what an operator wrote; otherwise the node would start the old move again.
-        yield from self._take_off_hand(list(wanted))
+        yield from self._remove_requested(list(wanted))
         outcomes |= yield from self._begin_moves(wanted)
         return {tp: outcomes[tp] for tp in targets}
 
-    def _checked(self, tp: TopicPartition, target: tuple[int, ...] | None, allow_change: bool) -> tuple[int, ...]:
-        partition = self._present(tp)
+    def _check_move(self, tp: TopicPartition, target: tuple[int, ...] | None, allow_change: bool) -> tuple[int, ...]:
+        partition = self._existing_partition(tp)
         if target is None and not is_moving(partition):
             raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no replicas of this partition are being moved")
         if target is None:
             target = origin_of(partition)
         else:
-            check_target(partition, target, self._context.eligible, allow_change)
+            check_target(partition, target, self._context.eligible_brokers, allow_change)
         check_in_sync(partition, target)
         return target
 
-    def _present(self, tp: TopicPartition) -> PartitionImage:
-        partition = self._context.partition(tp)
+    def _existing_partition(self, tp: TopicPartition) -> PartitionImage:
+        partition = self._context.find_partition(tp)
         if partition is None or tp.topic in self._context.deleting:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
         return partition
@@ -123,17 +123,17 @@ class PartitionMoves:
         # A redirected move has other replicas to remove. Confirmations of the old ones must not end it.
         for tp in tps:
             self._leaving.pop(tp, None)
-        changed = yield from self._core.commit_partitions(tps, self._restarted)
-        self._core.channels.tell_leaders(changed)
+        changed = yield from self._core.commit_partitions(tps, self._decide_restart)
+        self._core.channels.send_leaders(changed)
         self._stop_unneeded(name, before)
-        yield from self.resume(tps)
+        yield from self.continue_moves(tps)
         return None
 
     def _write_assignment(self, topic: ControlledTopic, wanted: Mapping[int, tuple[int, ...]]) -> Workflow[None]:
         """Store the moves in the topic's node, then in memory. Raises ApiError when other writers keep changing it."""
 
         def change() -> dict[int, PartitionImage]:
-            return {number: moved_to(topic.partitions[number], target) for number, target in wanted.items()}
+            return {number: begin_move(topic.partitions[number], target) for number, target in wanted.items()}
 
         yield from self._put_topic(topic, change)
 
@@ -154,12 +154,14 @@ class PartitionMoves:
         """The node's version after the write. None: another writer was faster, and `node_version` is the new one."""
         path = topic_path(topic.name)
         try:
-            results = yield from self._core.write(f"topic {topic.name}", [Op("put", path, content, topic.node_version)])
+            results = yield from self._core.write_multi(
+                f"topic {topic.name}", [Op("put", path, content, topic.node_version)]
+            )
         except Failure as failure:
             # The outcome may be open. The node decides: it has this content, another one (try again), or is gone.
             if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
                 raise
-            found = yield from self._core.get(path)
+            found = yield from self._core.read_node(path)
             if found is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic is gone") from None
             if found.data == content:
@@ -168,66 +170,66 @@ class PartitionMoves:
             return None
         return results[0][1]
 
-    def _restarted(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+    def _decide_restart(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
         """The next epoch, without the replicas that a redirected move no longer needs."""
-        online = self._context.online(tp, partition.replicas)
-        return reassigned_election(partition, partition.replicas, online) or bumped(partition)
+        online = self._context.online_replicas(tp, partition.replicas)
+        return reassigned_election(partition, partition.replicas, online) or bump_epoch(partition)
 
     def _stop_unneeded(self, name: str, before: Mapping[int, PartitionImage]) -> None:
         """Delete the replicas that an earlier move was adding and this one does not include."""
         stops: dict[int, list[TopicPartition]] = {}
         for number, partition in before.items():
             tp = TopicPartition(name, number)
-            present = self._context.partition(tp)
+            present = self._context.find_partition(tp)
             for replica in partition.replicas:
                 if present is not None and replica not in present.replicas and replica not in present.isr:
                     stops.setdefault(replica, []).append(tp)
         for broker in sorted(stops):
-            self._core.channels.tell_stop(broker, stops[broker], delete=True)
+            self._core.channels.send_stops(broker, stops[broker], delete=True)
 
     # -- the second step -----------------------------------------------------------------------------------------
 
-    def resume(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
+    def continue_moves(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
         """Continue those of these moves whose new replicas are all in sync."""
         ready = [tp for tp in tps if self._is_ready(tp)]
-        changed = yield from self._core.commit_partitions(ready, self._completed)
+        changed = yield from self._core.commit_partitions(ready, self._decide_completion)
         removing: dict[int, list[TopicPartition]] = {}
         for tp in changed:
-            partition = self._context.partition(tp)
+            partition = self._context.find_partition(tp)
             assert partition is not None, f"{tp} was written just now"
             # Step 2 is stored. Step 3 begins when the removed replicas have confirmed their deletion.
             self._leaving[tp] = partition.removing
             for replica in partition.removing:
                 removing.setdefault(replica, []).append(tp)
             # The leader must not add the replicas that leave to its ISR again: without them here it cannot.
-            self._context.put_partition(tp, finished(partition))
-        self._core.channels.tell_leaders(changed)
+            self._context.put_partition(tp, finish_move(partition))
+        self._core.channels.send_leaders(changed)
         for broker in sorted(removing):
-            self._core.channels.tell_stop(broker, removing[broker], delete=True)
+            self._core.channels.send_stops(broker, removing[broker], delete=True)
         if changed:
             confirmed = list(changed)
-            self._core.channels.when_told(removing, lambda: self._on_stopped(confirmed))
+            self._core.channels.call_when_sent(removing, lambda: self._on_stopped(confirmed))
 
     def _is_ready(self, tp: TopicPartition) -> bool:
-        partition = self._context.partition(tp)
+        partition = self._context.find_partition(tp)
         if partition is None or tp in self._leaving or tp not in self._context.moving:
             return False
         return is_complete(partition) or not self._core.safeguards.reassigned_when_in_sync
 
-    def _completed(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+    def _decide_completion(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
         target = target_of(partition)
-        return reassigned_election(partition, target, self._context.online(tp, target))
+        return reassigned_election(partition, target, self._context.online_replicas(tp, target))
 
     # -- the third step ------------------------------------------------------------------------------------------
 
     def _on_stopped(self, tps: Sequence[TopicPartition]) -> None:
         self._confirmed |= dict.fromkeys(tps)
-        self._queue.notice("moves end", self._finish)
+        self._queue.submit_change("moves end", self._finish_moves)
 
-    def _finish(self) -> Workflow[None]:
+    def _finish_moves(self) -> Workflow[None]:
         """Remove the old replicas from the assignments after their brokers have confirmed the deletion."""
         confirmed, self._confirmed = list(self._confirmed), {}
-        tps = [tp for tp in confirmed if tp in self._leaving and self._context.partition(tp) is not None]
+        tps = [tp for tp in confirmed if tp in self._leaving and self._context.find_partition(tp) is not None]
         for name in dict.fromkeys(tp.topic for tp in tps):
             topic = self._context.topics[name]
             # A topic that is being deleted keeps its assignment: all its replicas are deleted anyway.
@@ -236,24 +238,24 @@ class PartitionMoves:
         for tp in tps:
             self._leaving.pop(tp, None)
             logger.info("controller: the move of partition %s is complete", tp)
-        self._core.channels.tell_metadata(tps)
-        yield from self._take_off_hand([tp for tp in tps if tp not in self._context.moving])
+        self._core.channels.send_metadata(tps)
+        yield from self._remove_requested([tp for tp in tps if tp not in self._context.moving])
 
     # -- by hand -------------------------------------------------------------------------------------------------
 
-    def by_hand(self, on_change: Callable[[], None]) -> Workflow[None]:
+    def read_requested_moves(self, on_change: Callable[[], None]) -> Workflow[None]:
         """Begin the moves that an operator wrote to /admin/reassign_partitions. They leave the node as they end."""
-        node = yield from self._core.get(REASSIGN_PARTITIONS, on_change)
-        self._by_hand = node is not None
+        node = yield from self._core.read_node(REASSIGN_PARTITIONS, on_change)
+        self._has_requests = node is not None
         if node is None:
             return
-        targets = _targets(node)
+        targets = _decode_targets(node)
         if targets is None:
             return
         wanted, void = {}, []
         for tp, target in targets.items():
             try:
-                partition = self._present(tp)
+                partition = self._existing_partition(tp)
                 check_target(partition, target, target, allow_factor_change=True)
                 check_in_sync(partition, target)
             except ApiError as error:
@@ -267,16 +269,16 @@ class PartitionMoves:
                 void.append(tp)
         outcomes = yield from self._begin_moves(wanted)
         void += [tp for tp in wanted if outcomes[tp] is not None or not self._is_under_way(tp)]
-        yield from self._take_off_hand(void)
+        yield from self._remove_requested(void)
 
     def _is_under_way(self, tp: TopicPartition) -> bool:
         return tp in self._context.moving or tp in self._leaving
 
-    def _take_off_hand(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
+    def _remove_requested(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
         """Remove partitions from /admin/reassign_partitions, whose moves ended or cannot be; deletes an empty node."""
-        while self._by_hand and tps:
-            node = yield from self._core.get(REASSIGN_PARTITIONS)
-            targets = {} if node is None else _targets(node)
+        while self._has_requests and tps:
+            node = yield from self._core.read_node(REASSIGN_PARTITIONS)
+            targets = {} if node is None else _decode_targets(node)
             if node is None or targets is None:
                 return
             # Other entries, which may have been added meanwhile, stay; a conflict reads the node again.
@@ -287,15 +289,15 @@ class PartitionMoves:
             path, version = REASSIGN_PARTITIONS, node.version
             op = Op("put", path, encode_reassignment(left), version) if left else Op("delete", path, version=version)
             try:
-                yield from self._core.write("controller", [op])
+                yield from self._core.write_multi("controller", [op])
             except Failure as failure:
                 if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
                     raise
             else:
-                self._by_hand = bool(left)
+                self._has_requests = bool(left)
 
 
-def _targets(node: Node) -> dict[TopicPartition, tuple[int, ...]] | None:
+def _decode_targets(node: Node) -> dict[TopicPartition, tuple[int, ...]] | None:
     try:
         return decode_reassignment(REASSIGN_PARTITIONS, node.data)
     except BrokenNode as broken:

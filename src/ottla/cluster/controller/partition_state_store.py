@@ -29,10 +29,10 @@ from ottla.cluster.store.layout import (
     state_path,
 )
 from ottla.cluster.store.watches import OnChange, WatchedStore
-from ottla.cluster.store.workflow import Workflow, submit, submit_all, wait
-from ottla.cluster.store.workflow import children as ask_children
-from ottla.cluster.store.workflow import get as ask_get
-from ottla.cluster.store.workflow import get_all as ask_all
+from ottla.cluster.store.workflow import Workflow, submit_multi, submit_multis, wait_for_answer
+from ottla.cluster.store.workflow import read_children as ask_children
+from ottla.cluster.store.workflow import read_node as ask_get
+from ottla.cluster.store.workflow import read_nodes as ask_all
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
@@ -88,7 +88,7 @@ class PartitionStateStore:
         counters: Counters,
         safeguards: ControllerSafeguards,
     ) -> None:
-        self.office = office
+        self.term = office
         self.store = store
         self.clock = clock
         self.entropy = entropy
@@ -102,24 +102,26 @@ class PartitionStateStore:
         self._has_parent: dict[TopicPartition, None] = {}
         """Partitions whose state node is missing while its parent exists."""
 
-    def check(self) -> None:
+    def check_term(self) -> None:
         """Raise ApiError NOT_CONTROLLER after the end of the term: workflows that still run must not act."""
         if self.closed:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller any more")
 
     def new_uuid(self) -> bytes:
         """16 random octets in the form of a version 4 UUID, which Kafka's own ids have."""
-        octets = bytearray(self.entropy.octets("uuids", 16))
+        octets = bytearray(self.entropy.random_bytes("uuids", 16))
         octets[6] = octets[6] & 0x0F | 0x40
         octets[8] = octets[8] & 0x3F | 0x80
         return bytes(octets)
 
     # -- reading -----------------------------------------------------------------------------------------------
 
-    def pause(self, ms: int = 1) -> Workflow[None]:
+    def yield_turn(self, ms: int = 1) -> Workflow[None]:
         """Continue in a later turn, so that other work runs in between."""
-        yield from wait(lambda answered: _do_nothing(self.purgatory.after(ms, lambda: answered(None))))
-        self.check()
+        yield from wait_for_answer(
+            lambda answered: _do_nothing(self.purgatory.continue_after(ms, lambda: answered(None)))
+        )
+        self.check_term()
 
     def each_chunk(
         self, tps: Sequence[TopicPartition], act: Callable[[Sequence[TopicPartition]], None]
@@ -128,31 +130,31 @@ class PartitionStateStore:
         for start in range(0, len(tps), CHUNK):
             act(tps[start : start + CHUNK])
             if start + CHUNK < len(tps):
-                yield from self.pause()
+                yield from self.yield_turn()
 
-    def get(self, path: str, on_change: OnChange | None = None) -> Workflow[Node | None]:
+    def read_node(self, path: str, on_change: OnChange | None = None) -> Workflow[Node | None]:
         """Read one node. Raises Failure only when the session is lost for good."""
         while True:
             try:
                 found = yield from ask_get(path, on_change)
             except Failure as failure:
-                yield from self._endure(failure.as_value())
+                yield from self._wait_or_raise(failure.as_value())
             else:
-                self.check()
+                self.check_term()
                 return found
 
-    def children(self, path: str, on_change: OnChange | None = None) -> Workflow[Sequence[str]]:
+    def read_children(self, path: str, on_change: OnChange | None = None) -> Workflow[Sequence[str]]:
         """Read the names of a node's children, sorted."""
         while True:
             try:
                 names = yield from ask_children(path, on_change)
             except Failure as failure:
-                yield from self._endure(failure.as_value())
+                yield from self._wait_or_raise(failure.as_value())
             else:
-                self.check()
+                self.check_term()
                 return names
 
-    def get_all(
+    def read_nodes(
         self, paths: Sequence[str], on_change: Callable[[str], OnChange] | None = None
     ) -> Workflow[list[Node | None]]:
         """Read many nodes, STEP at once."""
@@ -161,29 +163,29 @@ class PartitionStateStore:
             try:
                 found += yield from ask_all(paths[len(found) : len(found) + STEP], on_change)
             except Failure as failure:
-                yield from self._endure(failure.as_value())
+                yield from self._wait_or_raise(failure.as_value())
             else:
-                self.check()
+                self.check_term()
                 if len(found) < len(paths):
-                    yield from self.pause()
+                    yield from self.yield_turn()
         return found
 
-    def _endure(self, failure: Failure) -> Workflow[None]:
+    def _wait_or_raise(self, failure: Failure) -> Workflow[None]:
         """Wait if the store may answer later; else raise the Failure again."""
-        self.check()
+        self.check_term()
         if failure.kind not in _TRANSIENT:
             raise failure
-        yield from self.pause(RETRY_MS)
+        yield from self.yield_turn(RETRY_MS)
 
     # -- writing -----------------------------------------------------------------------------------------------
 
-    def fenced(self, ops: Sequence[Op]) -> list[Op]:
+    def with_epoch_check(self, ops: Sequence[Op]) -> list[Op]:
         """These operations as a multi that fails for every other controller epoch."""
         if not self.safeguards.controller_epoch_check:
             return list(ops)
-        return [Op("check", CONTROLLER_EPOCH, version=self.office.epoch_version), *ops]
+        return [Op("check", CONTROLLER_EPOCH, version=self.term.epoch_version), *ops]
 
-    def write(self, lane: str, ops: Sequence[Op]) -> Workflow[Sequence[tuple[str, int]]]:
+    def write_multi(self, lane: str, ops: Sequence[Op]) -> Workflow[Sequence[tuple[str, int]]]:
         """Submit one fenced multi. Returns the results of the operations, without that of the check.
 
         Raises ApiError NOT_CONTROLLER; or, while this broker is the controller, Failure CONFLICT, UNKNOWN or TIMEOUT,
@@ -191,47 +193,47 @@ class PartitionStateStore:
         """
         while True:
             try:
-                results = yield from submit(lane, self.fenced(ops))
+                results = yield from submit_multi(lane, self.with_epoch_check(ops))
             except Failure as failure:
                 # 1. Not done: repeat it. 2. The outcome is open, or a condition failed: while the epoch is this term's,
                 # the caller reads the nodes; otherwise the term is over.
-                self.check()
+                self.check_term()
                 if failure.kind is Kind.NOT_DONE:
-                    yield from self.pause(RETRY_MS)
+                    yield from self.yield_turn(RETRY_MS)
                     continue
                 if failure.kind in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
-                    yield from self.verify()
+                    yield from self.verify_epoch()
                 raise
-            self.check()
+            self.check_term()
             return results[len(results) - len(ops) :]
 
-    def attempt(self, lane: str, ops: Sequence[Op]) -> Workflow[None]:
+    def try_write(self, lane: str, ops: Sequence[Op]) -> Workflow[None]:
         """Submit one fenced multi that may fail. Callers read afterwards what the nodes contain."""
         try:
-            yield from self.write(lane, ops)
+            yield from self.write_multi(lane, ops)
         except Failure as failure:
             if failure.kind not in (*_TRANSIENT, Kind.CONFLICT):
                 raise
 
-    def remove_all(self, paths: Sequence[str]) -> Workflow[None]:
+    def delete_nodes(self, paths: Sequence[str]) -> Workflow[None]:
         """Delete nodes that were processed; nodes that are gone already are no error."""
         for start in range(0, len(paths), STEP):
             left = list(paths[start : start + STEP])
             while left:
                 try:
-                    yield from self.write("controller", [Op("delete", path) for path in left])
+                    yield from self.write_multi("controller", [Op("delete", path) for path in left])
                 except Failure as failure:
                     if failure.kind not in (*_TRANSIENT, Kind.CONFLICT):
                         raise
-                    nodes = yield from self.get_all(left)
+                    nodes = yield from self.read_nodes(left)
                     left = [path for path, node in zip(left, nodes, strict=True) if node is not None]
                 else:
                     break
 
-    def verify(self) -> Workflow[None]:
+    def verify_epoch(self) -> Workflow[None]:
         """Compare the epoch's node with this term. Raises ApiError NOT_CONTROLLER when it has changed."""
-        node = yield from self.get(CONTROLLER_EPOCH)
-        if self.safeguards.controller_epoch_check and (node is None or node.version != self.office.epoch_version):
+        node = yield from self.read_node(CONTROLLER_EPOCH)
+        if self.safeguards.controller_epoch_check and (node is None or node.version != self.term.epoch_version):
             raise ApiError(ErrorCode.NOT_CONTROLLER, "another broker is the controller")
 
     # -- states of partitions ----------------------------------------------------------------------------------
@@ -249,43 +251,43 @@ class PartitionStateStore:
         while left:
             # Several multis are in flight at once, so that the latency of the store counts once per volley.
             volley, left = left[: STEP * VOLLEY], left[STEP * VOLLEY :]
-            decided = self._decided(volley, decide)
+            decided = self._decide_changes(volley, decide)
             batches = [decided[start : start + STEP] for start in range(0, len(decided), STEP)]
-            outcomes = (yield from submit_all(self._multis(batches))) if batches else []
-            self.check()
+            outcomes = (yield from submit_multis(self._build_multis(batches))) if batches else []
+            self.check_term()
             for batch, outcome in zip(batches, outcomes, strict=True):
                 if isinstance(outcome, Failure):
-                    done = yield from self._look_again(batch, outcome)
+                    done = yield from self._read_after_failure(batch, outcome)
                     # Partitions that are decided again go first, with the states that were just read.
-                    left = _once_more(batch, done, tries) + left
+                    left = _partitions_to_retry(batch, done, tries) + left
                 else:
                     done = batch
-                    self._take_written(batch, [version for _, version in outcome])
+                    self._store_written(batch, [version for _, version in outcome])
                 changed += [change.tp for change in done]
                 self.counters.unclean_elections += sum(change.unclean for change in done)
             if left:
-                yield from self.pause()
+                yield from self.yield_turn()
         return changed
 
-    def _decided(self, tps: Sequence[TopicPartition], decide: StateDecision) -> list[_Change]:
+    def _decide_changes(self, tps: Sequence[TopicPartition], decide: StateDecision) -> list[_Change]:
         changes = []
         for tp in tps:
-            before = self.context.partition(tp)
+            before = self.context.find_partition(tp)
             elected = None if before is None or tp in self.context.broken else decide(tp, before)
             if elected is not None:
                 after = elected.partition
-                state = StateNode(after.leader, after.leader_epoch, after.isr, self.office.epoch)
+                state = StateNode(after.leader, after.leader_epoch, after.isr, self.term.epoch)
                 changes.append(_Change(tp, after, elected.unclean, encode_state(state)))
         return changes
 
-    def _multis(self, batches: Sequence[Sequence[_Change]]) -> list[tuple[str, list[Op]]]:
+    def _build_multis(self, batches: Sequence[Sequence[_Change]]) -> list[tuple[str, list[Op]]]:
         multis = []
         for index, batch in enumerate(batches):
-            ops = [op for change in batch for op in self._ops(change)]
-            multis.append((f"controller {index}", self.fenced(ops)))
+            ops = [op for change in batch for op in self._state_ops(change)]
+            multis.append((f"controller {index}", self.with_epoch_check(ops)))
         return multis
 
-    def _ops(self, change: _Change) -> list[Op]:
+    def _state_ops(self, change: _Change) -> list[Op]:
         tp, version = change.tp, change.after.state_version
         path = state_path(tp.topic, tp.partition)
         # An existing state is replaced only in the version that the decision was based on.
@@ -295,37 +297,37 @@ class PartitionStateStore:
         return [*parent, Op("create", path, change.data)]
 
     @changes_state
-    def _take_written(self, batch: Sequence[_Change], versions: Sequence[int]) -> None:
+    def _store_written(self, batch: Sequence[_Change], versions: Sequence[int]) -> None:
         """Store the written states in memory; the result of each partition's last operation has the new version."""
         position = len(versions)
         for change in reversed(batch):
             self.context.put_partition(change.tp, change.after._replace(state_version=versions[position - 1]))
-            position -= len(self._ops(change))
+            position -= len(self._state_ops(change))
             self._has_parent.pop(change.tp, None)
 
-    def _look_again(self, batch: Sequence[_Change], failure: Failure) -> Workflow[list[_Change]]:
+    def _read_after_failure(self, batch: Sequence[_Change], failure: Failure) -> Workflow[list[_Change]]:
         """Read the states again after a multi failed. Returns the changes that were written in spite of the failure."""
         if failure.kind not in (*_TRANSIENT, Kind.CONFLICT):
             raise failure
         if failure.kind is not Kind.CONFLICT:
-            yield from self.pause(RETRY_MS)
-        yield from self.verify()
-        nodes = yield from self.refresh([change.tp for change in batch])
+            yield from self.yield_turn(RETRY_MS)
+        yield from self.verify_epoch()
+        nodes = yield from self.refresh_states([change.tp for change in batch])
         return [
             change for change, node in zip(batch, nodes, strict=True) if node is not None and node.data == change.data
         ]
 
-    def refresh(self, tps: Sequence[TopicPartition]) -> Workflow[list[Node | None]]:
+    def refresh_states(self, tps: Sequence[TopicPartition]) -> Workflow[list[Node | None]]:
         """Read the states of partitions again and store them in memory. Returns their nodes."""
-        nodes = yield from self.get_all([state_path(tp.topic, tp.partition) for tp in tps])
+        nodes = yield from self.read_nodes([state_path(tp.topic, tp.partition) for tp in tps])
         # A missing state is created with its parent. If an operator deleted only the state, the parent still exists.
         missing = [tp for tp, node in zip(tps, nodes, strict=True) if node is None]
-        parents = yield from self.get_all([partition_path(tp.topic, tp.partition) for tp in missing])
+        parents = yield from self.read_nodes([partition_path(tp.topic, tp.partition) for tp in missing])
         for tp, parent in zip(missing, parents, strict=True):
             if parent is not None:
                 self._has_parent[tp] = None
         for tp, node in zip(tps, nodes, strict=True):
-            before = self.context.partition(tp)
+            before = self.context.find_partition(tp)
             if before is not None:
                 self.context.put_partition(tp, self.with_state(tp, before, node))
         return nodes
@@ -349,7 +351,7 @@ class PartitionStateStore:
         )
 
 
-def _once_more(
+def _partitions_to_retry(
     batch: Sequence[_Change], done: Sequence[_Change], tries: Counter[TopicPartition]
 ) -> list[TopicPartition]:
     """The partitions to decide again. Gives up, with a log line, those that another writer keeps changing."""

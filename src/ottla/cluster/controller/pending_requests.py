@@ -51,12 +51,12 @@ class PendingRequests:
         self._open: dict[PendingRequest, None] = {}
         self._closed: ApiError | None = None
 
-    def new(self, done: Callable[[Any], None], timeout_ms: int | None = None) -> PendingRequest:
+    def add_request(self, done: Callable[[Any], None], timeout_ms: int | None = None) -> PendingRequest:
         """Add a request. With `timeout_ms` it is answered REQUEST_TIMED_OUT if no outcome came until then."""
         asked = PendingRequest(self, done)
         self._open[asked] = None
         if timeout_ms is not None:
-            asked.timer = self._purgatory.after(timeout_ms, asked.time_out)
+            asked.timer = self._purgatory.continue_after(timeout_ms, asked.time_out)
         if self._closed is not None:
             asked(self._closed)
         return asked
@@ -65,7 +65,7 @@ class PendingRequests:
         """Remove a request that is answered."""
         self._open.pop(asked, None)
 
-    def close(self, why: ApiError) -> None:
+    def answer_all(self, why: ApiError) -> None:
         """Answer all requests with this error at the end of the term, and all later ones."""
         self._closed = why
         for asked in list(self._open):

@@ -1,6 +1,6 @@
 """AlterPartition: leaders propose ISRs, the controller decides and stores them (KIP-497, KIP-841, KIP-903).
 
-Zone: deterministic. `judged` decides about one partition; `Proposals` handles requests with many.
+Zone: deterministic. `judge_proposal` decides about one partition; `Proposals` handles requests with many.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Proposal(NamedTuple):
     recovery_state: int = _RECOVERED
 
 
-def judged(
+def judge_proposal(
     partition: PartitionImage,
     proposal: Proposal,
     eligible: Mapping[int, int],
@@ -106,11 +106,11 @@ class Proposals:
         sender = self._context.brokers.get(request.broker_id)
         if sender is None or sender.epoch != request.broker_epoch:
             return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        proposals = dict(_proposals(request, version, self._context))
+        proposals = dict(_decode_proposals(request, version, self._context))
         refused: dict[TopicPartition, ErrorCode] = {}
 
         def decide(tp: TopicPartition, partition: PartitionImage) -> Elected | None:
-            outcome = judged(partition, proposals[tp], self._eligible(), self._core.safeguards)
+            outcome = judge_proposal(partition, proposals[tp], self._eligible_epochs(), self._core.safeguards)
             if isinstance(outcome, ErrorCode):
                 refused[tp] = outcome
                 return None
@@ -118,34 +118,34 @@ class Proposals:
             return None if outcome is partition else Elected(outcome)
 
         # `decide` may run again after a conflict, with a newer state; its last result counts.
-        known = [tp for tp in proposals if self._is_there(tp)]
+        known = [tp for tp in proposals if self._exists(tp)]
         changed = yield from self._core.commit_partitions(known, decide)
-        self._core.channels.tell_metadata(changed)
+        self._core.channels.send_metadata(changed)
         # Built before the moves continue: the leader expects the state that results from its proposal.
         answer = self._build_response(request, version, refused)
-        yield from self._moves.resume(changed)
+        yield from self._moves.continue_moves(changed)
         return answer
 
-    def notified(self, on_change: Callable[[], None]) -> Workflow[None]:
+    def read_isr_changes(self, on_change: Callable[[], None]) -> Workflow[None]:
         """Handle /isr_change_notification: read states that leaders of older versions wrote, and update all brokers."""
-        names = yield from self._core.children(ISR_CHANGES, on_change)
+        names = yield from self._core.read_children(ISR_CHANGES, on_change)
         paths = [f"{ISR_CHANGES}/{name}" for name in names]
-        nodes = yield from self._core.get_all(paths)
+        nodes = yield from self._core.read_nodes(paths)
         found: dict[TopicPartition, None] = {}
         for path, node in zip(paths, nodes, strict=True):
-            found |= {} if node is None else dict.fromkeys(_notified(path, node))
-        tps = [tp for tp in found if self._is_there(tp)]
-        yield from self._core.refresh(tps)
-        self._core.channels.tell_metadata(tps)
-        yield from self._moves.resume(tps)
+            found |= {} if node is None else dict.fromkeys(_decode_notified(path, node))
+        tps = [tp for tp in found if self._exists(tp)]
+        yield from self._core.refresh_states(tps)
+        self._core.channels.send_metadata(tps)
+        yield from self._moves.continue_moves(tps)
         # Removed last: after a crash the next controller reads the notifications again.
-        yield from self._core.remove_all(paths)
+        yield from self._core.delete_nodes(paths)
 
-    def _eligible(self) -> dict[int, int]:
-        return {broker: self._context.brokers[broker].epoch for broker in self._context.eligible}
+    def _eligible_epochs(self) -> dict[int, int]:
+        return {broker: self._context.brokers[broker].epoch for broker in self._context.eligible_brokers}
 
-    def _is_there(self, tp: TopicPartition) -> bool:
-        return self._context.partition(tp) is not None and tp.topic not in self._context.deleting
+    def _exists(self, tp: TopicPartition) -> bool:
+        return self._context.find_partition(tp) is not None and tp.topic not in self._context.deleting
 
     def _build_response(
         self, request: AlterPartitionRequest, version: int, refused: Mapping[TopicPartition, ErrorCode]
@@ -153,7 +153,7 @@ class Proposals:
         """Build the answer from the present states, before moves that may follow change them again."""
         topics = []
         for asked in request.topics:
-            name = _name(asked, version, self._context)
+            name = _topic_name(asked, version, self._context)
             answers = []
             for each in asked.partitions:
                 tp = None if name is None else TopicPartition(name, each.partition_index)
@@ -166,11 +166,11 @@ class Proposals:
     ) -> _PartitionAnswer:
         if tp is None:
             return _PartitionAnswer(partition_index=number, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-        partition = self._context.partition(tp)
-        if partition is None or not self._is_there(tp):
+        partition = self._context.find_partition(tp)
+        if partition is None or not self._exists(tp):
             return _PartitionAnswer(partition_index=number, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if tp in refused:
-            return _PartitionAnswer(partition_index=number, error_code=_code(refused[tp], version))
+            return _PartitionAnswer(partition_index=number, error_code=_code_for_version(refused[tp], version))
         return _PartitionAnswer(
             partition_index=number,
             leader_id=partition.leader,
@@ -180,7 +180,7 @@ class Proposals:
         )
 
 
-def _notified(path: str, node: Node) -> list[TopicPartition]:
+def _decode_notified(path: str, node: Node) -> list[TopicPartition]:
     try:
         return decode_partitions(path, node.data)
     except BrokenNode as broken:
@@ -188,21 +188,21 @@ def _notified(path: str, node: Node) -> list[TopicPartition]:
         return []
 
 
-def _code(code: ErrorCode, version: int) -> ErrorCode:
+def _code_for_version(code: ErrorCode, version: int) -> ErrorCode:
     """Map INELIGIBLE_REPLICA, which versions before 2 do not know, to OPERATION_NOT_ATTEMPTED."""
     return ErrorCode.OPERATION_NOT_ATTEMPTED if code is ErrorCode.INELIGIBLE_REPLICA and version < 2 else code
 
 
-def _name(topic: AlterPartitionRequest.TopicData, version: int, context: ControllerContext) -> str | None:
+def _topic_name(topic: AlterPartitionRequest.TopicData, version: int, context: ControllerContext) -> str | None:
     return topic.topic_name if version < 2 else context.names_by_id.get(topic.topic_id)
 
 
-def _proposals(
+def _decode_proposals(
     request: AlterPartitionRequest, version: int, context: ControllerContext
 ) -> Mapping[TopicPartition, Proposal]:
     found = {}
     for topic in request.topics:
-        name = _name(topic, version, context)
+        name = _topic_name(topic, version, context)
         for each in topic.partitions if name is not None else ():
             states = {state.broker_id: state.broker_epoch for state in each.new_isr_with_epochs}
             isr = tuple(state.broker_id for state in each.new_isr_with_epochs) if version >= 3 else tuple(each.new_isr)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from ottla.changes import changes_state
-from ottla.cluster.store.workflow import Workflow, contained, run
+from ottla.cluster.store.workflow import Workflow, contain_defects, run_workflow
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.seams import Failure, Kind, MetadataStore
@@ -52,14 +52,14 @@ class WorkQueue:
         self.closed = False
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no work runs or waits."""
         return self._running is None and not self._waiting and not self._urgent
 
     def submit_request(self, name: str, script: Callable[[], Workflow[Any]], done: Callable[[Any], None]) -> None:
         """Queue a request. `done` receives its value or an ApiError, in a later turn, exactly once."""
         if self.closed:
-            self._later(lambda: done(not_controller()))
+            self._later(lambda: done(not_controller_error()))
         elif len(self._waiting) >= MAX_ASKED:
             self._later(
                 lambda: done(
@@ -68,18 +68,18 @@ class WorkQueue:
             )
         else:
             self._waiting.append(_Work(name, script, done))
-            self._schedule()
+            self._schedule_next()
 
     @changes_state
-    def notice(self, name: str, script: Callable[[], Workflow[None]], urgent: bool = False) -> None:
+    def submit_change(self, name: str, script: Callable[[], Workflow[None]], urgent: bool = False) -> None:
         """Queue a reaction to a change, unless work of the same name is already waiting."""
         if self.closed or name in self._noticed:
             return
         self._noticed[name] = None
         (self._urgent if urgent else self._waiting).append(_Work(name, script, None))
-        self._schedule()
+        self._schedule_next()
 
-    def close(self) -> None:
+    def close_queue(self) -> None:
         """Answer all waiting requests NOT_CONTROLLER at the end of the term. Running work fails at its next step."""
         self.closed = True
         waiting = [*self._urgent, *self._waiting]
@@ -87,9 +87,9 @@ class WorkQueue:
         self._waiting.clear()
         for work in waiting:
             if work.done is not None:
-                self._later(lambda done=work.done: done(not_controller()))  # type: ignore[misc]
+                self._later(lambda done=work.done: done(not_controller_error()))  # type: ignore[misc]
 
-    def _schedule(self) -> None:
+    def _schedule_next(self) -> None:
         """Start the next work as an effect of this turn, never inside the call that queued it."""
         if self._running is None and not self._scheduled and (self._urgent or self._waiting):
             self._scheduled = True
@@ -104,8 +104,8 @@ class WorkQueue:
         # A change that arrives while this work runs must be queued again: the work may have read too early for it.
         if work.done is None:
             self._noticed.pop(work.name, None)
-        script = work.script() if work.done is None else contained(work.name, work.script)
-        run(self._store, script, lambda outcome: self._on_ended(work, outcome))
+        script = work.script() if work.done is None else contain_defects(work.name, work.script)
+        run_workflow(self._store, script, lambda outcome: self._on_ended(work, outcome))
 
     def _on_ended(self, work: _Work, outcome: Any) -> None:
         self._running = None
@@ -119,25 +119,25 @@ class WorkQueue:
         elif isinstance(outcome, ApiError) and work.done is None:
             logger.warning("controller: %s failed: %s", work.name, outcome)
         if work.done is not None:
-            work.done(as_refusal(outcome) if isinstance(outcome, Failure) else outcome)
-        self._schedule()
+            work.done(client_error_of(outcome) if isinstance(outcome, Failure) else outcome)
+        self._schedule_next()
 
     def _on_failed(self, work: _Work, failure: Failure) -> None:
         if self.closed or failure.kind is Kind.EXPIRED:
             return
         logger.warning("controller: %s failed: %s; retrying", work.name, failure)
-        self._purgatory.look_after(RETRY_MS, lambda: self.notice(work.name, work.script))
+        self._purgatory.look_after(RETRY_MS, lambda: self.submit_change(work.name, work.script))
 
 
-def not_controller() -> ApiError:
+def not_controller_error() -> ApiError:
     """The error for requests whose term ended before they were answered."""
     return ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller any more")
 
 
-def as_refusal(failure: Failure) -> ApiError:
+def client_error_of(failure: Failure) -> ApiError:
     """The error for a client whose change the store did not confirm."""
     if failure.kind in (Kind.FULL, Kind.IO):
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata could not be written: {failure}")
     if failure.kind is Kind.EXPIRED:
-        return not_controller()
+        return not_controller_error()
     return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata store did not confirm the change: {failure}")

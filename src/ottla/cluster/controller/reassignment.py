@@ -27,7 +27,7 @@ def is_moving(partition: PartitionImage) -> bool:
     return bool(partition.adding or partition.removing)
 
 
-def moved_to(partition: PartitionImage, target: Sequence[int]) -> PartitionImage:
+def begin_move(partition: PartitionImage, target: Sequence[int]) -> PartitionImage:
     """The assignment that begins a move to `target` or redirects one; a move to the origin cancels it."""
     origin = origin_of(partition)
     replicas = tuple(dict.fromkeys((*target, *origin)))
@@ -38,7 +38,7 @@ def moved_to(partition: PartitionImage, target: Sequence[int]) -> PartitionImage
     )
 
 
-def finished(partition: PartitionImage) -> PartitionImage:
+def finish_move(partition: PartitionImage) -> PartitionImage:
     """The assignment after a move."""
     return partition._replace(replicas=target_of(partition), adding=(), removing=())
 
@@ -53,7 +53,7 @@ def check_in_sync(partition: PartitionImage, target: Sequence[int]) -> None:
 
     All members of the ISR may be replicas that the move adds, while those of the origin lag.
     """
-    after = moved_to(partition, target)
+    after = begin_move(partition, target)
     if not any(replica in after.replicas for replica in partition.isr):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -74,7 +74,7 @@ def check_target(
     elif min(target) < 0:
         problem = f"{min(target)} is not the number of a broker"
     else:
-        missing = [replica for replica in moved_to(partition, target).adding if replica not in alive]
+        missing = [replica for replica in begin_move(partition, target).adding if replica not in alive]
         if not missing:
             _check_factor(len(target), len(origin_of(partition)), allow_factor_change)
             return

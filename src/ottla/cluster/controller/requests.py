@@ -109,7 +109,7 @@ def _live_leader(broker: BrokerImage, listener: str) -> LeaderAndIsrRequest.Lead
 
 def between_brokers(broker: BrokerImage, listener: str) -> Endpoint:
     """The endpoint for other brokers: that of this listener, or the broker's first one."""
-    return broker.endpoint(listener) or next(iter(broker.endpoints), Endpoint(listener, "", -1))
+    return broker.endpoint_of(listener) or next(iter(broker.endpoints), Endpoint(listener, "", -1))
 
 
 def update_metadata(

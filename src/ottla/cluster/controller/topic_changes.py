@@ -59,7 +59,7 @@ class TopicChanges:
 
     # -- requests ------------------------------------------------------------------------------------------------
 
-    def plan(self, spec: TopicSpec) -> TopicImage:
+    def plan_topic(self, spec: TopicSpec) -> TopicImage:
         """The topic that `spec` describes. Raises ApiError."""
         image = self._image()
         # Names of topics that are being created or deleted count as taken, although clients do not see those topics.
@@ -71,21 +71,23 @@ class TopicChanges:
             raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many topics are being created; try again")
         settings = self._core.config()
         config = topics.resolve_config(spec, settings.topic_defaults)
-        assignment = topics.place(
-            spec, image, settings.num_partitions, settings.default_replication_factor, self._start(image)
+        assignment = topics.place_replicas(
+            spec, image, settings.num_partitions, settings.default_replication_factor, self._random_start(image)
         )
         return TopicImage(spec.name, self._core.new_uuid(), topics.first_states(assignment), dict(spec.configs), config)
 
-    def _start(self, image: ClusterImage) -> Start:
+    def _random_start(self, image: ClusterImage) -> Start:
         brokers = max(1, len(image.brokers))
-        return Start(self._core.entropy.below("placement", brokers), self._core.entropy.below("placement", brokers))
+        return Start(
+            self._core.entropy.random_below("placement", brokers), self._core.entropy.random_below("placement", brokers)
+        )
 
     def create_topic(self, topic: TopicImage) -> Workflow[TopicImage]:
         """Write a planned topic; its name must be among those being created. Raises ApiError or Failure."""
         try:
             yield from self._write_head(topic)
-            version = yield from self._watch(topic.name)
-            yield from self._adopt(topic, version, 0)
+            version = yield from self._watch_topic(topic.name)
+            yield from self._put_partitions(topic, version, 0)
         finally:
             self._context.creating.pop(topic.name, None)
         yield from self._elect_first_leaders(topic.name, [each.partition for each in topic.partitions])
@@ -95,15 +97,15 @@ class TopicChanges:
         """Write the assignment, the settings and the first states in one multi, after which the topic exists."""
         for _ in range(3):
             # Settings may exist before the topic, for example if an operator wrote them. They are replaced.
-            config = yield from self._core.get(topic_config_path(topic.name))
-            head = topics.creation_head(topic, config is not None, self._core.office.epoch)
+            config = yield from self._core.read_node(topic_config_path(topic.name))
+            head = topics.creation_head(topic, config is not None, self._core.term.epoch)
             try:
-                yield from self._core.write(f"topic {topic.name}", head)
+                yield from self._core.write_multi(f"topic {topic.name}", head)
             except Failure as failure:
                 if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
                     raise
                 # The topic's node decides about an open outcome: its random id shows whether this write succeeded.
-                node = yield from self._core.get(topic_path(topic.name))
+                node = yield from self._core.read_node(topic_path(topic.name))
                 if node is not None and node.data == encode_topic(topics.topic_node(topic)):
                     return  # the multi succeeded, only its response was lost
                 if node is not None:
@@ -112,17 +114,19 @@ class TopicChanges:
                 return
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the nodes of topic {topic.name!r} are being changed by others")
 
-    def _watch(self, name: str) -> Workflow[int]:
-        node = yield from self._core.get(topic_path(name), self.watcher(name))
+    def _watch_topic(self, name: str) -> Workflow[int]:
+        node = yield from self._core.read_node(topic_path(name), self.topic_watcher(name))
         return 0 if node is None else node.version
 
-    def watcher(self, name: str) -> Callable[[], None]:
+    def topic_watcher(self, name: str) -> Callable[[], None]:
         """The callback for changes of the topic's node. One object per topic, so that repeated reads set one watch."""
         if name not in self._watchers:
-            self._watchers[name] = lambda: self._queue.notice(f"topic {name} changed", lambda: self.node_changed(name))
+            self._watchers[name] = lambda: self._queue.submit_change(
+                f"topic {name} changed", lambda: self.read_changed_topic(name)
+            )
         return self._watchers[name]
 
-    def grow(
+    def grow_topic(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, validate_only: bool
     ) -> Workflow[TopicImage]:
         """Bring a topic to `count` partitions. Raises ApiError or Failure."""
@@ -133,7 +137,9 @@ class TopicChanges:
         if any(partition.adding or partition.removing for partition in present.partitions):
             raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of topic {name!r} are being moved")
         start = self._growth_start(present, image)
-        added = topics.first_states(topics.grow(present, count, assignments, image, start), len(present.partitions))
+        added = topics.first_states(
+            topics.plan_growth(present, count, assignments, image, start), len(present.partitions)
+        )
         grown = present._replace(partitions=present.partitions + added)
         if not validate_only:
             yield from self._write_growth(present, grown)
@@ -150,22 +156,22 @@ class TopicChanges:
     def _write_growth(self, present: TopicImage, grown: TopicImage) -> Workflow[None]:
         name, first = present.name, len(present.partitions)
         topic = self._context.topics[name]
-        head = topics.growth_head(grown, topic.node_version, grown.partitions[first:], self._core.office.epoch)
+        head = topics.growth_head(grown, topic.node_version, grown.partitions[first:], self._core.term.epoch)
         try:
-            results = yield from self._core.write(f"topic {name}", head)
+            results = yield from self._core.write_multi(f"topic {name}", head)
             version = results[0][1]
         except Failure as failure:
             if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
                 raise
-            found = yield from self._core.get(topic_path(name))
+            found = yield from self._core.read_node(topic_path(name))
             if found is None or found.data != head[0].data:
                 raise ApiError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has just changed; try again") from None
             version = found.version
-        yield from self._adopt(grown, version, first)
+        yield from self._put_partitions(grown, version, first)
 
     # -- both ----------------------------------------------------------------------------------------------------
 
-    def _adopt(self, made: TopicImage, version: int, first: int) -> Workflow[None]:
+    def _put_partitions(self, made: TopicImage, version: int, first: int) -> Workflow[None]:
         """Put the partitions from `first` on into memory. Only those of one step have states in the store yet."""
         topic = self._context.topics.get(made.name) or ControlledTopic(made.name, made.topic_id, version)
         topic.node_version = version
@@ -173,7 +179,7 @@ class TopicChanges:
         yield from self._put_topic(
             topic,
             [
-                each if each.partition < stored else _unborn(each.partition, each.replicas)
+                each if each.partition < stored else _new_partition(each.partition, each.replicas)
                 for each in made.partitions[first:]
             ],
         )
@@ -183,46 +189,46 @@ class TopicChanges:
         for start in range(0, len(partitions), CHUNK):
             self._context.put_topic(topic, partitions[start : start + CHUNK])
             if start + CHUNK < len(partitions):
-                yield from self._core.pause()
+                yield from self._core.yield_turn()
 
     def _elect_first_leaders(self, name: str, numbers: Iterable[int]) -> Workflow[None]:
         """Elect the first leaders of new partitions, and have their replicas create logs."""
         tps = [TopicPartition(name, number) for number in numbers]
         yield from self._leaders.elect_first_leaders(tps)
-        if any(self._leaders.is_unborn(tp) for tp in tps):
+        if any(self._leaders.is_not_stored(tp) for tp in tps):
             logger.warning("controller: topic %s: partitions without a live replica have no leader yet", name)
 
     # -- by hand -------------------------------------------------------------------------------------------------
 
-    def changed(self, on_change: Callable[[], None] | None) -> Workflow[None]:
+    def read_topic_list(self, on_change: Callable[[], None] | None) -> Workflow[None]:
         """Read the children of /brokers/topics: adopt topics that an operator wrote, forget those that one removed."""
-        names = yield from self._core.children(TOPICS, on_change)
+        names = yield from self._core.read_children(TOPICS, on_change)
         # Topics that are being created are in the list before they are in the context.
         known, present = self._context.topics.keys(), set(names)
         for name in sorted(known - present):
-            self._vanished(name)
+            self._forget_removed(name)
         new = sorted(present.difference(known, self._context.creating))
-        for name in (yield from self.read(new)):
+        for name in (yield from self.read_topics(new)):
             topic = self._context.topics[name]
             logger.info("controller: adopting topic %s with %d partitions", name, len(topic.partitions))
             # The partitions without a state are elected below, which also creates their state nodes.
-            unstored = _unstored(topic.partitions)
-            self._core.channels.tell_leaders(
+            unstored = _not_stored(topic.partitions)
+            self._core.channels.send_leaders(
                 [TopicPartition(name, number) for number in topic.partitions if number not in unstored]
             )
             yield from self._elect_first_leaders(name, unstored)
 
-    def _vanished(self, name: str) -> None:
+    def _forget_removed(self, name: str) -> None:
         """Forget a topic whose nodes an operator removed. Its logs are not deleted."""
         if name in self._context.deleting:
             return
         logger.warning("controller: the nodes of topic %s were removed by hand; its logs are kept", name)
         self._context.begin_deletion(name)
         numbers = self._context.topics[name].partitions
-        self._core.channels.tell_metadata([TopicPartition(name, number) for number in numbers])
+        self._core.channels.send_metadata([TopicPartition(name, number) for number in numbers])
         self._context.remove_topic(name)
 
-    def read(self, names: Sequence[str]) -> Workflow[list[str]]:
+    def read_topics(self, names: Sequence[str]) -> Workflow[list[str]]:
         """Read and watch topics with their states. Returns those that are valid and were not known.
 
         Reads some topics at a time and adds each as a whole, so that a failure leaves no topic partly known.
@@ -233,33 +239,35 @@ class TopicChanges:
         return found
 
     def _read_some(self, names: Sequence[str]) -> Workflow[list[str]]:
-        nodes = yield from self._core.get_all([topic_path(name) for name in names], self._watch_path)
+        nodes = yield from self._core.read_nodes([topic_path(name) for name in names], self._watch_path)
         plans: list[tuple[ControlledTopic, TopicNode]] = []
         for name, node in zip(names, nodes, strict=True):
             known = yield from self._with_id(name, node)
             if known is not None:
                 plan, version = known
                 plans.append((ControlledTopic(name, plan.topic_id, version), plan))
-        states = yield from self._states(plans)
+        states = yield from self._read_states(plans)
         # A creation may have added the same topic while this workflow waited for the store.
         taken = [(topic, plan) for topic, plan in plans if topic.name not in self._context.topics]
         for topic, plan in taken:
-            yield from self._put_topic(topic, [self._known(topic.name, each, states) for each in _planned(plan)])
-        yield from self._core.pause()
+            yield from self._put_topic(
+                topic, [self._with_known_state(topic.name, each, states) for each in _planned_partitions(plan)]
+            )
+        yield from self._core.yield_turn()
         return [topic.name for topic, _ in taken]
 
-    def _states(
+    def _read_states(
         self, plans: Sequence[tuple[ControlledTopic, TopicNode]]
     ) -> Workflow[dict[TopicPartition, Node | None]]:
         """Read the state nodes of these topics. Creates the parent of states that are missing."""
         tps = [TopicPartition(topic.name, number) for topic, plan in plans for number in plan.assignment]
-        nodes = yield from self._core.get_all([state_path(tp.topic, tp.partition) for tp in tps])
+        nodes = yield from self._core.read_nodes([state_path(tp.topic, tp.partition) for tp in tps])
         for name in dict.fromkeys(tp.topic for tp, node in zip(tps, nodes, strict=True) if node is None):
-            if (yield from self._core.get(partitions_path(name))) is None:
-                yield from self._core.attempt(f"topic {name}", [Op("create", partitions_path(name))])
+            if (yield from self._core.read_node(partitions_path(name))) is None:
+                yield from self._core.try_write(f"topic {name}", [Op("create", partitions_path(name))])
         return dict(zip(tps, nodes, strict=True))
 
-    def _known(
+    def _with_known_state(
         self, name: str, partition: PartitionImage, states: Mapping[TopicPartition, Node | None]
     ) -> PartitionImage:
         tp = TopicPartition(name, partition.partition)
@@ -267,9 +275,9 @@ class TopicChanges:
         return partition if node is None else self._core.with_state(tp, partition, node)
 
     def _watch_path(self, path: str) -> Callable[[], None]:
-        return self.watcher(path.rpartition("/")[2])
+        return self.topic_watcher(path.rpartition("/")[2])
 
-    def _understood(self, name: str, node: Node) -> TopicNode | None:
+    def _decode_plan(self, name: str, node: Node) -> TopicNode | None:
         path = topic_path(name)
         try:
             plan = decode_topic(path, node.data)
@@ -287,38 +295,38 @@ class TopicChanges:
 
         Gives an id to a topic that has none: it is older than topic ids, or an operator wrote it.
         """
-        plan = None if node is None else self._understood(name, node)
+        plan = None if node is None else self._decode_plan(name, node)
         if node is None or plan is None or plan.topic_id != ZERO_UUID:
             return None if node is None or plan is None else (plan, node.version)
         # Another writer may add an id at the same time: the node is read again, and whichever id it has is used.
         content = encode_topic(plan._replace(topic_id=self._core.new_uuid()))
-        yield from self._core.attempt(f"topic {name}", [Op("put", topic_path(name), content, node.version)])
-        after = yield from self._core.get(topic_path(name))
-        plan = None if after is None else self._understood(name, after)
+        yield from self._core.try_write(f"topic {name}", [Op("put", topic_path(name), content, node.version)])
+        after = yield from self._core.read_node(topic_path(name))
+        plan = None if after is None else self._decode_plan(name, after)
         return None if after is None or plan is None or plan.topic_id == ZERO_UUID else (plan, after.version)
 
     # -- partitions by hand --------------------------------------------------------------------------------------
 
-    def look_again(self) -> Workflow[None]:
+    def refresh_topics(self) -> Workflow[None]:
         """Read and watch all topics' nodes again after their watches were lost."""
         names = list(self._context.topics)
-        nodes = yield from self._core.get_all([topic_path(name) for name in names], self._watch_path)
+        nodes = yield from self._core.read_nodes([topic_path(name) for name in names], self._watch_path)
         for name, node in zip(names, nodes, strict=True):
-            yield from self._node_is(name, node)
+            yield from self._apply_node(name, node)
 
-    def node_changed(self, name: str) -> Workflow[None]:
+    def read_changed_topic(self, name: str) -> Workflow[None]:
         """Handle a change of a topic's assignment node: an operator may have added partitions."""
         if name in self._context.topics:
-            node = yield from self._core.get(topic_path(name), self.watcher(name))
-            yield from self._node_is(name, node)
+            node = yield from self._core.read_node(topic_path(name), self.topic_watcher(name))
+            yield from self._apply_node(name, node)
         elif name not in self._context.creating:
-            yield from self.changed(None)
+            yield from self.read_topic_list(None)
 
-    def _node_is(self, name: str, node: Node | None) -> Workflow[None]:
+    def _apply_node(self, name: str, node: Node | None) -> Workflow[None]:
         topic = self._context.topics.get(name)
         if topic is None or node is None or node.version == topic.node_version:
             return
-        plan = self._understood(name, node)
+        plan = self._decode_plan(name, node)
         if plan is None:
             return
         # Only added partitions are handled; other edits of the node are ignored.
@@ -328,23 +336,25 @@ class TopicChanges:
             logger.warning("controller: not creating the partitions added to topic %s: it is being deleted", name)
         elif added:
             logger.info("controller: topic %s has %d more partitions", name, len(added))
-            yield from self._put_topic(topic, [_unborn(number, added[number]) for number in added])
+            yield from self._put_topic(topic, [_new_partition(number, added[number]) for number in added])
             yield from self._elect_first_leaders(name, list(added))
 
 
-def _planned(plan: TopicNode) -> list[PartitionImage]:
+def _planned_partitions(plan: TopicNode) -> list[PartitionImage]:
     return [
-        _unborn(number, replicas)._replace(adding=plan.adding.get(number, ()), removing=plan.removing.get(number, ()))
+        _new_partition(number, replicas)._replace(
+            adding=plan.adding.get(number, ()), removing=plan.removing.get(number, ())
+        )
         for number, replicas in plan.assignment.items()
     ]
 
 
-def _unborn(number: int, replicas: tuple[int, ...]) -> PartitionImage:
+def _new_partition(number: int, replicas: tuple[int, ...]) -> PartitionImage:
     """A partition without a stored state: its first leader will have epoch 0, all replicas count as in sync."""
     return PartitionImage(number, NO_LEADER, _NO_EPOCH, replicas, replicas, NOT_STORED)
 
 
-def _unstored(partitions: Mapping[int, PartitionImage]) -> dict[int, None]:
+def _not_stored(partitions: Mapping[int, PartitionImage]) -> dict[int, None]:
     return {number: None for number, partition in partitions.items() if partition.state_version == NOT_STORED}
 
 

@@ -71,7 +71,7 @@ class ClientHandlers:
         ]
         response = ApiVersionsResponse(error_code=code, api_keys=[] if code else keys)
         if context.api_version >= _FEATURES_VERSION:
-            _announce(response, context.api_version)
+            _announce_features(response, context.api_version)
         return response
 
     # -- FindCoordinator ---------------------------------------------------------------------------------------
@@ -91,19 +91,19 @@ class ClientHandlers:
         keys = [request.key] if old else list(dict.fromkeys(request.coordinator_keys))
 
         def send_response(found: list[_Found]) -> None:
-            context.reply(_old_response(found[0]) if old else _new_response(keys, found))
+            context.send_reply(_old_response(found[0]) if old else _new_response(keys, found))
 
         gather = FanIn(send_response)
-        slots = [gather.slot() for _ in keys]
-        gather.close()
+        slots = [gather.new_slot() for _ in keys]
+        gather.close_slots()
         topic = _TOPIC_BY_TYPE.get(request.key_type)
         if topic is None:
             unknown = _Found(ErrorCode.INVALID_REQUEST, f"unknown type of coordinator: {request.key_type}")
             for slot in slots:
                 slot(unknown)
         elif keys:
-            found = context.continuing(lambda outcome: self._on_found(context, keys, outcome, slots))
-            self._topics.internal(topic, found)
+            found = context.wrap_step(lambda outcome: self._on_found(context, keys, outcome, slots))
+            self._topics.find_internal_topic(topic, found)
 
     def _on_found(
         self,
@@ -116,12 +116,12 @@ class ClientHandlers:
             if isinstance(outcome, ApiError):
                 slot(_Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, outcome.message))
             else:
-                slot(self._coordinator(context, outcome, key))
+                slot(self._find_coordinator(context, outcome, key))
 
-    def _coordinator(self, context: Context, topic: TopicImage, key: str) -> _Found:
+    def _find_coordinator(self, context: Context, topic: TopicImage, key: str) -> _Found:
         partition = topic.partitions[partition_for(key, len(topic.partitions))]
         broker = self._cluster.image.brokers.get(partition.leader)
-        endpoint = None if broker is None else broker.endpoint(context.peer.listener)
+        endpoint = None if broker is None else broker.endpoint_of(context.peer.listener)
         if endpoint is None:
             return _Found(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -130,7 +130,7 @@ class ClientHandlers:
         return _Found(ErrorCode.NONE, "", partition.leader, endpoint.host, endpoint.port)
 
 
-def _announce(response: ApiVersionsResponse, version: int) -> None:
+def _announce_features(response: ApiVersionsResponse, version: int) -> None:
     """Add the feature, always finalized at this level, because all brokers of a cluster have one version.
 
     Clients of version 3 reject a feature with a minimum of 0, and receive only its finalized level (KAFKA-17011).

@@ -16,15 +16,15 @@ from ottla.cluster.configs import (
     ConfigUpdate,
     DescribedConfig,
     Resource,
-    changed,
+    alter_config,
     describe_broker,
     describe_shared,
     describe_topic,
-    replaced,
+    replace_config,
 )
 from ottla.cluster.topics import check_name
 from ottla.config.broker import BROKER_ROWS
-from ottla.config.rows import render
+from ottla.config.rows import render_value
 from ottla.config.topic import TOPIC_ROWS
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
@@ -48,7 +48,7 @@ _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
-def _altered(
+def _resource_key(
     resource: AlterConfigsRequest.AlterConfigsResource | IncrementalAlterConfigsRequest.AlterConfigsResource,
 ) -> tuple[int, str]:
     return resource.resource_type, resource.resource_name
@@ -57,7 +57,7 @@ def _altered(
 def _altered_names(
     resource: AlterConfigsRequest.AlterConfigsResource | IncrementalAlterConfigsRequest.AlterConfigsResource,
 ) -> tuple[tuple[int, str]]:
-    return (_altered(resource),)
+    return (_resource_key(resource),)
 
 
 def _by_resource(resource: DescribeConfigsRequest.DescribeConfigsResource) -> object:
@@ -100,16 +100,16 @@ class ConfigHandlers:
     ) -> _Result:
         result = _Result(resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None)
         try:
-            described = self._described(
+            described = self._describe_resource(
                 resource.resource_type, resource.resource_name, resource.configuration_keys or None
             )
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
             return result
-        result.configs = [_entry(one, request) for one in described]
+        result.configs = [_config_entry(one, request) for one in described]
         return result
 
-    def _described(self, resource_type: int, name: str, wanted: Sequence[str] | None) -> list[DescribedConfig]:
+    def _describe_resource(self, resource_type: int, name: str, wanted: Sequence[str] | None) -> list[DescribedConfig]:
         """The settings of a resource. Raises ApiError if it does not exist."""
         cluster = self._cluster
         if resource_type == Resource.TOPIC:
@@ -120,11 +120,11 @@ class ConfigHandlers:
             return describe_topic(topic.overrides, topic.config, cluster.layers, wanted)
         if resource_type != Resource.BROKER:
             raise _no_resource(resource_type)
-        if self._is_own(name):
+        if self._is_own_broker(name):
             return describe_broker(cluster.config, cluster.layers, wanted)
         return describe_shared(cluster.layers.shared, wanted)
 
-    def _is_own(self, name: str) -> bool:
+    def _is_own_broker(self, name: str) -> bool:
         """Whether a broker resource is this broker; False: all brokers (an empty name). Raises ApiError."""
         if not name:
             return False
@@ -158,7 +158,7 @@ class ConfigHandlers:
             names += [(name, Resource.TOPIC) for name in sorted(self._cluster.image.topics)]
         if Resource.BROKER in wanted:
             names += [(str(node_id), Resource.BROKER) for node_id in sorted(self._cluster.image.brokers)]
-        pieces = _listed(names)
+        pieces = _resource_pieces(names)
         return next(pieces) if len(names) <= _PIECE else InPieces(("config_resources",), pieces)
 
     # -- writing -----------------------------------------------------------------------------------------------
@@ -175,16 +175,16 @@ class ConfigHandlers:
     def alter_configs(self, context: Context, request: AlterConfigsRequest) -> None:
         """Replace all settings of resources by those in the request."""
         alterations = [
-            _Alteration(*_altered(one), [ConfigUpdate(config.name, 0, config.value) for config in one.configs])
+            _Alteration(*_resource_key(one), [ConfigUpdate(config.name, 0, config.value) for config in one.configs])
             for one in request.resources
         ]
-        repeated = context.repeated(map(_altered, request.resources))
+        repeated = context.repeated_names(map(_resource_key, request.resources))
 
         def reply(outcomes: list[ApiError | None]) -> None:
-            answers = _answers(AlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes)
-            context.reply(AlterConfigsResponse(responses=answers))
+            answers = _resource_responses(AlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes)
+            context.send_reply(AlterConfigsResponse(responses=answers))
 
-        self._alter_all(alterations, repeated, False, request.validate_only, context.continuing(reply))
+        self._alter_all(alterations, repeated, False, request.validate_only, context.wrap_step(reply))
 
     @handles(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
@@ -199,18 +199,20 @@ class ConfigHandlers:
         """Change single settings of resources."""
         alterations = [
             _Alteration(
-                *_altered(one),
+                *_resource_key(one),
                 [ConfigUpdate(config.name, config.config_operation, config.value) for config in one.configs],
             )
             for one in request.resources
         ]
-        repeated = context.repeated(map(_altered, request.resources))
+        repeated = context.repeated_names(map(_resource_key, request.resources))
 
         def reply(outcomes: list[ApiError | None]) -> None:
-            answers = _answers(IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes)
-            context.reply(IncrementalAlterConfigsResponse(responses=answers))
+            answers = _resource_responses(
+                IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes
+            )
+            context.send_reply(IncrementalAlterConfigsResponse(responses=answers))
 
-        self._alter_all(alterations, repeated, True, request.validate_only, context.continuing(reply))
+        self._alter_all(alterations, repeated, True, request.validate_only, context.wrap_step(reply))
 
     def _alter_all(
         self,
@@ -223,14 +225,14 @@ class ConfigHandlers:
         """Answer for each resource; refuses those whose names' hashes are in `repeated`."""
         gather: FanIn[ApiError | None] = FanIn(reply)
         for one in alterations:
-            slot = gather.slot()
+            slot = gather.new_slot()
             try:
                 if hash((one.resource_type, one.name)) in repeated:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this resource more than once")
                 self._alter_in_turn(one, incremental, validate_only, slot)
             except ApiError as error:
                 slot(error.as_value())
-        gather.close()
+        gather.close_slots()
 
     def _alter_in_turn(
         self, one: _Alteration, incremental: bool, validate_only: bool, done: Callable[[ApiError | None], None]
@@ -243,13 +245,13 @@ class ConfigHandlers:
                 done(outcome)
 
             try:
-                self._alter(one, incremental, validate_only, finish)
+                self._begin_alteration(one, incremental, validate_only, finish)
             except ApiError as error:
                 finish(error.as_value())
 
         self._alterations.one_by_one(f"{one.resource_type} {one.name}", begin)
 
-    def _alter(
+    def _begin_alteration(
         self, one: _Alteration, incremental: bool, validate_only: bool, done: Callable[[ApiError | None], None]
     ) -> None:
         """Begin an alteration. Raises ApiError only if `done` will not be called."""
@@ -260,28 +262,30 @@ class ConfigHandlers:
 
             def topic_after(present: Mapping[str, str]) -> dict[str, str]:
                 effective = self._topic_values(one.name)
-                return changed(present, TOPIC_ROWS, effective, changes) if incremental else replaced(changes)
+                return alter_config(present, TOPIC_ROWS, effective, changes) if incremental else replace_config(changes)
 
             self._alterations.alter_topic(one.name, topic_after, validate_only, done)
         elif one.resource_type == Resource.BROKER:
 
             def broker_after(present: Mapping[str, str]) -> dict[str, str]:
                 effective = self._broker_values()
-                return changed(present, BROKER_ROWS, effective, changes) if incremental else replaced(changes)
+                return (
+                    alter_config(present, BROKER_ROWS, effective, changes) if incremental else replace_config(changes)
+                )
 
-            self._alterations.alter_broker(self._is_own(one.name), broker_after, validate_only, done)
+            self._alterations.alter_broker(self._is_own_broker(one.name), broker_after, validate_only, done)
         else:
             raise _no_resource(one.resource_type)
 
     def _topic_values(self, name: str) -> dict[str, str | None]:
         config = self._cluster.topic_config(name)
-        return {key: render(getattr(config, row.attribute)) for key, row in TOPIC_ROWS.items()}
+        return {key: render_value(getattr(config, row.attribute)) for key, row in TOPIC_ROWS.items()}
 
     def _broker_values(self) -> dict[str, str | None]:
-        return {key: render(self._cluster.config.value(row)) for key, row in BROKER_ROWS.items()}
+        return {key: render_value(self._cluster.config.value_of(row)) for key, row in BROKER_ROWS.items()}
 
 
-def _listed(names: Sequence[tuple[str, Resource]]) -> Generator[ListConfigResourcesResponse, None, None]:
+def _resource_pieces(names: Sequence[tuple[str, Resource]]) -> Generator[ListConfigResourcesResponse, None, None]:
     """The response in pieces of a few hundred resources; at least one piece."""
     for begin in range(0, max(1, len(names)), _PIECE):
         yield ListConfigResourcesResponse(
@@ -303,13 +307,13 @@ _Answer = TypeVar(
 )
 
 
-def _answers(
+def _resource_responses(
     kind: type[_Answer], alterations: Sequence[_Alteration], outcomes: Sequence[ApiError | None]
 ) -> list[_Answer]:
     return [
         kind(
-            error_code=_code(outcome),
-            error_message=_message(outcome),
+            error_code=_error_code(outcome),
+            error_message=_error_message(outcome),
             resource_type=one.resource_type,
             resource_name=one.name,
         )
@@ -317,15 +321,15 @@ def _answers(
     ]
 
 
-def _code(outcome: ApiError | None) -> ErrorCode:
+def _error_code(outcome: ApiError | None) -> ErrorCode:
     return ErrorCode.NONE if outcome is None else outcome.code
 
 
-def _message(outcome: ApiError | None) -> str | None:
+def _error_message(outcome: ApiError | None) -> str | None:
     return None if outcome is None else outcome.message
 
 
-def _entry(one: DescribedConfig, request: DescribeConfigsRequest) -> _Entry:
+def _config_entry(one: DescribedConfig, request: DescribeConfigsRequest) -> _Entry:
     synonyms = [
         DescribeConfigsResponse.DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
         for synonym in one.synonyms

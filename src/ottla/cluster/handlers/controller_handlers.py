@@ -35,7 +35,7 @@ class ControllerHandlers:
     @handles(ApiKey.ALTER_PARTITION, 0, 3, resource="Cluster", operation="ClusterAction", inter_broker=True)
     def alter_partition(self, context: Context, request: AlterPartitionRequest) -> None:
         """Decide about the ISRs that a leader proposes (KIP-497)."""
-        self._topics.controller.alter_partition(request, context.api_version, context.reply)
+        self._topics.controller.alter_partition(request, context.api_version, context.send_reply)
 
     @handles(ApiKey.CONTROLLED_SHUTDOWN, 0, 3, resource="Cluster", operation="ClusterAction", inter_broker=True)
     def controlled_shutdown(self, context: Context, request: ControlledShutdownRequest) -> None:
@@ -43,17 +43,17 @@ class ControllerHandlers:
 
         def moved(outcome: Sequence[TopicPartition] | ApiError) -> None:
             if isinstance(outcome, ApiError):
-                context.reply(outcome)
+                context.send_reply(outcome)
                 return
             remaining = ControlledShutdownResponse.RemainingPartition
-            context.reply(
+            context.send_reply(
                 ControlledShutdownResponse(
                     remaining_partitions=[remaining(topic_name=topic, partition_index=one) for topic, one in outcome]
                 )
             )
 
         broker_epoch = request.broker_epoch if context.api_version >= _BROKER_EPOCH_FROM else None
-        self._topics.controller.controlled_shutdown(request.broker_id, broker_epoch, context.continuing(moved))
+        self._topics.controller.controlled_shutdown(request.broker_id, broker_epoch, context.wrap_step(moved))
 
     @handles(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, resource="Cluster", operation="ClusterAction", inter_broker=True)
     def allocate_producer_ids(self, context: Context, request: AllocateProducerIdsRequest) -> None:
@@ -61,10 +61,12 @@ class ControllerHandlers:
 
         def allocated(outcome: tuple[int, int] | ApiError) -> None:
             if isinstance(outcome, ApiError):
-                context.reply(outcome)
+                context.send_reply(outcome)
             else:
-                context.reply(AllocateProducerIdsResponse(producer_id_start=outcome[0], producer_id_len=outcome[1]))
+                context.send_reply(
+                    AllocateProducerIdsResponse(producer_id_start=outcome[0], producer_id_len=outcome[1])
+                )
 
         self._topics.controller.allocate_producer_ids(
-            request.broker_id, request.broker_epoch, context.continuing(allocated)
+            request.broker_id, request.broker_epoch, context.wrap_step(allocated)
         )

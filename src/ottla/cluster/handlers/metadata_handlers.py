@@ -100,18 +100,20 @@ class MetadataHandlers:
         """
         names = _wanted_names(context.api_version, request)
         if not self._cluster.is_doubtful(names):
-            return self._metadata(context, request, names)
+            return self._find_or_create(context, request, names)
 
         def reply_known() -> None:
-            answer = self._metadata(context, request, names)
+            answer = self._find_or_create(context, request, names)
             if answer is not None:
-                context.reply(answer)
+                context.send_reply(answer)
 
-        self._cluster.when(lambda _: not self._cluster.is_doubtful(names), HOLD_MS, context.continuing(reply_known))
+        self._cluster.wait_for_image(
+            lambda _: not self._cluster.is_doubtful(names), HOLD_MS, context.wrap_step(reply_known)
+        )
         return None
 
-    def _metadata(self, context: Context, request: MetadataRequest, names: list[str] | None) -> _Answer | None:
-        missing = self._to_create(names, context.api_version, request) if names else []
+    def _find_or_create(self, context: Context, request: MetadataRequest, names: list[str] | None) -> _Answer | None:
+        missing = self._missing_topics(names, context.api_version, request) if names else []
         if context.is_part or len(missing) > MAX_AWAITED:
             begun = (
                 dict.fromkeys(self._topics.create_topics(missing), ErrorCode.LEADER_NOT_AVAILABLE) if missing else {}
@@ -121,19 +123,19 @@ class MetadataHandlers:
             return self._send_response(context, request, names, {})
 
         def made(outcomes: list[TopicImage | ApiError]) -> None:
-            context.reply(self._send_response(context, request, names, _refusals(missing, outcomes)))
+            context.send_reply(self._send_response(context, request, names, _creation_errors(missing, outcomes)))
 
-        gather: FanIn[TopicImage | ApiError] = FanIn(context.continuing(made))
+        gather: FanIn[TopicImage | ApiError] = FanIn(context.wrap_step(made))
         for name in missing:
-            slot = gather.slot()
+            slot = gather.new_slot()
             if name in INTERNAL_TOPICS[:2]:
-                self._topics.internal(name, slot)
+                self._topics.find_internal_topic(name, slot)
             else:
                 self._topics.find_or_create(TopicSpec(name), slot)
-        gather.close()
+        gather.close_slots()
         return None
 
-    def _to_create(self, names: Sequence[str], version: int, request: MetadataRequest) -> list[str]:
+    def _missing_topics(self, names: Sequence[str], version: int, request: MetadataRequest) -> list[str]:
         """The missing topics that this request may create."""
         if not self._cluster.config.auto_create_topics_enable:
             return []
@@ -147,7 +149,7 @@ class MetadataHandlers:
     ) -> _Answer | None:
         key = self._cache_key(context, request, names, refused)
         if key is None:
-            return self._described(context, request, names, refused, None)
+            return self._build_response(context, request, names, refused, None)
         image = self._cluster.image
         if image.epoch != self._cache_epoch or len(self._cache) >= _CACHE_ENTRIES:
             self._cache.clear()
@@ -157,7 +159,7 @@ class MetadataHandlers:
             return cached
         waiting = self._building.get((image.epoch, key))
         if waiting is None:
-            return self._described(context, request, names, refused, key)
+            return self._build_response(context, request, names, refused, key)
         waiting.append((context, request))
         return None
 
@@ -168,14 +170,14 @@ class MetadataHandlers:
         # Only frequent forms are cached: few names, no ids, no errors, and no leader that is doubted.
         if context.is_part or refused or request.include_cluster_authorized_operations:
             return None
-        if names is not None and (len(names) > _CACHED_TOPICS or _ids(request)):
+        if names is not None and (len(names) > _CACHED_TOPICS or _wanted_ids(request)):
             return None
         if self._cluster.is_doubtful(names):
             return None
         wanted = None if names is None else tuple(names)
         return context.api_version, context.peer.listener, wanted, request.include_topic_authorized_operations
 
-    def _described(
+    def _build_response(
         self,
         context: Context,
         request: MetadataRequest,
@@ -186,30 +188,32 @@ class MetadataHandlers:
         """The response if one slice is enough for it, else a generator of its pieces."""
         image = self._cluster.image
         operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
-        form = self._cluster.kept_topics.form(context.api_version, context.peer.listener, operations, image.brokers)
-        wanted = image.topics.values() if names is None else _found(image, names, _ids(request), refused)
+        form = self._cluster.kept_topics.form_for(context.api_version, context.peer.listener, operations, image.brokers)
+        wanted = image.topics.values() if names is None else _find_topics(image, names, _wanted_ids(request), refused)
         slices = TopicSlices(form, wanted, self._cluster.without_silent_leaders)
         # 1. More than one slice: pieces in later turns, shared with equal requests. 2. A part of a large request: the
         # dispatch joins it. 3. One slice: encoded at once.
         first = self._with_topics(context, request, slices.take_slice(), image)
         if not slices.is_over:
-            pieces = self._pieces(context, request, first, slices, image)
-            return InPieces(_PATH, pieces) if key is None else self._shared(pieces, image, key)
+            pieces = self._response_pieces(context, request, first, slices, image)
+            return InPieces(_PATH, pieces) if key is None else self._share_pieces(pieces, image, key)
         if context.is_part:
             return first
         joined = Joined(MetadataResponse, context.api_version, _PATH)
-        joined.add(first)
-        encoded = Encoded(joined.parts())
+        joined.add_response(first)
+        encoded = Encoded(joined.final_parts())
         if key is not None:
-            self._keep(key, encoded)
+            self._cache_response(key, encoded)
         return encoded
 
-    def _keep(self, key: _CacheKey, encoded: Encoded) -> None:
+    def _cache_response(self, key: _CacheKey, encoded: Encoded) -> None:
         # Large responses would fill the memory, and the bytes of their topics are cached anyway.
         if sum(len(part) for part in encoded.parts if isinstance(part, bytes)) <= _CACHED_BYTES:
             self._cache[key] = encoded
 
-    def _shared(self, pieces: Generator[MetadataResponse, None, None], image: ClusterImage, key: _CacheKey) -> InPieces:
+    def _share_pieces(
+        self, pieces: Generator[MetadataResponse, None, None], image: ClusterImage, key: _CacheKey
+    ) -> InPieces:
         """Build the response in pieces for one client; clients with the same request wait for it."""
         building = (image.epoch, key)
         waiting = self._building[building] = []
@@ -218,24 +222,24 @@ class MetadataHandlers:
             del self._building[building]
             # The image may have changed during the pieces. Then the response is sent, but not cached.
             if self._cache_epoch == image.epoch:
-                self._keep(key, encoded)
+                self._cache_response(key, encoded)
             for other, _ in waiting:
-                other.reply(encoded)
+                other.send_reply(encoded)
 
         def on_dropped() -> None:
             del self._building[building]
             # The first client is gone. The first of the others builds the response, and the rest wait for it again.
             for other, its in waiting:
-                other.continuing(self._reply_later)(other, its)
+                other.wrap_step(self._reply_later)(other, its)
 
         return InPieces(_PATH, pieces, keep, on_dropped)
 
     def _reply_later(self, context: Context, request: MetadataRequest) -> None:
         answer = self._send_response(context, request, _wanted_names(context.api_version, request), {})
         if answer is not None:
-            context.reply(answer)
+            context.send_reply(answer)
 
-    def _pieces(
+    def _response_pieces(
         self,
         context: Context,
         request: MetadataRequest,
@@ -252,9 +256,9 @@ class MetadataHandlers:
     ) -> MetadataResponse:
         """A response, or a piece of it, around encoded topics."""
         return MetadataResponse(
-            brokers=_brokers(self._cluster.told_brokers, context.peer.listener),
+            brokers=_reachable_brokers(self._cluster.listed_brokers, context.peer.listener),
             cluster_id=image.cluster_id,
-            controller_id=_controller(image),
+            controller_id=_live_controller(image),
             topics=topics,  # type: ignore[arg-type]  # `Joined` takes elements that are bytes
             cluster_authorized_operations=(
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
@@ -278,12 +282,12 @@ class MetadataHandlers:
         return DescribeClusterResponse(
             endpoint_type=_BROKERS,
             cluster_id=image.cluster_id or "",
-            controller_id=_controller(image),
+            controller_id=_live_controller(image),
             brokers=[
                 DescribeClusterResponse.DescribeClusterBroker(
                     broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
                 )
-                for broker in _brokers(image.brokers, context.peer.listener)
+                for broker in _reachable_brokers(image.brokers, context.peer.listener)
             ],
             cluster_authorized_operations=CLUSTER_OPERATIONS if asked else _NOT_ASKED,
         )
@@ -313,8 +317,8 @@ class MetadataHandlers:
             first = bisect_left(names, request.cursor.topic_name)
             start = request.cursor.partition_index if names[first : first + 1] == [request.cursor.topic_name] else 0
         left = max(1, min(request.response_partition_limit, self._cluster.config.max_request_partition_size_limit))
-        plan, cursor = _page(image, islice(names, first, None), start, left)
-        pieces = _shown(image, plan, cursor)
+        plan, cursor = _plan_page(image, islice(names, first, None), start, left)
+        pieces = _page_pieces(image, plan, cursor)
         is_large = len(plan) + sum(each.end - each.begin for each in plan) > _SHOWN
         return InPieces(("topics", "partitions"), pieces) if is_large else next(pieces)
 
@@ -338,7 +342,7 @@ class _Planned(NamedTuple):
     end: int
 
 
-def _page(
+def _plan_page(
     image: ClusterImage, names: Iterable[str], start: int, left: int
 ) -> tuple[list[_Planned], DescribeTopicPartitionsResponse.Cursor | None]:
     """The topics on a page, and the cursor of the next page."""
@@ -358,7 +362,7 @@ def _page(
     return plan, None
 
 
-def _shown(
+def _page_pieces(
     image: ClusterImage, plan: Iterable[_Planned], cursor: DescribeTopicPartitionsResponse.Cursor | None
 ) -> Generator[DescribeTopicPartitionsResponse, None, None]:
     """The page in pieces, at least one. A topic may be in several pieces."""
@@ -403,7 +407,7 @@ def _partition_page(partition: PartitionImage, image: ClusterImage) -> _Partitio
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=_offline(partition, image),
+        offline_replicas=_offline_replicas(partition, image),
     )
 
 
@@ -432,7 +436,7 @@ def _is_name(name: str) -> bool:
     return True
 
 
-def _refusals(names: Iterable[str], outcomes: Iterable[TopicImage | ApiError]) -> dict[str, ErrorCode]:
+def _creation_errors(names: Iterable[str], outcomes: Iterable[TopicImage | ApiError]) -> dict[str, ErrorCode]:
     """The errors of topics that were not created; a topic that exists by now has none."""
     return {
         name: outcome.code
@@ -441,12 +445,14 @@ def _refusals(names: Iterable[str], outcomes: Iterable[TopicImage | ApiError]) -
     }
 
 
-def _brokers(brokers: Mapping[int, BrokerImage], listener: str) -> list[MetadataResponse.MetadataResponseBroker]:
+def _reachable_brokers(
+    brokers: Mapping[int, BrokerImage], listener: str
+) -> list[MetadataResponse.MetadataResponseBroker]:
     """The brokers that have an endpoint for this listener."""
     found = []
     for node_id in sorted(brokers):
         broker = brokers[node_id]
-        endpoint = broker.endpoint(listener)
+        endpoint = broker.endpoint_of(listener)
         if endpoint is not None:
             found.append(
                 MetadataResponse.MetadataResponseBroker(
@@ -456,12 +462,12 @@ def _brokers(brokers: Mapping[int, BrokerImage], listener: str) -> list[Metadata
     return found
 
 
-def _ids(request: MetadataRequest) -> list[bytes]:
+def _wanted_ids(request: MetadataRequest) -> list[bytes]:
     """The ids of topics that are requested without a name, each once."""
     return list(dict.fromkeys(topic.topic_id for topic in request.topics or () if topic.name is None))
 
 
-def _found(
+def _find_topics(
     image: ClusterImage, names: Sequence[str], ids: Sequence[bytes], refused: Mapping[str, ErrorCode]
 ) -> Iterator[TopicImage | _Topic]:
     """The topics of these names and ids, or errors in their place."""
@@ -479,10 +485,10 @@ def _found(
         yield known or _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
 
-def _offline(partition: PartitionImage, image: ClusterImage) -> list[int]:
+def _offline_replicas(partition: PartitionImage, image: ClusterImage) -> list[int]:
     return [broker for broker in partition.replicas if broker not in image.brokers or broker in partition.offline]
 
 
-def _controller(image: ClusterImage) -> int:
+def _live_controller(image: ClusterImage) -> int:
     """The controller; -1 after its death, until another one sends an update."""
     return image.controller_id if image.controller_id in image.brokers else NO_LEADER

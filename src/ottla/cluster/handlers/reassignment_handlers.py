@@ -59,15 +59,15 @@ class ReassignmentHandlers:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown type of election: {request.election_type}")
         controller = self._topics.controller
         if request.topic_partitions is None:
-            return InParts(_everywhere(request, controller))
-        partitions = _named(context, ((topic.topic, topic.partitions) for topic in request.topic_partitions))
+            return InParts(_parts_of_all(request, controller))
+        partitions = _named_partitions(context, ((topic.topic, topic.partitions) for topic in request.topic_partitions))
         is_all = context.whole is not None and context.whole.is_all
 
         def elected(outcome: Mapping[TopicPartition, ApiError | None] | ApiError) -> None:
-            context.reply(outcome if isinstance(outcome, ApiError) else _elections(outcome))
+            context.send_reply(outcome if isinstance(outcome, ApiError) else _elect_response(outcome))
 
         controller.elect_leaders(
-            ElectionType(request.election_type), partitions, context.continuing(elected), only_needed=is_all
+            ElectionType(request.election_type), partitions, context.wrap_step(elected), only_needed=is_all
         )
         return None
 
@@ -88,7 +88,9 @@ class ReassignmentHandlers:
     )
     def alter_partition_reassignments(self, context: Context, request: AlterPartitionReassignmentsRequest) -> None:
         """Move partitions to other replicas; null cancels a move."""
-        _named(context, ((topic.name, [one.partition_index for one in topic.partitions]) for topic in request.topics))
+        _named_partitions(
+            context, ((topic.name, [one.partition_index for one in topic.partitions]) for topic in request.topics)
+        )
         targets = {
             TopicPartition(topic.name, one.partition_index): None if one.replicas is None else tuple(one.replicas)
             for topic in request.topics
@@ -97,9 +99,9 @@ class ReassignmentHandlers:
         allowed = context.api_version < 1 or request.allow_replication_factor_change
 
         def recorded(outcome: Mapping[TopicPartition, ApiError | None] | ApiError) -> None:
-            context.reply(outcome if isinstance(outcome, ApiError) else _moves(outcome, allowed))
+            context.send_reply(outcome if isinstance(outcome, ApiError) else _alter_response(outcome, allowed))
 
-        self._topics.controller.alter_reassignments(targets, allowed, context.continuing(recorded))
+        self._topics.controller.alter_reassignments(targets, allowed, context.wrap_step(recorded))
 
     @handles(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
@@ -120,45 +122,45 @@ class ReassignmentHandlers:
         """List the partitions that are being moved, among those named or (null) all."""
         controller = self._topics.controller
         if request.topics is None:
-            return InParts(_moving(request, controller))
-        partitions = _named(context, ((topic.name, topic.partition_indexes) for topic in request.topics))
+            return InParts(_parts_of_moving(request, controller))
+        partitions = _named_partitions(context, ((topic.name, topic.partition_indexes) for topic in request.topics))
 
         def listed(outcome: Mapping[TopicPartition, OngoingReassignment] | ApiError) -> None:
-            context.reply(outcome if isinstance(outcome, ApiError) else _ongoing(outcome))
+            context.send_reply(outcome if isinstance(outcome, ApiError) else _list_response(outcome))
 
-        controller.list_reassignments(partitions, context.continuing(listed))
+        controller.list_reassignments(partitions, context.wrap_step(listed))
         return None
 
 
-def _named(context: Context, topics: Iterable[tuple[str, Sequence[int]]]) -> list[TopicPartition]:
+def _named_partitions(context: Context, topics: Iterable[tuple[str, Sequence[int]]]) -> list[TopicPartition]:
     """The partitions of a request. Raises ApiError INVALID_REQUEST if the whole request names one twice."""
     found = [TopicPartition(topic, partition) for topic, partitions in topics for partition in partitions]
-    if context.repeated(found):
+    if context.repeated_names(found):
         raise ApiError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
     return found
 
 
-def _everywhere(request: ElectLeadersRequest, controller: Controller) -> Iterator[ElectLeadersRequest]:
+def _parts_of_all(request: ElectLeadersRequest, controller: Controller) -> Iterator[ElectLeadersRequest]:
     """The request split into parts that name some of all partitions; at least one part."""
     named = ElectLeadersRequest.TopicPartitions
-    for some in _some_of(controller.partitions()):
+    for some in _chunks_by_topic(controller.all_partitions()):
         topics = [named(topic=topic, partitions=partitions) for topic, partitions in some]
         yield with_array(request, "topic_partitions", topics)
     yield with_array(request, "topic_partitions", [])
 
 
-def _moving(
+def _parts_of_moving(
     request: ListPartitionReassignmentsRequest, controller: Controller
 ) -> Iterator[ListPartitionReassignmentsRequest]:
     """The request split into parts that name some of the partitions being moved; at least one part."""
     named = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
-    for some in _some_of(controller.moving()):
+    for some in _chunks_by_topic(controller.moving_partitions()):
         topics = [named(name=topic, partition_indexes=partitions) for topic, partitions in some]
         yield with_array(request, "topics", topics)
     yield with_array(request, "topics", [])
 
 
-def _some_of(partitions: Iterable[TopicPartition]) -> Iterator[list[tuple[str, list[int]]]]:
+def _chunks_by_topic(partitions: Iterable[TopicPartition]) -> Iterator[list[tuple[str, list[int]]]]:
     """Up to `_PIECE` partitions at a time, by topic."""
     left = iter(partitions)
     while chunk := list(islice(left, _PIECE)):
@@ -172,14 +174,14 @@ def _by_topic(outcomes: Mapping[TopicPartition, T]) -> dict[str, list[tuple[int,
     return topics
 
 
-def _elections(outcomes: Mapping[TopicPartition, ApiError | None]) -> ElectLeadersResponse:
+def _elect_response(outcomes: Mapping[TopicPartition, ApiError | None]) -> ElectLeadersResponse:
     result, one = ElectLeadersResponse.ReplicaElectionResult, ElectLeadersResponse.PartitionResult
     return ElectLeadersResponse(
         replica_election_results=[
             result(
                 topic=topic,
                 partition_result=[
-                    one(partition_id=index, error_code=_code(error), error_message=_message(error))
+                    one(partition_id=index, error_code=_error_code(error), error_message=_error_message(error))
                     for index, error in partitions
                 ],
             )
@@ -188,7 +190,7 @@ def _elections(outcomes: Mapping[TopicPartition, ApiError | None]) -> ElectLeade
     )
 
 
-def _moves(
+def _alter_response(
     outcomes: Mapping[TopicPartition, ApiError | None], factor_may_change: bool
 ) -> AlterPartitionReassignmentsResponse:
     topic_response = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
@@ -200,7 +202,7 @@ def _moves(
             topic_response(
                 name=topic,
                 partitions=[
-                    response(partition_index=index, error_code=_code(error), error_message=_message(error))
+                    response(partition_index=index, error_code=_error_code(error), error_message=_error_message(error))
                     for index, error in partitions
                 ],
             )
@@ -209,7 +211,7 @@ def _moves(
     )
 
 
-def _ongoing(moves: Mapping[TopicPartition, OngoingReassignment]) -> ListPartitionReassignmentsResponse:
+def _list_response(moves: Mapping[TopicPartition, OngoingReassignment]) -> ListPartitionReassignmentsResponse:
     topic_response = ListPartitionReassignmentsResponse.OngoingTopicReassignment
     response = ListPartitionReassignmentsResponse.OngoingPartitionReassignment
     return ListPartitionReassignmentsResponse(
@@ -232,9 +234,9 @@ def _ongoing(moves: Mapping[TopicPartition, OngoingReassignment]) -> ListPartiti
     )
 
 
-def _code(error: ApiError | None) -> ErrorCode:
+def _error_code(error: ApiError | None) -> ErrorCode:
     return ErrorCode.NONE if error is None else error.code
 
 
-def _message(error: ApiError | None) -> str | None:
+def _error_message(error: ApiError | None) -> str | None:
     return None if error is None else error.message or None

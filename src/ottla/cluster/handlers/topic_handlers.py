@@ -61,23 +61,23 @@ class TopicHandlers:
     )
     def create_topics(self, context: Context, request: CreateTopicsRequest) -> None:
         """Create topics, each independently. validate_only: return the topics that would be created."""
-        repeated = context.repeated(topic.name for topic in request.topics)
-        gather: FanIn[_Created] = FanIn(lambda results: context.reply(CreateTopicsResponse(topics=results)))
+        repeated = context.repeated_names(topic.name for topic in request.topics)
+        gather: FanIn[_Created] = FanIn(lambda results: context.send_reply(CreateTopicsResponse(topics=results)))
         whole = context.whole or Whole()
         for name, topic in {topic.name: topic for topic in request.topics}.items():
-            done = context.continuing(partial(self._on_created, name, gather.slot()))
+            done = context.wrap_step(partial(self._on_created, name, gather.new_slot()))
             if hash(name) in repeated:
-                done(_twice())
+                done(_repeated_topic())
                 continue
             whole.count += max(topic.num_partitions, len(topic.assignments), 1)
             if whole.count > MAX_PARTITIONS_PER_REQUEST:
-                done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many()))
+                done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many_partitions()))
                 continue
             try:
-                self._topics.create(_spec(topic), request.validate_only, request.timeout_ms, done)
+                self._topics.create_topic(_topic_spec(topic), request.validate_only, request.timeout_ms, done)
             except ApiError as error:
                 done(error.as_value())
-        gather.close()
+        gather.close_slots()
 
     def _on_created(self, name: str, slot: Callable[[_Created], None], outcome: TopicImage | ApiError) -> None:
         if isinstance(outcome, ApiError):
@@ -115,14 +115,14 @@ class TopicHandlers:
         states = request.topics
         if context.api_version < 6:
             states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names]
-        repeated = context.repeated(map(_by_name_or_id, request.topics or request.topic_names))
-        gather: FanIn[_Deleted] = FanIn(lambda results: context.reply(DeleteTopicsResponse(responses=results)))
+        repeated = context.repeated_names(map(_by_name_or_id, request.topics or request.topic_names))
+        gather: FanIn[_Deleted] = FanIn(lambda results: context.send_reply(DeleteTopicsResponse(responses=results)))
         for state in {(state.name, state.topic_id): state for state in states}.values():
             is_repeated = hash(_by_name_or_id(state)) in repeated
-            self._delete(context, state, is_repeated, request.timeout_ms, gather.slot())
-        gather.close()
+            self._delete_topic(context, state, is_repeated, request.timeout_ms, gather.new_slot())
+        gather.close_slots()
 
-    def _delete(
+    def _delete_topic(
         self,
         context: Context,
         state: DeleteTopicsRequest.DeleteTopicState,
@@ -140,14 +140,14 @@ class TopicHandlers:
 
         try:
             if is_repeated:
-                raise _twice()
-            name, topic_id = self._resolve(context, name, topic_id)
+                raise _repeated_topic()
+            name, topic_id = self._resolve_topic(context, name, topic_id)
         except ApiError as error:
             done(error.as_value())
             return
-        self._topics.delete(name, timeout_ms, context.continuing(done))
+        self._topics.delete_topic(name, timeout_ms, context.wrap_step(done))
 
-    def _resolve(self, context: Context, name: str | None, topic_id: bytes) -> tuple[str, bytes]:
+    def _resolve_topic(self, context: Context, name: str | None, topic_id: bytes) -> tuple[str, bytes]:
         """Name and id of the topic to delete. Raises ApiError."""
         image = self._topics.controller.image
         if not self._cluster.config.delete_topic_enable:
@@ -175,41 +175,41 @@ class TopicHandlers:
     )
     def create_partitions(self, context: Context, request: CreatePartitionsRequest) -> None:
         """Add partitions to topics."""
-        repeated = context.repeated(topic.name for topic in request.topics)
+        repeated = context.repeated_names(topic.name for topic in request.topics)
         whole = context.whole or Whole()
-        gather: FanIn[_Grown] = FanIn(lambda results: context.reply(CreatePartitionsResponse(results=results)))
+        gather: FanIn[_Grown] = FanIn(lambda results: context.send_reply(CreatePartitionsResponse(results=results)))
         for topic in {topic.name: topic for topic in request.topics}.values():
-            done = context.continuing(partial(_grown, topic.name, gather.slot()))
+            done = context.wrap_step(partial(_on_grown, topic.name, gather.new_slot()))
             present = self._cluster.image.topics.get(topic.name)
             whole.count += max(0, topic.count - (len(present.partitions) if present else 0))
             if hash(topic.name) in repeated:
-                done(_twice())
+                done(_repeated_topic())
             elif whole.count > MAX_PARTITIONS_PER_REQUEST:
-                done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many()))
+                done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many_partitions()))
             else:
                 given = None if topic.assignments is None else [one.broker_ids for one in topic.assignments]
                 self._topics.add_partitions(
                     topic.name, topic.count, given, request.validate_only, request.timeout_ms, done
                 )
-        gather.close()
+        gather.close_slots()
 
 
-def _grown(name: str, slot: Callable[[_Grown], None], outcome: TopicImage | ApiError) -> None:
+def _on_grown(name: str, slot: Callable[[_Grown], None], outcome: TopicImage | ApiError) -> None:
     if isinstance(outcome, ApiError):
         slot(_Grown(name=name, error_code=outcome.code, error_message=outcome.message))
     else:
         slot(_Grown(name=name))
 
 
-def _twice() -> ApiError:
+def _repeated_topic() -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
 
 
-def _too_many() -> str:
+def _too_many_partitions() -> str:
     return f"a request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions"
 
 
-def _spec(topic: CreateTopicsRequest.CreatableTopic) -> TopicSpec:
+def _topic_spec(topic: CreateTopicsRequest.CreatableTopic) -> TopicSpec:
     """The requested topic. Raises ApiError for a setting without a value, or a partition that is assigned twice."""
     configs: dict[str, str] = {}
     for config in topic.configs:

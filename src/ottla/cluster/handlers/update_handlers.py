@@ -43,17 +43,17 @@ class UpdateHandlers:
     def update_metadata(self, context: Context, request: UpdateMetadataRequest) -> None:
         """Apply live brokers and states of partitions. A topic with a partition whose leader is -2 is deleted."""
         # An unknown epoch is checked against the store first, so that no other program can pose as the controller.
-        if self._fence.look_up is not None and self._fence.doubts(request.controller_epoch):
-            self._fence.look_up(lambda: self._begin_later(context, request))
+        if self._fence.look_up is not None and self._fence.needs_lookup(request.controller_epoch):
+            self._fence.look_up(lambda: self._begin_after_lookup(context, request))
         else:
             self._begin_update(context, request)
 
-    def _begin_later(self, context: Context, request: UpdateMetadataRequest) -> None:
+    def _begin_after_lookup(self, context: Context, request: UpdateMetadataRequest) -> None:
         """Continue after the store was asked for the controller's epoch."""
         try:
             self._begin_update(context, request)
         except ApiError as error:
-            context.reply(error.as_value())
+            context.send_reply(error.as_value())
 
     def _begin_update(self, context: Context, request: UpdateMetadataRequest) -> None:
         self._check_request(request)
@@ -63,28 +63,28 @@ class UpdateHandlers:
         for name in fresh:
             if name in self._cluster.image.topics:
                 self._cluster.forget_settings(name)  # deleted and created again: the new topic has its own settings
-        self._changes.prepare_topics(fresh, lambda: self._take_update(context, request))
+        self._changes.prepare_topics(fresh, lambda: self._apply_update(context, request))
 
-    def _take_update(self, context: Context, request: UpdateMetadataRequest) -> None:
+    def _apply_update(self, context: Context, request: UpdateMetadataRequest) -> None:
         try:
             self._check_request(request)  # again, because the settings were read in other turns
             self._check_order(request.controller_epoch, context.correlation_id)
         except ApiError as error:
-            context.reply(error.as_value())
+            context.send_reply(error.as_value())
             return
-        self._cluster.update(request)
-        self._locate()
+        self._cluster.apply_update(request)
+        self._locate_brokers()
         self._note_registration()
-        context.reply(UpdateMetadataResponse())
+        context.send_reply(UpdateMetadataResponse())
 
     def _note_registration(self) -> None:
         """After another registration read the list of topics: deletions before it are in no later update."""
         before, self._registered = self._registered, self._cluster.me.epoch
         if UNKNOWN_BROKER_EPOCH < before < self._registered:
-            self._changes.read_topics_anew()
+            self._changes.refresh_topics()
 
     def _check_request(self, request: UpdateMetadataRequest) -> None:
-        self._fence.check(request.controller_id, request.controller_epoch, request.broker_epoch)
+        self._fence.check_request(request.controller_id, request.controller_epoch, request.broker_epoch)
 
     def _check_order(self, epoch: int, number: int) -> None:
         newest_epoch, newest = self._newest
@@ -95,9 +95,9 @@ class UpdateHandlers:
             )
         self._newest = (epoch, number)
 
-    def _locate(self) -> None:
+    def _locate_brokers(self) -> None:
         """Give the network the other brokers' endpoints at the inter-broker listener."""
         for broker in self._cluster.image.brokers.values():
-            endpoint = broker.endpoint(self._listener)
+            endpoint = broker.endpoint_of(self._listener)
             if endpoint is not None:
-                self._network.locate(broker.node_id, endpoint.host, endpoint.port)
+                self._network.set_address(broker.node_id, endpoint.host, endpoint.port)

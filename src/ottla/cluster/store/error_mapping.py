@@ -16,7 +16,7 @@ ErrorAnswer = Callable[["T | ApiError"], None]
 """Receives the outcome of a change, once."""
 
 
-def refusal(error: Failure | ApiError) -> ApiError:
+def error_of_failure(error: Failure | ApiError) -> ApiError:
     """The error that clients receive for a Failure of the store."""
     if isinstance(error, ApiError):
         return error

@@ -136,13 +136,13 @@ def broker_config_path(entity: int | None) -> str:
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _json(value: object) -> bytes:
+def _encode_json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
 
 
 def encode_topic(node: TopicNode) -> bytes:
     """Encode an assignment with the id and the reassignment, in the order of the partitions."""
-    return _json(
+    return _encode_json(
         {
             "partitions": _by_partition(node.assignment),
             "topic_id": uuid_to_text(node.topic_id),
@@ -159,7 +159,7 @@ def _by_partition(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]
 
 def encode_state(node: StateNode) -> bytes:
     """Encode a partition's state."""
-    return _json(
+    return _encode_json(
         {
             "controller_epoch": node.controller_epoch,
             "leader": node.leader,
@@ -177,7 +177,7 @@ def encode_broker(node: BrokerNode, wall_ms: int) -> bytes:
         "features": {},
         "listener_security_protocol_map": {endpoint.listener: endpoint.protocol for endpoint in node.endpoints},
         "endpoints": [
-            f"{endpoint.listener}://{_bracketed(endpoint.host)}:{endpoint.port}" for endpoint in node.endpoints
+            f"{endpoint.listener}://{_bracket_ipv6(endpoint.host)}:{endpoint.port}" for endpoint in node.endpoints
         ],
     }
     if node.rack is not None:
@@ -195,7 +195,7 @@ def encode_broker(node: BrokerNode, wall_ms: int) -> bytes:
         "version": 5,
         "timestamp": str(wall_ms),
     }
-    return _json(content)
+    return _encode_json(content)
 
 
 def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
@@ -205,28 +205,28 @@ def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
     return numbers
 
 
-def _bracketed(host: str) -> str:
+def _bracket_ipv6(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
     """Encode the settings of a topic, a broker or a user."""
-    return _json({"version": 1, "config": dict(config)})
+    return _encode_json({"version": 1, "config": dict(config)})
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
     """Encode the cluster's id."""
-    return _json({"version": "1", "id": cluster_id})
+    return _encode_json({"version": "1", "id": cluster_id})
 
 
 def encode_controller(node_id: int, wall_ms: int) -> bytes:
     """Encode the controller's number, in the form of the last Kafka versions with ZooKeeper."""
-    return _json({"version": 2, "brokerid": node_id, "timestamp": str(wall_ms), "kraftControllerEpoch": -1})
+    return _encode_json({"version": 2, "brokerid": node_id, "timestamp": str(wall_ms), "kraftControllerEpoch": -1})
 
 
 def encode_feature() -> bytes:
     """Encode /feature (KIP-584): no feature is finalized; status 1: features may be."""
-    return _json({"features": {}, "version": 1, "status": 1})
+    return _encode_json({"features": {}, "version": 1, "status": 1})
 
 
 def encode_reassignment(targets: Mapping[TopicPartition, Sequence[int]]) -> bytes:
@@ -234,23 +234,25 @@ def encode_reassignment(targets: Mapping[TopicPartition, Sequence[int]]) -> byte
     partitions = [
         {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)} for tp, replicas in targets.items()
     ]
-    return _json({"version": 1, "partitions": partitions})
+    return _encode_json({"version": 1, "partitions": partitions})
 
 
 def encode_log_dir_event(broker: int) -> bytes:
     """Encode a child of /log_dir_event_notification: a log directory of that broker has failed."""
-    return _json({"version": 1, "broker": broker, "event": 1})
+    return _encode_json({"version": 1, "broker": broker, "event": 1})
 
 
 def encode_block(node: BlockNode) -> bytes:
     """Encode the last allocated block of producer ids."""
-    return _json({"version": 1, "broker": node.broker, "block_start": str(node.start), "block_end": str(node.end)})
+    return _encode_json(
+        {"version": 1, "broker": node.broker, "block_start": str(node.start), "block_end": str(node.end)}
+    )
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _object(path: str, data: bytes) -> dict[str, Any]:
+def _decode_object(path: str, data: bytes) -> dict[str, Any]:
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -262,7 +264,7 @@ def _object(path: str, data: bytes) -> dict[str, Any]:
 
 def decode_topic(path: str, data: bytes) -> TopicNode:
     """Decode an assignment of any version; those before 3 have no topic id (ZERO_UUID). Raises BrokenNode."""
-    content = _object(path, data)
+    content = _decode_object(path, data)
     topic_id = ZERO_UUID
     if "topic_id" in content:
         try:
@@ -271,13 +273,13 @@ def decode_topic(path: str, data: bytes) -> TopicNode:
             raise BrokenNode(f"{path}: {error}") from None
     return TopicNode(
         topic_id,
-        _replicas(path, content.get("partitions")),
-        _replicas(path, content.get("adding_replicas", {})),
-        _replicas(path, content.get("removing_replicas", {})),
+        _decode_replicas(path, content.get("partitions")),
+        _decode_replicas(path, content.get("adding_replicas", {})),
+        _decode_replicas(path, content.get("removing_replicas", {})),
     )
 
 
-def _replicas(path: str, value: object) -> dict[int, tuple[int, ...]]:
+def _decode_replicas(path: str, value: object) -> dict[int, tuple[int, ...]]:
     if not isinstance(value, dict):
         raise BrokenNode(f"{path} has no map of partitions to replicas")
     try:
@@ -289,7 +291,7 @@ def _replicas(path: str, value: object) -> dict[int, tuple[int, ...]]:
 
 def decode_state(path: str, data: bytes) -> StateNode:
     """Decode a partition's state. Raises BrokenNode."""
-    content = _object(path, data)
+    content = _decode_object(path, data)
     try:
         return StateNode(
             int(content["leader"]),
@@ -303,11 +305,11 @@ def decode_state(path: str, data: bytes) -> StateNode:
 
 def decode_broker(path: str, data: bytes) -> BrokerNode:
     """Decode a registration of versions 2 to 5, which have endpoints. Raises BrokenNode."""
-    content = _object(path, data)
+    content = _decode_object(path, data)
     protocols = content.get("listener_security_protocol_map", {})
     rack, host = content.get("rack"), content.get(_HOST)
     try:
-        endpoints = tuple(_endpoint(str(text), protocols) for text in content["endpoints"])
+        endpoints = tuple(_decode_endpoint(str(text), protocols) for text in content["endpoints"])
         numbers = content.get(_INCOMPLETE, {}).items()
         incomplete = tuple(TopicPartition(str(topic), int(each)) for topic, found in numbers for each in found)
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -316,7 +318,7 @@ def decode_broker(path: str, data: bytes) -> BrokerNode:
     return BrokerNode(endpoints, rack, host, content.get(_BLANK) is True, incomplete)
 
 
-def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+def _decode_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     name, _, address = text.partition("://")
     host, _, port = address.rpartition(":")
     return Endpoint(name, host.strip("[]"), int(port), str(protocols.get(name, name)))
@@ -324,7 +326,7 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
     """Decode settings, in their order. Raises BrokenNode."""
-    config = _object(path, data).get("config")
+    config = _decode_object(path, data).get("config")
     if not isinstance(config, dict):
         raise BrokenNode(f"{path} has no config")
     return {str(name): str(value) for name, value in config.items()}
@@ -332,7 +334,7 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
 
 def decode_cluster_id(path: str, data: bytes) -> str:
     """Decode the cluster's id. Raises BrokenNode."""
-    cluster_id = _object(path, data).get("id")
+    cluster_id = _decode_object(path, data).get("id")
     if not isinstance(cluster_id, str) or not cluster_id:
         raise BrokenNode(f"{path} has no id")
     return cluster_id
@@ -340,7 +342,7 @@ def decode_cluster_id(path: str, data: bytes) -> str:
 
 def decode_block(path: str, data: bytes) -> BlockNode:
     """Decode a block of producer ids. Raises BrokenNode."""
-    content = _object(path, data)
+    content = _decode_object(path, data)
     try:
         return BlockNode(int(content["broker"]), int(content["block_start"]), int(content["block_end"]))
     except (KeyError, TypeError, ValueError):
@@ -357,7 +359,7 @@ def decode_epoch(path: str, data: bytes) -> int:
 def decode_controller(path: str, data: bytes) -> int:
     """Decode the controller's number, from any version of the node. Raises BrokenNode if it names no broker."""
     try:
-        found = int(_object(path, data)["brokerid"])
+        found = int(_decode_object(path, data)["brokerid"])
     except (KeyError, TypeError, ValueError, OverflowError):
         raise BrokenNode(f"{path} lacks brokerid") from None
     if not 0 <= found < 1 << 31:
@@ -382,7 +384,7 @@ def decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
 
 
 def _partition_entries(path: str, data: bytes) -> list[tuple[TopicPartition, dict[str, Any]]]:
-    entries = _object(path, data).get("partitions")
+    entries = _decode_object(path, data).get("partitions")
     if not isinstance(entries, list):
         raise BrokenNode(f"{path} has no list of partitions")
     try:
@@ -394,6 +396,6 @@ def _partition_entries(path: str, data: bytes) -> list[tuple[TopicPartition, dic
 def decode_log_dir_event(path: str, data: bytes) -> int:
     """Decode the broker whose log directory has failed. Raises BrokenNode."""
     try:
-        return int(_object(path, data)["broker"])
+        return int(_decode_object(path, data)["broker"])
     except (KeyError, TypeError, ValueError):
         raise BrokenNode(f"{path} lacks broker") from None

@@ -14,29 +14,31 @@ OnChange = Callable[[], None]
 
 
 class WatchedStore:
-    """A metadata store whose watches call back. Use `watch_path` with it; `get(watch=True)` alone has no callback."""
+    """A metadata store whose watches call back. Use `watch_path` with it; `get_node(watch=True)` alone has no
+    callback."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._watchers: dict[str, dict[OnChange, None]] = {}
 
-    def submit(self, lane: str, ops: Sequence[Op], done: Done[Sequence[tuple[str, int]]]) -> None:
+    def submit_ops(self, lane: str, ops: Sequence[Op], done: Done[Sequence[tuple[str, int]]]) -> None:
         """As MetadataStore.submit."""
-        self._store.submit(lane, ops, done)
+        self._store.submit_ops(lane, ops, done)
 
-    def get(self, path: str, watch: bool, done: Done[Node | None]) -> None:
+    def get_node(self, path: str, watch: bool, done: Done[Node | None]) -> None:
         """As MetadataStore.get."""
-        self._store.get(path, watch, done)
+        self._store.get_node(path, watch, done)
 
-    def children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
+    def get_children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
         """As MetadataStore.children."""
-        self._store.children(path, watch, done)
+        self._store.get_children(path, watch, done)
 
     def watch_path(self, path: str, on_change: OnChange) -> None:
-        """Have `on_change` called once, at the next `on_node` of this path. Registering it twice has no effect."""
+        """Have `on_change` called once, at the next `on_node_changed` of this path. Registering it twice has no
+        effect."""
         self._watchers.setdefault(path, {})[on_change] = None
 
-    def unwatch(self, path: str, on_change: OnChange) -> None:
+    def unwatch_path(self, path: str, on_change: OnChange) -> None:
         """Remove a callback; no error if it is not registered."""
         watchers = self._watchers.get(path)
         if watchers is not None:
@@ -44,7 +46,7 @@ class WatchedStore:
             if not watchers:
                 del self._watchers[path]
 
-    def on_node(self, path: str) -> None:
+    def on_node_changed(self, path: str) -> None:
         """Call and remove all callbacks of a node that changed. Callbacks that still need it read it again."""
         for on_change in self._watchers.pop(path, {}):
             on_change()

@@ -48,45 +48,45 @@ Workflow = Generator[WorkflowStep, Any, T]
 """A workflow that returns a T, or raises Failure or ApiError."""
 
 
-def get(path: str, on_change: OnChange | None = None) -> Workflow[Node | None]:
+def read_node(path: str, on_change: OnChange | None = None) -> Workflow[Node | None]:
     """Read one node. `on_change` is called once at its next change (which requires a WatchedStore)."""
     found: Node | None = yield _Get(path, on_change)
     return found
 
 
-def get_all(paths: Sequence[str], on_change: Callable[[str], OnChange] | None = None) -> Workflow[list[Node | None]]:
+def read_nodes(paths: Sequence[str], on_change: Callable[[str], OnChange] | None = None) -> Workflow[list[Node | None]]:
     """Read several nodes at once. `on_change` returns for a path the callback of its next change."""
     watch = (lambda _: None) if on_change is None else on_change
-    found: list[Node | None] = yield from _together([_Get(path, watch(path)) for path in paths])
+    found: list[Node | None] = yield from _ask_together([_Get(path, watch(path)) for path in paths])
     for answer in found:
         if isinstance(answer, Failure):
             raise answer
     return found
 
 
-def children(path: str, on_change: OnChange | None = None) -> Workflow[Sequence[str]]:
+def read_children(path: str, on_change: OnChange | None = None) -> Workflow[Sequence[str]]:
     """Read the names of the children, sorted; `on_change` as in `get`."""
     names: Sequence[str] = yield _Children(path, on_change)
     return names
 
 
-def submit(lane: str, ops: Sequence[Op]) -> Workflow[Sequence[tuple[str, int]]]:
+def submit_multi(lane: str, ops: Sequence[Op]) -> Workflow[Sequence[tuple[str, int]]]:
     """Submit one multi."""
     results: Sequence[tuple[str, int]] = yield _Submit(lane, ops)
     return results
 
 
-def submit_all(multis: Sequence[tuple[str, Sequence[Op]]]) -> Workflow[list[Sequence[tuple[str, int]] | Failure]]:
+def submit_multis(multis: Sequence[tuple[str, Sequence[Op]]]) -> Workflow[list[Sequence[tuple[str, int]] | Failure]]:
     """Submit several multis, as (lane, operations), at once. Returns an outcome of each; raises none."""
-    return (yield from _together([_Submit(lane, ops) for lane, ops in multis]))
+    return (yield from _ask_together([_Submit(lane, ops) for lane, ops in multis]))
 
 
-def _together(asks: Sequence[_Get | _Submit]) -> Workflow[list[Any]]:
+def _ask_together(asks: Sequence[_Get | _Submit]) -> Workflow[list[Any]]:
     answers: list[Any] = yield _All(asks)
     return answers
 
 
-def wait(begin: Callable[[Callable[[Any], None]], None]) -> Workflow[Any]:
+def wait_for_answer(begin: Callable[[Callable[[Any], None]], None]) -> Workflow[Any]:
     """Wait for something else than the store: `begin(answered)` starts it, `answered(value)` ends it in a later turn.
 
     A Failure as the value is raised.
@@ -94,12 +94,12 @@ def wait(begin: Callable[[Callable[[Any], None]], None]) -> Workflow[Any]:
     return (yield _Wait(begin))
 
 
-def run(store: MetadataStore, script: Workflow[T], done: Callable[[T | Failure | ApiError], None]) -> None:
+def run_workflow(store: MetadataStore, script: Workflow[T], done: Callable[[T | Failure | ApiError], None]) -> None:
     """Run a workflow. `done` receives what it returns or raises; at once if it yields no request."""
-    _step(store, script, lambda: next(script), done)
+    _advance_workflow(store, script, lambda: next(script), done)
 
 
-def contained(name: str, script: Callable[[], Workflow[T]]) -> Workflow[T]:
+def contain_defects(name: str, script: Callable[[], Workflow[T]]) -> Workflow[T]:
     """A request's workflow: turns a defect in it into the request's UNKNOWN_SERVER_ERROR (`ottla.changes`)."""
     try:
         return (yield from script())
@@ -111,7 +111,7 @@ def contained(name: str, script: Callable[[], Workflow[T]]) -> Workflow[T]:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name} failed; see the broker's log") from error
 
 
-def _step(
+def _advance_workflow(
     store: MetadataStore,
     script: Workflow[T],
     resume: Callable[[], WorkflowStep],
@@ -126,7 +126,9 @@ def _step(
     except (Failure, ApiError) as error:
         outcome = error.as_value()
     else:
-        _run_step(store, ask, lambda answer: _step(store, script, lambda: _resume_script(script, answer), done))
+        _run_step(
+            store, ask, lambda answer: _advance_workflow(store, script, lambda: _resume_script(script, answer), done)
+        )
         return
     try:
         done(outcome)
@@ -143,10 +145,10 @@ def _run_step(store: MetadataStore, ask: WorkflowStep, answered: Callable[[Any],
         if ask.on_change is not None:
             assert isinstance(store, WatchedStore), "a workflow that watches needs a WatchedStore"
             store.watch_path(ask.path, ask.on_change)  # before the request, so that no change in between is missed
-        look = store.get if isinstance(ask, _Get) else store.children
+        look = store.get_node if isinstance(ask, _Get) else store.get_children
         look(ask.path, ask.on_change is not None, answered)
     elif isinstance(ask, _Submit):
-        store.submit(ask.lane, ask.ops, answered)
+        store.submit_ops(ask.lane, ask.ops, answered)
     elif isinstance(ask, _Wait):
         ask.begin(answered)
     else:
@@ -168,4 +170,4 @@ def _ask_all(store: MetadataStore, asks: Sequence[_Get | _Submit], answered: Cal
     for index, ask in enumerate(asks):
         _run_step(store, ask, lambda answer, index=index: one(index, answer))  # type: ignore[misc]
     if not asks:
-        store.get("/", False, lambda _: answered([]))
+        store.get_node("/", False, lambda _: answered([]))

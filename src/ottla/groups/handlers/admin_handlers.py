@@ -55,14 +55,14 @@ class GroupAdminHandlers:
     )
     def list_groups(self, _: Context, request: ListGroupsRequest) -> ListGroupsResponse | InPieces:
         """List the groups of this broker. While a shard is loading, the list has COORDINATOR_LOAD_IN_PROGRESS."""
-        states = _known(request.states_filter, _STATES)
-        types = _known(request.types_filter, (_CLASSIC,))
-        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._groups.loading else ErrorCode.NONE
+        states = _known_names(request.states_filter, _STATES)
+        types = _known_names(request.types_filter, (_CLASSIC,))
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._groups.is_loading else ErrorCode.NONE
         groups: list[Group] = []
         if types is None or types:
             for shard in self._groups.shards():
                 groups += shard.groups.values()
-        pieces = _listed(groups, states, code)
+        pieces = _list_pieces(groups, states, code)
         return next(pieces) if len(groups) <= _PIECE else InPieces(("groups",), pieces)
 
     @handles(
@@ -80,15 +80,15 @@ class GroupAdminHandlers:
         asked = request.include_authorized_operations
 
         def on_response(group_id: str, outcome: Group | ApiError | None) -> None:
-            row = found[group_id] = _described(group_id, outcome, context.api_version)
+            row = found[group_id] = _description_row(group_id, outcome, context.api_version)
             row.authorized_operations = OPERATIONS if asked and not row.error_code else NOT_ASKED
             if len(found) == len(names):
-                context.reply(DescribeGroupsResponse(groups=[found[name] for name in names]))
+                context.send_reply(DescribeGroupsResponse(groups=[found[name] for name in names]))
 
         for name in names:
-            self._groups.submit(Describe(_for_group(on_response, name), name))
+            self._groups.submit_command(Describe(_for_group(on_response, name), name))
         if not names:
-            context.reply(DescribeGroupsResponse())
+            context.send_reply(DescribeGroupsResponse())
 
     @handles(
         ApiKey.DELETE_GROUPS,
@@ -105,7 +105,7 @@ class GroupAdminHandlers:
         for name in names:
             deletion.begin_deletion(name)
         if not names:
-            context.reply(DeleteGroupsResponse())
+            context.send_reply(DeleteGroupsResponse())
 
 
 class _Deletion:
@@ -119,30 +119,32 @@ class _Deletion:
 
     def begin_deletion(self, group_id: str) -> None:
         """Delete a group, or its next part."""
-        self._groups.submit(DeleteGroup(partial(self._on_deleted, group_id), group_id))
+        self._groups.submit_command(DeleteGroup(partial(self._on_deleted, group_id), group_id))
 
     def _on_deleted(self, group_id: str, outcome: ErrorCode | ApiError | None) -> None:
         if outcome is None:
-            self._groups.coordinator.soon(lambda: self.begin_deletion(group_id))
+            self._groups.coordinator.run_soon(lambda: self.begin_deletion(group_id))
             return
         self._codes[group_id] = outcome.code if isinstance(outcome, ApiError) else outcome
         if len(self._codes) == len(self._names):
-            rows = [_deleted(name, self._codes[name]) for name in self._names]
-            self._context.reply(DeleteGroupsResponse(results=rows))
+            rows = [_deletion_row(name, self._codes[name]) for name in self._names]
+            self._context.send_reply(DeleteGroupsResponse(results=rows))
 
 
 def _for_group(answered: Callable[[str, T], None], group_id: str) -> Callable[[T], None]:
     return lambda outcome: answered(group_id, outcome)
 
 
-def _deleted(group_id: str, code: ErrorCode) -> DeleteGroupsResponse.DeletableGroupResult:
+def _deletion_row(group_id: str, code: ErrorCode) -> DeleteGroupsResponse.DeletableGroupResult:
     result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code)
     if code:
         result.error_message = f"{code.name.lower().replace('_', ' ')}: {group_id[:200]!r}"
     return result
 
 
-def _described(group_id: str, outcome: Group | ApiError | None, version: int) -> DescribeGroupsResponse.DescribedGroup:
+def _description_row(
+    group_id: str, outcome: Group | ApiError | None, version: int
+) -> DescribeGroupsResponse.DescribedGroup:
     row = DescribeGroupsResponse.DescribedGroup(group_id=group_id)
     if isinstance(outcome, ApiError):
         row.error_code = outcome.code
@@ -153,11 +155,11 @@ def _described(group_id: str, outcome: Group | ApiError | None, version: int) ->
             row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
             row.error_message = f"there is no group {group_id[:200]!r}"
     else:
-        _describe(row, outcome)
+        _fill_description(row, outcome)
     return row
 
 
-def _describe(row: DescribeGroupsResponse.DescribedGroup, group: Group) -> None:
+def _fill_description(row: DescribeGroupsResponse.DescribedGroup, group: Group) -> None:
     """Fill a row. Metadata and assignments are shown only in a stable group, as Kafka does."""
     stable = group.state is GroupState.STABLE
     row.group_state = group.state.value
@@ -169,14 +171,14 @@ def _describe(row: DescribeGroupsResponse.DescribedGroup, group: Group) -> None:
             group_instance_id=member.instance_id,
             client_id=member.client_id,
             client_host=member.client_host,
-            member_metadata=member.metadata(group.protocol) if stable else b"",
+            member_metadata=member.metadata_for(group.protocol) if stable else b"",
             member_assignment=member.assignment if stable else b"",
         )
         for member in group.members.values()
     ]
 
 
-def _known(names: list[str], known: Iterable[str]) -> set[str] | None:
+def _known_names(names: list[str], known: Iterable[str]) -> set[str] | None:
     """The known names that a filter contains, in any case; None: the filter is empty and matches everything.
 
     Raises ApiError INVALID_REQUEST for a filter with too many names: it is evaluated in one turn.
@@ -187,7 +189,9 @@ def _known(names: list[str], known: Iterable[str]) -> set[str] | None:
     return {low for name in names if (low := name.lower()) in wanted} if names else None
 
 
-def _listed(groups: list[Group], states: set[str] | None, code: ErrorCode) -> Generator[ListGroupsResponse, None, None]:
+def _list_pieces(
+    groups: list[Group], states: set[str] | None, code: ErrorCode
+) -> Generator[ListGroupsResponse, None, None]:
     """The response in pieces of `_PIECE` groups; at least one."""
     for begin in range(0, max(1, len(groups)), _PIECE):
         listed = [

@@ -58,9 +58,9 @@ class MemberHandlers:
         rebalance_ms = request.rebalance_timeout_ms
 
         def send_response(outcome: JoinResult | ApiError) -> None:
-            context.reply(_joined(outcome, request.member_id, version))
+            context.send_reply(_join_response(outcome, request.member_id, version))
 
-        self._groups.submit(
+        self._groups.submit_command(
             Join(
                 send_response,
                 request.group_id,
@@ -92,9 +92,9 @@ class MemberHandlers:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"a leader may bring {MAX_ASSIGNMENTS} assignments")
 
         def send_response(outcome: SyncResult | ApiError) -> None:
-            context.reply(_synced(outcome))
+            context.send_reply(_sync_response(outcome))
 
-        self._groups.submit(
+        self._groups.submit_command(
             Sync(
                 send_response,
                 request.group_id,
@@ -124,14 +124,14 @@ class MemberHandlers:
 
         def send_response(outcome: Sequence[ErrorCode] | ApiError) -> None:
             if isinstance(outcome, ApiError):
-                context.reply(LeaveGroupResponse(error_code=outcome.code))
+                context.send_reply(LeaveGroupResponse(error_code=outcome.code))
             else:
-                context.reply(_left(members, outcome, many))
+                context.send_reply(_leave_response(members, outcome, many))
 
-        self._groups.submit(Leave(send_response, request.group_id, members))
+        self._groups.submit_command(Leave(send_response, request.group_id, members))
 
 
-def _joined(outcome: JoinResult | ApiError, member_id: str, version: int) -> JoinGroupResponse:
+def _join_response(outcome: JoinResult | ApiError, member_id: str, version: int) -> JoinGroupResponse:
     if isinstance(outcome, ApiError):
         outcome = JoinResult(member_code(outcome.code), member_id)
     name = outcome.protocol
@@ -150,7 +150,7 @@ def _joined(outcome: JoinResult | ApiError, member_id: str, version: int) -> Joi
     )
 
 
-def _synced(outcome: SyncResult | ApiError) -> SyncGroupResponse:
+def _sync_response(outcome: SyncResult | ApiError) -> SyncGroupResponse:
     if isinstance(outcome, ApiError):
         outcome = SyncResult(member_code(outcome.code))
     return SyncGroupResponse(
@@ -161,7 +161,9 @@ def _synced(outcome: SyncResult | ApiError) -> SyncGroupResponse:
     )
 
 
-def _left(members: Sequence[tuple[str, str | None]], codes: Sequence[ErrorCode], many: bool) -> LeaveGroupResponse:
+def _leave_response(
+    members: Sequence[tuple[str, str | None]], codes: Sequence[ErrorCode], many: bool
+) -> LeaveGroupResponse:
     if not many:
         return LeaveGroupResponse(error_code=codes[0])
     rows = [

@@ -17,7 +17,7 @@ from ottla.groups.commands import Commit, CommitPartition, DeleteOffsets, FetchO
 from ottla.groups.fetch_answers import FetchOutcome, are_many, old_response, row_of, topics_in_pieces
 from ottla.groups.groups import Groups
 from ottla.groups.records import Position
-from ottla.groups.topic_ids import COMMIT_BY_ID, fill_names, missing
+from ottla.groups.topic_ids import COMMIT_BY_ID, fill_names, missing_partition_error
 from ottla.requests import Context, InPieces, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -44,7 +44,7 @@ def _by_group(asked: _AskedGroup | OffsetFetchRequest.OffsetFetchRequestTopic) -
     return asked.group_id if isinstance(asked, _AskedGroup) else id(asked)
 
 
-def _wanted(
+def _wanted_partitions(
     topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopic | OffsetFetchRequest.OffsetFetchRequestTopics] | None,
 ) -> list[tuple[str, Sequence[int]]] | None:
     """The partitions of a request, each once, so that the response does not grow with repetitions. None: all."""
@@ -64,8 +64,8 @@ class OffsetHandlers:
         self._groups = groups
         self._now_ms = now_ms
 
-    def _exists(self, topic: str, partition: int) -> bool:
-        return 0 <= partition < self._groups.topics.partitions(topic)
+    def _partition_exists(self, topic: str, partition: int) -> bool:
+        return 0 <= partition < self._groups.topics.partition_count(topic)
 
     # -- OffsetCommit --------------------------------------------------------------------------------------------------
 
@@ -83,18 +83,18 @@ class OffsetHandlers:
         version = context.api_version
         if version >= COMMIT_BY_ID:
             fill_names(request.topics, self._groups.topics)
-        items = list(self._items(request))
+        items = list(self._commit_items(request))
         # Partitions that do not exist get an error each; the others are committed.
-        known = [item for item in items if self._exists(item.topic, item.partition)]
+        known = [item for item in items if self._partition_exists(item.topic, item.partition)]
 
         def send_response(outcome: Sequence[ErrorCode] | ApiError) -> None:
             codes = codes_for(outcome, len(known), version >= _NO_GROUP_VERSION)
-            context.reply(_commit_response(request, known, codes, version >= COMMIT_BY_ID))
+            context.send_reply(_commit_response(request, known, codes, version >= COMMIT_BY_ID))
 
         if items and not known:
             send_response([])
             return
-        self._groups.submit(
+        self._groups.submit_command(
             Commit(
                 send_response,
                 request.group_id,
@@ -105,7 +105,7 @@ class OffsetHandlers:
             )
         )
 
-    def _items(self, request: OffsetCommitRequest) -> Iterator[CommitPartition]:
+    def _commit_items(self, request: OffsetCommitRequest) -> Iterator[CommitPartition]:
         now_ms = self._now_ms()
         expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
         for topic in request.topics:
@@ -145,36 +145,36 @@ class OffsetHandlers:
             self._fetch_many(context, request)
             return
         topics = request.topics
-        wanted = _wanted(topics)
+        wanted = _wanted_partitions(topics)
 
         def send_response(outcome: FetchOutcome) -> None:
-            context.reply(old_response(outcome, wanted or (), context.api_version >= _GROUP_ERROR_VERSION))
+            context.send_reply(old_response(outcome, wanted or (), context.api_version >= _GROUP_ERROR_VERSION))
 
-        self._groups.submit(FetchOffsets(send_response, request.group_id, wanted, request.require_stable))
+        self._groups.submit_command(FetchOffsets(send_response, request.group_id, wanted, request.require_stable))
 
     def _fetch_many(self, context: Context, request: OffsetFetchRequest) -> None:
         by_id = context.api_version >= COMMIT_BY_ID
         gather: FanIn[FetchOutcome] = FanIn(
-            lambda outcomes: context.reply(self._fetched(request.groups, outcomes, by_id))
+            lambda outcomes: context.send_reply(self._fetch_response(request.groups, outcomes, by_id))
         )
         for group in request.groups:
             topics = group.topics
             if by_id and topics is not None:
                 fill_names(topics, self._groups.topics)
                 topics = [topic for topic in topics if topic.name]
-            wanted = _wanted(topics)
-            self._groups.submit(FetchOffsets(gather.slot(), group.group_id, wanted, request.require_stable))
-        gather.close()
+            wanted = _wanted_partitions(topics)
+            self._groups.submit_command(FetchOffsets(gather.new_slot(), group.group_id, wanted, request.require_stable))
+        gather.close_slots()
 
-    def _fetched(
+    def _fetch_response(
         self, groups: Sequence[_AskedGroup], outcomes: Sequence[FetchOutcome], by_id: bool
     ) -> OffsetFetchResponse | InPieces:
-        pieces = self._pieces(groups, outcomes, by_id)
+        pieces = self._response_pieces(groups, outcomes, by_id)
         if are_many(outcomes):
             return InPieces(("groups", "topics", "partitions"), pieces)
         return OffsetFetchResponse(groups=[group for piece in pieces for group in piece.groups])
 
-    def _pieces(
+    def _response_pieces(
         self, groups: Sequence[_AskedGroup], outcomes: Sequence[FetchOutcome], by_id: bool
     ) -> Generator[OffsetFetchResponse, None, None]:
         for group, outcome in zip(groups, outcomes, strict=True):
@@ -183,7 +183,7 @@ class OffsetHandlers:
                 yield OffsetFetchResponse(groups=[_Group(group_id=name, error_code=outcome.code)])
                 continue
             for piece in topics_in_pieces(outcome):
-                topics = [_Topic(name=topic, partitions=_rows(found)) for topic, found in piece]
+                topics = [_Topic(name=topic, partitions=_partition_rows(found)) for topic, found in piece]
                 if by_id:
                     topics = [*self._with_ids(group, topics), *_unknown_topics(group)]
                 yield OffsetFetchResponse(groups=[_Group(group_id=name, topics=topics)])
@@ -211,16 +211,16 @@ class OffsetHandlers:
     def offset_delete(self, context: Context, request: OffsetDeleteRequest) -> None:
         """Delete offsets. The response waits until the tombstones are committed."""
         places = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
-        known = [place for place in places if self._exists(*place)]
+        known = [place for place in places if self._partition_exists(*place)]
 
         def send_response(outcome: tuple[ErrorCode, Sequence[ErrorCode]] | ApiError) -> None:
             whole, codes = (commit_code(outcome.code), ()) if isinstance(outcome, ApiError) else outcome
             if whole:
-                context.reply(OffsetDeleteResponse(error_code=whole))
+                context.send_reply(OffsetDeleteResponse(error_code=whole))
             else:
-                context.reply(_delete_response(request, dict(zip(known, codes, strict=True))))
+                context.send_reply(_delete_response(request, dict(zip(known, codes, strict=True))))
 
-        self._groups.submit(DeleteOffsets(send_response, request.group_id, known))
+        self._groups.submit_command(DeleteOffsets(send_response, request.group_id, known))
 
 
 def commit_code(code: ErrorCode) -> ErrorCode:
@@ -248,7 +248,7 @@ def _commit_response(
         rows = [
             OffsetCommitResponse.OffsetCommitResponsePartition(
                 partition_index=each.partition_index,
-                error_code=by_place.get((topic.name, each.partition_index), missing(topic, by_id)),
+                error_code=by_place.get((topic.name, each.partition_index), missing_partition_error(topic, by_id)),
             )
             for each in topic.partitions
         ]
@@ -257,15 +257,18 @@ def _commit_response(
     return response
 
 
-def _rows(found: Iterable[FoundOffset]) -> list[_Part]:
+def _partition_rows(found: Iterable[FoundOffset]) -> list[_Part]:
     return [row_of(_Part, each) for each in found]
 
 
 def _unknown_topics(group: _AskedGroup) -> Iterator[_Topic]:
     for topic in group.topics or ():
         if not topic.name:
-            none = [FoundOffset("", each, None, missing(topic, by_id=True)) for each in topic.partition_indexes]
-            yield _Topic(topic_id=topic.topic_id, partitions=_rows(none))
+            none = [
+                FoundOffset("", each, None, missing_partition_error(topic, by_id=True))
+                for each in topic.partition_indexes
+            ]
+            yield _Topic(topic_id=topic.topic_id, partitions=_partition_rows(none))
 
 
 def _delete_response(request: OffsetDeleteRequest, codes: dict[tuple[str, int], ErrorCode]) -> OffsetDeleteResponse:

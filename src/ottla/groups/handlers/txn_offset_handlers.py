@@ -19,7 +19,7 @@ from ottla.groups.commands import Commit, CommitPartition
 from ottla.groups.groups import Groups
 from ottla.groups.handlers.offset_handlers import codes_for
 from ottla.groups.records import Position
-from ottla.groups.topic_ids import TXN_COMMIT_BY_ID, fill_names, missing
+from ottla.groups.topic_ids import TXN_COMMIT_BY_ID, fill_names, missing_partition_error
 from ottla.requests import Context, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -41,7 +41,7 @@ _RETRIABLE: Final = (
 class TransactionVerification(Protocol):
     """The part of the transaction coordinators that groups need (KIP-890)."""
 
-    def open(
+    def open_transaction(
         self,
         transactional_id: str,
         producer: JournalProducer,
@@ -84,14 +84,14 @@ class TxnOffsetHandlers:
         by_id = version >= TXN_COMMIT_BY_ID
         if by_id:
             fill_names(request.topics, self._groups.topics)
-        items = list(self._items(request))
-        known = [item for item in items if self._exists(item)]
+        items = list(self._commit_items(request))
+        known = [item for item in items if self._partition_exists(item)]
 
         def send_response(outcome: Sequence[ErrorCode] | ApiError) -> None:
-            context.reply(_response(request, known, codes_for(outcome, len(known), by_id), by_id))
+            context.send_reply(_commit_response(request, known, codes_for(outcome, len(known), by_id), by_id))
 
         # The transaction's coordinator is asked only about requests that can succeed.
-        refused = _refusal(request)
+        refused = _request_refusal(request)
         if refused is not None or not known:
             send_response(refused or [])
             return
@@ -110,12 +110,14 @@ class TxnOffsetHandlers:
             if code:
                 send_response(_not_in_transaction(code, version))
             else:
-                self._groups.submit(commit)
+                self._groups.submit_command(commit)
 
         partition = self._groups.partition_of(request.group_id)
-        self._transactions.open(request.transactional_id, producer, partition, version >= ADDING_VERSION, run)
+        self._transactions.open_transaction(
+            request.transactional_id, producer, partition, version >= ADDING_VERSION, run
+        )
 
-    def _items(self, request: TxnOffsetCommitRequest) -> Iterator[CommitPartition]:
+    def _commit_items(self, request: TxnOffsetCommitRequest) -> Iterator[CommitPartition]:
         now_ms = self._now_ms()
         for topic in request.topics:
             for each in topic.partitions:
@@ -123,8 +125,8 @@ class TxnOffsetHandlers:
                 position = Position(each.committed_offset, each.committed_leader_epoch, metadata, now_ms, -1)
                 yield CommitPartition(topic.name, each.partition_index, position)
 
-    def _exists(self, item: CommitPartition) -> bool:
-        return 0 <= item.partition < self._groups.topics.partitions(item.topic)
+    def _partition_exists(self, item: CommitPartition) -> bool:
+        return 0 <= item.partition < self._groups.topics.partition_count(item.topic)
 
 
 def _not_in_transaction(code: ErrorCode, version: int) -> ApiError:
@@ -140,7 +142,7 @@ def _not_in_transaction(code: ErrorCode, version: int) -> ApiError:
     return ApiError(code, "the group's offsets are not in the transaction")
 
 
-def _refusal(request: TxnOffsetCommitRequest) -> ApiError | None:
+def _request_refusal(request: TxnOffsetCommitRequest) -> ApiError | None:
     """The error of a request that is invalid for every group; None when it is valid."""
     if not request.group_id:
         return ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
@@ -153,14 +155,14 @@ def _refusal(request: TxnOffsetCommitRequest) -> ApiError | None:
     return None
 
 
-def _response(
+def _commit_response(
     request: TxnOffsetCommitRequest, known: Sequence[CommitPartition], codes: Sequence[ErrorCode], by_id: bool
 ) -> TxnOffsetCommitResponse:
     by_place = {(item.topic, item.partition): code for item, code in zip(known, codes, strict=True)}
     row = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
     response = TxnOffsetCommitResponse()
     for topic in request.topics:
-        name, unknown = topic.name, missing(topic, by_id)
+        name, unknown = topic.name, missing_partition_error(topic, by_id)
         rows = [
             row(partition_index=each.partition_index, error_code=by_place.get((name, each.partition_index), unknown))
             for each in topic.partitions

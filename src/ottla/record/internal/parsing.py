@@ -49,16 +49,16 @@ class InternalRecord(NamedTuple):
 
 def parse_record(types: RecordTypes, key: bytes | None, value: bytes | None) -> InternalRecord:
     """Decode a record. Raises UnknownType; CorruptRecord for bytes that do not fit their type or version."""
-    number = _number(key, "key")
+    number = _read_type_number(key, "key")
     record_type = types.get(number)
     if record_type is None:
         raise UnknownType(number)
     assert key is not None
-    decoded = _decoded(record_type.key, 0, key)
+    decoded = _decode_message(record_type.key, 0, key)
     if value is None:
         return InternalRecord(number, decoded, -1, None)
-    version = _number(value, "value")
-    return InternalRecord(number, decoded, version, _decoded(record_type.value, version, value))
+    version = _read_type_number(value, "value")
+    return InternalRecord(number, decoded, version, _decode_message(record_type.value, version, value))
 
 
 def parse_versioned(cls: type[Message], data: bytes) -> tuple[int, Message]:
@@ -66,18 +66,18 @@ def parse_versioned(cls: type[Message], data: bytes) -> tuple[int, Message]:
 
     Raises CorruptRecord.
     """
-    version = _number(data, "message")
-    return version, _decoded(cls, min(version, cls.VERSIONS[-1]), data)
+    version = _read_type_number(data, "message")
+    return version, _decode_message(cls, min(version, cls.VERSIONS[-1]), data)
 
 
-def _number(data: bytes | None, what: str) -> int:
+def _read_type_number(data: bytes | None, what: str) -> int:
     if data is None or len(data) < 2:
         raise CorruptRecord(f"the {what} of an internal record has at least 2 bytes")
     number: int = _INT16.unpack_from(data)[0]
     return number
 
 
-def _decoded(cls: type[Message], version: int, data: bytes) -> Message:
+def _decode_message(cls: type[Message], version: int, data: bytes) -> Message:
     if version not in cls.VERSIONS:
         raise CorruptRecord(f"{cls.__name__} of version {version}")
     try:

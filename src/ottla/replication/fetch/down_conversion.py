@@ -73,21 +73,23 @@ class DownConversions:
         self._hosted = hosted
         self._running: dict[Peer, DownConversion] = {}
 
-    def rotated(self, dirty: dict[FetchPartition, None]) -> dict[FetchPartition, None]:
+    def rotate_partitions(self, dirty: dict[FetchPartition, None]) -> dict[FetchPartition, None]:
         """The partitions of a request, beginning with a random one.
 
         Without a session no response moves them to the end, and the size limit would starve the last of them.
         """
         order = list(dirty)
-        at = self._world.entropy.below("old-reader", len(order)) if order else 0
+        at = self._world.entropy.random_below("old-reader", len(order)) if order else 0
         return dict.fromkeys(order[at:] + order[:at])
 
-    def start(self, peer: Peer, version: int, touched: Iterable[FetchPartition], done: Callable[[], object]) -> None:
+    def start_conversion(
+        self, peer: Peer, version: int, touched: Iterable[FetchPartition], done: Callable[[], object]
+    ) -> None:
         """Convert the partitions that have records; calls `done` when all are converted."""
         found = []
         for each in touched:
             if each.region is not None:
-                partition = self._hosted.find(each.topic, each.index)
+                partition = self._hosted.find_partition(each.topic, each.index)
                 assert partition is not None, "it has been read in this turn"
                 found.append((each, partition))
 
@@ -96,9 +98,9 @@ class DownConversions:
             done()
 
         lowering = self._running[peer] = DownConversion(self._world.workers, version, found, send_response, peer)
-        lowering.go_on()
+        lowering.convert_remaining()
 
-    def gate(self, peer: Peer) -> Gate:
+    def gate_of(self, peer: Peer) -> Gate:
         """Whether the next request of a connection has to wait for a conversion."""
         return Gate.WAIT if peer in self._running else Gate.NEXT
 
@@ -135,20 +137,20 @@ class DownConversion:
         self.stopped = False
         """Whether the connection has ended, so that results are ignored."""
 
-    def go_on(self) -> None:
+    def convert_remaining(self) -> None:
         """Convert the partitions that are left, and call `done` after the last one."""
         while self._left:
             each, partition = self._left[-1]
             region = each.region
             assert region is not None, "only what has records is converted"
-            found = self._at_once(each, region)
+            found = self._convert_at_once(each, region)
             if found is None:
-                self._read(each, partition, region)
+                self._read_region(each, partition, region)
                 return
             self._take_converted(each, partition, *found)
         self._done()
 
-    def _at_once(self, each: FetchPartition, region: Region) -> ForOldReader | tuple[int, str] | None:
+    def _convert_at_once(self, each: FetchPartition, region: Region) -> ForOldReader | tuple[int, str] | None:
         """The result of a conversion within this turn; None if the region is too large for it, or not in memory."""
         if region.size > self._room:
             return None
@@ -164,19 +166,21 @@ class DownConversion:
         self._room -= max(region.size, len(found.content))
         return found
 
-    def _read(self, each: FetchPartition, partition: Partition, region: Region) -> None:
-        region.file.read(region.pos, region.size, lambda content: self._convert(each, partition, content))
+    def _read_region(self, each: FetchPartition, partition: Partition, region: Region) -> None:
+        region.file.read(region.pos, region.size, lambda content: self._convert_content(each, partition, content))
 
-    def _convert(self, each: FetchPartition, partition: Partition, content: memoryview | Failure) -> None:
+    def _convert_content(self, each: FetchPartition, partition: Partition, content: memoryview | Failure) -> None:
         if self.stopped:
             return
         if isinstance(content, Failure):
-            self._converted(each, partition, content)
+            self._on_converted(each, partition, content)
             return
         arguments = (bytes(content), self._magic, each.fetch_offset)
-        self._workers.run(LOWER_JOB, arguments, lambda result: self._converted(each, partition, result), self._owner)
+        self._workers.run_job(
+            LOWER_JOB, arguments, lambda result: self._on_converted(each, partition, result), self._owner
+        )
 
-    def _converted(self, each: FetchPartition, partition: Partition, result: object) -> None:
+    def _on_converted(self, each: FetchPartition, partition: Partition, result: object) -> None:
         if self.stopped:
             return
         if not isinstance(result, tuple):
@@ -184,7 +188,7 @@ class DownConversion:
             code = ErrorCode.CORRUPT_MESSAGE if hopeless else ErrorCode.KAFKA_STORAGE_ERROR
             result = int(code), f"records cannot be down-converted: {result}"
         self._take_converted(each, partition, *result)
-        self.go_on()
+        self.convert_remaining()
 
     def _take_converted(
         self, each: FetchPartition, partition: Partition, content: bytes | int, after: int | str, converted: int = 0
@@ -195,7 +199,7 @@ class DownConversion:
         """
         partition.fetch_conversions += converted
         if isinstance(content, int):
-            _refuse(each, ErrorCode(content))
+            _refuse_partition(each, ErrorCode(content))
         elif not content and isinstance(after, int) and self._try_next_region(each, partition, after):
             return
         else:
@@ -216,7 +220,7 @@ class DownConversion:
         return True
 
 
-def _refuse(each: FetchPartition, code: ErrorCode) -> None:
+def _refuse_partition(each: FetchPartition, code: ErrorCode) -> None:
     if code is ErrorCode.KAFKA_STORAGE_ERROR:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # readers of these formats do not know it
     each.row = (each.index, code, -1, -1, -1, None, -1, b"")

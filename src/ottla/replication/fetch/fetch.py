@@ -33,12 +33,12 @@ from ottla.replication.fetch.down_conversion import ANSWER_MAX, V2_VERSION, Down
 from ottla.replication.fetch.fetch_reading import (
     FOLLOWER_VERSION,
     NO_REPLICA,
+    answer_without_records,
     fail_partition,
     read_as_consumer,
     read_partition,
-    say_only,
 )
-from ottla.replication.fetch.fetch_responses import FetchResponses, LeaderHint, leader_hints, rare_answer
+from ottla.replication.fetch.fetch_responses import FetchResponses, LeaderHint, encode_rare_response, rows_to_send
 from ottla.replication.fetch.fetch_session import (
     END,
     FINAL_EPOCH,
@@ -50,8 +50,8 @@ from ottla.replication.fetch.fetch_session import (
 )
 from ottla.replication.fetch.large_fetch import LARGE, MANY, LargeFetch, answer_many, read_many
 from ottla.replication.fetch.replica_selector import ReplicaSelector, ReplicaView
-from ottla.replication.fetch.sessionless_fetch import FEW, READ_COMMITTED, reading_for
-from ottla.replication.leaders import Leaders, NoLeaders, missing
+from ottla.replication.fetch.sessionless_fetch import FEW, READ_COMMITTED, sessionless_fetch_for
+from ottla.replication.leaders import Leaders, NoLeaders, missing_partition_error
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.replica_state import NEVER
 from ottla.replication.partition_registry import PartitionRegistry
@@ -135,8 +135,8 @@ class PendingFetch(DelayedOperation):
         """Case A: enough bytes. Case B: an error, or bytes of a segment that cannot grow any more. Case C: overdue, and
         only waited for cold bytes. Otherwise the request continues to wait."""
         self.scheduled = False
-        if not self.completed and (self._handler.collect(self) or (self.overdue and not self.cold)):
-            return self.complete()
+        if not self.completed and (self._handler.read_dirty(self) or (self.overdue and not self.cold)):
+            return self.force_complete()
         return self.completed
 
     def expire(self) -> None:
@@ -157,7 +157,7 @@ class PendingFetch(DelayedOperation):
         except Exception as error:  # noqa: BLE001  # reading changes nothing, and the session goes
             self._handler.fail_request(self, error)
 
-    def warmed(self) -> None:
+    def on_warmed(self) -> None:
         """Note that cold bytes of a partition are in memory now."""
         self.cold -= 1
         self.wake()
@@ -169,12 +169,12 @@ class PendingFetch(DelayedOperation):
         except Exception as error:  # noqa: BLE001  # an answer changes nothing but the session, which goes
             self._handler.fail_request(self, error)
 
-    def abandon(self) -> None:
+    def abandon_request(self) -> None:
         """End without a response: the connection has ended."""
-        super().abandon()
+        super().abandon_request()
         self.session.on_dirty = None
         if not self.session.session_id or self.session.closed:
-            self.session.release()
+            self.session.release_partitions()
 
 
 class FetchHandler:
@@ -210,9 +210,9 @@ class FetchHandler:
         self.sessions = sessions
         self.later = later
         self.waiting: dict[Peer, PendingFetch] = {}
-        self._alone: dict[Peer, tuple[int, int]] = {}
+        self._sessionless: dict[Peer, tuple[int, int]] = {}
         """Replicas that have fetched without a session: broker id, and time of the latest fetch."""
-        self.lowerings = DownConversions(world, hosted)
+        self.down_conversions = DownConversions(world, hosted)
         self._decode = [hot.decode_fetch(version) for version in range(MAX_VERSION + 1)]
         self._encode = [hot.encode_fetch(version) for version in range(MAX_VERSION + 1)]
         self._header = [response_header(1, version, 0)[4:] for version in range(MAX_VERSION + 1)]
@@ -233,12 +233,12 @@ class FetchHandler:
             session, full = self.sessions.session_for(session_id, epoch, asked, forgotten, by_id, of_replica)
         except ApiError as error:
             if version < _ERROR_VERSION:  # these responses have no field for an error of the whole request
-                self.close(slot, error.as_value())
+                self.close_connection(slot, error.as_value())
                 return Gate.WAIT
-            self.send(slot, version, correlation_id, [], error.code, 0)
+            self.send_rows(slot, version, correlation_id, [], error.code, 0)
             return Gate.NEXT
         except Exception:
-            self.sessions.close(session_id)  # the request may be half applied to it
+            self.sessions.close_session(session_id)  # the request may be half applied to it
             raise
         pending = PendingFetch(self, slot, version, correlation_id, session, full)
         pending.committed = isolation == READ_COMMITTED
@@ -246,28 +246,28 @@ class FetchHandler:
         pending.max_bytes = max_bytes
         if version < V2_VERSION:  # the converted response is held in memory
             pending.min_bytes, pending.max_bytes = min(pending.min_bytes, ANSWER_MAX), min(max_bytes, ANSWER_MAX)
-            session.dirty = self.lowerings.rotated(session.dirty)
+            session.dirty = self.down_conversions.rotate_partitions(session.dirty)
         if of_replica:
-            self.for_replica(pending, request)
+            self.set_up_replica(pending, request)
         elif self.selector is not None:
             pending.rack = request.rack_id
         if len(session.dirty) > MANY:
             return self._read_in_slices(pending, max_wait_ms)
         try:
-            return self.start(pending, max_wait_ms)
+            return self.start_pending(pending, max_wait_ms)
         except Exception as error:  # noqa: BLE001  # reading changes nothing, and the session goes
             self.fail_request(pending, error)
             return Gate.NEXT
 
     def _answers_at_once(self, slot: Slot, version: int, correlation_id: int, request: hot.FetchRequest) -> bool:
-        reading = None if self.selector is not None else reading_for(version, request, self.hosted)
+        reading = None if self.selector is not None else sessionless_fetch_for(version, request, self.hosted)
         found = None if reading is None else reading.read(request.partitions)
         if reading is None or found is None:
             return False
         if reading.bytes_read < min(request.min_bytes, request.max_bytes) and request.max_wait_ms > 0:
             return False
         reading.count_bytes()
-        self.send(slot, version, correlation_id, found, 0, NO_SESSION)
+        self.send_rows(slot, version, correlation_id, found, 0, NO_SESSION)
         return True
 
     def new_pending(
@@ -276,23 +276,23 @@ class FetchHandler:
         """Create a request that is about to read."""
         return PendingFetch(self, slot, version, correlation_id, session, full)
 
-    def close(self, slot: Slot, error: ApiError) -> None:
+    def close_connection(self, slot: Slot, error: ApiError) -> None:
         """Refuse a request whose version has no field for an error of the whole request: close the connection."""
-        self._world.network.close(slot.peer, f"Fetch failed: {error}")
+        self._world.network.close_connection(slot.peer, f"Fetch failed: {error}")
 
     def _run_in_slices(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
-        held = self._world.network.hold(slot, frame)
-        return self._run(
-            slot, version, correlation_id, LargeFetch(self, slot, version, correlation_id, held, pos).steps()
+        held = self._world.network.hold_frame(slot, frame)
+        return self._run_slices(
+            slot, version, correlation_id, LargeFetch(self, slot, version, correlation_id, held, pos).request_steps()
         )
 
     def _read_in_slices(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
         pending.min_bytes = min(pending.min_bytes, 1)
         self.waiting[pending.slot.peer] = pending  # a connection that ends abandons it from now on
         steps = read_many(self, pending, max_wait_ms)
-        return self._run(pending.slot, pending.version, pending.correlation_id, steps)
+        return self._run_slices(pending.slot, pending.version, pending.correlation_id, steps)
 
-    def _run(self, slot: Slot, version: int, correlation_id: int, steps: Steps) -> Gate:
+    def _run_slices(self, slot: Slot, version: int, correlation_id: int, steps: Steps) -> Gate:
         self._run_steps(slot, ApiKey.FETCH, version, correlation_id, lambda _: steps)
         return Gate.WAIT
 
@@ -310,19 +310,19 @@ class FetchHandler:
         finally:
             self.sessions.end_session(session)
 
-    def start(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
-        if self.collect(pending):  # it is not in the purgatory yet, so there is nothing to take out of it
+    def start_pending(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
+        if self.read_dirty(pending):  # it is not in the purgatory yet, so there is nothing to take out of it
             pending.completed = True
             if pending.version >= V2_VERSION:
                 return self._send_collected(pending)
             self.send_response(pending)
-            return self.lowerings.gate(pending.slot.peer)
+            return self.down_conversions.gate_of(pending.slot.peer)
         pending.session.on_dirty = pending.wake
         self.waiting[pending.slot.peer] = pending
-        self._purgatory.arm(pending, max(0, max_wait_ms))
+        self._purgatory.arm_timer(pending, max(0, max_wait_ms))
         return Gate.NEXT if pending.completed else Gate.WAIT
 
-    def for_replica(self, pending: PendingFetch, request: hot.FetchRequest) -> None:
+    def set_up_replica(self, pending: PendingFetch, request: hot.FetchRequest) -> None:
         pending.replica_id = request.replica_id
         pending.replica_epoch = request.replica_epoch
         pending.committed = False
@@ -330,34 +330,34 @@ class FetchHandler:
         session = pending.session
         session.waits_for = END if self.selector is None else END | MARK
         if session.session_id == NO_SESSION:  # then only its connection connects it with the request before
-            before, used_ns = self._alone.get(pending.slot.peer, (NO_REPLICA, NEVER))
+            before, used_ns = self._sessionless.get(pending.slot.peer, (NO_REPLICA, NEVER))
             session.previous_ns = used_ns if before == request.replica_id else NEVER
-            self._alone[pending.slot.peer] = request.replica_id, session.used_ns
-        session.registered(request.replica_epoch)
-        session.dirty.update(session.unsaid)
-        session.unsaid.clear()
+            self._sessionless[pending.slot.peer] = request.replica_id, session.used_ns
+        session.note_broker_epoch(request.replica_epoch)
+        session.dirty.update(session.awaits_commit)
+        session.awaits_commit.clear()
 
     def on_gone(self, peer: Peer) -> None:
         """Abandon the waiting request of a connection that has ended."""
-        self._alone.pop(peer, None)
+        self._sessionless.pop(peer, None)
         pending = self.waiting.pop(peer, None)
         if pending is not None:
-            pending.abandon()
-        self.lowerings.on_gone(peer)
+            pending.abandon_request()
+        self.down_conversions.on_gone(peer)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def collect(self, pending: PendingFetch) -> bool:
+    def read_dirty(self, pending: PendingFetch) -> bool:
         """Read the partitions that may have news. Returns whether the response can be sent now."""
-        self.look_at(pending, list(pending.session.dirty))
+        self.read_partitions(pending, list(pending.session.dirty))
         if pending.settled or (not pending.cold and pending.bytes_read >= pending.min_bytes):
             return True
         for each, partition in pending.partial:
-            each.watch(partition)
+            each.watch_partition(partition)
         pending.partial.clear()
         return False
 
-    def look_at(self, pending: PendingFetch, partitions: list[FetchPartition]) -> None:
+    def read_partitions(self, pending: PendingFetch, partitions: list[FetchPartition]) -> None:
         """Read these partitions."""
         topics: Any = self.hosted.by_id if pending.version >= _TOPIC_ID_VERSION else self.hosted.by_name
         for each in partitions:
@@ -365,7 +365,7 @@ class FetchHandler:
             topic = topics.get(each.topic)
             partition = None if topic is None else topic.partitions.get(each.index)
             if partition is None:
-                fail_partition(pending, each, missing(self.leaders, each.topic, each.index).code)
+                fail_partition(pending, each, missing_partition_error(self.leaders, each.topic, each.index).code)
                 continue
             self.read_partition(pending, each, partition)
             if topic is not None and each.row is not None and each.row[1]:
@@ -375,14 +375,14 @@ class FetchHandler:
         try:
             if pending.replica_id != NO_REPLICA:
                 self._read_as_replica(pending, each, partition)
-            elif not pending.rack or not self._elsewhere(pending, each, partition):
+            elif not pending.rack or not self._redirect_consumer(pending, each, partition):
                 read_as_consumer(pending, each, partition)
         except ApiError as error:
             fail_partition(pending, each, error.code)
         except Cold as reason:
             pending.cold += 1
             each.warmed = True
-            partition.log.disk.warm(reason.regions, lambda _: pending.warmed())
+            partition.log.disk.warm_regions(reason.regions, lambda _: pending.on_warmed())
         except Failure:
             fail_partition(pending, each, ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -405,15 +405,15 @@ class FetchHandler:
         except Exception as error:
             raise half_changed("what a follower has acknowledged") from error
         if each.diverging is not None:
-            say_only(pending, each, partition)
+            answer_without_records(pending, each, partition)
             return
         # A new log start, or, for followers that serve consumers, a new high watermark: respond without records.
         start = partition.log.start_offset
-        if each.told_log_start not in (start, -1) or (
-            self.selector is not None and 0 <= each.told_high_watermark < partition.high_watermark
+        if each.sent_log_start not in (start, -1) or (
+            self.selector is not None and 0 <= each.sent_high_watermark < partition.high_watermark
         ):
             pending.settled = True
-        if self._throttle is None or self._throttle.idle or not self._throttle.applies(partition.tp):
+        if self._throttle is None or self._throttle.is_idle or not self._throttle.applies_to(partition.tp):
             read_partition(pending, each, partition, partition.log.end_offset, None)
         else:
             self._read_throttled(pending, each, partition, self._throttle)
@@ -424,14 +424,14 @@ class FetchHandler:
         """Read for a throttled replica: one out of sync gets nothing while the rate is exceeded (KIP-73)."""
         now_ns = self._now().mono_ns
         taken = 0 if each.region is None else each.region.size
-        hold = pending.replica_id not in partition.isr and throttle.exceeded(now_ns)
+        hold = pending.replica_id not in partition.isr and throttle.is_exceeded(now_ns)
         read_partition(pending, each, partition, each.fetch_offset if hold else partition.log.end_offset, None)
         if each.region is not None:
-            throttle.record(each.region.size - taken, now_ns)
+            throttle.record_bytes(each.region.size - taken, now_ns)
         elif hold:
             pending.session.dirty[each] = None  # no event ends the throttling, so its next fetch reads again
 
-    def _elsewhere(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> bool:
+    def _redirect_consumer(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> bool:
         """Redirect a consumer to a nearer replica, if there is one. Returns whether it was."""
         partition.check_reader(each.leader_epoch, pending.version >= FOLLOWER_VERSION)
         assert self.selector is not None
@@ -440,12 +440,12 @@ class FetchHandler:
         views = [
             ReplicaView(node, end_offset, caught_up_ns, at.rack)
             for node, end_offset, caught_up_ns in partition.readable_at(each.fetch_offset)
-            if (at := self.leaders.address(node, pending.slot.peer.listener)) is not None
+            if (at := self.leaders.broker_address(node, pending.slot.peer.listener)) is not None
         ]
         preferred = self.selector(partition.node_id, views, pending.rack)
         if preferred == partition.node_id:
             return False
-        say_only(pending, each, partition, preferred)
+        answer_without_records(pending, each, partition, preferred)
         return True
 
     # -- answering -------------------------------------------------------------------------------------------------
@@ -454,8 +454,8 @@ class FetchHandler:
         """Send the collected rows; for old readers, convert them first."""
         self.waiting.pop(pending.slot.peer, None)
         if pending.version < V2_VERSION:
-            pending.session.close()
-            self.lowerings.start(
+            pending.session.close_session()
+            self.down_conversions.start_conversion(
                 pending.slot.peer, pending.version, pending.touched, lambda: self._send_collected(pending)
             )
         else:
@@ -465,29 +465,29 @@ class FetchHandler:
         """Send the collected rows in their format. A response of many partitions is encoded in later turns."""
         session = pending.session
         if pending.unknown is not None or len(session.partitions if pending.full else pending.touched) > MANY:
-            return self._run(pending.slot, pending.version, pending.correlation_id, answer_many(self, pending))
+            return self._run_slices(pending.slot, pending.version, pending.correlation_id, answer_many(self, pending))
         told: list[LeaderHint] = []
-        topics, rare = leader_hints(pending, session.partitions.values() if pending.full else pending.touched, told)
+        topics, rare = rows_to_send(pending, session.partitions.values() if pending.full else pending.touched, told)
         if not session.session_id or session.closed:
-            session.release()
+            session.release_partitions()
         if rare:
             self._send_rare(pending, told)
         else:
-            self.send(pending.slot, pending.version, pending.correlation_id, topics, 0, session.session_id)
+            self.send_rows(pending.slot, pending.version, pending.correlation_id, topics, 0, session.session_id)
         return Gate.NEXT
 
     def _send_rare(self, pending: PendingFetch, told: list[LeaderHint]) -> None:
         slot, version = pending.slot, pending.version
         session_id, listener = pending.session.session_id, slot.peer.listener
-        body = rare_answer(told, version, session_id, self.hosted, self.leaders, listener)
+        body = encode_rare_response(told, version, session_id, self.hosted, self.leaders, listener)
         self.send_body(slot, version, pending.correlation_id, body)
 
     def send_body(self, slot: Slot, version: int, correlation_id: int, body: Sequence[Part]) -> None:
         """Send a response with an encoded body."""
         head = correlation_id.to_bytes(4, "big", signed=True) + self._header[version]
-        self._world.network.reply(slot, [head, *body])
+        self._world.network.send_reply(slot, [head, *body])
 
-    def send(
+    def send_rows(
         self,
         slot: Slot,
         version: int,
@@ -497,4 +497,4 @@ class FetchHandler:
         session_id: int,
     ) -> None:
         head = correlation_id.to_bytes(4, "big", signed=True) + self._header[version]
-        self._world.network.reply(slot, [head, *self._encode[version](topics, 0, error, session_id)])
+        self._world.network.send_reply(slot, [head, *self._encode[version](topics, 0, error, session_id)])

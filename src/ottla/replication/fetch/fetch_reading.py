@@ -33,9 +33,9 @@ def read_as_consumer(pending: PendingFetch, each: FetchPartition, partition: Par
     if not in_order or each.leader_epoch not in (NO_EPOCH, partition.leader_epoch):
         partition.check_reader(each.leader_epoch, pending.version >= FOLLOWER_VERSION)
     if each.last_epoch >= 0:
-        each.diverging = partition.parting(each.fetch_offset, each.last_epoch)
+        each.diverging = partition.find_divergence(each.fetch_offset, each.last_epoch)
         if each.diverging is not None:
-            say_only(pending, each, partition)
+            answer_without_records(pending, each, partition)
             return
     limit = partition.last_stable_offset if pending.committed else partition.high_watermark
     read_partition(pending, each, partition, limit, [] if pending.committed else None)
@@ -67,7 +67,7 @@ def read_partition(
     if region is None:
         if each.fetch_offset >= limit or pending.version < V2_VERSION:
             del pending.session.dirty[each]
-            each.watch(partition)
+            each.watch_partition(partition)
         return
     # 3. A region.
     if pending.committed:
@@ -84,7 +84,7 @@ def read_partition(
     each.region = region
     each.row = (each.index, 0, mark, stable, log.start_offset, aborted, -1, region)
     if pending.bytes_read < pending.min_bytes:  # read again when records are appended, until there are enough bytes
-        each.watch(partition)
+        each.watch_partition(partition)
 
 
 def aborted_in(partition: Partition, region: Region, offset: int, limit: int) -> list[tuple[int, int]]:
@@ -97,7 +97,9 @@ def aborted_in(partition: Partition, region: Region, offset: int, limit: int) ->
     return aborted
 
 
-def say_only(pending: PendingFetch, each: FetchPartition, partition: Partition, preferred: int = -1) -> None:
+def answer_without_records(
+    pending: PendingFetch, each: FetchPartition, partition: Partition, preferred: int = -1
+) -> None:
     """Answer without records: the diverging epoch, or the replica to read from instead."""
     each.region = None
     marks = (partition.high_watermark, partition.last_stable_offset, partition.log.start_offset)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import ErrorCode
 from ottla.replication.fetch.fetch_reading import NO_REPLICA
-from ottla.replication.fetch.fetch_session import FetchPartition, Row, as_of_now, worth_telling
+from ottla.replication.fetch.fetch_session import FetchPartition, Row, has_news, with_latest_mark
 from ottla.replication.leaders import Leaders, current_leader
 from ottla.replication.partition_registry import PartitionRegistry
 from ottla.seams import Part
@@ -35,7 +35,7 @@ FetchResponses = Sequence[tuple[Any, bytes, Collection[Row]]]
 """(name, id, rows) of each topic."""
 
 
-def leader_hints(
+def rows_to_send(
     pending: PendingFetch, partitions: Iterable[FetchPartition], told: list[LeaderHint]
 ) -> tuple[FetchResponses, bool]:
     """The rows to send for these partitions, and whether they need the compiled codec.
@@ -53,11 +53,11 @@ def leader_hints(
         assert row is not None, "every partition that was read has a row"
         # A follower learns the latest high watermark; while that is below its own end, each fetch looks again.
         if pending.replica_id != NO_REPLICA:
-            row = as_of_now(each, row)
+            row = with_latest_mark(each, row)
             if 0 <= row[2] < each.fetch_offset:
-                session.unsaid[each] = None
+                session.awaits_commit[each] = None
         # An incremental response leaves out rows without news; the reader keeps what it has.
-        if not pending.full and not worth_telling(each, row):
+        if not pending.full and not has_news(each, row):
             continue
         if each.topic != last:
             last = each.topic
@@ -66,8 +66,8 @@ def leader_hints(
         rows.append(row)
         told.append((each, row))
         rare = rare or each.diverging is not None or (row[1] in MOVED and version >= LEADER_VERSION)
-        each.told_high_watermark = row[2]
-        each.told_log_start = row[4]
+        each.sent_high_watermark = row[2]
+        each.sent_log_start = row[4]
         if each.region is not None:  # it moves to the end, so that the next response serves other partitions first
             each.region = None
             dirty.pop(each, None)  # absent if the session was closed meanwhile
@@ -75,7 +75,7 @@ def leader_hints(
     return topics, rare
 
 
-def rare_answer(
+def encode_rare_response(
     told: Sequence[LeaderHint],
     version: int,
     session_id: int,
@@ -87,7 +87,7 @@ def rare_answer(
     nodes: dict[int, None] = {}
     response = rare_topics(told, version, hosted, leaders, nodes)
     response.session_id = session_id
-    response.node_endpoints = _endpoints(nodes, leaders, listener)
+    response.node_endpoints = _node_endpoints(nodes, leaders, listener)
     return encode(response, version)
 
 
@@ -104,7 +104,7 @@ def rare_topics(
             last = each.topic
             named = {"topic_id": last} if by_id else {"topic": last}
             response.responses.append(FetchResponse.FetchableTopicResponse(**named))
-        data = _partition(each, row)
+        data = _partition_data(each, row)
         if version >= LEADER_VERSION and row[1] in MOVED:
             found = current_leader(topics, leaders, each.topic, each.index)
             if found is not None:
@@ -116,18 +116,18 @@ def rare_topics(
     return response
 
 
-def tail_with(nodes: Iterable[int], version: int, leaders: Leaders, listener: str) -> bytes:
+def encode_tail(nodes: Iterable[int], version: int, leaders: Leaders, listener: str) -> bytes:
     """The tags of a response, from version 12 on: the addresses of these brokers."""
-    response = FetchResponse(node_endpoints=_endpoints(nodes, leaders, listener))
+    response = FetchResponse(node_endpoints=_node_endpoints(nodes, leaders, listener))
     return b"".join(bytes(part) for part in encode(response, version))[_BEFORE_TAGS:]  # type: ignore[arg-type]
 
 
-def _endpoints(nodes: Iterable[int], leaders: Leaders, listener: str) -> list[FetchResponse.NodeEndpoint]:
-    found = (leaders.address(node, listener) for node in nodes)
+def _node_endpoints(nodes: Iterable[int], leaders: Leaders, listener: str) -> list[FetchResponse.NodeEndpoint]:
+    found = (leaders.broker_address(node, listener) for node in nodes)
     return [FetchResponse.NodeEndpoint(**at._asdict()) for at in found if at is not None]
 
 
-def _partition(each: FetchPartition, row: Row) -> FetchResponse.PartitionData:
+def _partition_data(each: FetchPartition, row: Row) -> FetchResponse.PartitionData:
     index, error, mark, stable, start, aborted, preferred, records = row
     data = FetchResponse.PartitionData(partition_index=index, error_code=error, high_watermark=mark)
     data.last_stable_offset, data.log_start_offset = stable, start

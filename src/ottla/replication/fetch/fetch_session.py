@@ -53,9 +53,9 @@ class FetchPartition:
         "partition",
         "region",
         "row",
+        "sent_high_watermark",
+        "sent_log_start",
         "session",
-        "told_high_watermark",
-        "told_log_start",
         "topic",
         "warmed",
     )
@@ -72,8 +72,8 @@ class FetchPartition:
         """Where the reading replica's log diverges from the leader's (KIP-595)."""
         self.warmed = False
         """Its cold bytes were brought into memory: the next read may block rather than raise Cold again."""
-        self.told_high_watermark = -1
-        self.told_log_start = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start = -1
         _, _, self.leader_epoch, self.fetch_offset, self.last_epoch, self.log_start, self.max_bytes = asked
 
     def update_request(self, asked: RequestedPartition) -> None:
@@ -91,21 +91,21 @@ class FetchPartition:
         return self.session.previous_ns
 
     @property
-    def lasts(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether the reader still fetches it."""
         session = self.session
-        return session.named_for_good or session.partitions.get((self.topic, self.index)) is self
+        return session.keeps_requests or session.partitions.get((self.topic, self.index)) is self
 
-    def replaced(self) -> None:
+    def on_replaced(self) -> None:
         """Another session fetches the same partition for the same replica.
 
         The other request may be the older one, from a connection that has ended. So the partition is marked: if this
         session's reader is alive, its next fetch registers its position again.
         """
-        if self.lasts and not self.session.named_for_good:
-            self.session.unsaid[self] = None
+        if self.is_requested and not self.session.keeps_requests:
+            self.session.awaits_commit[self] = None
 
-    def watch(self, partition: Partition) -> None:
+    def watch_partition(self, partition: Partition) -> None:
         """Wait for the next change: of the log end for a replica, of the high watermark for a consumer."""
         self.partition = partition
         waits_for = self.session.waits_for
@@ -114,7 +114,7 @@ class FetchPartition:
         if waits_for & MARK:
             partition.watchers[self] = None
 
-    def unwatch(self) -> None:
+    def stop_watching(self) -> None:
         """Stop waiting for changes."""
         if self.partition is not None:
             self.partition.watchers.pop(self, None)
@@ -125,7 +125,7 @@ class FetchPartition:
         """Mark this partition as dirty after a change, and wake the request that waits in the session."""
         session = self.session
         if session.waits_for == END | MARK:
-            self.unwatch()
+            self.stop_watching()
         self.partition = None
         session.dirty[self] = None
         if session.on_dirty is not None:
@@ -136,18 +136,18 @@ class FetchSession:
     """The partitions of one reader, and those of them that may have news."""
 
     __slots__ = (
+        "awaits_commit",
         "broker_epoch",
         "by_id",
         "closed",
         "dirty",
         "epoch",
-        "named_for_good",
+        "keeps_requests",
         "of_replica",
         "on_dirty",
         "partitions",
         "previous_ns",
         "session_id",
-        "unsaid",
         "used_ns",
         "waits_for",
     )
@@ -160,7 +160,7 @@ class FetchSession:
         """Whether the reader is a broker; a consumer's session never evicts such a session (KIP-227)."""
         self.closed = False
         """Whether no request will continue the session."""
-        self.named_for_good = False
+        self.keeps_requests = False
         """Whether this was a replica's session of one request, which has its response: its partitions stay requested,
         because no later request of the session can drop them."""
         self.epoch = INITIAL_EPOCH
@@ -174,32 +174,32 @@ class FetchSession:
         """The changes that the reader waits for: END, MARK or both."""
         self.partitions: dict[Key, FetchPartition] = {}
         self.dirty: dict[FetchPartition, None] = {}
-        self.unsaid: dict[FetchPartition, None] = {}
+        self.awaits_commit: dict[FetchPartition, None] = {}
         """Partitions whose replica has records that it does not know to be committed: every fetch reads them again."""
         self.on_dirty: Callable[[], None] | None = None
         """Wakes the request of this session that waits; None while none does."""
-        self.update(asked, ())
+        self.update_partitions(asked, ())
 
-    def update(self, asked: Iterable[RequestedPartition], forgotten: Iterable[Key]) -> None:
+    def update_partitions(self, asked: Iterable[RequestedPartition], forgotten: Iterable[Key]) -> None:
         """Apply the changes of an incremental fetch."""
         partitions = self.partitions
         for key in forgotten:
             gone = partitions.pop(key, None)
             if gone is not None:
-                gone.unwatch()
+                gone.stop_watching()
                 self.dirty.pop(gone, None)
-                self.unsaid.pop(gone, None)
+                self.awaits_commit.pop(gone, None)
         for each in asked:
             present = partitions.get(each[:2])
             # A partition with a new offset may be watched at the old one: stop that, and read it again.
             if present is None:
                 present = partitions[each[:2]] = FetchPartition(self, each)
             else:
-                present.unwatch()
+                present.stop_watching()
                 present.update_request(each)
             self.dirty[present] = None
 
-    def registered(self, broker_epoch: int) -> None:
+    def note_broker_epoch(self, broker_epoch: int) -> None:
         """Note the broker epoch of the replica's request. After a change all partitions are read, also those without
         news: with the new epoch the replica may join ISRs that refused the old one (KIP-903)."""
         if broker_epoch != self.broker_epoch:
@@ -215,19 +215,19 @@ class FetchSession:
             asked.partitions.append(FetchRequest.FetchPartition(partition=index))
         return FetchRequest(topics=list(topics.values()))
 
-    def close(self) -> None:
+    def close_session(self) -> None:
         """Close the session: no request will continue it."""
         self.closed = True
         for each in self.partitions.values():
             if each.partition is not None:
-                each.unwatch()
+                each.stop_watching()
         self.dirty.clear()
-        self.unsaid.clear()
+        self.awaits_commit.clear()
 
-    def release(self) -> None:
+    def release_partitions(self) -> None:
         """Close a session after its last response, and drop its partitions, which refer back to it."""
-        self.named_for_good = self.of_replica and not self.closed
-        self.close()
+        self.keeps_requests = self.of_replica and not self.closed
+        self.close_session()
         self.partitions = {}
 
 
@@ -262,22 +262,22 @@ class FetchSessions:
         # 1. A full fetch: closes the session that it names, and opens a new one unless its epoch is the final one.
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if session_id != NO_SESSION:
-                self.close(session_id)
+                self.close_session(session_id)
             new_id = NO_SESSION if epoch == FINAL_EPOCH or not asked else self._free_id(of_replica)
             session = FetchSession(new_id, asked, by_id)
             session.of_replica = of_replica
-            self._use(session)
+            self._mark_used(session)
             return session, True
         # 2. An incremental fetch.
-        session = self._continue(session_id, epoch, by_id)
+        session = self._continue_session(session_id, epoch, by_id)
         try:
-            session.update(asked, forgotten)
+            session.update_partitions(asked, forgotten)
         except Exception:
-            self.close(session_id)  # it is half changed; only this reader uses it, and will start a new one
+            self.close_session(session_id)  # it is half changed; only this reader uses it, and will start a new one
             raise
         return session, False
 
-    def _continue(self, session_id: int, epoch: int, by_id: bool) -> FetchSession:
+    def _continue_session(self, session_id: int, epoch: int, by_id: bool) -> FetchSession:
         session = self._sessions.get(session_id)
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {session_id}")
@@ -290,41 +290,41 @@ class FetchSessions:
             message = f"fetch session {session_id} identifies topics by {kind}, the request does not"
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
         session.epoch = epoch
-        self._use(session)
+        self._mark_used(session)
         return session
 
-    def _use(self, session: FetchSession) -> None:
+    def _mark_used(self, session: FetchSession) -> None:
         session.previous_ns = session.used_ns
         session.used_ns = self._clock.now().mono_ns
         if session.session_id != NO_SESSION:
             self._sessions.pop(session.session_id, None)
             self._sessions[session.session_id] = session
 
-    def get(self, session_id: int) -> FetchSession | None:
+    def find_session(self, session_id: int) -> FetchSession | None:
         """The session of that id."""
         return self._sessions.get(session_id)
 
-    def close(self, session_id: int) -> None:
+    def close_session(self, session_id: int) -> None:
         """Close a session and free its slot; does nothing if there is no such session."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            session.close()
+            session.close_session()
             if session.on_dirty is None:  # else the request that waits in the session releases it
-                session.release()
+                session.release_partitions()
 
     def end_session(self, session: FetchSession) -> None:
         """Close and release a session whose waiting request has ended."""
-        self.close(session.session_id)
-        session.release()
+        self.close_session(session.session_id)
+        session.release_partitions()
 
     def _free_id(self, of_replica: bool) -> int:
         """An id for a new session, or NO_SESSION when every slot is in recent use; replicas may evict consumers."""
         if of_replica:
             self._close_abandoned()
-        if len(self._sessions) >= self._slots and not self._evict(of_replica):
+        if len(self._sessions) >= self._slots and not self._evict_session(of_replica):
             return NO_SESSION
         while True:
-            session_id = 1 + self._entropy.below("fetch-session", _EPOCH_MAX)
+            session_id = 1 + self._entropy.random_below("fetch-session", _EPOCH_MAX)
             if session_id not in self._sessions:
                 return session_id
 
@@ -333,21 +333,21 @@ class FetchSessions:
         latest_ns = self._clock.now().mono_ns - EVICTION_NS
         for each in list(takewhile(lambda session: session.used_ns <= latest_ns, self._sessions.values())):
             if each.of_replica:
-                self.close(each.session_id)
+                self.close_session(each.session_id)
 
-    def _evict(self, for_replica: bool) -> bool:
+    def _evict_session(self, for_replica: bool) -> bool:
         # 1. The least recently used session, if that was long ago. 2. For a replica, any session of a consumer.
         oldest = next(iter(self._sessions.values()), None)
         if oldest is not None and self._clock.now().mono_ns - oldest.used_ns < EVICTION_NS:
             oldest = next((each for each in self._sessions.values() if for_replica and not each.of_replica), None)
         if oldest is None:
             return False
-        self.close(oldest.session_id)
+        self.close_session(oldest.session_id)
         self.evictions += 1
         return True
 
 
-def as_of_now(each: FetchPartition, row: Row) -> Row:
+def with_latest_mark(each: FetchPartition, row: Row) -> Row:
     """The row of a follower that found no records, with the high watermark of now instead of when it was read."""
     partition = each.partition
     if partition is None or row[1] or each.region is not None or row[2] == partition.high_watermark:
@@ -355,7 +355,7 @@ def as_of_now(each: FetchPartition, row: Row) -> Row:
     return (row[0], 0, partition.high_watermark, partition.last_stable_offset, *row[4:])
 
 
-def worth_telling(each: FetchPartition, row: Row) -> bool:
+def has_news(each: FetchPartition, row: Row) -> bool:
     """Whether an incremental response includes the row: it leaves out what the reader knows already (KIP-227)."""
-    news = row[2] != each.told_high_watermark or row[4] != each.told_log_start
+    news = row[2] != each.sent_high_watermark or row[4] != each.sent_log_start
     return news or each.region is not None or row[1] != 0 or row[6] >= 0 or each.diverging is not None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.errors import ApiError, ErrorCode
 from ottla.replication.fetch.down_conversion import ANSWER_MAX, V2_VERSION
 from ottla.replication.fetch.fetch_reading import NO_RECORDS, NO_REPLICA
-from ottla.replication.fetch.fetch_responses import LeaderHint, leader_hints, rare_topics, tail_with
+from ottla.replication.fetch.fetch_responses import LeaderHint, encode_tail, rare_topics, rows_to_send
 from ottla.replication.fetch.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -26,8 +26,8 @@ from ottla.replication.fetch.fetch_session import (
     RequestedPartition,
     Row,
 )
-from ottla.replication.fetch.sessionless_fetch import READ_COMMITTED, SessionlessFetch, reading_for
-from ottla.replication.leaders import missing
+from ottla.replication.fetch.sessionless_fetch import READ_COMMITTED, SessionlessFetch, sessionless_fetch_for
+from ottla.replication.leaders import missing_partition_error
 from ottla.requests import Steps
 from ottla.seams import Slot
 from ottla.wire.codec import encode
@@ -73,23 +73,23 @@ class LargeFetch:
         self._forgotten: dict[Key, None] = {}
         self._unknown: FetchPieces | None = None
 
-    def steps(self) -> Steps:
+    def request_steps(self) -> Steps:
         """Handle the request, response included. Raises MalformedMessage before anything was changed."""
         walk = FetchWalk(self._version, self._frame, self._pos)
         # 1. A request without a session is read while it is decoded, and may be complete then.
         if walk.session_epoch == FINAL_EPOCH and self._handler.selector is None:
-            self._reading = reading_for(self._version, self._request(walk), self._handler.hosted)
-        yield from self._decode(walk)
-        request = self._request(walk)
+            self._reading = sessionless_fetch_for(self._version, self._request_of(walk), self._handler.hosted)
+        yield from self._decode_partitions(walk)
+        request = self._request_of(walk)
         if self._reading is not None:
             if self._answers_at_once(self._reading, request):
                 return None
-            yield from self._sort_read()
+            yield from self._store_runs()
         # 2. All others get a session, from which many partitions are read slice by slice.
         try:
             session, full = yield from self._session_for(request)
         except ApiError as error:
-            self._refuse(error.as_value())
+            self._refuse_request(error.as_value())
             return None
         pending = self._handler.new_pending(self._slot, self._version, self._correlation_id, session, full)
         self._set_up(pending, request)
@@ -102,63 +102,72 @@ class LargeFetch:
         if request.replica_id > NO_REPLICA or (not reading.bytes_read and request.max_wait_ms > 0):
             return False
         reading.count_bytes()
-        self._handler.send_body(self._slot, self._version, self._correlation_id, self._found.body(NO_SESSION))
+        self._handler.send_body(self._slot, self._version, self._correlation_id, self._found.body_parts(NO_SESSION))
         return True
 
-    def _decode(self, walk: FetchWalk) -> Iterator[int]:
+    def _decode_partitions(self, walk: FetchWalk) -> Iterator[int]:
         read = 0
-        for run in walk.runs(SLICE):
+        for run in walk.walk_runs(SLICE):
             if run:
-                yield from self._take(run)
+                yield from self._read_run(run)
             read += len(run) + 1
             if read > SLICE:
                 read = 0
                 yield _DECODE_US if self._reading is None else _AT_ONCE_US
-        session = self._handler.sessions.get(walk.session_id)
-        for keys in read_chunks(walk.forgotten(), SLICE):
+        session = self._handler.sessions.find_session(walk.session_id)
+        for keys in read_chunks(walk.walk_forgotten(), SLICE):
             if session is not None:
                 self._forgotten.update(dict.fromkeys(key for key in keys if key in session.partitions))
             yield _DECODE_US
 
-    def _take(self, run: list[RequestedPartition]) -> Iterator[int]:
+    def _read_run(self, run: list[RequestedPartition]) -> Iterator[int]:
         """Read partitions of one topic while they are decoded; after the first unusual one, only store them."""
         if self._reading is None:
-            self._sort(run)
+            self._store_run(run)
             return
         self._runs.append(run)
         found = self._reading.read(run)
         if found is not None:
-            self._found.add(found)
+            self._found.add_topics(found)
         else:
-            yield from self._sort_read()
+            yield from self._store_runs()
 
-    def _sort_read(self) -> Iterator[int]:
+    def _store_runs(self) -> Iterator[int]:
         """Begin again with a session, which handles unusual partitions."""
         self._reading = None
         self._found = FetchPieces(self._version)
         runs, self._runs = self._runs, []
         for run in runs:
-            self._sort(run)
+            self._store_run(run)
             yield _DECODE_US
 
-    def _sort(self, run: list[RequestedPartition]) -> None:
+    def _store_run(self, run: list[RequestedPartition]) -> None:
         """Store the requested partitions of one topic that are here, and answer the others with an error."""
         name = run[0][0]
         topic = self._topics.get(name)
         here: Container[int] = () if topic is None else topic.partitions
         self._asked.update([((name, each[1]), each) for each in run if each[1] in here])
         rows: list[Row] = [
-            (each[1], missing(self._handler.leaders, name, each[1]).code, -1, -1, -1, None, -1, NO_RECORDS)
+            (
+                each[1],
+                missing_partition_error(self._handler.leaders, name, each[1]).code,
+                -1,
+                -1,
+                -1,
+                None,
+                -1,
+                NO_RECORDS,
+            )
             for each in run
             if each[1] not in here
         ]
         if rows:
             self._unknown = self._unknown or FetchPieces(self._version)
-            self._unknown.add([("", name, rows) if self._by_id else (name, bytes(16), rows)])
+            self._unknown.add_topics([("", name, rows) if self._by_id else (name, bytes(16), rows)])
             if topic is not None:
                 topic.failed_fetches += len(rows)
 
-    def _request(self, walk: FetchWalk) -> FetchRequest:
+    def _request_of(self, walk: FetchWalk) -> FetchRequest:
         waits = (walk.max_wait_ms, walk.min_bytes, walk.max_bytes, walk.isolation_level)
         session = (walk.session_id, walk.session_epoch)
         return FetchRequest(walk.replica_id, *waits, *session, [], [], walk.rack_id, walk.replica_epoch)
@@ -172,7 +181,7 @@ class LargeFetch:
         # Errors of partitions that are not here are already encoded, which no session remembers: so none is kept.
         if self._unknown is not None:
             if epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
-                sessions.close(session_id)
+                sessions.close_session(session_id)
                 text = "the request names partitions that are not on this broker; start a new session"
                 raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, text)
             epoch = FINAL_EPOCH
@@ -182,7 +191,7 @@ class LargeFetch:
         session, full = sessions.session_for(session_id, epoch, first, self._forgotten, self._by_id, of_replica)
         while chunk := _pop_chunk(asked):
             yield _READ_US
-            session.update(chunk, ())
+            session.update_partitions(chunk, ())
         return session, full
 
     def _set_up(self, pending: PendingFetch, request: FetchRequest) -> None:
@@ -192,17 +201,17 @@ class LargeFetch:
         pending.max_bytes = request.max_bytes
         if self._version < V2_VERSION:
             pending.max_bytes = min(request.max_bytes, ANSWER_MAX)
-            pending.session.dirty = self._handler.lowerings.rotated(pending.session.dirty)
+            pending.session.dirty = self._handler.down_conversions.rotate_partitions(pending.session.dirty)
         if request.replica_id > NO_REPLICA:
-            self._handler.for_replica(pending, request)
+            self._handler.set_up_replica(pending, request)
         elif self._handler.selector is not None:
             pending.rack = request.rack_id
 
-    def _refuse(self, error: ApiError) -> None:
+    def _refuse_request(self, error: ApiError) -> None:
         if self._version < _ERROR_VERSION:  # these responses have no field for an error of the whole request
-            self._handler.close(self._slot, error)
+            self._handler.close_connection(self._slot, error)
         else:
-            self._handler.send(self._slot, self._version, self._correlation_id, [], error.code, 0)
+            self._handler.send_rows(self._slot, self._version, self._correlation_id, [], error.code, 0)
 
 
 def read_many(handler: FetchHandler, pending: PendingFetch, max_wait_ms: int) -> Steps:
@@ -210,7 +219,7 @@ def read_many(handler: FetchHandler, pending: PendingFetch, max_wait_ms: int) ->
     try:
         dirty = iter(list(pending.session.dirty))
         while chunk := list(islice(dirty, SLICE)):
-            handler.look_at(pending, chunk)
+            handler.read_partitions(pending, chunk)
             yield _READ_US
         if pending.unknown is not None:
             pending.settled = True
@@ -218,7 +227,7 @@ def read_many(handler: FetchHandler, pending: PendingFetch, max_wait_ms: int) ->
             pending.completed = True
             handler.send_response(pending)
         else:
-            handler.start(pending, max_wait_ms)
+            handler.start_pending(pending, max_wait_ms)
     except Exception as error:  # noqa: BLE001  # reading changes nothing, and the session goes
         handler.fail_request(pending, error)
     return None
@@ -233,21 +242,21 @@ def answer_many(handler: FetchHandler, pending: PendingFetch) -> Steps:
     try:
         while chunk := list(islice(partitions, SLICE)):
             told: list[LeaderHint] = []
-            topics, rare = leader_hints(pending, chunk, told)
+            topics, rare = rows_to_send(pending, chunk, told)
             if rare:
                 response = rare_topics(told, version, handler.hosted, handler.leaders, nodes)
                 pieces.add_encoded(encode(response, version), len(response.responses))
             else:
-                pieces.add(topics)
+                pieces.add_topics(topics)
             yield _ANSWER_US
     except Exception as error:  # noqa: BLE001  # an answer changes nothing but the session, which goes
         handler.fail_request(pending, error)
         return None
     finally:
         if not session.session_id or session.closed:
-            session.release()
-    tail = tail_with(nodes, version, handler.leaders, pending.slot.peer.listener) if nodes else b"\0"
-    handler.send_body(pending.slot, version, pending.correlation_id, pieces.body(session.session_id, tail))
+            session.release_partitions()
+    tail = encode_tail(nodes, version, handler.leaders, pending.slot.peer.listener) if nodes else b"\0"
+    handler.send_body(pending.slot, version, pending.correlation_id, pieces.body_parts(session.session_id, tail))
     return None
 
 

@@ -48,7 +48,7 @@ class SessionlessFetch:
         """The rows of these partitions; None if one is not usual, or was named before in this request."""
         found: dict[Any, dict[int, Row]] = {}
         try:
-            count = self._read(asked, found)
+            count = self._read_rows(asked, found)
         except (ApiError, Cold, Failure):
             return None
         if count != len(asked) or not all(map(self._are_new, found, found.values())):
@@ -64,7 +64,7 @@ class SessionlessFetch:
         seen.update(rows)  # only the keys matter: earlier rows are encoded already
         return len(seen) == most
 
-    def _read(self, asked: list[RequestedPartition], found: dict[Any, dict[int, Row]]) -> int:
+    def _read_rows(self, asked: list[RequestedPartition], found: dict[Any, dict[int, Row]]) -> int:
         """Fill `found`, and return the number of rows; -1 at a partition that is not usual. Raises ApiError, Cold,
         Failure."""
         last: Any = None
@@ -116,7 +116,7 @@ class SessionlessFetch:
             partition.bytes_out += size
 
 
-def reading_for(version: int, request: FetchRequest, hosted: PartitionRegistry) -> SessionlessFetch | None:
+def sessionless_fetch_for(version: int, request: FetchRequest, hosted: PartitionRegistry) -> SessionlessFetch | None:
     """A reader for a full fetch; None if the request is not a usual one.
 
     Readers of older versions may need conversion, or may not read topics with zstd.

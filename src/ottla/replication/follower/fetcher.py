@@ -74,7 +74,7 @@ class ReplicaFetcher:
         """Partitions that the throttle holds back."""
         self._throttle_timer: Timer | None = None
         self._in_flight = False
-        self._hears = False
+        self._is_responding = False
         """Whether the leader answered the last request."""
         self._attempt = 0
         """Number of the newest request; responses to earlier ones, which were abandoned, are ignored."""
@@ -97,7 +97,7 @@ class ReplicaFetcher:
         """The name of a partition in requests: by topic name, or by topic id from version 13 on."""
         return (partition.topic_id if self._version >= FIRST_WITH_IDS else partition.tp.topic), partition.tp.partition
 
-    def add(self, partition: Partition) -> None:
+    def add_partition(self, partition: Partition) -> None:
         """Follow a partition in its present leader epoch, from the end of its log."""
         key = self.key_of(partition)
         self.remove_partition(partition)
@@ -106,8 +106,8 @@ class ReplicaFetcher:
         if self._version < DIVERGENCE_VERSION and partition.log.epochs.latest >= 0:
             self._unsettled[key] = following
         else:
-            self._want(following)
-        self._hurry()
+            self._request_partition(following)
+        self._fetch_soon()
 
     def remove_partition(self, partition: Partition) -> None:
         """Stop following a partition; results of requests in flight are ignored for it."""
@@ -118,37 +118,37 @@ class ReplicaFetcher:
         following.stop_waiting()
         for table in (self._unsettled, self._unsynced, self._held):
             table.pop(key, None)
-        self._session.drop(key)
-        self._plan()
+        self._session.drop_partition(key)
+        self._schedule_fetch()
 
     def on_synced(self, partition: Partition) -> None:
         """Continue when a partition's records are durable, after a flush of its log has ended."""
         following = self._unsynced.get(self.key_of(partition))
         if following is not None and not following.must_sync:
             del self._unsynced[following.key]
-            self._plan()
+            self._schedule_fetch()
 
-    def _follows(self, following: PartitionFetchState) -> bool:
+    def _is_followed(self, following: PartitionFetchState) -> bool:
         """Whether the partition is still followed in that epoch; each completion checks this first."""
         return self._followed.get(following.key) is following
 
-    def _want(self, following: PartitionFetchState) -> None:
+    def _request_partition(self, following: PartitionFetchState) -> None:
         """Include a partition in the next request, from its present position, unless the throttle holds it back."""
         if self._must_hold(following):
             self._hold_partition(following)
             return
-        self._session.want(following.row(self._world.settings.max_bytes))
+        self._session.add_partition(following.request_row(self._world.settings.max_bytes))
         if following.must_sync and self._world.safeguards.follower_sync_before_ack:
             self._unsynced[following.key] = following
 
-    def _give_up(self, following: PartitionFetchState, why: str) -> None:
+    def _stop_fetching(self, following: PartitionFetchState, why: str) -> None:
         _logger.info("stopped fetching %s from broker %d: %s", following.partition.tp, self.leader, why)
         self.remove_partition(following.partition)
-        self._world.gave_up(following.partition)
+        self._world.on_failed(following.partition)
 
-    def _delay(self, following: PartitionFetchState, why: object) -> None:
+    def _back_off(self, following: PartitionFetchState, why: object) -> None:
         """Leave a partition out of requests for a while after an error."""
-        self._session.drop(following.key)
+        self._session.drop_partition(following.key)
         wait_ms = following.backoff.next_ms()
         _logger.debug(
             "fetching %s from broker %d: %s; retrying in %d ms", following.partition.tp, self.leader, why, wait_ms
@@ -157,31 +157,31 @@ class ReplicaFetcher:
         following.timer = self._world.purgatory.look_after(wait_ms, lambda: self._retry_partition(following))
 
     def _retry_partition(self, following: PartitionFetchState) -> None:
-        if self._follows(following):
+        if self._is_followed(following):
             following.timer = None
             if following.key not in self._unsettled:
-                self._want(following)
+                self._request_partition(following)
             if following.backoff.is_young:
-                self._hurry()
+                self._fetch_soon()
             else:
-                self._plan()
+                self._schedule_fetch()
 
     # -- fetching soon -------------------------------------------------------------------------------------------------
 
-    def _hurry(self) -> None:
+    def _fetch_soon(self) -> None:
         """Send the next request soon because there is a new partition, as after an election."""
         # 1. A pause after an error of the whole request ends: the new partition may mean that the leader is back.
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
-            self._backoff.reset()
+            self._backoff.reset_wait()
         # 2. Nothing in flight: at the end of the turn. 3. A long poll in flight: after a moment, on another connection.
         if not self._in_flight:
-            self._plan()
+            self._schedule_fetch()
         elif self._impatient is None:
-            self._impatient = self._world.purgatory.after(IMPATIENCE_MS, self._get_past)
+            self._impatient = self._world.purgatory.continue_after(IMPATIENCE_MS, self._overtake_request)
 
-    def _get_past(self) -> None:
+    def _overtake_request(self) -> None:
         """Abandon the request in flight, and send one on another connection, in a session of its own.
 
         When all connections are busy with abandoned requests, the next response is waited for instead.
@@ -191,11 +191,11 @@ class ReplicaFetcher:
             self._in_flight = False
             self._attempt += 1
             self._session.on_lost()
-            self._plan()
+            self._schedule_fetch()
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _plan(self) -> None:
+    def _schedule_fetch(self) -> None:
         """Send a request at the end of this turn, unless one is in flight or a pause is on."""
         if not (self._planned or self._in_flight or self._pause is not None):
             self._planned = True
@@ -207,14 +207,14 @@ class ReplicaFetcher:
             return
         unsettled = [each for each in self._unsettled.values() if each.timer is None]
         if unsettled:
-            self._settle(unsettled)
+            self._ask_epoch_ends(unsettled)
         elif len(self._session):
-            self._fetch()
+            self._send_request()
 
-    def _fetch(self) -> None:
+    def _send_request(self) -> None:
         world = self._world
-        ask = self._session.next_ask()
-        head = world.peers.head(ApiKey.FETCH, self._version)
+        ask = self._session.next_request()
+        head = world.peers.request_head(ApiKey.FETCH, self._version)
         body = self._encode(world.fence.broker_epoch, ask.session_id, ask.epoch, ask.wanted, ask.forgotten)
         self._in_flight = True
         self._attempt += 1
@@ -226,51 +226,51 @@ class ReplicaFetcher:
             if attempt == self._attempt:
                 self._on_fetch_response(answer)
 
-        world.peers.send(self.leader, head + body, self._timeout_ms, on_response, lane)
+        world.peers.send_frame(self.leader, head + body, self._timeout_ms, on_response, lane)
 
     def _on_fetch_response(self, answer: memoryview | Failure) -> None:
         self._in_flight = False
         if self._impatient is not None:
             self._impatient.cancel()
             self._impatient = None
-        if self._hears is isinstance(answer, Failure):
-            self._hears = not self._hears
-            self._world.heard(self.leader, self._hears)
+        if self._is_responding is isinstance(answer, Failure):
+            self._is_responding = not self._is_responding
+            self._world.on_responding(self.leader, self._is_responding)
         if isinstance(answer, Failure):
-            self._retry(answer)
+            self._pause_and_retry(answer)
             return
         try:
             read = self._decode(answer, response_body_pos(ApiKey.FETCH, self._version, answer))
         except MalformedMessage as error:
-            self._retry(error)
+            self._pause_and_retry(error)
             return
         self._session.on_response(read.error, read.session_id)
         if read.error and read.error not in SESSION_ERRORS:
-            self._retry(f"error {read.error}")
+            self._pause_and_retry(f"error {read.error}")
         else:
             self._take_response(read)
 
-    def _retry(self, why: object) -> None:
+    def _pause_and_retry(self, why: object) -> None:
         """Pause, then send a full request, after no response, a malformed one, or an error of the whole request."""
         self._session.on_lost()
         wait_ms = self._backoff.next_ms()
         _logger.info("fetch from broker %d failed: %s; retrying in %d ms", self.leader, why, wait_ms)
-        self._pause = self._world.purgatory.look_after(wait_ms, self._resume)
+        self._pause = self._world.purgatory.look_after(wait_ms, self._end_pause)
 
-    def _resume(self) -> None:
+    def _end_pause(self) -> None:
         self._pause = None
-        self._plan()
+        self._schedule_fetch()
 
     # -- responses -----------------------------------------------------------------------------------------------------
 
     def _take_response(self, answer: Answer) -> None:
-        self._backoff.reset()
+        self._backoff.reset_wait()
         for row in answer.rows:
             following = self._followed.get(row[:2])
             # A partition whose leader epoch or position has changed meanwhile is not yet requested with it.
-            if following is not None and self._session.knows(following.key):
+            if following is not None and self._session.leader_knows(following.key):
                 self._take_row(following, row)
-        self._plan()
+        self._schedule_fetch()
 
     def _take_row(self, following: PartitionFetchState, row: Row) -> None:
         _, _, error, high_watermark, log_start, diverging, records = row
@@ -293,14 +293,14 @@ class ReplicaFetcher:
         before = partition.log.end_offset
         if len(records):
             end = partition.append_as_follower(records, following.leader_epoch)
-            if not self._world.throttle.idle and self._world.throttle.applies(partition.tp):
-                self._world.throttle.record(len(records), self._world.clock.now().mono_ns)
+            if not self._world.throttle.is_idle and self._world.throttle.applies_to(partition.tp):
+                self._world.throttle.record_bytes(len(records), self._world.clock.now().mono_ns)
             if end == before:
                 raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes do not contain a whole batch")
         partition.take_from_leader(high_watermark, log_start)
         following.lag = max(0, high_watermark - partition.log.end_offset)
-        following.backoff.reset()
-        self._want(following)
+        following.backoff.reset_wait()
+        self._request_partition(following)
 
     def _cut_partition(self, following: PartitionFetchState, leader_epoch: int, leader_end: int) -> None:
         """Truncate the log where it diverges from the leader's, then compare again. Raises ApiError."""
@@ -313,7 +313,7 @@ class ReplicaFetcher:
         self._truncate_partition(following, cut.offset)
         if (log.end_offset, log.epochs.latest) == before:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"epoch {leader_epoch} ends at {leader_end}: nothing to truncate")
-        self._want(following)
+        self._request_partition(following)
 
     def _truncate_partition(self, following: PartitionFetchState, offset: int) -> None:
         partition = following.partition
@@ -334,23 +334,23 @@ class ReplicaFetcher:
             self.remove_partition(following.partition)
         # 2. It cannot succeed here. 3. Perhaps it does from the next response.
         elif refusal.code is ErrorCode.RECORD_LIST_TOO_LARGE or following.partition.log.offline is not None:
-            self._give_up(following, str(refusal))
+            self._stop_fetching(following, str(refusal))
         else:
             _logger.warning("could not append %s from broker %d: %s", following.partition.tp, self.leader, refusal)
-            self._delay(following, refusal)
+            self._back_off(following, refusal)
 
     def _on_refused(self, following: PartitionFetchState, error: int) -> None:
         """Handle the leader's error for a partition. After a fenced epoch the controller sends a new state."""
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(following)
         elif error == ErrorCode.FENCED_LEADER_EPOCH:
-            self._give_up(following, f"leader epoch {following.leader_epoch} is over")
+            self._stop_fetching(following, f"leader epoch {following.leader_epoch} is over")
         else:
-            self._delay(following, f"error {error}")
+            self._back_off(following, f"error {error}")
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
-    def _settle(self, unsettled: list[PartitionFetchState]) -> None:
+    def _ask_epoch_ends(self, unsettled: list[PartitionFetchState]) -> None:
         """Ask a leader older than Fetch v12 where its epochs ended; the partitions are fetched after that."""
         questions = [
             OffsetQuery(each.partition.tp, each.leader_epoch, each.partition.log.epochs.latest) for each in unsettled
@@ -364,18 +364,18 @@ class ReplicaFetcher:
                 return
             self._in_flight = False
             if isinstance(answers, Failure):
-                self._retry(answers)
+                self._pause_and_retry(answers)
                 return
             for each in unsettled:
-                if self._follows(each):
+                if self._is_followed(each):
                     self._on_settled(each, answers.get(each.partition.tp))
-            self._plan()
+            self._schedule_fetch()
 
         self._world.questions.epoch_ends(self.leader, questions, on_response)
 
     def _on_settled(self, following: PartitionFetchState, found: OffsetResult | None) -> None:
         if found is None or found.error:
-            self._not_found(following, found)
+            self._on_no_position(following, found)
             return
         partition = following.partition
         log = partition.log
@@ -389,13 +389,13 @@ class ReplicaFetcher:
             return
         if cut.complete or log.epochs.latest < 0:
             del self._unsettled[following.key]
-            self._want(following)
+            self._request_partition(following)
 
-    def _not_found(self, following: PartitionFetchState, found: OffsetResult | None) -> None:
+    def _on_no_position(self, following: PartitionFetchState, found: OffsetResult | None) -> None:
         if found is not None and found.error is ErrorCode.FENCED_LEADER_EPOCH:
-            self._give_up(following, f"leader epoch {following.leader_epoch} is over")
+            self._stop_fetching(following, f"leader epoch {following.leader_epoch} is over")
         else:
-            self._delay(following, "no answer" if found is None else found.error.name)
+            self._back_off(following, "no answer" if found is None else found.error.name)
 
     def _out_of_range(self, following: PartitionFetchState) -> None:
         """Find a new position when the leader does not have the fetch offset.
@@ -403,13 +403,13 @@ class ReplicaFetcher:
         Either its log is shorter (an unclean election), or it has deleted records beyond the offset. The partition is
         not fetched meanwhile.
         """
-        self._session.drop(following.key)
+        self._session.drop_partition(following.key)
         tp, epoch = following.partition.tp, following.leader_epoch
         question = OffsetQuery(tp, epoch, epoch)
 
         def on_response(answers: OffsetResults | Failure) -> None:
             found = None if isinstance(answers, Failure) else answers.get(tp)
-            if self._follows(following):
+            if self._is_followed(following):
                 self._take_leader_end(following, question, found)
 
         self._world.questions.epoch_ends(self.leader, [question], on_response)
@@ -418,7 +418,7 @@ class ReplicaFetcher:
         self, following: PartitionFetchState, question: OffsetQuery, found: OffsetResult | None
     ) -> None:
         if found is None or found.error or found.offset < 0:
-            self._not_found(following, found)
+            self._on_no_position(following, found)
         elif found.offset < following.partition.log.end_offset:
             self._move_partition(following, lambda: self._truncate_partition(following, found.offset))
         else:
@@ -427,7 +427,7 @@ class ReplicaFetcher:
     def _ask_log_start(self, following: PartitionFetchState, question: OffsetQuery) -> None:
         def on_response(answers: OffsetResults | Failure) -> None:
             found = None if isinstance(answers, Failure) else answers.get(question.tp)
-            if self._follows(following):
+            if self._is_followed(following):
                 self._take_log_start(following, found)
 
         self._world.questions.log_start(self.leader, question, on_response)
@@ -435,7 +435,7 @@ class ReplicaFetcher:
     def _take_log_start(self, following: PartitionFetchState, found: OffsetResult | None) -> None:
         partition = following.partition
         if found is None or found.error or found.offset < 0:
-            self._not_found(following, found)
+            self._on_no_position(following, found)
         elif found.offset > partition.log.end_offset:
             _logger.warning(
                 "%s ends at offset %d, the log of broker %d begins at %d: deleting the log and fetching from there",
@@ -443,7 +443,7 @@ class ReplicaFetcher:
             )
             self._move_partition(following, lambda: partition.restart_at(found.offset))
         else:
-            self._delay(following, "the offset was out of range, but is in range by now")
+            self._back_off(following, "the offset was out of range, but is in range by now")
 
     def _move_partition(self, following: PartitionFetchState, action: Callable[[], None]) -> None:
         """Change the end of a log, then fetch from there."""
@@ -452,27 +452,27 @@ class ReplicaFetcher:
         except ApiError as refusal:
             self._on_failed(following, refusal.as_value())
         else:
-            self._want(following)
-        self._plan()
+            self._request_partition(following)
+        self._schedule_fetch()
 
     # -- throttle ------------------------------------------------------------------------------------------------------
 
     def _must_hold(self, following: PartitionFetchState) -> bool:
         """Whether the throttle holds a partition back; one that has caught up is never throttled."""
         throttle = self._world.throttle
-        if throttle.idle or following.lag == 0 or not throttle.applies(following.partition.tp):
+        if throttle.is_idle or following.lag == 0 or not throttle.applies_to(following.partition.tp):
             return False
-        return throttle.exceeded(self._world.clock.now().mono_ns)
+        return throttle.is_exceeded(self._world.clock.now().mono_ns)
 
     def _hold_partition(self, following: PartitionFetchState) -> None:
-        self._session.drop(following.key)
+        self._session.drop_partition(following.key)
         self._held[following.key] = following
         if self._throttle_timer is None:
-            self._throttle_timer = self._world.purgatory.after(THROTTLE_LOOK_MS, self._look_at_throttle)
+            self._throttle_timer = self._world.purgatory.continue_after(THROTTLE_LOOK_MS, self._look_at_throttle)
 
     def _look_at_throttle(self) -> None:
         self._throttle_timer = None
         held, self._held = self._held, {}
         for each in held.values():
-            self._want(each)
-        self._plan()
+            self._request_partition(each)
+        self._schedule_fetch()

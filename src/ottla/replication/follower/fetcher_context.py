@@ -45,7 +45,7 @@ class FetcherContext(NamedTuple):
     throttle: Throttle
     safeguards: ReplicationSafeguards
     later: Callable[[Callable[[], None]], None]
-    gave_up: Callable[[Partition], None]
+    on_failed: Callable[[Partition], None]
     """Called with a partition that is not fetched any more until the controller sends a new state for it."""
-    heard: Callable[[int, bool], None]
+    on_responding: Callable[[int, bool], None]
     """Called when a leader stops answering (False) or answers again (True)."""

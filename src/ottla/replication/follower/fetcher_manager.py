@@ -72,9 +72,9 @@ class ReplicaFetcherManager:
         questions = LeaderRequests(peers, fence.node_id, config.replica_socket_timeout_ms)
         settings = fetch_settings(config)
         shared = (settings, clock, peers, purgatory, fence, questions, throttle, safeguards, later)
-        self.on_heard: Callable[[int, bool], None] = _do_nothing
+        self.on_responding: Callable[[int, bool], None] = _do_nothing
         """Called when a leader stops answering (False) or answers again (True)."""
-        self._world = FetcherContext(*shared, self._gave_up, self._on_heard)
+        self._world = FetcherContext(*shared, self._on_failed, self._on_responding)
 
     @property
     def max_lag(self) -> int:
@@ -88,7 +88,7 @@ class ReplicaFetcherManager:
 
     def follow_partition(self, partition: Partition) -> None:
         """Fetch a partition from its leader, in its present leader epoch. One without a leader is not fetched."""
-        self.unfollow(partition)
+        self.unfollow_partition(partition)
         if partition.leader < 0 or partition.is_leader:
             return
         # A hash that is the same in every process, so that runs of the simulator are reproducible.
@@ -98,16 +98,16 @@ class ReplicaFetcherManager:
             lane = f"fetch-{which}" if which else "fetch"
             fetcher = self._fetchers[partition.leader, which] = ReplicaFetcher(self._world, partition.leader, lane)
         self._at[partition.tp] = fetcher
-        fetcher.add(partition)
+        fetcher.add_partition(partition)
 
-    def unfollow(self, partition: Partition) -> None:
+    def unfollow_partition(self, partition: Partition) -> None:
         """Stop fetching a partition; does nothing if it is not fetched."""
         self._failed.pop(partition.tp, None)
         fetcher = self._at.pop(partition.tp, None)
         if fetcher is not None:
             fetcher.remove_partition(partition)
 
-    def follows(self, partition: Partition) -> bool:
+    def is_following(self, partition: Partition) -> bool:
         """Whether a partition is fetched, or was until it failed."""
         return partition.tp in self._at or partition.tp in self._failed
 
@@ -117,10 +117,10 @@ class ReplicaFetcherManager:
         if fetcher is not None:
             fetcher.on_synced(partition)
 
-    def _on_heard(self, leader: int, hears: bool) -> None:
-        self.on_heard(leader, hears)
+    def _on_responding(self, leader: int, hears: bool) -> None:
+        self.on_responding(leader, hears)
 
-    def _gave_up(self, partition: Partition) -> None:
+    def _on_failed(self, partition: Partition) -> None:
         self._at.pop(partition.tp, None)
         self._failed[partition.tp] = None
 

@@ -40,7 +40,7 @@ class Ask(NamedTuple):
 class FollowerSession:
     """One follower's session with one leader."""
 
-    __slots__ = ("_changed", "_forgotten", "_told", "_wanted", "epoch", "session_id")
+    __slots__ = ("_changed", "_forgotten", "_in_session", "_wanted", "epoch", "session_id")
 
     def __init__(self) -> None:
         self.session_id = _NO_SESSION
@@ -49,7 +49,7 @@ class FollowerSession:
         self._wanted: dict[Key, Wanted] = {}
         self._changed: dict[Key, None] = {}
         """Wanted partitions whose present row the leader does not know."""
-        self._told: dict[Key, None] = {}
+        self._in_session: dict[Key, None] = {}
         """Partitions that the leader has in its session."""
         self._forgotten: dict[Key, None] = {}
         """Partitions in the leader's session that are not wanted any more."""
@@ -57,7 +57,7 @@ class FollowerSession:
     def __len__(self) -> int:
         return len(self._wanted)
 
-    def want(self, row: Wanted) -> None:
+    def add_partition(self, row: Wanted) -> None:
         """Fetch a partition, or fetch it from another position than before."""
         key = row[:2]
         if self._wanted.get(key) != row:
@@ -65,30 +65,30 @@ class FollowerSession:
             self._changed[key] = None
             self._forgotten.pop(key, None)
 
-    def drop(self, key: Key) -> None:
+    def drop_partition(self, key: Key) -> None:
         """Do not fetch a partition (for now); does nothing if it was not wanted."""
         if self._wanted.pop(key, None) is not None:
             self._changed.pop(key, None)
-            if key in self._told:
+            if key in self._in_session:
                 self._forgotten[key] = None
 
-    def knows(self, key: Key) -> bool:
+    def leader_knows(self, key: Key) -> bool:
         """Whether the leader knows the present row of a partition, so that its response applies to that."""
-        return key in self._told and key not in self._changed
+        return key in self._in_session and key not in self._changed
 
-    def next_ask(self) -> Ask:
+    def next_request(self) -> Ask:
         """The next request. The caller has to call `on_response` or `on_lost` next."""
         # A full request names all partitions, and the leader's new session has no others. An incremental one names the
         # changed ones, and those to remove.
         if self.epoch == INITIAL_EPOCH:
             ask = Ask(self.session_id, INITIAL_EPOCH, list(self._wanted.values()), [])
-            self._told = dict.fromkeys(self._wanted)
+            self._in_session = dict.fromkeys(self._wanted)
         else:
             wanted = self._wanted
             ask = Ask(self.session_id, self.epoch, [wanted[key] for key in self._changed], list(self._forgotten))
-            self._told.update(self._changed)
+            self._in_session.update(self._changed)
             for key in self._forgotten:
-                del self._told[key]
+                del self._in_session[key]
         self._changed.clear()
         self._forgotten.clear()
         return ask

@@ -37,7 +37,7 @@ class Backoff:
         """Whether the longest wait is not reached: the error may be only some moments old."""
         return self._next_ms < self._most_ms
 
-    def reset(self) -> None:
+    def reset_wait(self) -> None:
         """Begin with the shortest wait again, after a success."""
         self._next_ms = BACKOFF_FIRST_MS
 
@@ -56,7 +56,7 @@ class PartitionFetchState:
         self.backoff = backoff
         self.timer: Timer | None = None
 
-    def row(self, max_bytes: int) -> Wanted:
+    def request_row(self, max_bytes: int) -> Wanted:
         """The partition's row in a fetch request, for its present position."""
         log = self.partition.log
         return (*self.key, self.leader_epoch, log.end_offset, log.epochs.latest, log.start_offset, max_bytes)

@@ -79,11 +79,11 @@ class FollowerContact(Protocol):
         ...
 
     @property
-    def lasts(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether the session still has the partition: a replica removes what it does not follow here any more."""
         ...
 
-    def replaced(self) -> None:
+    def on_replaced(self) -> None:
         """Called when another session of the replica fetches the partition: if that fetch was an older one that came
         late, the session has to register its position again."""
         ...
@@ -94,12 +94,12 @@ class InSyncReplicas:
 
     __slots__ = (
         "_contacts",
-        "_eager",
         "_join_from_ns",
+        "_last_retried",
         "_node_id",
         "_safeguards",
         "_shared",
-        "_tried",
+        "_waiting_joiners",
         "_was_refused",
         "cleaned",
         "counted",
@@ -131,12 +131,12 @@ class InSyncReplicas:
         self._contacts: dict[int, FollowerContact] = {}
         self._was_refused = False
         self._join_from_ns = NEVER
-        self._eager: dict[int, None] = {}
+        self._waiting_joiners: dict[int, None] = {}
         """Replicas that could have joined while another proposal was open."""
-        self._tried = -1
-        """The replica that `retry` proposed last; the next one gets its turn after it."""
+        self._last_retried = -1
+        """The replica that `propose_retry` proposed last; the next one gets its turn after it."""
 
-    def lead(self, state: PartitionState, epoch_start: int | None, now_ns: int) -> None:
+    def apply_state(self, state: PartitionState, epoch_start: int | None, now_ns: int) -> None:
         """Apply a state of the controller. `epoch_start` is the log end in a new leader epoch, None in the same one."""
         # 1. In a new leader epoch followers are unknown: they may truncate records that they acknowledged before
         #    (KIP-320).
@@ -145,7 +145,7 @@ class InSyncReplicas:
             self.cleaned = {}
             self._contacts = {}
             self.epoch_start = epoch_start
-            self._eager = {}
+            self._waiting_joiners = {}
             self._was_refused = False
             self._join_from_ns = NEVER
         # 2. Members of the ISR get replica.lag.time.max.ms from now on to fetch.
@@ -159,17 +159,17 @@ class InSyncReplicas:
         self.leader_epoch = state.leader_epoch
         # 3. A newer state replaces the ISR. The same state once more leaves a proposal that was made on top of it.
         if epoch_start is not None or state.partition_epoch != self.partition_epoch:
-            self._confirm(state.isr, state.partition_epoch)
+            self._confirm_isr(state.isr, state.partition_epoch)
         else:
-            self._count()
+            self._count_members()
 
-    def _confirm(self, isr: tuple[int, ...], partition_epoch: int) -> None:
+    def _confirm_isr(self, isr: tuple[int, ...], partition_epoch: int) -> None:
         self.isr = isr
         self.partition_epoch = partition_epoch
         self.proposed = None
-        self._count()
+        self._count_members()
 
-    def _count(self) -> None:
+    def _count_members(self) -> None:
         members = self.isr
         if self.proposed is not None:
             wanted = self.proposed.isr
@@ -179,7 +179,7 @@ class InSyncReplicas:
                 members = tuple(each for each in self.isr if each in wanted)
         self.counted = tuple(each for each in members if each != self._node_id and each in self.replicas)
 
-    def lowest(self, own_end: int) -> int:
+    def lowest_end(self, own_end: int) -> int:
         """The smallest end offset in the maximal ISR; `own_end` is the leader's. -1 while one is not known."""
         replicas = self.replicas
         for each in self.counted:
@@ -214,7 +214,7 @@ class InSyncReplicas:
         if known is not contact:
             self._contacts[replica_id] = contact
             if known is not None:
-                known.replaced()
+                known.on_replaced()
         if offset > before.end_offset and replica_id in self.counted:
             return FetchProgress.END
         return FetchProgress.NONE if log_start == before.log_start else FetchProgress.START
@@ -236,7 +236,7 @@ class InSyncReplicas:
         if not self._safeguards.gaps_confirmed:
             return True
         contacts = (self._contacts.get(each) for each in self.counted)
-        return all(contact is not None and contact.lasts and contact.previous_ns > ns for contact in contacts)
+        return all(contact is not None and contact.is_requested and contact.previous_ns > ns for contact in contacts)
 
     # -- cleaning ------------------------------------------------------------------------------------------------------
 
@@ -259,53 +259,53 @@ class InSyncReplicas:
 
     # -- proposals -----------------------------------------------------------------------------------------------------
 
-    def join(self, replica_id: int, high_watermark: int, now_ns: int) -> IsrProposal | None:
+    def propose_joiner(self, replica_id: int, high_watermark: int, now_ns: int) -> IsrProposal | None:
         """The proposal to add a follower that has just fetched, if it may join; None: nothing to propose."""
-        if not self._fit(replica_id, high_watermark):
+        if not self._can_join(replica_id, high_watermark):
             return None
         # After a refusal proposals pause; while another one is open, the follower waits for `next_joiner`.
         if self._was_refused:
             self._was_refused = False
             self._join_from_ns = now_ns + _PATIENCE_NS
         if self.proposed is not None:
-            self._eager[replica_id] = None
+            self._waiting_joiners[replica_id] = None
         elif now_ns >= self._join_from_ns:
-            return self._propose((*self.isr, replica_id))
+            return self._make_proposal((*self.isr, replica_id))
         return None
 
-    def _fit(self, replica_id: int, high_watermark: int) -> bool:
+    def _can_join(self, replica_id: int, high_watermark: int) -> bool:
         start = self.epoch_start if self._safeguards.isr_epoch_start_rule else 0
         return replica_id not in self.isr and may_join(self.replicas[replica_id], high_watermark, start)
 
     def next_joiner(self, high_watermark: int) -> IsrProposal | None:
         """The proposal of a replica that could have joined while another proposal was open; None: nothing to propose.
 
-        An idle partition may get no further fetch that names it, so `join` would not be called again.
+        An idle partition may get no further fetch that names it, so `propose_joiner` would not be called again.
         """
-        while self._eager and self.proposed is None and not self._was_refused:
-            replica_id = next(iter(self._eager))
-            del self._eager[replica_id]
-            if replica_id in self.replicas and self._fit(replica_id, high_watermark):
-                return self._propose((*self.isr, replica_id))
+        while self._waiting_joiners and self.proposed is None and not self._was_refused:
+            replica_id = next(iter(self._waiting_joiners))
+            del self._waiting_joiners[replica_id]
+            if replica_id in self.replicas and self._can_join(replica_id, high_watermark):
+                return self._make_proposal((*self.isr, replica_id))
         return None
 
-    def retry(self, high_watermark: int, leader_end: int, now_ns: int) -> IsrProposal | None:
+    def propose_retry(self, high_watermark: int, leader_end: int, now_ns: int) -> IsrProposal | None:
         """The proposal of a follower that keeps up but was refused earlier; None: nothing to propose."""
         if self.proposed is not None:
             return None
-        fit = [each for each in self.replicas if self._fit(each, high_watermark)]
+        fit = [each for each in self.replicas if self._can_join(each, high_watermark)]
         fit = sorted(each for each in fit if self.keeps_up(each, leader_end, now_ns))
         if not fit:
             return None
-        self._tried = next((each for each in fit if each > self._tried), fit[0])
-        return self._propose((*self.isr, self._tried))
+        self._last_retried = next((each for each in fit if each > self._last_retried), fit[0])
+        return self._make_proposal((*self.isr, self._last_retried))
 
-    def shrink(self, leader_end: int, now_ns: int) -> IsrProposal | None:
+    def propose_shrink(self, leader_end: int, now_ns: int) -> IsrProposal | None:
         """The proposal to remove members that have lagged for too long; None: nothing to propose."""
         if self.proposed is not None:
             return None
         stay = [each for each in self.isr if each not in self.replicas or self.keeps_up(each, leader_end, now_ns)]
-        return self._propose(tuple(stay)) if len(stay) < len(self.isr) else None
+        return self._make_proposal(tuple(stay)) if len(stay) < len(self.isr) else None
 
     def keeps_up(self, replica_id: int, leader_end: int, now_ns: int) -> bool:
         """Whether a follower is caught up, or was so within replica.lag.time.max.ms."""
@@ -313,10 +313,10 @@ class InSyncReplicas:
         contact_ns = NEVER if contact is None else contact.used_ns
         return is_caught_up(self.replicas[replica_id], leader_end, now_ns, contact_ns, self._shared.lag_ns)
 
-    def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
+    def _make_proposal(self, isr: tuple[int, ...]) -> IsrProposal:
         epochs = tuple(self._epoch_of(each) for each in isr)
         self.proposed = IsrProposal(isr, epochs, self.leader_epoch, self.partition_epoch)
-        self._count()
+        self._count_members()
         return self.proposed
 
     def _epoch_of(self, member: int) -> int:
@@ -334,17 +334,17 @@ class InSyncReplicas:
         # 2. Refused. 3. Accepted, but a newer state has arrived first. 4. Accepted.
         if outcome.error is not ErrorCode.NONE:
             self._shared.failed_isr_updates += 1
-            return self._refused(outcome.error)
+            return self._on_refused(outcome.error)
         if self._safeguards.partition_epoch_check and (
             outcome.leader_epoch != self.leader_epoch or outcome.partition_epoch < self.partition_epoch
         ):
             return ProposalVerdict.NOTHING
         self._shared.isr_expands += len(outcome.isr) > len(self.isr)
         self._shared.isr_shrinks += len(outcome.isr) < len(self.isr)
-        self._confirm(outcome.isr, outcome.partition_epoch)
+        self._confirm_isr(outcome.isr, outcome.partition_epoch)
         return ProposalVerdict.CHANGED
 
-    def _refused(self, error: ErrorCode) -> ProposalVerdict:
+    def _on_refused(self, error: ErrorCode) -> ProposalVerdict:
         # 1. This leader's state is outdated: the proposal may have been carried out by then, so it counts until the
         #    newer state comes. 2. Unknown outcome. 3. Surely not carried out: as if it had not been proposed.
         if error in _AWAITS_STATE:
@@ -353,5 +353,5 @@ class InSyncReplicas:
             return ProposalVerdict.AGAIN
         self.proposed = None
         self._was_refused = True
-        self._count()
+        self._count_members()
         return ProposalVerdict.CHANGED

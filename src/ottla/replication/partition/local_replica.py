@@ -13,7 +13,12 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.record.validation import HeaderTuple
 from ottla.replication.partition.partition_context import PartitionContext
 from ottla.replication.partition.partition_listeners import PartitionListener, wake_all
-from ottla.replication.partition.replica_errors import not_leader, out_of_range, parting, wrong_epoch
+from ottla.replication.partition.replica_errors import (
+    divergence_of,
+    leader_epoch_error,
+    not_leader_error,
+    out_of_range_error,
+)
 from ottla.replication.partition.replica_state import NO_LEADER, EpochEnd
 from ottla.seams import Failure, Instant, Region
 from ottla.storage.log import Log
@@ -74,17 +79,17 @@ class LocalReplica:
         self.fetch_conversions = 0
         """Records that were converted to another message format for readers."""
         self.high_watermark = log.high_watermark
-        LocalReplica.configure(self, config)
+        LocalReplica.apply_config(self, config)
 
     @property
     def topic_id(self) -> bytes:
         """The topic's id."""
         return self.log.topic_id
 
-    def configure(self, config: TopicConfig) -> None:
+    def apply_config(self, config: TopicConfig) -> None:
         """Apply a changed topic config."""
         self.config = config
-        self.log.configure(config)
+        self.log.apply_config(config)
         self._append_time = config.message_timestamp_type == "LogAppendTime"
         self._codec = _CODEC_NUMBERS.get(config.compression_type, -1)  # -1: keep the producer's
         self._max_bytes = config.max_message_bytes
@@ -112,11 +117,11 @@ class LocalReplica:
         return self.config.max_decompressed_message_bytes
 
     @property
-    def limits(self) -> tuple[int, int, int]:
+    def batch_limits(self) -> tuple[int, int, int]:
         """The limits of a batch: most bytes, and how far before and after now its timestamps may be, in ms."""
         return self._max_bytes, self._before_max_ms, self._after_max_ms
 
-    def notify(self) -> None:
+    def wake_watchers(self) -> None:
         """Wake all watchers after a change; one that is still interested registers again."""
         watchers, self.watchers = self.watchers, {}
         wake_all(watchers)
@@ -128,7 +133,7 @@ class LocalReplica:
     def _move_high_watermark(self, mark: int) -> None:
         self.high_watermark = self.log.high_watermark = mark
         if self.watchers:
-            self.notify()
+            self.wake_watchers()
         self.shared.check(self)
 
     # -- following -----------------------------------------------------------------------------------------------------
@@ -162,15 +167,15 @@ class LocalReplica:
 
     def truncate_to(self, offset: int) -> None:
         """Follower: delete all records from `offset` on, and epochs without records. Raises KAFKA_STORAGE_ERROR."""
-        self._cut(self.log.truncate_to, offset)
+        self._cut_log(self.log.truncate_to, offset)
         if self.shared.safeguards.empty_epochs_cut:
             self.log.epochs.truncate_from_end(self.log.end_offset)
 
     def restart_at(self, offset: int) -> None:
         """Follower: delete all records and restart the log at `offset`, the leader's log start. Raises ApiError."""
-        self._cut(self.log.restart_at, offset)
+        self._cut_log(self.log.restart_at, offset)
 
-    def _cut(self, cut: Callable[[int], None], offset: int) -> None:
+    def _cut_log(self, cut: Callable[[int], None], offset: int) -> None:
         assert not self.is_leader, f"{self.tp} is led here: a leader never truncates its log"
         try:
             cut(offset)
@@ -178,14 +183,14 @@ class LocalReplica:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, failure.message) from failure
         self.shared.on_cut(self)
         self.high_watermark = self.log.high_watermark
-        self.notify()
+        self.wake_watchers()
 
     # -- moving --------------------------------------------------------------------------------------------------------
 
     def move_to(self, log: Log) -> None:
         """Replace the log by its copy in another log directory."""
         self.log = log
-        log.configure(self.config)
+        log.apply_config(self.config)
         log.on_synced(self._on_synced)
         self._on_synced()
 
@@ -199,9 +204,9 @@ class LocalReplica:
         """Fence requests with another leader epoch (KIP-320). Raises FENCED_ or UNKNOWN_LEADER_EPOCH."""
         if epoch in (NO_EPOCH, self.leader_epoch) or not self.shared.safeguards.epoch_fencing:
             return
-        raise wrong_epoch(self.tp, self.leader_epoch, epoch)
+        raise leader_epoch_error(self.tp, self.leader_epoch, epoch)
 
-    def _lowering(self, header: HeaderTuple) -> Callable[[memoryview, HeaderTuple, int, Instant], int]:
+    def _lowered_append(self, header: HeaderTuple) -> Callable[[memoryview, HeaderTuple, int, Instant], int]:
         """The append for a log with an older message format; counts the records as converted."""
         self.produce_conversions += header[12]
         return self.log.append_lowered
@@ -213,7 +218,7 @@ class LocalReplica:
         if epoch != NO_EPOCH:
             self.check_epoch(epoch)
         if not self.is_leader:
-            raise not_leader(self.tp, self.node_id, self.leader)
+            raise not_leader_error(self.tp, self.node_id, self.leader)
 
     def check_reader(self, epoch: int, follower_too: bool) -> None:
         """Raises ApiError unless a consumer may read here: from the leader, or also from a follower (KIP-392)."""
@@ -233,7 +238,7 @@ class LocalReplica:
             return self.high_watermark
         return min(max(unstable, log.start_offset), self.high_watermark)
 
-    def parting(self, offset: int, last_epoch: int) -> EpochEnd | None:
+    def find_divergence(self, offset: int, last_epoch: int) -> EpochEnd | None:
         """Where a log that ends at `offset` in `last_epoch` diverges from this one (KIP-595); None if it does not.
 
         Raises ApiError OFFSET_OUT_OF_RANGE if this log does not reach back far enough to know.
@@ -243,8 +248,8 @@ class LocalReplica:
             return None
         found = EpochEnd(*log.epochs.end_offset_for(last_epoch))
         if found.end_offset < 0 or offset < log.start_offset:
-            raise out_of_range(self.tp, log.start_offset, log.end_offset, offset)
-        return parting(found, offset, last_epoch)
+            raise out_of_range_error(self.tp, log.start_offset, log.end_offset, offset)
+        return divergence_of(found, offset, last_epoch)
 
     def read(self, offset: int, max_bytes: int, limit: int, at_least_one: bool, warmed: bool = False) -> Region | None:
         """Whole batches from `offset` up to `limit`, as a region of a segment file; None when there are none yet.

@@ -19,7 +19,7 @@ from ottla.record.validation import HeaderTuple, validate_produced
 from ottla.replication.partition.isr import FetchProgress, FollowerContact, InSyncReplicas, ProposalVerdict
 from ottla.replication.partition.local_replica import NO_LIMIT, LocalReplica, ignore_flush
 from ottla.replication.partition.partition_context import PartitionContext
-from ottla.replication.partition.replica_errors import out_of_range, stranger, unconfirmed
+from ottla.replication.partition.replica_errors import out_of_range_error, unconfirmed_gap_error, unknown_replica_error
 from ottla.replication.partition.replica_state import (
     NO_LEADER,
     EpochEnd,
@@ -78,15 +78,15 @@ class Partition(LocalReplica):
         """When this broker became the leader, in the present epoch."""
         self.guards = VerificationGuards()
         """Verifications in progress: transactions whose coordinators are being asked."""
-        self._rearm()
+        self._refresh_guards()
         log.on_synced(self._on_synced)
 
-    def configure(self, config: TopicConfig) -> None:
+    def apply_config(self, config: TopicConfig) -> None:
         """Apply a changed topic config; with another min.insync.replicas the high watermark may move."""
-        super().configure(config)
-        self._rearm()
+        super().apply_config(config)
+        self._refresh_guards()
         if self.is_leader:
-            self._advance()
+            self._advance_high_watermark()
 
     # -- roles ---------------------------------------------------------------------------------------------------------
 
@@ -120,16 +120,16 @@ class Partition(LocalReplica):
         log = self.log
         self._take_state(state)
         if newly:
-            log.lead(state.leader_epoch)
+            log.begin_epoch(state.leader_epoch)
             self._led_ns = now.mono_ns
             log.producers.cautious = len(state.replicas) > 1 and self.shared.safeguards.refused_comes_first
-        self._in_sync.lead(state, log.end_offset if newly else None, now.mono_ns)
-        self._rearm()
+        self._in_sync.apply_state(state, log.end_offset if newly else None, now.mono_ns)
+        self._refresh_guards()
         if self.syncs and log.recovery_point < log.sync_awaited:
             log.flush(ignore_flush)  # records that a recovery found are not durable; the high watermark waits for them
-        self._advance()
+        self._advance_high_watermark()
         if newly:
-            self._changed()
+            self._on_role_change()
         elif self._guarded:  # the ISR may have become too small: delayed produces look at it
             self.shared.check(self)
         return newly
@@ -142,20 +142,20 @@ class Partition(LocalReplica):
         assert state.leader != self.node_id, f"{self.tp} is led here"
         changed = (state.leader, state.leader_epoch) != (self.leader, self.leader_epoch)
         self._take_state(state)
-        self._in_sync.lead(state, 0, now.mono_ns)
-        self._rearm()
+        self._in_sync.apply_state(state, 0, now.mono_ns)
+        self._refresh_guards()
         if changed:
             if not self.shared.safeguards.truncate_by_epoch:
                 self.truncate_to(self.high_watermark)
-            self._changed()
+            self._on_role_change()
         return changed
 
     def step_back(self) -> None:
         """Stop leading until the controller sends a state; the leader epoch stays."""
         self.leader = NO_LEADER
         self.is_leader = False
-        self._rearm()
-        self._changed()
+        self._refresh_guards()
+        self._on_role_change()
 
     def _take_state(self, state: PartitionState) -> None:
         if (state.leader, state.leader_epoch, state.replicas) != (self.leader, self.leader_epoch, self.replicas):
@@ -173,19 +173,19 @@ class Partition(LocalReplica):
         """Refuse all requests: the log directory failed, or (UNKNOWN_TOPIC_OR_PARTITION) the replica is deleted."""
         self.offline = why
         self.is_leader = False
-        self._rearm()
-        self._changed()
+        self._refresh_guards()
+        self._on_role_change()
 
-    def _rearm(self) -> None:
+    def _refresh_guards(self) -> None:
         """Cache for the hot path what follows from role, ISR and settings; called after each change of those."""
         self.min_isr = effective_min_isr(self.config.min_insync_replicas, self.replicas, self.adding)
         self._guarded = not self.is_leader or self.isr_too_small
         self._alone = not self._guarded and not self.syncs and len(self.replicas) == 1
 
-    def _changed(self) -> None:
+    def _on_role_change(self) -> None:
         """After a change of role: void verifications, and wake everything that waits for this partition."""
-        self.guards.clear()
-        self.notify()
+        self.guards.void_all()
+        self.wake_watchers()
         self._wake_end_watchers()
         self.shared.check(self)
         self.shared.on_role(self)
@@ -207,11 +207,11 @@ class Partition(LocalReplica):
         log = self.log
         if header[9] >= 0:  # 3. of an idempotent producer: is it the next batch, a duplicate, or out of order?
             if self._refusals.waiting:
-                self._refusals.check(header, log.producers, now)
+                self._refusals.check_missing(header, log.producers, now)
             try:
                 duplicate = log.check_producer(header)
             except ApiError as error:
-                self._out_of_turn(header, error.as_value(), acks, now)
+                self._check_sequence_gap(header, error.as_value(), acks, now)
                 duplicate = None
             if duplicate is not None:
                 stamp = duplicate.timestamp if self._append_time else NO_TIMESTAMP
@@ -220,9 +220,9 @@ class Partition(LocalReplica):
                 self._check_verified(header[9], header[10], header[11])
         stamp = NO_TIMESTAMP
         if self._append_time:
-            stamp = now.wall_ms if log.ahead is None else log.append_time_of(records, now.wall_ms)
+            stamp = now.wall_ms if log.prepared is None else log.append_time_of(records, now.wall_ms)
             set_append_time(records, 0, stamp)
-        write = log.append if log.magic == MAGIC_V2 else self._lowering(header)
+        write = log.append if log.magic == MAGIC_V2 else self._lowered_append(header)
         try:
             base_offset = write(records, header, self.leader_epoch, now)
             self.bytes_in += size
@@ -230,12 +230,12 @@ class Partition(LocalReplica):
             if self._alone:
                 self.high_watermark = log.high_watermark = log.end_offset
                 if self.watchers:
-                    self.notify()
+                    self.wake_watchers()
             else:
                 if self.end_watchers:
                     self._wake_end_watchers()
                 if not self._in_sync.counted:  # else followers hold it back: they do not have this batch yet
-                    self._advance()
+                    self._advance_high_watermark()
         except ApiError as error:
             self._refuse_records(records, error.as_value(), now)
         except Exception as error:  # a change (`ottla.changes`)
@@ -250,7 +250,7 @@ class Partition(LocalReplica):
         producers = self.log.producers
         if producers.is_open(producer_id, epoch):
             return
-        guard = self.guards.passing(producer_id, epoch)
+        guard = self.guards.passing_guard(producer_id, epoch)
         if guard is None:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{self.tp}: no open transaction of {producer_id}/{epoch}")
         if guard.adds and sequence > 0 and producers.get(producer_id) is None:
@@ -286,7 +286,7 @@ class Partition(LocalReplica):
             set_append_time(batch, 0, now.wall_ms)
         offset = self._write_own(batch, now, marker)
         if safeguards.verification_guard:  # answers about this transaction that are still to come are outdated
-            self.guards.void(producer_id, epoch, bumped)
+            self.guards.void_ended(producer_id, epoch, bumped)
         self.shared.on_marker(self, producer_id, epoch, marker.commit, offset)
         return offset + 1
 
@@ -302,9 +302,9 @@ class Partition(LocalReplica):
             if self._alone:
                 self.high_watermark = log.high_watermark = log.end_offset
                 if self.watchers:
-                    self.notify()
+                    self.wake_watchers()
             else:
-                self._advance()
+                self._advance_high_watermark()
         except (ApiError, Failure, HalfChanged):
             raise
         except Exception as error:  # a change (`ottla.changes`)
@@ -316,11 +316,11 @@ class Partition(LocalReplica):
         try:
             self.check_leader(NO_EPOCH)
             if acks < 0 and self.shared.safeguards.ack_needs_isr_min and self.isr_too_small:
-                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, self._too_few())
+                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, self._isr_too_small_text())
         except ApiError as error:
             self._refuse_records(records, error.as_value(), now)
 
-    def _out_of_turn(self, header: HeaderTuple, error: ApiError, acks: int, now: Instant) -> None:
+    def _check_sequence_gap(self, header: HeaderTuple, error: ApiError, acks: int, now: Instant) -> None:
         """Decide on a batch with an unexpected sequence: raises ApiError, or returns if it may be appended anyway."""
         producers = self.log.producers
         # 1. A duplicate of a batch too old to be remembered. Producers take the error for success, so under acks=all it
@@ -332,13 +332,13 @@ class Partition(LocalReplica):
         # 2. A gap soon after an election: earlier batches may still come from the old leader. Producers retry.
         if now.mono_ns - self._led_ns > NEW_LEADER_NS:
             producers.cautious = False
-        if producers.cautious and self._refusals.overtaken(header, producers, self._in_sync.epoch_start, now):
+        if producers.cautious and self._refusals.may_be_overtaken(header, producers, self._in_sync.epoch_start, now):
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{error.message}; earlier batches may still arrive, retry")
         # 3. A gap of a known producer; first make sure that no successor leads and has the missing batches. An unknown
         #    producer may begin at any sequence: its earlier batches may have been deleted (KIP-360).
         if producers.get(header[9]) is not None:
-            doubted = self._refusals.doubted(header, self._in_sync.follows_since, now)
-            raise unconfirmed(error) if doubted else error
+            doubted = self._refusals.is_doubted(header, self._in_sync.follows_since, now)
+            raise unconfirmed_gap_error(error) if doubted else error
 
     def _has_committed(self, producer_id: int) -> bool:
         """Whether all batches of a producer before the oldest one that is remembered are committed."""
@@ -357,7 +357,7 @@ class Partition(LocalReplica):
         if self.shared.safeguards.refused_comes_first:
             self._refusals.note_refused(records, error, now)
 
-    def settled(self, offset: int, acks: int) -> bool:
+    def is_settled(self, offset: int, acks: int) -> bool:
         """Whether records up to `offset` can be acknowledged: committed for acks=all, synced with flush.messages.
 
         Raises ApiError when that will not happen: NOT_LEADER_OR_FOLLOWER (leadership is lost),
@@ -371,10 +371,10 @@ class Partition(LocalReplica):
         if self._guarded:
             self.check_leader(NO_EPOCH)
             if acks < 0 and self.shared.safeguards.ack_needs_isr_min and self.isr_too_small:
-                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, self._too_few())
+                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, self._isr_too_small_text())
         return acks > 0 or self.high_watermark >= offset
 
-    def _too_few(self) -> str:
+    def _isr_too_small_text(self) -> str:
         return f"{self.tp} has the ISR {list(self.isr)}, but min.insync.replicas requires {self.min_isr} replicas"
 
     # -- the high watermark --------------------------------------------------------------------------------------------
@@ -386,9 +386,9 @@ class Partition(LocalReplica):
             return log.recovery_point
         return log.end_offset
 
-    def _advance(self) -> None:
+    def _advance_high_watermark(self) -> None:
         """Advance the high watermark if the replicas allow it, and wake what waits for it."""
-        lowest = self._in_sync.lowest(self._own_end())
+        lowest = self._in_sync.lowest_end(self._own_end())
         least = self.min_isr if self.shared.safeguards.min_isr_on_hw else 0
         mark = next_high_watermark(self.high_watermark, (lowest,), len(self.isr), least)
         if mark != self.high_watermark:
@@ -397,7 +397,7 @@ class Partition(LocalReplica):
     def _on_synced(self) -> None:
         """Advance the high watermark after a flush."""
         if self.is_leader:
-            self._advance()
+            self._advance_high_watermark()
         self.shared.check(self)
 
     # -- followers of this leader --------------------------------------------------------------------------------------
@@ -429,20 +429,20 @@ class Partition(LocalReplica):
         self.check_leader(leader_epoch)
         in_sync = self._in_sync
         if replica_id not in in_sync.replicas:
-            raise stranger(self.tp, replica_id, leader_epoch)
+            raise unknown_replica_error(self.tp, replica_id, leader_epoch)
         log, end = self.log, self.log.end_offset
-        parts_at = None if last_epoch < 0 else self.parting(offset, last_epoch)
+        parts_at = None if last_epoch < 0 else self.find_divergence(offset, last_epoch)
         if parts_at is not None:
             return parts_at
         if not log.start_offset <= offset <= end:
-            raise out_of_range(self.tp, log.start_offset, end, offset)
+            raise out_of_range_error(self.tp, log.start_offset, end, offset)
         news = in_sync.on_follower_fetch(replica_id, broker_epoch, offset, log_start, end, now.mono_ns, contact)
         if news is FetchProgress.END:
-            self._advance()
+            self._advance_high_watermark()
         elif news is FetchProgress.START:
             self.shared.check(self)
         if replica_id not in in_sync.isr:
-            self._send_proposal(in_sync.join(replica_id, self.high_watermark, now.mono_ns))
+            self._send_proposal(in_sync.propose_joiner(replica_id, self.high_watermark, now.mono_ns))
         return None
 
     def note_cleaned(self, replica_id: int, broker_epoch: int, until: int) -> int:
@@ -461,22 +461,22 @@ class Partition(LocalReplica):
         if self.is_leader:
             in_sync, end = self._in_sync, self.log.end_offset
             self._send_proposal(
-                in_sync.shrink(end, now.mono_ns) or in_sync.retry(self.high_watermark, end, now.mono_ns)
+                in_sync.propose_shrink(end, now.mono_ns) or in_sync.propose_retry(self.high_watermark, end, now.mono_ns)
             )
 
     def _send_proposal(self, proposal: IsrProposal | None) -> None:
         if proposal is not None:
-            self._isr_changes.propose(self, proposal)
+            self._isr_changes.propose_isr(self, proposal)
 
-    def isr_answered(self, outcome: IsrOutcome) -> None:
+    def on_alter_partition_response(self, outcome: IsrOutcome) -> None:
         """Apply the controller's answer to a proposal; the partition's state may have changed since the proposal."""
         verdict = self._in_sync.on_alter_partition_response(outcome)
         if verdict is ProposalVerdict.AGAIN:
             self._send_proposal(outcome.proposal)
         elif verdict is ProposalVerdict.CHANGED:
             self.partition_epoch = self._in_sync.partition_epoch
-            self._rearm()
-            self._advance()
+            self._refresh_guards()
+            self._advance_high_watermark()
             self.shared.check(self)
             self._send_proposal(self._in_sync.next_joiner(self.high_watermark))
 
@@ -487,7 +487,7 @@ class Partition(LocalReplica):
             self.log.set_start_offset(offset)
         except Failure as failure:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, failure.message) from failure
-        self.notify()
+        self.wake_watchers()
         self._wake_end_watchers()
 
     def log_starts(self) -> Iterator[tuple[int, int]]:

@@ -46,7 +46,7 @@ class PartitionContext:
         """Called, at once, with a partition whose log was truncated or restarted."""
         self.on_role: Callable[[object], object] = _do_nothing
         """Called with a partition whose leader or leader epoch has changed, or that is out of service."""
-        self.on_marker: Callable[[object, int, int, bool, int], object] = _unmarked
+        self.on_marker: Callable[[object, int, int, bool, int], object] = _ignore_marker
         """Called after a leader here has appended a marker: partition, producer id, producer epoch, whether it
         commits, offset. Called at once, before anything else can be appended after the marker."""
         self.lag_ns = lag_ms * _NS_PER_MS
@@ -67,5 +67,5 @@ def _do_nothing(_: object) -> None:
     """Ignore the event: the default of a callback."""
 
 
-def _unmarked(_partition: object, _producer_id: int, _epoch: int, _commit: bool, _offset: int) -> None:
+def _ignore_marker(_partition: object, _producer_id: int, _epoch: int, _commit: bool, _offset: int) -> None:
     """Ignore a marker: the default of the callback, without coordinators on this broker."""

@@ -10,27 +10,27 @@ from ottla.replication.partition.replica_state import EpochEnd
 from ottla.types import NO_EPOCH, TopicPartition
 
 
-def wrong_epoch(tp: TopicPartition, current: int, asked: int) -> ApiError:
+def leader_epoch_error(tp: TopicPartition, current: int, asked: int) -> ApiError:
     """The error for a request that names an older or a newer leader epoch (KIP-320)."""
     code = ErrorCode.FENCED_LEADER_EPOCH if asked < current else ErrorCode.UNKNOWN_LEADER_EPOCH
     return ApiError(code, f"{tp} has leader epoch {current}, the request has {asked}")
 
 
-def not_leader(tp: TopicPartition, node_id: int, leader: int) -> ApiError:
+def not_leader_error(tp: TopicPartition, node_id: int, leader: int) -> ApiError:
     """The error for a partition that another broker leads, or that has no leader."""
     return ApiError(
         ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node_id} does not lead {tp}; its leader is {leader} (-1: none)"
     )
 
 
-def stranger(tp: TopicPartition, replica_id: int, leader_epoch: int) -> ApiError:
+def unknown_replica_error(tp: TopicPartition, replica_id: int, leader_epoch: int) -> ApiError:
     """The error for a fetch of a broker that is not an assigned replica."""
     # With the leader's own epoch the broker may know of a reassignment before this one does: it has to retry.
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER if leader_epoch == NO_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
     return ApiError(code, f"broker {replica_id} is not a replica of {tp}")
 
 
-def unconfirmed(gap: ApiError) -> ApiError:
+def unconfirmed_gap_error(gap: ApiError) -> ApiError:
     """The error for a sequence gap while another broker may lead: the producer refreshes its metadata and retries.
 
     Not NOT_LEADER_OR_FOLLOWER, after which a producer has to assume that the batch may have been written.
@@ -39,13 +39,13 @@ def unconfirmed(gap: ApiError) -> ApiError:
     return ApiError(ErrorCode.LEADER_NOT_AVAILABLE, text)
 
 
-def out_of_range(tp: TopicPartition, start_offset: int, end_offset: int, asked: int) -> ApiError:
+def out_of_range_error(tp: TopicPartition, start_offset: int, end_offset: int, asked: int) -> ApiError:
     """The error for an offset that the log does not have."""
     message = f"{tp} has offsets {start_offset} to {end_offset}, the request has {asked}"
     return ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
 
 
-def parting(found: EpochEnd, offset: int, last_epoch: int) -> EpochEnd | None:
+def divergence_of(found: EpochEnd, offset: int, last_epoch: int) -> EpochEnd | None:
     """Where a log that ends at `offset` in `last_epoch` diverges from the leader's; None if it does not (KIP-595).
 
     `found` is the largest epoch of the leader that is not above `last_epoch`, and its end offset there.

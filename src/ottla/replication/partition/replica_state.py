@@ -66,8 +66,9 @@ class IsrOutcome(NamedTuple):
 class IsrChannel(Protocol):
     """Sends proposals of leaders to the controller."""
 
-    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
-        """Ask the controller for another ISR; `Partition.isr_answered` follows in a later turn, exactly once.
+    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
+        """Ask the controller for another ISR; `Partition.on_alter_partition_response` follows in a later turn, exactly
+        once.
 
         The outcome is always a decision: after lost connections, time-outs and NOT_CONTROLLER the channel asks again.
         OPERATION_NOT_ATTEMPTED: the proposal was certainly not carried out.

@@ -80,16 +80,16 @@ class SequenceGaps:
         before = self.waiting.pop(producer_id, None)
         # 2. Refused for good: the producer does not send it again. Another missing batch stays missing.
         if error.code not in RETRIABLE:
-            _put(self._lost, (producer_id, epoch, sequence), None)
+            _put_bounded(self._lost, (producer_id, epoch, sequence), None)
             if before is not None and (before.epoch, before.sequence) != (epoch, sequence):
                 self.waiting[producer_id] = before
             return
         # 3. Refused for now: remember the first missing batch of the producer.
         if before is not None and before.epoch == epoch and _is_behind(sequence, before.sequence):
             sequence = before.sequence
-        _put(self.waiting, producer_id, _RefusedBatch(epoch, sequence, error.code, now.mono_ns))
+        _put_bounded(self.waiting, producer_id, _RefusedBatch(epoch, sequence, error.code, now.mono_ns))
 
-    def overtaken(self, header: HeaderTuple, producers: ProducerState, epoch_start: int, now: Instant) -> bool:
+    def may_be_overtaken(self, header: HeaderTuple, producers: ProducerState, epoch_start: int, now: Instant) -> bool:
         """Whether a batch with a gap may have overtaken earlier ones, which are still at the old leader.
 
         `epoch_start` is the end of the log when this leader began.
@@ -107,10 +107,10 @@ class SequenceGaps:
         due = (known.batches[-1][0] + 1) & _SEQUENCE_MASK if known is not None and goes_on else 0
         if (producer_id, epoch, due) in self._lost:
             return False
-        _put(self.waiting, producer_id, _RefusedBatch(epoch, due, ErrorCode.NOT_ENOUGH_REPLICAS, now.mono_ns))
+        _put_bounded(self.waiting, producer_id, _RefusedBatch(epoch, due, ErrorCode.NOT_ENOUGH_REPLICAS, now.mono_ns))
         return True
 
-    def doubted(self, header: HeaderTuple, follows_since: Callable[[int], bool], now: Instant) -> bool:
+    def is_doubted(self, header: HeaderTuple, follows_since: Callable[[int], bool], now: Instant) -> bool:
         """Whether the batches before a gap may have been written at another leader before this batch arrived.
 
         `follows_since` returns whether surely no other broker had led by a given time of the monotonic clock.
@@ -119,30 +119,30 @@ class SequenceGaps:
         came_ns = self._doubted.get(key)
         if came_ns is None or now.mono_ns - came_ns > KEPT_NS:
             came_ns = now.mono_ns
-            _put(self._doubted, key, came_ns)
+            _put_bounded(self._doubted, key, came_ns)
         if not follows_since(came_ns):
             return True
         del self._doubted[key]
         return False
 
-    def check(self, header: HeaderTuple, producers: ProducerState, now: Instant) -> None:
+    def check_missing(self, header: HeaderTuple, producers: ProducerState, now: Instant) -> None:
         """Raise the error of an earlier batch again if that one is still missing."""
         refused = self.waiting.get(header[9])
         if refused is None or refused.epoch != header[10]:
             return
         # 1. This is the missing batch, or it is in the log. 2. It did not arrive in time. 3. It is still missing.
-        if header[11] == refused.sequence or _has(producers, header, refused):
+        if header[11] == refused.sequence or _has_batch(producers, header, refused):
             del self.waiting[header[9]]
         elif now.mono_ns - refused.mono_ns > KEPT_NS:
             del self.waiting[header[9]]
-            _put(self._gave_up, header[9], header[10])
+            _put_bounded(self._gave_up, header[9], header[10])
         elif _is_behind(header[11], refused.sequence):
             raise ApiError(
                 refused.code, f"sequence {refused.sequence} of this producer has to be appended first; retry"
             )
 
 
-def _put(kept: dict[K, V], key: K, value: V) -> None:
+def _put_bounded(kept: dict[K, V], key: K, value: V) -> None:
     kept.pop(key, None)
     kept[key] = value
     if len(kept) > KEPT_MAX:
@@ -154,7 +154,7 @@ def _is_behind(sequence: int, other: int) -> bool:
     return 0 < (sequence - other) & _SEQUENCE_MASK < _HALF
 
 
-def _has(producers: ProducerState, header: HeaderTuple, refused: _RefusedBatch) -> bool:
+def _has_batch(producers: ProducerState, header: HeaderTuple, refused: _RefusedBatch) -> bool:
     """Whether the refused batch is in the log meanwhile, written by another leader."""
     known = producers.get(header[9])
     if known is None or known.epoch != refused.epoch or not known.batches:

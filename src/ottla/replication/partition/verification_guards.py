@@ -38,14 +38,14 @@ class VerificationGuards:
         return len(self._asked)
 
     def begin_verification(self, producer_id: int, epoch: int) -> VerificationGuard:
-        """The guard for a request that is about to ask; the request calls `end` later."""
+        """The guard for a request that is about to ask; the request calls `end_verification` later."""
         guard = self._asked.get((producer_id, epoch))
         if guard is None:
             guard = self._asked[producer_id, epoch] = VerificationGuard(producer_id, epoch)
         guard.holders += 1
         return guard
 
-    def end(self, guard: VerificationGuard) -> None:
+    def end_verification(self, guard: VerificationGuard) -> None:
         """End a request's use of a guard; the last one removes it."""
         guard.passed = False
         guard.holders -= 1
@@ -53,16 +53,16 @@ class VerificationGuards:
         if not guard.holders and self._asked.get(key) is guard:
             del self._asked[key]
 
-    def passing(self, producer_id: int, epoch: int) -> VerificationGuard | None:
+    def passing_guard(self, producer_id: int, epoch: int) -> VerificationGuard | None:
         """The guard that allows a batch to open a transaction now; None: the batch may not."""
         guard = self._asked.get((producer_id, epoch))
         return guard if guard is not None and guard.passed else None
 
-    def passes(self, producer_id: int, epoch: int) -> bool:
+    def may_open(self, producer_id: int, epoch: int) -> bool:
         """Whether a batch may open a transaction now."""
-        return self.passing(producer_id, epoch) is not None
+        return self.passing_guard(producer_id, epoch) is not None
 
-    def void(self, producer_id: int, epoch: int, bumped: bool) -> None:
+    def void_ended(self, producer_id: int, epoch: int, bumped: bool) -> None:
         """Void the verifications of transactions that a marker ends, after it was written.
 
         `bumped`: transaction version 2. The marker's epoch is then the one that the producer has next, and guards of
@@ -74,6 +74,6 @@ class VerificationGuards:
         for key in [key for key in self._asked if key[0] == producer_id and key[1] <= ended]:
             del self._asked[key]
 
-    def clear(self) -> None:
+    def void_all(self) -> None:
         """Void all verifications after a change of role: another leader may have written markers."""
         self._asked.clear()

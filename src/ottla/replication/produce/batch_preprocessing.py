@@ -12,10 +12,18 @@ from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.headerless_records import LIMIT_MAX
-from ottla.record.inspection import INLINE_EXPANDED, Recoding, RecordRules, Refusal, RefusedRecords, inspect, is_small
+from ottla.record.inspection import (
+    INLINE_EXPANDED,
+    Recoding,
+    RecordRules,
+    Refusal,
+    RefusedRecords,
+    inspect_batch,
+    is_small,
+)
 from ottla.record.validation import validate_produced
 from ottla.replication.partition.partition import Partition
-from ottla.replication.partition_registry import Topics, writable
+from ottla.replication.partition_registry import Topics, find_writable
 from ottla.seams import Failure, Kind, World
 
 IN_TURN: Final = 8
@@ -82,38 +90,38 @@ class BatchPreprocessing:
         self._here = 0
         """Batches that were inspected in this turn."""
 
-    def go_on(self, at: int) -> None:
+    def prepare_from(self, at: int) -> None:
         """Prepare from item `at` on; run the request when all are done."""
         items = self._items
         self._here = 0
         for position in range(at, len(items)):
             name, index, records = items[position]
-            partition = writable(self._topics, name, index)
+            partition = find_writable(self._topics, name, index)
             if partition is None or not isinstance(records, memoryview) or not _needs_preparation(partition, records):
                 continue
             try:
-                if self._starts(position, partition, records):
+                if self._start_preparation(position, partition, records):
                     return
             except ApiError as error:
                 items[position] = (name, index, RefusedBatch(error.as_value()))
         self._run(items)
 
-    def _starts(self, position: int, partition: Partition, records: memoryview) -> bool:
+    def _start_preparation(self, position: int, partition: Partition, records: memoryview) -> bool:
         """Check a batch. Returns whether a worker continues with it. Raises ApiError when the batch is refused."""
         now_ms = self._world.clock.now().wall_ms
-        header = validate_produced(records, 0, len(records), now_ms, *partition.limits)
-        rules = RecordRules(partition.needs_keys, now_ms, *partition.limits[1:], partition.record_max)
-        recoding = _recoding(partition, records)
+        header = validate_produced(records, 0, len(records), now_ms, *partition.batch_limits)
+        rules = RecordRules(partition.needs_keys, now_ms, *partition.batch_limits[1:], partition.record_max)
+        recoding = _recoding_for(partition, records)
         if recoding is None and is_small(header) and self._here < IN_TURN:
             self._here += 1
-            refusal = inspect(records, rules, INLINE_EXPANDED)
+            refusal = inspect_batch(records, rules, INLINE_EXPANDED)
             if refusal is None:
                 return False
             # CORRUPT_MESSAGE may only mean that the batch expands beyond a turn's limit; a worker has a higher one.
             if refusal.code != ErrorCode.CORRUPT_MESSAGE:
                 raise RefusedRecords(refusal)
         arguments = (bytes(records), rules, recoding)
-        self._world.workers.run(PREPARE_JOB, arguments, lambda result: self._on_done(position, result), self._owner)
+        self._world.workers.run_job(PREPARE_JOB, arguments, lambda result: self._on_done(position, result), self._owner)
         return True
 
     def _on_done(self, position: int, result: object) -> None:
@@ -124,7 +132,7 @@ class BatchPreprocessing:
             self._items[position] = (name, index, RefusedBatch(RefusedRecords(result)))
         elif result is not None:
             self._items[position] = (name, index, RefusedBatch(job_error(result, "the batch cannot be inspected")))
-        self.go_on(position + 1)
+        self.prepare_from(position + 1)
 
 
 def _needs_preparation(partition: Partition, records: memoryview) -> bool:
@@ -133,10 +141,10 @@ def _needs_preparation(partition: Partition, records: memoryview) -> bool:
     # A record of an uncompressed batch is no larger than the batch, which max.message.bytes limits.
     compressed = len(records) > _CODEC_POS and records[_CODEC_POS] & _CODEC_MASK
     limited = bool(compressed) and partition.record_max < LIMIT_MAX
-    return limited or partition.needs_keys or _recoding(partition, records) is not None
+    return limited or partition.needs_keys or _recoding_for(partition, records) is not None
 
 
-def _recoding(partition: Partition, records: memoryview) -> Recoding | None:
+def _recoding_for(partition: Partition, records: memoryview) -> Recoding | None:
     """The codec to which this batch must be recompressed before it is appended; None when it can stay as it is."""
     codec, level = partition.codec_and_level
     if codec < 0 or len(records) <= _CODEC_POS or records[_CODEC_POS] & _CODEC_MASK == codec:

@@ -38,14 +38,14 @@ class DelayedProduce(DelayedOperation):
         """
         for partition, (offset, rows, at) in list(self.waiting.items()):
             try:
-                if not partition.settled(offset, self._acks):
+                if not partition.is_settled(offset, self._acks):
                     continue
             except ApiError as error:
-                self._refuse(rows, at, error.as_value())
+                self._refuse_row(rows, at, error.as_value())
             del self.waiting[partition]
-        return self.completed or (not self.waiting and self.complete())
+        return self.completed or (not self.waiting and self.force_complete())
 
-    def _refuse(self, rows: list[Row], at: int, error: ApiError) -> None:
+    def _refuse_row(self, rows: list[Row], at: int, error: ApiError) -> None:
         topic = next(place for place, (_, _, own) in enumerate(self._answers, 1) if own is rows)
         self._refused[topic, at] = error
         rows[at] = (rows[at][0], error.code, -1, -1, -1)

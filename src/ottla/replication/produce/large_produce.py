@@ -55,26 +55,26 @@ class LargeProduce:
         self._answer: ProduceResponse | None = None
         """The response of the present slice, once it is complete."""
 
-    def steps(self) -> Steps:
+    def request_steps(self) -> Steps:
         """Handle the request slice by slice. Raises MalformedMessage before anything was appended."""
         version, frame = self._version, self._frame
         walk = ProduceWalk(version, frame, self._pos)
-        for _ in read_chunks(walk.entries(), READ):
+        for _ in read_chunks(walk.walk_entries(), READ):
             yield _READ_US
         deadline_ms = self._handler.now_ms() + max(0, walk.timeout_ms)
         joined = Joined(ProduceResponse, version, ("responses", "partition_responses"))
-        joined.add(ProduceResponse())
-        for items in read_chunks(walk.entries(), APPENDED):
+        joined.add_response(ProduceResponse())
+        for items in read_chunks(walk.walk_entries(), APPENDED):
             left_ms = max(0, deadline_ms - self._handler.now_ms())
             self._handler.run_slice(
                 self._slot, version, walk.transactional_id, walk.acks, left_ms, items, self._on_answered
             )
             while (answer := self._take_answer()) is None:
                 yield WAITING
-            joined.add(answer)
+            joined.add_response(answer)
             yield _APPEND_US
         if walk.acks:
-            return Encoded(joined.parts())
+            return Encoded(joined.final_parts())
         self._handler.end_unanswered(self._slot, self._error)
         return None
 

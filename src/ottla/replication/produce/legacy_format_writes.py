@@ -14,7 +14,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import HEADER_SIZE, MAGIC_POS, MAGIC_V2
 from ottla.record.down_conversion import is_quick
 from ottla.replication.partition.partition import Partition
-from ottla.replication.partition_registry import Topics, writable
+from ottla.replication.partition_registry import Topics, find_writable
 from ottla.replication.produce.batch_preprocessing import IN_TURN, BatchItem, RefusedBatch, job_error
 from ottla.seams import World
 from ottla.storage.log_files import ConvertedBatch
@@ -47,16 +47,16 @@ class LegacyFormatWrites:
         self._tried: dict[int, int] = {}
         """How often an item was converted, for items that were converted more than once."""
 
-    def go_on(self, at: int) -> None:
+    def convert_from(self, at: int) -> None:
         """Convert from item `at` on. Runs the request once all are converted for the present ends of their logs."""
         # 1. A batch that is too large for the turn, or one small batch too many: a worker converts it, and calls back.
         for position in range(at, len(self._items)):
             name, index, records = self._items[position]
-            partition = writable(self._topics, name, index)
+            partition = find_writable(self._topics, name, index)
             if partition is not None and isinstance(records, memoryview) and _is_lowered(partition, records):
                 self._quick += 1
                 if self._quick > IN_TURN or not is_quick(records):
-                    self._start(position, partition, records)
+                    self._start_conversion(position, partition, records)
                     return
         # 2. All are converted, but another request has appended to a log meanwhile: the offsets in the converted
         #    messages are wrong, so that batch is converted again.
@@ -66,20 +66,20 @@ class LegacyFormatWrites:
                 return
         # 3. Everything fits: the appends follow in this very turn, so no log can move any more.
         for partition, ahead in self._converted.values():
-            partition.log.ahead = ahead
+            partition.log.prepared = ahead
         self._run(self._items)
 
     def _retry_conversion(self, position: int, partition: Partition, records: memoryview) -> None:
         del self._converted[position]
         tried = self._tried[position] = self._tried.get(position, 1) + 1
         if tried <= TRIES:
-            self._start(position, partition, records)
+            self._start_conversion(position, partition, records)
             return
         text = f"other batches were appended to {partition.tp} during {TRIES} conversions to its message format; retry"
-        self._refuse(position, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, text))
-        self.go_on(len(self._items))
+        self._refuse_item(position, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, text))
+        self.convert_from(len(self._items))
 
-    def _start(self, position: int, partition: Partition, records: memoryview) -> None:
+    def _start_conversion(self, position: int, partition: Partition, records: memoryview) -> None:
         base, magic = partition.log.end_offset, partition.log.magic
         append_time = partition.config.message_timestamp_type == "LogAppendTime"
         stamp = self._world.clock.now().wall_ms if append_time else NO_TIMESTAMP
@@ -87,19 +87,19 @@ class LegacyFormatWrites:
         def done(result: object) -> None:
             self._on_done(position, partition, ConvertedBatch(records, base, magic, b"", stamp), result)
 
-        self._world.workers.run(LOWER_JOB, (bytes(records), magic, base, stamp), done, self._owner)
+        self._world.workers.run_job(LOWER_JOB, (bytes(records), magic, base, stamp), done, self._owner)
 
     def _on_done(self, position: int, partition: Partition, ahead: ConvertedBatch, result: object) -> None:
         if isinstance(result, bytes):
             self._converted[position] = partition, ahead._replace(content=result)
         elif isinstance(result, tuple):
             code, text = result
-            self._refuse(position, ApiError(ErrorCode(code), text))
+            self._refuse_item(position, ApiError(ErrorCode(code), text))
         else:  # the worker ran out of time or memory: its append would need the same, on the event loop
-            self._refuse(position, job_error(result, "the batch cannot be converted"))
-        self.go_on(len(self._items) if position in self._tried else position + 1)
+            self._refuse_item(position, job_error(result, "the batch cannot be converted"))
+        self.convert_from(len(self._items) if position in self._tried else position + 1)
 
-    def _refuse(self, position: int, error: ApiError) -> None:
+    def _refuse_item(self, position: int, error: ApiError) -> None:
         name, index, _ = self._items[position]
         self._items[position] = (name, index, RefusedBatch(error))
 

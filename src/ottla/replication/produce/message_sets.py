@@ -13,7 +13,7 @@ from typing import Any, Final
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import MAGIC_V2, unpack_header
 from ottla.record.errors import ExpandsTooFar
-from ottla.record.message_set_conversion import TIMESTAMP_MAX, TopicRules, converted, is_message_set
+from ottla.record.message_set_conversion import TIMESTAMP_MAX, TopicRules, convert_message_set, is_message_set
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition_registry import HostedTopic
 from ottla.replication.produce.batch_preprocessing import BatchItem, RefusedBatch, job_error
@@ -46,7 +46,7 @@ def converted_at_once(topics: Topics, items: Sequence[BatchItem], now_ms: int) -
         if room < 0:
             return None
         try:
-            batch = _converted(_find_topics(topics, name, index), records, now_ms, room)
+            batch = _convert_records(_find_writable(topics, name, index), records, now_ms, room)
         except ExpandsTooFar:
             return None
         except ApiError as error:
@@ -56,32 +56,34 @@ def converted_at_once(topics: Topics, items: Sequence[BatchItem], now_ms: int) -
     return ready
 
 
-def _converted(
+def _convert_records(
     partition: Partition | None, records: memoryview, now_ms: int, expanded_max: int
 ) -> memoryview | RefusedBatch | None:
     if partition is None:
         return None
     if not records:
         return NO_MESSAGES
-    return _counted(partition, memoryview(converted(records, _rules(partition, now_ms), expanded_max)))
+    return _count_converted(
+        partition, memoryview(convert_message_set(records, _topic_rules(partition, now_ms), expanded_max))
+    )
 
 
-def _counted(partition: Partition, batch: memoryview) -> memoryview:
+def _count_converted(partition: Partition, batch: memoryview) -> memoryview:
     """The batch, with its records counted as converted. A log of an older format counts them at its own conversion."""
     if partition.log.magic == MAGIC_V2:
         partition.produce_conversions += unpack_header(batch, 0)[12]
     return batch
 
 
-def _rules(partition: Partition, now_ms: int) -> TopicRules:
+def _topic_rules(partition: Partition, now_ms: int) -> TopicRules:
     """The rules of this partition's topic for a message set."""
-    max_bytes, before_max_ms, after_max_ms = partition.limits
+    max_bytes, before_max_ms, after_max_ms = partition.batch_limits
     latest = min(now_ms + after_max_ms, TIMESTAMP_MAX)
     earliest = max(0, now_ms - before_max_ms)
     return TopicRules(*partition.codec_and_level, max_bytes, earliest, latest, partition.needs_keys)
 
 
-def _find_topics(topics: Topics, name: Any, index: int) -> Partition | None:
+def _find_writable(topics: Topics, name: Any, index: int) -> Partition | None:
     topic = topics.get(name)
     return None if topic is None else topic.writable.get(index)
 
@@ -104,35 +106,35 @@ class MessageSetConversion:
         self._items: list[BatchItem] = list(items)
         self._run = run
 
-    def go_on(self, at: int) -> None:
+    def convert_from(self, at: int) -> None:
         """Convert from item `at` on; run the request when all are done."""
         for position in range(at, len(self._items)):
             name, index, records = self._items[position]
-            partition = _find_topics(self._topics, name, index)
+            partition = _find_writable(self._topics, name, index)
             if partition is None or not isinstance(records, memoryview) or not is_message_set(records):
                 continue
             if records:
-                rules = _rules(partition, self._world.clock.now().wall_ms)
-                self._start(position, (bytes(records), tuple(rules)))
+                rules = _topic_rules(partition, self._world.clock.now().wall_ms)
+                self._start_conversion(position, (bytes(records), tuple(rules)))
                 return
             self._items[position] = (name, index, NO_MESSAGES)
         self._run(self._items)
 
-    def _start(self, position: int, arguments: tuple[object, ...]) -> None:
-        self._world.workers.run(CONVERT_JOB, arguments, lambda result: self._on_done(position, result), self._owner)
+    def _start_conversion(self, position: int, arguments: tuple[object, ...]) -> None:
+        self._world.workers.run_job(CONVERT_JOB, arguments, lambda result: self._on_done(position, result), self._owner)
 
     def _on_done(self, position: int, result: object) -> None:
         name, index, _ = self._items[position]
         if isinstance(result, bytes):
             batch = memoryview(bytearray(result))
-            partition = _find_topics(self._topics, name, index)
-            self._items[position] = (name, index, batch if partition is None else _counted(partition, batch))
+            partition = _find_writable(self._topics, name, index)
+            self._items[position] = (name, index, batch if partition is None else _count_converted(partition, batch))
         else:
-            self._items[position] = (name, index, RefusedBatch(_error(result)))
-        self.go_on(position + 1)
+            self._items[position] = (name, index, RefusedBatch(_conversion_error(result)))
+        self.convert_from(position + 1)
 
 
-def _error(result: object) -> ApiError:
+def _conversion_error(result: object) -> ApiError:
     """The error for the result of a job that is not a batch."""
     if isinstance(result, tuple):
         code, text = result

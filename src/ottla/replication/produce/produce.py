@@ -22,8 +22,7 @@ Behaviour
 Version notes: 1 throttle time, 2 format v1 and the append time (KIP-32), 3 format v2, 4 KAFKA_STORAGE_ERROR (before:
 NOT_LEADER_OR_FOLLOWER, on which clients also look for another leader), 5 log start offset, 8 texts of errors and of
 single records (KIP-467), 9 flexible, 10 current leaders (KIP-951), 11 TRANSACTION_ABORTABLE, 12 partitions are added to
-transactions (KIP-890), 13 topic ids (KIP-516).
-"""
+transactions (KIP-890), 13 topic ids (KIP-516)."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from typing import Any, Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
-from ottla.replication.leaders import Leaders, NoLeaders, missing
+from ottla.replication.leaders import Leaders, NoLeaders, missing_partition_error
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition_registry import HostedTopic, PartitionRegistry
 from ottla.replication.produce.batch_preprocessing import BatchItem, BatchPreprocessing, RefusedBatch, without_zstd
@@ -41,8 +40,15 @@ from ottla.replication.produce.delayed_produce import DelayedProduce, LateRespon
 from ottla.replication.produce.large_produce import LargeProduce
 from ottla.replication.produce.legacy_format_writes import LegacyFormatWrites
 from ottla.replication.produce.message_sets import NO_MESSAGES, MessageSetConversion, converted_at_once, has_message_set
-from ottla.replication.produce.produce_responses import AnswersWithTexts, Refusals, Responses, Row, as_moved, named
-from ottla.replication.produce.verification import Beginning, Verification, unverified
+from ottla.replication.produce.produce_responses import (
+    AnswersWithTexts,
+    Refusals,
+    Responses,
+    Row,
+    map_storage_errors,
+    with_topic_ids,
+)
+from ottla.replication.produce.verification import Beginning, Verification, find_beginnings
 from ottla.replication.produce.verifier import Verifier
 from ottla.requests import Contain, Declaration, RunSteps, Steps, raise_defect, refuse_steps
 from ottla.seams import Gate, Slot, World
@@ -93,19 +99,18 @@ class ProduceHandler:
     ) -> None:
         """`leaders`: the cluster's view, for requests that reached the wrong broker. `verifier` asks transaction
         coordinators; without one, a batch that needs verification is refused.
-        `contain` handles defects in responses of a later turn; `run_steps` runs requests of many partitions.
-        """
+        `contain` handles defects in responses of a later turn; `run_steps` runs requests of many partitions."""
         self._contain = contain
         self._run_steps = run_steps
         self._world = world
         self._verifier = verifier
         self._leaders: Leaders = leaders or NoLeaders()
         self._texts = AnswersWithTexts(hosted, self._leaders)
-        self._reply = world.network.reply
+        self._reply = world.network.send_reply
         self._now = world.clock.now
         self._hosted = hosted
         self._purgatory = purgatory
-        self._decode = [_decoder(version) for version in range(MAX_VERSION + 1)]
+        self._decode = [_decoder_for(version) for version in range(MAX_VERSION + 1)]
         self._encode = [hot.encode_produce(version) for version in range(MAX_VERSION + 1)]
         self._header = [response_header(0, version, 0)[4:] for version in range(MAX_VERSION + 1)]
         self._one = [hot.OneAnswer(max(version, _ONE_VERSION)) for version in range(MAX_VERSION + 1)]
@@ -121,14 +126,15 @@ class ProduceHandler:
             return self._run_in_slices(slot, frame, version, correlation_id, pos)
         # 2. A transaction begins in some partition: its coordinator is asked first; that path covers 5 and 6 as well.
         if transactional_id is not None and self._verifier is not None:
-            beginnings = self._beginnings(version, items)
+            beginnings = self._find_beginnings(version, items)
             if beginnings:
                 decoded = transactional_id, acks, timeout_ms, items
                 return self._verify_and_run(slot, frame, version, correlation_id, pos, decoded, beginnings)
         # 3. An old client's message set.
         if version < _BATCH_VERSION and has_message_set(items):
             return self._convert_and_run(slot, frame, version, correlation_id, pos)
-        # 4. Most requests: one partition, which is here and does not wait for a disk. As `_run`, without its lists.
+        # 4. Most requests: one partition, which is here and does not wait for a disk. As `_append_and_respond`, without
+        # its lists.
         if len(items) == 1 and version >= _ONE_VERSION and acks in _ANSWERED:
             name, index, records = items[0]
             topic = self._topics[version].get(name)
@@ -154,11 +160,11 @@ class ProduceHandler:
         # 5. Batches that have to be inspected or recompressed; 6. all others.
         if self._hosted.preparing and self._wants_preparation(version, items):
             return self._prepare_and_run(slot, frame, version, correlation_id, pos)
-        self._run(slot, version, correlation_id, acks, timeout_ms, items)
+        self._append_and_respond(slot, version, correlation_id, acks, timeout_ms, items)
         return Gate.NEXT
 
     def _head_of(self, topic: HostedTopic, version: int) -> bytes:
-        head = self._header[version] + self._one[version].head(topic.name, topic.topic_id)
+        head = self._header[version] + self._one[version].head_bytes(topic.name, topic.topic_id)
         topic.heads[version] = head
         return head
 
@@ -179,15 +185,15 @@ class ProduceHandler:
         refused = {} if error is None else {(1, 0): error}
         waiting = {} if late is None else {late[0]: (late[1], rows, 0)}
         answers: Responses = [(topic.name, topic.topic_id, rows)]
-        self._finish(slot, version, correlation_id, acks, timeout_ms, answers, refused, waiting)
+        self._finish_request(slot, version, correlation_id, acks, timeout_ms, answers, refused, waiting)
 
-    def _run(
+    def _append_and_respond(
         self, slot: Slot, version: int, correlation_id: int, acks: int, timeout_ms: int, items: Sequence[BatchItem]
     ) -> None:
         """Append the items of a request of several partitions, and respond or wait."""
         answers, refused, late = self.append_items(version, acks, items)
         if refused or late or not acks:
-            self._finish(slot, version, correlation_id, acks, timeout_ms, answers, refused or {}, late or {})
+            self._finish_request(slot, version, correlation_id, acks, timeout_ms, answers, refused or {}, late or {})
             return
         head = _correlation(correlation_id)
         self._reply(slot, (head + self._header[version] + self._encode[version](answers, 0),))
@@ -196,9 +202,9 @@ class ProduceHandler:
         self, slot: Slot, version: int, correlation_id: int, acks: int, timeout_ms: int, items: Sequence[BatchItem]
     ) -> None:
         """Run a request that was held. A defect fails this request only, not the turn. Raises HalfChanged."""
-        self._world.network.release(slot)
+        self._world.network.open_gate(slot)
         try:
-            self._run(slot, version, correlation_id, acks, timeout_ms, items)
+            self._append_and_respond(slot, version, correlation_id, acks, timeout_ms, items)
         except Exception as error:  # noqa: BLE001  # it has changed nothing, or whole changes only
             self._contain(error, slot, ApiKey.PRODUCE, version, correlation_id, None)
 
@@ -227,7 +233,7 @@ class ProduceHandler:
                         partition.check_leader(NO_EPOCH)
                         rows.append((index, 0, -1, -1, partition.log.start_offset))
                         continue
-                    raise self._why_not(topic, name, index, acks, records)
+                    raise self._append_error(topic, name, index, acks, records)
                 base_offset, append_time, required = partition.append(records, acks, now)  # type: ignore[arg-type]  # true: no Refused
             except ApiError as error:
                 refused = refused or {}
@@ -240,7 +246,7 @@ class ProduceHandler:
             rows.append((index, 0, base_offset, append_time, partition.log.start_offset))
         return answers, refused, late
 
-    def _finish(
+    def _finish_request(
         self,
         slot: Slot,
         version: int,
@@ -259,7 +265,7 @@ class ProduceHandler:
 
         def send_response() -> None:
             try:
-                self._respond(slot, version, correlation_id, answers, refused)
+                self._send_response(slot, version, correlation_id, answers, refused)
             except Exception as error:  # noqa: BLE001  # an answer changes nothing
                 self._contain(error, slot, ApiKey.PRODUCE, version, correlation_id, None)
 
@@ -273,17 +279,19 @@ class ProduceHandler:
         """End a request with acks=0: the connection handles the next one, or is closed because of the error."""
         self._reply(slot, ())
         if error is not None:
-            self._world.network.close(slot.peer, f"Produce with acks=0 failed with {error}")
+            self._world.network.close_connection(slot.peer, f"Produce with acks=0 failed with {error}")
 
-    def _respond(self, slot: Slot, version: int, correlation_id: int, answers: Responses, refused: Refusals) -> None:
+    def _send_response(
+        self, slot: Slot, version: int, correlation_id: int, answers: Responses, refused: Refusals
+    ) -> None:
         if version < _STORAGE_VERSION and refused:
-            as_moved(answers)
+            map_storage_errors(answers)
         head = _correlation(correlation_id) + self._header[version]
         if refused and version >= _MESSAGE_VERSION:
-            response = self._texts.respond(answers, refused, version, slot.peer.listener)
+            response = self._texts.build_response(answers, refused, version, slot.peer.listener)
             self._reply(slot, [head, *encode(response, version)])
         else:
-            self._reply(slot, [head + self._encode[version](named(answers, version), 0)])
+            self._reply(slot, [head + self._encode[version](with_topic_ids(answers, version), 0)])
 
     def _count_failures(self, version: int, answers: Responses, refused: Refusals) -> None:
         for at, _ in refused:
@@ -292,7 +300,7 @@ class ProduceHandler:
             if topic is not None:
                 topic.failed_produces += 1
 
-    def _why_not(
+    def _append_error(
         self, topic: HostedTopic | None, name: str | bytes, index: int, acks: int, records: object
     ) -> ApiError:
         """The error of an item that cannot be appended at all; the first case that applies, as in Kafka."""
@@ -302,7 +310,7 @@ class ProduceHandler:
             text = f"{topic.name} is an internal topic; only the broker writes to it"
             return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
         if topic is None or index not in topic.writable:
-            return missing(self._leaders, name, index)
+            return missing_partition_error(self._leaders, name, index)
         if isinstance(records, RefusedBatch):
             return records.error
         return ApiError(ErrorCode.INVALID_RECORD, "a Produce request must carry exactly one record batch")
@@ -310,10 +318,10 @@ class ProduceHandler:
     # -- many partitions -----------------------------------------------------------------------------------------------
 
     def _run_in_slices(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
-        held = self._world.network.hold(slot, frame)
+        held = self._world.network.hold_frame(slot, frame)
 
         def make(resume: Callable[[], None]) -> Steps:
-            return LargeProduce(self, slot, version, held, pos, resume).steps()
+            return LargeProduce(self, slot, version, held, pos, resume).request_steps()
 
         self._run_steps(slot, ApiKey.PRODUCE, version, correlation_id, make)
         return Gate.WAIT
@@ -330,8 +338,7 @@ class ProduceHandler:
     ) -> None:
         """Run some partitions of a large request; `done` receives their rows, perhaps in a later turn.
 
-        The steps are those of a whole request, innermost first: run, verify, prepare, convert.
-        """
+        The steps are those of a whole request, innermost first: run, verify, prepare, convert."""
         topics = self._topics[version]
 
         def run(items: Sequence[BatchItem]) -> None:
@@ -345,31 +352,31 @@ class ProduceHandler:
             self._purgatory.try_complete_else_watch(waiting, list(late), timeout_ms)
 
         def verify(items: Sequence[BatchItem]) -> None:
-            beginnings = self._beginnings(version, items)
+            beginnings = self._find_beginnings(version, items)
             if transactional_id is None or self._verifier is None or not beginnings:
                 run(items)
                 return
             verification = Verification(self._world.clock, version, items, run)
-            verification.start(self._verifier, transactional_id, beginnings)
+            verification.start_verification(self._verifier, transactional_id, beginnings)
 
         def prepare(items: Sequence[BatchItem]) -> None:
             if self._hosted.preparing and self._wants_preparation(version, items):
-                self._prepare(version, items, verify, slot.peer)
+                self._prepare_items(version, items, verify, slot.peer)
             else:
                 verify(items)
 
         if _BATCH_VERSION <= version < _ZSTD_VERSION:
             items = without_zstd(items)
         if version < _BATCH_VERSION and has_message_set(items):
-            MessageSetConversion(self._world, topics, items, prepare, slot.peer).go_on(0)
+            MessageSetConversion(self._world, topics, items, prepare, slot.peer).convert_from(0)
         else:
             prepare(items)
 
     def response_of(self, answers: Responses, texts: Refusals, version: int, listener: str) -> ProduceResponse:
         """The response for some partitions of a large request."""
         if version < _STORAGE_VERSION:
-            as_moved(answers)
-        return self._texts.respond(answers, texts, version, listener)
+            map_storage_errors(answers)
+        return self._texts.build_response(answers, texts, version, listener)
 
     def now_ms(self) -> int:
         """The monotonic time in ms, for deadlines."""
@@ -383,23 +390,23 @@ class ProduceHandler:
 
     def _prepare_and_run(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
         """Hold the request, inspect or recompress the batches that need it, then run it."""
-        _, acks, timeout_ms, items = self._decode[version](self._world.network.hold(slot, frame), pos)
+        _, acks, timeout_ms, items = self._decode[version](self._world.network.hold_frame(slot, frame), pos)
 
         def run(items: Sequence[BatchItem]) -> None:
             self._run_held(slot, version, correlation_id, acks, timeout_ms, items)
 
-        self._prepare(version, items, run, slot.peer)
+        self._prepare_items(version, items, run, slot.peer)
         return Gate.WAIT
 
-    def _prepare(
+    def _prepare_items(
         self, version: int, items: Sequence[BatchItem], run: Callable[[Sequence[BatchItem]], None], owner: object
     ) -> None:
         topics = self._topics[version]
 
         def lower(items: Sequence[BatchItem]) -> None:
-            LegacyFormatWrites(self._world, topics, items, run, owner).go_on(0)
+            LegacyFormatWrites(self._world, topics, items, run, owner).convert_from(0)
 
-        BatchPreprocessing(self._world, topics, items, lower, owner).go_on(0)
+        BatchPreprocessing(self._world, topics, items, lower, owner).prepare_from(0)
 
     # -- message sets ------------------------------------------------------------------------------------------------
 
@@ -410,27 +417,29 @@ class ProduceHandler:
         wants_preparation = self._hosted.preparing and self._wants_preparation(version, items)
         ready = None if wants_preparation else converted_at_once(topics, items, now_ms)
         if ready is not None:
-            self._run(slot, version, correlation_id, acks, timeout_ms, ready)
+            self._append_and_respond(slot, version, correlation_id, acks, timeout_ms, ready)
             return Gate.NEXT
-        _, _, _, held = self._decode[version](self._world.network.hold(slot, frame), pos)
+        _, _, _, held = self._decode[version](self._world.network.hold_frame(slot, frame), pos)
 
         def run(items: Sequence[BatchItem]) -> None:
             self._run_held(slot, version, correlation_id, acks, timeout_ms, items)
 
         def prepare(items: Sequence[BatchItem]) -> None:
-            self._prepare(version, items, run, slot.peer)
+            self._prepare_items(version, items, run, slot.peer)
 
         ready = converted_at_once(topics, held, now_ms) if wants_preparation else None
         if ready is not None:
             prepare(ready)
         else:
-            MessageSetConversion(self._world, topics, held, prepare if wants_preparation else run, slot.peer).go_on(0)
+            MessageSetConversion(
+                self._world, topics, held, prepare if wants_preparation else run, slot.peer
+            ).convert_from(0)
         return Gate.WAIT
 
     # -- the first batches of a transaction ----------------------------------------------------------------------------
 
-    def _beginnings(self, version: int, items: Sequence[BatchItem]) -> list[Beginning]:
-        return list(unverified(version, self._topics[version], items))
+    def _find_beginnings(self, version: int, items: Sequence[BatchItem]) -> list[Beginning]:
+        return list(find_beginnings(version, self._topics[version], items))
 
     def _verify_and_run(
         self,
@@ -443,13 +452,12 @@ class ProduceHandler:
         beginnings: list[Beginning],
     ) -> Gate:
         """Prepare the batches, ask the transaction's coordinator, and run the request: within this turn if the
-        coordinator answers at once, else the request is held.
-        """
+        coordinator answers at once, else the request is held."""
         transactional_id, acks, timeout_ms, items = decoded
         held = False
 
         def run(items: Sequence[BatchItem]) -> None:
-            run = self._run_held if held else self._run
+            run = self._run_held if held else self._append_and_respond
             run(slot, version, correlation_id, acks, timeout_ms, items)
 
         def verify(beginnings: list[Beginning], items: Sequence[BatchItem]) -> Verification | None:
@@ -457,10 +465,11 @@ class ProduceHandler:
             assert self._verifier is not None, "on_request checks it"
             assert transactional_id is not None, "only transactional requests are verified"
             verification = Verification(self._world.clock, version, items, run)
-            return None if verification.start(self._verifier, transactional_id, beginnings) else verification
+            is_asked = verification.start_verification(self._verifier, transactional_id, beginnings)
+            return None if is_asked else verification
 
         def prepared(items: Sequence[BatchItem]) -> None:
-            beginnings = self._beginnings(version, items)
+            beginnings = self._find_beginnings(version, items)
             if beginnings:  # else another connection has opened the transaction meanwhile
                 verify(beginnings, items)
             else:
@@ -468,18 +477,18 @@ class ProduceHandler:
 
         if self._hosted.preparing and self._wants_preparation(version, items):
             held = True
-            items = self._decode[version](self._world.network.hold(slot, frame), pos)[3]
-            self._prepare(version, items, prepared, slot.peer)
+            items = self._decode[version](self._world.network.hold_frame(slot, frame), pos)[3]
+            self._prepare_items(version, items, prepared, slot.peer)
             return Gate.WAIT
         waiting = verify(beginnings, items)
         if waiting is None:
             return Gate.NEXT
         held = True
-        waiting.hold(self._decode[version](self._world.network.hold(slot, frame), pos)[3])
+        waiting.replace_items(self._decode[version](self._world.network.hold_frame(slot, frame), pos)[3])
         return Gate.WAIT
 
 
-def _decoder(version: int) -> Callable[[memoryview, int], _Decoded]:
+def _decoder_for(version: int) -> Callable[[memoryview, int], _Decoded]:
     decode = hot.decode_produce(version)
     if not _BATCH_VERSION <= version < _ZSTD_VERSION:
         return decode

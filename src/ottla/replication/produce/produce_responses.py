@@ -24,14 +24,14 @@ Refusals = dict[tuple[int, int], ApiError]
 """(1 + index of the topic, index of the row) → why it was refused."""
 
 
-def named(answers: Responses, version: int) -> list[tuple[str, bytes, list[Row]]]:
+def with_topic_ids(answers: Responses, version: int) -> list[tuple[str, bytes, list[Row]]]:
     """The rows for the encoder, with the id of an unknown topic moved from the place of the name to that of the id."""
     if version < TOPIC_ID_VERSION:
         return [(str(name), topic_id, rows) for name, topic_id, rows in answers]
     return [("", name if isinstance(name, bytes) else topic_id, rows) for name, topic_id, rows in answers]
 
 
-def as_moved(answers: Responses) -> None:
+def map_storage_errors(answers: Responses) -> None:
     """Map KAFKA_STORAGE_ERROR to NOT_LEADER_OR_FOLLOWER for clients older than version 4, which do not know it."""
     for _, _, rows in answers:
         for at, row in enumerate(rows):
@@ -39,7 +39,7 @@ def as_moved(answers: Responses) -> None:
                 rows[at] = (row[0], ErrorCode.NOT_LEADER_OR_FOLLOWER, *row[2:])
 
 
-def partition_answer(row: Row, error: ApiError | None) -> ProduceResponse.PartitionProduceResponse:
+def partition_response(row: Row, error: ApiError | None) -> ProduceResponse.PartitionProduceResponse:
     """The response for one partition, with the text of its error."""
     index, code, base_offset, append_time, log_start = row
     return ProduceResponse.PartitionProduceResponse(
@@ -69,27 +69,27 @@ class AnswersWithTexts:
         self._hosted = hosted
         self._leaders = leaders
 
-    def respond(self, answers: Responses, refused: Refusals, version: int, listener: str) -> ProduceResponse:
+    def build_response(self, answers: Responses, refused: Refusals, version: int, listener: str) -> ProduceResponse:
         """The response with a text for each error (version 8 on) and current leaders (version 10 on)."""
         response = ProduceResponse()
         nodes: dict[int, None] = {}
-        for at, (name, topic_id, rows) in enumerate(named(answers, version), 1):
-            partitions = [partition_answer(row, refused.get((at, place))) for place, row in enumerate(rows)]
+        for at, (name, topic_id, rows) in enumerate(with_topic_ids(answers, version), 1):
+            partitions = [partition_response(row, refused.get((at, place))) for place, row in enumerate(rows)]
             if version >= LEADER_VERSION:
                 key = topic_id if version >= TOPIC_ID_VERSION else name
                 for data in partitions:
                     if data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                        self._tell_leader(key, data, nodes)
+                        self._add_current_leader(key, data, nodes)
             response.responses.append(
                 ProduceResponse.TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=partitions)
             )
         for node in nodes:
-            found = self._leaders.address(node, listener)
+            found = self._leaders.broker_address(node, listener)
             if found is not None:
                 response.node_endpoints.append(ProduceResponse.NodeEndpoint(**found._asdict()))
         return response
 
-    def _tell_leader(
+    def _add_current_leader(
         self, key: str | bytes, data: ProduceResponse.PartitionProduceResponse, nodes: dict[int, None]
     ) -> None:
         topics: Any = self._hosted.by_id if isinstance(key, bytes) else self._hosted.by_name

@@ -16,7 +16,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, HEADER_SIZE, MAGIC_V2, TRANSACTIONAL, unpack_header
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.verification_guards import VerificationGuard
-from ottla.replication.partition_registry import Topics, writable
+from ottla.replication.partition_registry import Topics, find_writable
 from ottla.replication.produce.batch_preprocessing import BatchItem, RefusedBatch
 from ottla.replication.produce.verifier import VerificationCodes, VerificationRequest, Verifier
 from ottla.seams import Clock
@@ -38,17 +38,17 @@ Beginning = tuple[int, Partition, tuple[int, int]]
 """An item that begins a transaction in its partition: (index, partition, (producer id, epoch))."""
 
 
-def unverified(version: int, topics: Topics, items: Sequence[BatchItem]) -> Iterator[Beginning]:
+def find_beginnings(version: int, topics: Topics, items: Sequence[BatchItem]) -> Iterator[Beginning]:
     """The items that begin a transaction in their partition."""
     for at, (name, index, records) in enumerate(items):
-        partition = writable(topics, name, index)
+        partition = find_writable(topics, name, index)
         if partition is not None and isinstance(records, memoryview):
-            identity = beginning(partition, records, version >= ADDING_VERSION)
+            identity = beginning_producer(partition, records, version >= ADDING_VERSION)
             if identity is not None:
                 yield at, partition, identity
 
 
-def beginning(partition: Partition, records: memoryview, adds: bool) -> tuple[int, int] | None:
+def beginning_producer(partition: Partition, records: memoryview, adds: bool) -> tuple[int, int] | None:
     """Producer id and epoch of a batch that begins a transaction here, so that its coordinator has to be asked first.
 
     None if there is nothing to ask. `adds`: the leader has to add the partition to the transaction, so the coordinator
@@ -87,10 +87,10 @@ class Verification:
         self._run = run
         self._places: PartitionSlots = []
 
-    def start(self, verifier: Verifier, transactional_id: str, beginnings: Iterable[Beginning]) -> bool:
+    def start_verification(self, verifier: Verifier, transactional_id: str, beginnings: Iterable[Beginning]) -> bool:
         """Ask the coordinator, and run the request when it has answered. Returns whether the request has run already.
 
-        `beginnings`: the items that begin a transaction (`unverified`).
+        `beginnings`: the items that begin a transaction (`find_beginnings`).
         """
         asked: dict[Partition, None] = {}
         producer: tuple[int, int] | None = None
@@ -98,7 +98,7 @@ class Verification:
             producer = producer or identity
             if identity != producer:  # a request has one transactional id, so at most one of them can be right
                 error = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a request with batches of several producers")
-                self._refuse(at, partition, error)
+                self._refuse_item(at, partition, error)
                 continue
             asked[partition] = None
             guard = partition.guards.begin_verification(*identity)
@@ -114,7 +114,7 @@ class Verification:
             self._on_verified(codes)
         return codes is not None
 
-    def hold(self, items: Sequence[BatchItem]) -> None:
+    def replace_items(self, items: Sequence[BatchItem]) -> None:
         """Replace the items by copies that outlive this turn; refused ones stay refused."""
         for at, (_, _, records) in enumerate(self._items):
             if isinstance(records, memoryview):
@@ -128,21 +128,21 @@ class Verification:
             if code is ErrorCode.NONE:
                 guard.passed = True
             else:
-                self._refuse(at, partition, refusal(code, self._version))
+                self._refuse_item(at, partition, producer_error(code, self._version))
         try:
             self._run(self._items)
         finally:  # a verification counts for the appends of this request only
             for _, partition, guard in self._places:
-                partition.guards.end(guard)
+                partition.guards.end_verification(guard)
 
-    def _refuse(self, at: int, partition: Partition, error: ApiError) -> None:
+    def _refuse_item(self, at: int, partition: Partition, error: ApiError) -> None:
         name, index, records = self._items[at]
         assert isinstance(records, memoryview), "only records are verified"
         partition.note_refused(records, error, self._clock.now())
         self._items[at] = (name, index, RefusedBatch(error))
 
 
-def refusal(code: ErrorCode, version: int) -> ApiError:
+def producer_error(code: ErrorCode, version: int) -> ApiError:
     """The error for a producer of that version of Produce when the coordinator answered `code`."""
     # 1. The coordinator may answer otherwise in a moment: a code on which every producer retries.
     if code in _RETRIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDING_VERSION):

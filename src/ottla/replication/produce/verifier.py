@@ -57,7 +57,7 @@ class VerificationRequest:
         self.done = done
         self.since_ns = 0
 
-    def answer_all(self, code: ErrorCode) -> None:
+    def complete_all(self, code: ErrorCode) -> None:
         """Answer the same code for all partitions."""
         self.done(dict.fromkeys(self.partitions, code))
 
@@ -65,13 +65,13 @@ class VerificationRequest:
 class _AnswerHere:
     """Receives the answer of a coordinator on this broker, within the call or later."""
 
-    __slots__ = ("_question", "_tell", "codes", "is_late")
+    __slots__ = ("_deliver", "_question", "codes", "is_late")
 
     def __init__(
         self, tell: Callable[[VerificationRequest, VerificationCodes], None], question: VerificationRequest
     ) -> None:
         """`tell` receives an answer that comes after the call."""
-        self._tell = tell
+        self._deliver = tell
         self._question = question
         self.codes: VerificationCodes | None = None
         self.is_late = False
@@ -79,7 +79,7 @@ class _AnswerHere:
     def __call__(self, codes: VerificationCodes) -> None:
         """Receive the answer."""
         if self.is_late:
-            self._tell(self._question, codes)
+            self._deliver(self._question, codes)
         else:
             self.codes = codes
 
@@ -100,7 +100,7 @@ class Verifier:
     ) -> None:
         """`timeout_ms`: request.timeout.ms; the two others: add.partitions.to.txn.retry.backoff.ms and ….max.ms."""
         self.coordinator_of = coordinator_of
-        self.here: LocalCoordinator | None = None
+        self.ask_local: LocalCoordinator | None = None
         """Asks coordinators on this broker without a request; None: they get requests like all others."""
         self._peers = peers
         self._clock = clock
@@ -111,7 +111,7 @@ class Verifier:
         self._patience_ns = backoff_max_ms * _NS_PER_MS
         self._waiting: list[VerificationRequest] = []
         self._planned = False
-        self._behind: dict[int, list[VerificationRequest]] = {}
+        self._queued: dict[int, list[VerificationRequest]] = {}
         """Per coordinator with a request in flight: the questions that wait for its answer before they are sent."""
 
     @changes_state
@@ -121,9 +121,9 @@ class Verifier:
         None: the question's `done` receives the answer in a later turn.
         """
         question.since_ns = self._clock.now().mono_ns
-        answer = _AnswerHere(self._told_here, question)
+        answer = _AnswerHere(self._on_local_answer, question)
         # 1. Another broker coordinates: the question travels with the next request.
-        if self.here is None or not self.here(question, answer):
+        if self.ask_local is None or not self.ask_local(question, answer):
             self._queue_requests((question,))
             return None
         codes = answer.codes
@@ -131,7 +131,7 @@ class Verifier:
             answer.is_late = True
         elif question.add and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values():
             # 3. The producer's last transaction is about to complete: ask again after a moment.
-            self._told_here(question, codes)
+            self._on_local_answer(question, codes)
             return None
         return codes
 
@@ -140,45 +140,45 @@ class Verifier:
         self._waiting += questions
         if self._waiting and not self._planned:
             self._planned = True
-            self._later(self._send)
+            self._later(self._send_pending)
 
     @changes_state
-    def _send(self) -> None:
+    def _send_pending(self) -> None:
         """Send one request to each coordinator that has none in flight; other questions wait for its answer."""
         self._planned = False
         waiting, self._waiting = self._waiting, []
         by_node: dict[int, list[VerificationRequest]] = {}
         for question in waiting:
-            if self.here is not None and self.here(question, partial(self._told_here, question)):
+            if self.ask_local is not None and self.ask_local(question, partial(self._on_local_answer, question)):
                 continue
             node = self.coordinator_of(question.transactional_id)
             if node is None:
-                question.answer_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                question.complete_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             else:
                 by_node.setdefault(node, []).append(question)
         for node, questions in by_node.items():
-            if node in self._behind:
-                self._behind[node] += questions
+            if node in self._queued:
+                self._queued[node] += questions
             else:
                 self._send_requests(node, questions)
 
-    def _told_here(self, question: VerificationRequest, codes: VerificationCodes) -> None:
+    def _on_local_answer(self, question: VerificationRequest, codes: VerificationCodes) -> None:
         """Settle at the end of the turn, not within the coordinator's own step: it may ask the coordinator again."""
         self._later(partial(self._settle_request, question, codes))
 
     def _send_requests(self, node: int, questions: Sequence[VerificationRequest]) -> None:
         """Send questions to a coordinator, each transactional id once: the response is keyed by it."""
         asked: dict[str, VerificationRequest] = {}
-        behind = self._behind[node] = []
+        behind = self._queued[node] = []
         for question in questions:
             if question.transactional_id in asked or len(asked) >= TRANSACTIONS_PER_REQUEST:
                 behind.append(question)
             else:
                 asked[question.transactional_id] = question
-        self._request(node, asked)
+        self._call_coordinator(node, asked)
 
-    def _request(self, node: int, asked: Mapping[str, VerificationRequest]) -> None:
-        request = AddPartitionsToTxnRequest(transactions=[_transaction(question) for question in asked.values()])
+    def _call_coordinator(self, node: int, asked: Mapping[str, VerificationRequest]) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[_build_transaction(question) for question in asked.values()])
         self._peers.send_request(
             node, request, VERSION, self._timeout_ms, partial(self._on_response, node, asked), LANE
         )
@@ -187,13 +187,13 @@ class Verifier:
     def _on_response(
         self, node: int, asked: Mapping[str, VerificationRequest], answer: AddPartitionsToTxnResponse | Failure
     ) -> None:
-        behind = self._behind.pop(node)
+        behind = self._queued.pop(node)
         if isinstance(answer, Failure) or answer.error_code:
-            code = ErrorCode.NETWORK_EXCEPTION if isinstance(answer, Failure) else _code(answer.error_code)
+            code = ErrorCode.NETWORK_EXCEPTION if isinstance(answer, Failure) else _known_code(answer.error_code)
             for question in asked.values():
-                question.answer_all(code)
+                question.complete_all(code)
         else:
-            found = {result.transactional_id: _codes(result) for result in answer.results_by_transaction}
+            found = {result.transactional_id: _codes_by_partition(result) for result in answer.results_by_transaction}
             for name, question in asked.items():
                 self._deliver_codes(question, found.get(name, {}))
         self._queue_requests(behind)
@@ -216,14 +216,14 @@ class Verifier:
             question.done(codes)
 
 
-def _code(number: int) -> ErrorCode:
+def _known_code(number: int) -> ErrorCode:
     try:
         return ErrorCode(number)
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def _transaction(question: VerificationRequest) -> AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction:
+def _build_transaction(question: VerificationRequest) -> AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction:
     topics: dict[str, list[int]] = {}
     for tp in question.partitions:
         topics.setdefault(tp.topic, []).append(tp.partition)
@@ -237,9 +237,9 @@ def _transaction(question: VerificationRequest) -> AddPartitionsToTxnRequest.Add
     )
 
 
-def _codes(result: AddPartitionsToTxnResponse.AddPartitionsToTxnResult) -> VerificationCodes:
+def _codes_by_partition(result: AddPartitionsToTxnResponse.AddPartitionsToTxnResult) -> VerificationCodes:
     return {
-        TopicPartition(topic.name, one.partition_index): _code(one.partition_error_code)
+        TopicPartition(topic.name, one.partition_index): _known_code(one.partition_error_code)
         for topic in result.topic_results
         for one in topic.results_by_partition
     }

@@ -94,39 +94,39 @@ class BrokerConnection:
         self._buffer: bytearray | None = None
         self._forget_buffer()
 
-    def submit(self, call: BrokerCall) -> None:
+    def submit_call(self, call: BrokerCall) -> None:
         """Queue a call after the earlier ones."""
         self._unsent.append(call)
         self._watch_deadline(call.deadline_ns)
         if self._sock is not None:
-            self._send()
+            self._send_queued()
         elif self._opening is None:
-            self._opening = self._wiring.loop.create_task(self._open())
+            self._opening = self._wiring.loop.create_task(self._open_connection())
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
-    async def _open(self) -> None:
+    async def _open_connection(self) -> None:
         try:
             async with asyncio.timeout(SETUP_S):
-                sock = await self._connected()
+                sock = await self._connect_socket()
         except NotABroker as error:
             log.error("cannot log in to broker %d at %s:%d, its calls fail: %s", self._node, *self._address, error)
             self._opening = None
-            self._fail(f"broker {self._node} did not log in: {error}")
+            self._fail_pending(f"broker {self._node} did not log in: {error}")
             return
         except (OSError, TimeoutError) as error:
             self._opening = None
-            self._fail(f"broker {self._node} cannot be reached: {str(error) or 'no answer'}")
+            self._fail_pending(f"broker {self._node} cannot be reached: {str(error) or 'no answer'}")
             return
         self._opening = None
         self._sock = sock
-        self._wiring.watch.read(sock.fileno(), self._on_readable)
-        self._send()
+        self._wiring.watch.watch_read(sock.fileno(), self._on_readable)
+        self._send_queued()
 
-    async def _connected(self) -> socket.socket:
+    async def _connect_socket(self) -> socket.socket:
         """Open a connection and log in, if there is a secret. Raises OSError, NotABroker."""
         loop, secret = self._wiring.loop, self._wiring.secret
-        sock = await _connected(loop, *self._address)
+        sock = await _connect_host(loop, *self._address)
         if secret is not None:
             try:
                 await prove_to_broker(loop, sock, secret)
@@ -140,33 +140,33 @@ class BrokerConnection:
         if self._opening is not None:
             self._opening.cancel()
             self._opening = None
-        self._close()
-        self._fail(f"broker {self._node}: {why}")
+        self._close_socket()
+        self._fail_pending(f"broker {self._node}: {why}")
 
     def _on_lost(self, error: OSError | None) -> None:
-        self._close()
-        self._fail(f"broker {self._node}: connection lost{f': {error}' if error else ''}")
+        self._close_socket()
+        self._fail_pending(f"broker {self._node}: connection lost{f': {error}' if error else ''}")
 
-    def _close(self) -> None:
+    def _close_socket(self) -> None:
         sock, self._sock = self._sock, None
         if sock is not None:
-            self._wiring.watch.unread(sock.fileno())
-            self._wiring.watch.unwrite(sock.fileno())
+            self._wiring.watch.unwatch_read(sock.fileno())
+            self._wiring.watch.unwatch_write(sock.fileno())
             sock.close()
         self._out = memoryview(b"")
         self._forget_buffer()
 
-    def _fail(self, why: str) -> None:
+    def _fail_pending(self, why: str) -> None:
         sent, unsent = self._sent, self._unsent
         self._sent, self._unsent = deque(), deque()
         for call in sent:
-            self._wiring.turns.soon(call.done, Failure(Kind.UNKNOWN, why))
+            self._wiring.turns.run_soon(call.done, Failure(Kind.UNKNOWN, why))
         for call in unsent:
-            self._wiring.turns.soon(call.done, Failure(Kind.NOT_DONE, why))
+            self._wiring.turns.run_soon(call.done, Failure(Kind.NOT_DONE, why))
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def _send(self) -> None:
+    def _send_queued(self) -> None:
         """Send all queued calls with one system call; bytes that the socket does not take are sent when it has
         room."""
         parts: list[bytes | memoryview] = [self._out] if self._out else []
@@ -174,13 +174,13 @@ class BrokerConnection:
             call = self._unsent.popleft()
             parts += (_size_of(len(call.frame)), call.frame)
             self._sent.append(call)
-        # If bytes wait for the socket already, the watch calls `_flush` when there is room.
+        # If bytes wait for the socket already, the watch calls `_flush_out` when there is room.
         waited = bool(self._out)
         self._out = memoryview(b"".join(parts))
         if not waited:
-            self._flush()
+            self._flush_out()
 
-    def _flush(self) -> None:
+    def _flush_out(self) -> None:
         assert self._sock is not None, "send on a closed connection"
         try:
             count = self._sock.send(self._out)
@@ -191,9 +191,9 @@ class BrokerConnection:
             return
         self._out = self._out[count:]
         if self._out:
-            self._wiring.watch.write(self._sock.fileno(), self._flush)
+            self._wiring.watch.watch_write(self._sock.fileno(), self._flush_out)
         else:
-            self._wiring.watch.unwrite(self._sock.fileno())
+            self._wiring.watch.unwatch_write(self._sock.fileno())
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
@@ -210,20 +210,20 @@ class BrokerConnection:
         if not count:
             self._on_lost(None)
         elif self._buffer is None:
-            self._cut(count)
+            self._split_responses(count)
         else:
             self._filled += count
             if self._filled == len(self._view):
-                self._full()
+                self._on_buffer_full()
 
-    def _cut(self, end: int) -> None:
+    def _split_responses(self, end: int) -> None:
         """Deliver the complete answers in the shared buffer; the beginning of the next one moves to its own."""
         view = self._wiring.scratch
         pos = 0
         while end - pos >= 4:
             size = int(_size_at(view, pos)[0])
             stop = pos + 4 + size
-            if not self._expected(size):
+            if not self._check_expected(size):
                 return
             if stop > end:
                 self._begin_response(size, view[pos + 4 : end])
@@ -236,33 +236,33 @@ class BrokerConnection:
         if pos < end:
             self._begin_header(view[pos:end])
 
-    def _expected(self, size: int) -> bool:
+    def _check_expected(self, size: int) -> bool:
         if size >= 0 and self._sent:
             return True
         self.fail_calls("it sent an answer without a request" if size >= 0 else f"it sent an answer of {size} bytes")
         return False
 
     def _deliver_response(self, answer: memoryview) -> None:
-        self._wiring.turns.run(self._sent.popleft().done, answer)
+        self._wiring.turns.run_now(self._sent.popleft().done, answer)
 
     def _begin_header(self, have: memoryview) -> None:
         """Keep the first bytes of an answer's length prefix."""
         self._size = -1
-        self._keep(bytearray(4), 4, have)
+        self._keep_partial(bytearray(4), 4, have)
 
     def _begin_response(self, size: int, have: memoryview) -> None:
         """Keep the part of an answer that has come; the rest is received after it."""
         self._size = size
         room = min(size, max(AT_ONCE, GROWTH * len(have)))
-        self._keep(self._wiring.pool.take_buffer(room), room, have)
+        self._keep_partial(self._wiring.pool.take_buffer(room), room, have)
 
-    def _keep(self, buffer: bytearray, room: int, have: memoryview) -> None:
+    def _keep_partial(self, buffer: bytearray, room: int, have: memoryview) -> None:
         self._buffer = buffer
         self._view = memoryview(buffer)[:room]
         self._filled = len(have)
         self._view[: self._filled] = have
 
-    def _full(self) -> None:
+    def _on_buffer_full(self) -> None:
         """Continue when the own buffer is full."""
         buffer, view, size = self._buffer, self._view, self._size
         assert buffer is not None
@@ -270,7 +270,7 @@ class BrokerConnection:
         if size < 0:
             size = int(_size_at(buffer, 0)[0])
             self._forget_buffer()
-            if not self._expected(size):
+            if not self._check_expected(size):
                 return
             if size:
                 self._begin_response(size, memoryview(b""))
@@ -279,12 +279,12 @@ class BrokerConnection:
         # 2. It holds the part of a large answer that it had room for: continue in a larger buffer.
         elif self._filled < size:
             self._begin_response(size, view)
-            self._wiring.pool.give(buffer)
+            self._wiring.pool.give_buffer(buffer)
         # 3. It holds a whole answer. The buffer is forgotten first, because the receiver's turn may send and close.
         else:
             self._forget_buffer()
             self._deliver_response(view)
-            self._wiring.pool.give(buffer)
+            self._wiring.pool.give_buffer(buffer)
 
     def _forget_buffer(self) -> None:
         self._buffer = None
@@ -301,9 +301,9 @@ class BrokerConnection:
             if self._timer.when() <= when:
                 return
             self._timer.cancel()
-        self._timer = self._wiring.loop.call_at(when, self._expire)
+        self._timer = self._wiring.loop.call_at(when, self._expire_calls)
 
-    def _expire(self) -> None:
+    def _expire_calls(self) -> None:
         self._timer = None
         now = time.monotonic_ns()
         # Sent calls may have been carried out; unsent ones certainly were not.
@@ -311,9 +311,9 @@ class BrokerConnection:
         never = [call for call in self._unsent if call.deadline_ns <= now]
         turns = self._wiring.turns
         for call in late:
-            turns.soon(call.done, Failure(Kind.TIMEOUT, f"broker {self._node} did not answer in time"))
+            turns.run_soon(call.done, Failure(Kind.TIMEOUT, f"broker {self._node} did not answer in time"))
         for call in never:
-            turns.soon(call.done, Failure(Kind.NOT_DONE, f"broker {self._node} was not reached in time"))
+            turns.run_soon(call.done, Failure(Kind.NOT_DONE, f"broker {self._node} was not reached in time"))
         self._sent = deque(call for call in self._sent if call.deadline_ns > now)
         self._unsent = deque(call for call in self._unsent if call.deadline_ns > now)
         # A late answer cannot be distinguished from the answer to the next call: the connection has to be closed.
@@ -323,10 +323,10 @@ class BrokerConnection:
             self._watch_deadline(min(call.deadline_ns for call in (*self._sent, *self._unsent)))
 
 
-async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+async def _connect_host(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
     """Connect to the first address of the host that answers. Raises OSError."""
     last: OSError | None = None
-    for family, kind, protocol, _, address in await _addresses(loop, host, port):
+    for family, kind, protocol, _, address in await _resolve_host(loop, host, port):
         sock = socket.socket(family, kind, protocol)
         with contextlib.ExitStack() as undo:
             undo.callback(sock.close)
@@ -343,7 +343,7 @@ async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> s
     raise last or OSError(f"{host} has no address")
 
 
-async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Info]:
+async def _resolve_host(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Info]:
     """The addresses of a host by socket.getaddrinfo; a numeric one is not looked up, which would take a thread."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -20,7 +20,7 @@ from ottla.security.broker_proof import (
     NONCE,
     PROOF,
     SECRET_MIN,
-    matches,
+    matches_proof,
     proof_of_accepting,
     proof_of_connecting,
 )
@@ -76,32 +76,34 @@ def read_secret(path: str) -> bytes:
 async def prove_to_broker(loop: asyncio.AbstractEventLoop, sock: socket.socket, secret: bytes) -> None:
     """Authenticate a new connection to a broker, before any other request. Raises NotABroker, OSError."""
     # 1. The other broker has to offer the mechanism.
-    answer = await _exchange(loop, sock, SaslHandshakeRequest(mechanism=MECHANISM), _HANDSHAKE_VERSION)
+    answer = await _exchange_request(loop, sock, SaslHandshakeRequest(mechanism=MECHANISM), _HANDSHAKE_VERSION)
     if answer.error_code != ErrorCode.NONE:
         raise NotABroker(f"it does not offer the mechanism {MECHANISM}")
     # 2. This broker sends a nonce; the other one answers with its own nonce and the proof that it knows the secret.
     own = secrets.token_bytes(NONCE)
-    answer = await _exchange(loop, sock, SaslAuthenticateRequest(auth_bytes=own), _AUTHENTICATE_VERSION)
+    answer = await _exchange_request(loop, sock, SaslAuthenticateRequest(auth_bytes=own), _AUTHENTICATE_VERSION)
     content = bytes(answer.auth_bytes)
     theirs, proof = content[:NONCE], content[NONCE:]
-    if len(proof) != PROOF or not matches(proof, proof_of_accepting(secret, own, theirs)):
+    if len(proof) != PROOF or not matches_proof(proof, proof_of_accepting(secret, own, theirs)):
         raise NotABroker("it does not know this cluster's secret")
     # 3. Only now this broker proves the same, so that no other program receives a proof to work with.
     proof = proof_of_connecting(secret, own, theirs)
-    answer = await _exchange(loop, sock, SaslAuthenticateRequest(auth_bytes=proof), _AUTHENTICATE_VERSION)
+    answer = await _exchange_request(loop, sock, SaslAuthenticateRequest(auth_bytes=proof), _AUTHENTICATE_VERSION)
     if answer.error_code != ErrorCode.NONE:
         raise NotABroker("it did not accept this broker's proof")
 
 
-async def _exchange(loop: asyncio.AbstractEventLoop, sock: socket.socket, request: Message, version: int) -> Any:
+async def _exchange_request(
+    loop: asyncio.AbstractEventLoop, sock: socket.socket, request: Message, version: int
+) -> Any:
     """Send one request and return its answer. Raises NotABroker, OSError."""
     key = request.API_KEY
     frame = encode_request_header(key, version, 0, "broker login") + encode_bytes(request, version)
     await loop.sock_sendall(sock, len(frame).to_bytes(4, "big") + frame)
-    size = int.from_bytes(await _receive(loop, sock, 4), "big")
+    size = int.from_bytes(await _receive_bytes(loop, sock, 4), "big")
     if size > ANSWER_MAX:
         raise NotABroker(f"it sent an answer of {size} bytes")
-    answer = memoryview(await _receive(loop, sock, size))
+    answer = memoryview(await _receive_bytes(loop, sock, size))
     try:
         response, _ = decode(API_TABLE[key].response, version, answer, response_body_pos(key, version, answer))
     except MalformedMessage as error:
@@ -109,7 +111,7 @@ async def _exchange(loop: asyncio.AbstractEventLoop, sock: socket.socket, reques
     return response
 
 
-async def _receive(loop: asyncio.AbstractEventLoop, sock: socket.socket, size: int) -> bytes:
+async def _receive_bytes(loop: asyncio.AbstractEventLoop, sock: socket.socket, size: int) -> bytes:
     content = b""
     while len(content) < size:
         more = await loop.sock_recv(sock, size - len(content))

@@ -36,7 +36,7 @@ class BufferPool:
         self._kept -= len(found)
         return found
 
-    def give(self, buffer: bytearray | mmap.mmap) -> None:
+    def give_buffer(self, buffer: bytearray | mmap.mmap) -> None:
         """Return a buffer, which the caller must not use any more; a mapping is not kept."""
         if isinstance(buffer, bytearray) and len(buffer) >= STEP and self._kept + len(buffer) <= self._limit:
             self._free.append(buffer)

@@ -1,7 +1,8 @@
 """One connection of a client: receives frames, sends ordered answers.
 
-Zone: real. The hot path of the shell: per request one pass of the loop in `_run`, the broker's turn, `answer`, `flush`.
-This module does not look into requests; `ottla.server.connections.listener` listens and limits connections per address.
+Zone: real. The hot path of the shell: per request one pass of the loop in `_run_frames`, the broker's turn, `answer`,
+`flush_answers`. This module does not look into requests; `ottla.server.connections.listener` listens and limits
+connections per address.
 
 A connection reads into the buffer that all connections share. It has an own buffer only for an incomplete frame, or for
 requests that may not start yet. While any bit of `_blocked` is set it starts no more requests: those that have come
@@ -24,7 +25,7 @@ from typing import Final
 from ottla.seams import Gate
 from ottla.server.connections.buffers import reserve_room
 from ottla.server.connections.connection_manager import ConnectionManager
-from ottla.server.connections.protocol_diagnosis import diagnosis
+from ottla.server.connections.protocol_diagnosis import diagnose_peer
 from ottla.server.connections.request_memory import ORDINARY, PATIENCE, PATIENCE_WAITING, PER_LOOK
 from ottla.server.connections.response_queue import (
     ASKED,
@@ -95,7 +96,7 @@ class Connection(ResponseQueue):
         self.charged = 0
         """Bytes of request memory that are charged for the own buffer."""
         traffic.on_opened(self)
-        traffic.watch.read(self._fd, self.on_readable)
+        traffic.watch.watch_read(self._fd, self.on_readable)
 
     # -- receiving -----------------------------------------------------------------------------------------------
 
@@ -109,10 +110,10 @@ class Connection(ResponseQueue):
         try:
             end = self._recv(buffer)
         except OSError as error:
-            self._broken(error)
+            self._on_socket_error(error)
             return
         if end:
-            self._run(buffer, traffic.view, end)
+            self._run_frames(buffer, traffic.view, end)
         else:
             self._on_ended()
 
@@ -120,7 +121,7 @@ class Connection(ResponseQueue):
         # 1. Requests wait in the own buffer and run first. The buffer may be full, and a read of 0 bytes would look
         #    like the end of the connection.
         if self._blocked or self._resuming:
-            self._pause()
+            self._stop_reading()
             return
         own = self._own
         if own is None:
@@ -144,16 +145,16 @@ class Connection(ResponseQueue):
         try:
             count = self._recv(own[self._filled : limit])
         except OSError as error:
-            self._broken(error)
+            self._on_socket_error(error)
             return
         if count:
             self._active = True
             self._filled += count
-            self._go_on(0)
+            self._continue_frame(0)
         else:
             self._on_ended()
 
-    def _go_on(self, until: int) -> None:
+    def _continue_frame(self, until: int) -> None:
         """Run the own buffer if its first frame is complete; else make room for the rest of the frame."""
         own = self._own
         assert own is not None, "no own buffer"
@@ -161,25 +162,25 @@ class Connection(ResponseQueue):
         if filled >= 4:
             size = _size_at(own, 0)[0]
             if size < MIN_FRAME or size > self._traffic.limits.request_max_bytes:
-                self._refuse(own[:filled], size)
+                self._refuse_frame(own[:filled], size)
                 return
             self._needed = size + 4
             if filled >= self._needed:
                 self._run_own(own, filled, until)
                 return
         if filled == len(own):
-            self._grow(own, filled)
+            self._grow_buffer(own, filled)
 
     def _run_own(self, own: memoryview, filled: int, until: int) -> None:
         self._lent = self._buffer
         self._forget_own()
-        self._run(own, own, filled, until)
+        self._run_frames(own, own, filled, until)
         lent, self._lent = self._lent, None
         if lent is not None:
             charged, self.charged = self.charged, 0
-            self._give(lent, charged)
+            self._give_buffer(lent, charged)
 
-    def _run(self, buffer: bytearray | memoryview, view: memoryview, end: int, until: int = 0) -> None:
+    def _run_frames(self, buffer: bytearray | memoryview, view: memoryview, end: int, until: int = 0) -> None:
         """Run one turn of the broker per complete frame in view[:end], until the share of this connection is used up.
 
         The rest is kept. until: the end of the share (monotonic, ns); 0: not known yet.
@@ -197,7 +198,7 @@ class Connection(ResponseQueue):
             stop = pos + 4 + size
             if size < MIN_FRAME or size > largest:
                 self._running = False
-                self._refuse(view[pos:end], size)
+                self._refuse_frame(view[pos:end], size)
                 return
             if stop > end:
                 break
@@ -225,13 +226,13 @@ class Connection(ResponseQueue):
             self._big = last + 4 if last > BIG else 0
         # Large answers leave now; small ones leave together at the end of the round (`ConnectionManager.unsent`).
         if self._outbox is not None or self._ready > LARGE:
-            self.flush()
+            self.flush_answers()
         elif self._out or self._straight is not None:
             traffic.unsent.append(self)
         if pos < end and not self._blocked & CLOSED:
-            self._keep(view, pos, end, until == LATE)
+            self._keep_received(view, pos, end, until == LATE)
         if traffic.resting:
-            traffic.stir()
+            traffic.plan_idle_time()
 
     def _share_end(self, until: int, left: int) -> int:
         """The end of the share of this turn (monotonic, ns); LATE: it is used up; 0: it cannot be known.
@@ -249,7 +250,7 @@ class Connection(ResponseQueue):
 
     # -- memory --------------------------------------------------------------------------------------------------
 
-    def _keep(self, view: memoryview, pos: int, end: int, late: bool) -> None:
+    def _keep_received(self, view: memoryview, pos: int, end: int, late: bool) -> None:
         """Keep an incomplete frame, or requests that may not start yet, in an own buffer.
 
         late: whether the share of this turn is used up.
@@ -290,45 +291,45 @@ class Connection(ResponseQueue):
         self._own = own
         if lent is not None:
             self._lent = None
-            self._give(lent, charged)
+            self._give_buffer(lent, charged)
 
-    def _grow(self, own: memoryview, filled: int) -> None:
+    def _grow_buffer(self, own: memoryview, filled: int) -> None:
         size = _room_for(self._needed, filled)
         if not self._traffic.request_memory.may_take(self, size - filled, self._needed):
             self._blocked |= MEMORY
             return
         try:
-            self._enlarge(own, filled, size)
+            self._enlarge_buffer(own, filled, size)
         except (MemoryError, OSError):
             self._end_for_memory(self._needed)
 
-    def _enlarge(self, own: memoryview, filled: int, size: int) -> None:
+    def _enlarge_buffer(self, own: memoryview, filled: int, size: int) -> None:
         old, charged = self._buffer, self.charged
         if isinstance(old, mmap.mmap):
             self._own = memoryview(old)[:size]
             self.charged = size
-            self._traffic.request_memory.charge(size - charged)
+            self._traffic.request_memory.charge_bytes(size - charged)
             return
         bigger = self._take_received(size) if size < ROOMY or self._needed <= ORDINARY else self._take_room(size)
         bigger[:filled] = own
         self._own = bigger
-        self._give(old, charged)
+        self._give_buffer(old, charged)
 
     def _take_received(self, size: int) -> memoryview:
         self._buffer = buffer = self._traffic.pool.take_buffer(size)
         self.charged = len(buffer)
-        self._traffic.request_memory.charge(len(buffer))
+        self._traffic.request_memory.charge_bytes(len(buffer))
         return memoryview(buffer)
 
     def _take_room(self, size: int) -> memoryview:
         """Map a buffer for the whole frame; returns its first `size` bytes, which alone are charged."""
         self._buffer = buffer = reserve_room(self._needed)
         self.charged = size
-        self._traffic.request_memory.charge(size)
+        self._traffic.request_memory.charge_bytes(size)
         return memoryview(buffer)[:size]
 
-    def _give(self, buffer: bytearray | mmap.mmap, charged: int) -> None:
-        self._traffic.pool.give(buffer)
+    def _give_buffer(self, buffer: bytearray | mmap.mmap, charged: int) -> None:
+        self._traffic.pool.give_buffer(buffer)
         self._traffic.request_memory.give_back(self, charged)
 
     def _forget_own(self) -> None:
@@ -341,14 +342,14 @@ class Connection(ResponseQueue):
         self._traffic.request_memory.give_back(self, size)
 
     @property
-    def collects(self) -> bool:
+    def is_collecting(self) -> bool:
         """Whether it keeps part of a frame, or requests that may not start yet."""
         return self._own is not None
 
     def memory_granted(self) -> None:
         """Continue with a frame that had to wait for memory."""
         self._stale = min(self._stale, PATIENCE - 2)  # at least two more checks, but not the full patience again
-        self._unblock(MEMORY)
+        self._clear_reasons(MEMORY)
 
     def grow_stale(self) -> bool:
         """Count a check that found the same frame incomplete while others wait for memory; True: one too many."""
@@ -358,7 +359,7 @@ class Connection(ResponseQueue):
         patience = PATIENCE_WAITING if self._blocked & MEMORY else PATIENCE
         return self._stale > patience + self._filled // PER_LOOK
 
-    def hold(self, slot: RequestSlot, frame: memoryview) -> memoryview:
+    def hold_frame(self, slot: RequestSlot, frame: memoryview) -> memoryview:
         """Let the broker keep a frame: it gets the own buffer if the frame fills at least half of it, else a copy."""
         lent = self._lent
         # 1. A closed connection has given its memory back: nothing is charged.
@@ -372,20 +373,20 @@ class Connection(ResponseQueue):
         else:
             frame = memoryview(bytearray(frame))
             slot.held = len(frame)
-            self._traffic.request_memory.charge(slot.held)
+            self._traffic.request_memory.charge_bytes(slot.held)
         slot.state |= HELD
-        self._owe(0, slot.held)
+        self._count_owed(0, slot.held)
         return frame
 
     # -- pausing -------------------------------------------------------------------------------------------------
 
-    def mute(self, until_ns: int) -> None:
+    def pause_reading(self, until_ns: int) -> None:
         """Start no request before that time."""
         if not self._blocked & (MUTED | CLOSED):
             self._blocked |= MUTED
-            self._traffic.loop.call_at(until_ns / 1e9, self._unblock, MUTED)
+            self._traffic.loop.call_at(until_ns / 1e9, self._clear_reasons, MUTED)
 
-    def _unblock(self, reasons: int) -> None:
+    def _clear_reasons(self, reasons: int) -> None:
         self._blocked &= ~reasons
         if not self._blocked and (self._paused or self._own is not None):
             self._resume_soon(False)
@@ -396,30 +397,30 @@ class Connection(ResponseQueue):
             self._resuming = True
             self._traffic.shares.resume_later(self, late)
 
-    def resume(self, until: int) -> None:
-        """Continue with the own buffer, and read again. until: the end of the share, as in `_run`."""
+    def run_backlog(self, until: int) -> None:
+        """Continue with the own buffer, and read again. until: the end of the share, as in `_run_frames`."""
         self._resuming = False
         if self._blocked:
             return
         if self._paused:
             self._paused = False
-            self._traffic.watch.read(self._fd, self.on_readable)
+            self._traffic.watch.watch_read(self._fd, self.on_readable)
         if self._own is not None:
-            self._go_on(until)
+            self._continue_frame(until)
 
-    def _pause(self) -> None:
+    def _stop_reading(self) -> None:
         """Stop reading, because no request may start; close if the peer has closed."""
         try:
             if not self._sock.recv(1, socket.MSG_PEEK):
                 self._on_ended()
                 return
         except OSError as error:
-            self._broken(error)
+            self._on_socket_error(error)
             return
         self._paused = True
-        self._traffic.watch.unread(self._fd)
+        self._traffic.watch.unwatch_read(self._fd)
 
-    def drain(self) -> None:
+    def stop_requests(self) -> None:
         """Start no more requests: the broker stops."""
         self._blocked |= DRAINING
 
@@ -432,39 +433,39 @@ class Connection(ResponseQueue):
         self._age += 1
         if self._age >= 4:
             log.info("%s: connection closed after connections.max.idle.ms without a request", self.host)
-            self.close()
+            self.close_connection()
 
     # -- closing -------------------------------------------------------------------------------------------------
 
-    def _refuse(self, head: memoryview, size: int) -> None:
+    def _refuse_frame(self, head: memoryview, size: int) -> None:
         largest = self._traffic.limits.request_max_bytes
-        self.drop(diagnosis(bytes(head[:16]), size, largest, self.listener))
+        self.drop_connection(diagnose_peer(bytes(head[:16]), size, largest, self.listener))
 
     def _end_for_memory(self, size: int) -> None:
         """Close: the system has no memory, although the budget allowed this request."""
-        self.drop(f"the broker has no memory for its request of {size} bytes; the client may send it again")
+        self.drop_connection(f"the broker has no memory for its request of {size} bytes; the client may send it again")
 
     def _on_ended(self) -> None:
         log.debug("%s: closed by the peer", self.host)
-        self.close()
+        self.close_connection()
 
-    def close(self) -> None:
+    def close_connection(self) -> None:
         """Close the socket and release everything; the broker is informed in a turn of its own."""
         if self._blocked & CLOSED:
             return
         self._blocked |= CLOSED
         traffic = self._traffic
-        traffic.watch.unread(self._fd)
-        traffic.watch.unwrite(self._fd)
+        traffic.watch.unwatch_read(self._fd)
+        traffic.watch.unwatch_write(self._fd)
         self._sock.close()
         self._drop_answers()
         if self._own is not None:
             buffer = self._buffer
             self._forget_own()
             charged, self.charged = self.charged, 0
-            self._give(buffer, charged)
+            self._give_buffer(buffer, charged)
         traffic.request_memory.forget_connection(self)
-        traffic.closed(self)
+        traffic.on_connection_closed(self)
 
 
 def _room_for(needed: int, have: int) -> int:

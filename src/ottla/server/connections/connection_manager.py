@@ -35,7 +35,7 @@ _now = time.monotonic_ns
 class Resumable(Protocol):
     """A connection that keeps requests that have not started."""
 
-    def resume(self, until: int) -> None:
+    def run_backlog(self, until: int) -> None:
         """Start at least one of them, and none after `until` (monotonic, ns)."""
         ...
 
@@ -57,9 +57,9 @@ class TurnShares:
     def resume_later(self, connection: Resumable, late: bool) -> None:
         """Resume a connection after the next poll of the sockets. late: whether it has used up a share."""
         (self._late if late else self._soon).append(connection)
-        self._plan()
+        self._plan_pass()
 
-    def _plan(self) -> None:
+    def _plan_pass(self) -> None:
         if not self._planned:
             self._planned = True
             self._loop.call_soon(self._run_pass)
@@ -71,14 +71,14 @@ class TurnShares:
         late = self._late.popleft() if self._late else None
         until = _now() + self.share_ns
         for _ in range(len(self._soon)):
-            self._soon.popleft().resume(until)
+            self._soon.popleft().run_backlog(until)
             if _now() >= until:
                 break
         if late is not None:
-            late.resume(_now() + self.share_ns)
+            late.run_backlog(_now() + self.share_ns)
         self._finish()
         if self._soon or self._late:
-            self._plan()
+            self._plan_pass()
 
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class TrafficLimits(NamedTuple):
     """Answers that peers have not read, over all connections; see `ottla.server.connections.response_memory`"""
 
     @property
-    def memory(self) -> int:
+    def request_memory_bytes(self) -> int:
         """Bytes that requests may hold in memory before reading stops."""
         if self.queued_max_bytes > 0:
             return self.queued_max_bytes
@@ -172,12 +172,12 @@ class ConnectionManager:
         self.pool = BufferPool()
         self.shares = TurnShares(loop, self.send_answers)
         self.connections: dict[Connection, None] = {}
-        self.request_memory = RequestMemory(limits.memory, self._plan_look)
+        self.request_memory = RequestMemory(limits.request_memory_bytes, self._plan_hostage_check)
         self.reply_memory = ResponseMemory(limits.unread_max_bytes, self.connections, loop.time, loop.call_later)
         self.on_frame: Callable[[Slot, memoryview], Gate] = _not_ready
         self.on_closed: Callable[[Connection], None] = _do_nothing
         self.resting = True
-        """Whether no idle time is planned: the next request plans it (`stir`)."""
+        """Whether no idle time is planned: the next request plans it (`plan_idle_time`)."""
         self._idle_time = True
         self._inputs: Inputs | None = None
         self._looking = False
@@ -186,7 +186,7 @@ class ConnectionManager:
         self._lines = 0
         self._lines_at = 0.0
 
-    def connect(self, inputs: Inputs) -> None:
+    def set_inputs(self, inputs: Inputs) -> None:
         """Set the broker, which receives the requests."""
         self._inputs = inputs
         self.on_frame = inputs.on_frame
@@ -196,28 +196,28 @@ class ConnectionManager:
     def on_opened(self, connection: Connection) -> None:
         """Register a connection that was accepted."""
         self.connections[connection] = None
-        if self.reply_memory.exhausted:
+        if self.reply_memory.is_exhausted:
             self.reply_memory.hold_back(connection)
         if self._sweep_handle is None and self.limits.idle_ms >= 0:
             self._plan_sweep()
 
-    def closed(self, connection: Connection) -> None:
+    def on_connection_closed(self, connection: Connection) -> None:
         """Remove a connection that is closed; the broker is informed in a turn of its own."""
         self.connections.pop(connection, None)
-        self.loop.call_soon(self._tell_gone, connection)
+        self.loop.call_soon(self._report_gone, connection)
         self.on_closed(connection)
 
-    def _tell_gone(self, connection: Connection) -> None:
+    def _report_gone(self, connection: Connection) -> None:
         self.clock.instant = None
         if self._inputs is not None:
             self._inputs.on_gone(connection)
         if self.resting:
-            self.stir()
+            self.plan_idle_time()
 
     def _plan_sweep(self) -> None:
-        self._sweep_handle = self.loop.call_later(max(self.limits.idle_ms, 4) / 4000, self._sweep)
+        self._sweep_handle = self.loop.call_later(max(self.limits.idle_ms, 4) / 4000, self._sweep_idle)
 
-    def _sweep(self) -> None:
+    def _sweep_idle(self) -> None:
         """Age all connections, four times per connections.max.idle.ms; silent ones close themselves."""
         self._sweep_handle = None
         for connection in list(self.connections):
@@ -229,47 +229,47 @@ class ConnectionManager:
         """Send the answers of this round."""
         unsent = self.unsent
         while unsent:
-            unsent.popleft().flush()
+            unsent.popleft().flush_answers()
 
     # -- memory --------------------------------------------------------------------------------------------------
 
-    def _plan_look(self) -> None:
+    def _plan_hostage_check(self) -> None:
         """Plan a check for connections that hold request memory without using it, because another one waits for it."""
         if not self._looking:
             self._looking = True
-            self.loop.call_later(LOOK_S, self._look_for_hostages)
+            self.loop.call_later(LOOK_S, self._check_hostages)
 
-    def _look_for_hostages(self) -> None:
+    def _check_hostages(self) -> None:
         self._looking = False
         self.request_memory.close_hostages(list(self.connections))
-        if self.request_memory.waiting:
-            self._plan_look()
+        if self.request_memory.waiting_connections:
+            self._plan_hostage_check()
 
     @property
-    def quiet(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether no request waits for its answer, and no answer for its peer."""
-        return not any(connection.busy for connection in self.connections)
+        return not any(connection.is_busy for connection in self.connections)
 
-    def drain(self) -> None:
+    def stop_requests(self) -> None:
         """Start no more requests; those that have started are finished."""
         for connection in self.connections:
-            connection.drain()
+            connection.stop_requests()
 
     # -- idle time -----------------------------------------------------------------------------------------------
 
-    def stir(self) -> None:
+    def plan_idle_time(self) -> None:
         """Plan the broker's idle time, after an input."""
         self.resting = False
         if self._idle_handle is not None:
             self._idle_handle.cancel()
-        self._idle_handle = self.loop.call_later(IDLE_AFTER_S, self._idle)
+        self._idle_handle = self.loop.call_later(IDLE_AFTER_S, self._run_idle_slice)
 
-    def no_more_idle_time(self) -> None:
+    def end_idle_time(self) -> None:
         """End idle time: the broker stops, and background work would use logs that it has just closed."""
         self._idle_time = False
 
-    def _idle(self) -> None:
-        """Give the broker a slice of idle time; requests that come meanwhile delay the next one (`stir`)."""
+    def _run_idle_slice(self) -> None:
+        """Give the broker a slice of idle time; requests that come meanwhile delay the next one (`plan_idle_time`)."""
         self.clock.instant = None
         self.resting = True
         # 1. The broker stops, or does not run yet.
@@ -278,23 +278,23 @@ class ConnectionManager:
         # 2. The broker has more background work: another slice after the next poll.
         # 3. It has none: collect garbage after a longer pause, which every request restarts …
         # 4. … but no later than COLLECT_EVERY_S after the last collection.
-        if self._inputs.background(IDLE_BUDGET_NS):
-            self._idle_handle = self.loop.call_later(0, self._idle)
+        if self._inputs.run_background(IDLE_BUDGET_NS):
+            self._idle_handle = self.loop.call_later(0, self._run_idle_slice)
         elif self._garbage is not None and self.loop.time() < self._collected_at + COLLECT_EVERY_S:
-            self._idle_handle = self.loop.call_later(COLLECT_AFTER_S, self._collect)
+            self._idle_handle = self.loop.call_later(COLLECT_AFTER_S, self._collect_garbage)
         elif self._garbage is not None:
-            self._collect()
+            self._collect_garbage()
 
-    def _collect(self) -> None:
+    def _collect_garbage(self) -> None:
         self._idle_handle = None
         self._collected_at = self.loop.time()
         if self._garbage is not None:
-            self._garbage.collect()
+            self._garbage.collect_recent()
 
-    def stop(self) -> None:
+    def close_all(self) -> None:
         """Close all connections and cancel the timers."""
         for connection in list(self.connections):
-            connection.close()
+            connection.close_connection()
         for handle in (self._idle_handle, self._sweep_handle):
             if handle is not None:
                 handle.cancel()
@@ -302,7 +302,7 @@ class ConnectionManager:
 
     # -- the log -------------------------------------------------------------------------------------------------
 
-    def complain(self, text: str, *arguments: object) -> None:
+    def log_bad_peer(self, text: str, *arguments: object) -> None:
         """Log one line about a bad peer; at most LOG_LINES_PER_S, so that a flood of peers does not flood the log."""
         now = time.monotonic()
         if now - self._lines_at >= 1:

@@ -85,21 +85,21 @@ class HttpServer:
         self.port = 0
         """The port that is bound."""
 
-    def start(self, host: str, port: int) -> None:
+    def start_listening(self, host: str, port: int) -> None:
         """Listen; port 0: a free one. Raises Failure with the address when it is taken."""
-        starting = asyncio.start_server(self._client, host or None, port, limit=HEAD_BYTES, backlog=MAX_CLIENTS)
+        starting = asyncio.start_server(self._on_client, host or None, port, limit=HEAD_BYTES, backlog=MAX_CLIENTS)
         try:
             self._server = self._loop.run_until_complete(starting)
         except OSError as error:
             raise failure_of(error, f"ottla.http.listener {host}:{port}") from None
         self.port = self._server.sockets[0].getsockname()[1]
 
-    def stop(self) -> None:
+    def stop_listening(self) -> None:
         """Stop listening; answers under way are dropped."""
         if self._server is not None:
             self._server.close()
 
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.clients += 1
         # Above MAX_CLIENTS a client gets status 503; above twice as many it gets no answer, which would cost memory.
         if self.clients > 2 * MAX_CLIENTS:
@@ -108,15 +108,15 @@ class HttpServer:
             return
         writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until the kernel has taken all bytes
         try:
-            await asyncio.wait_for(self._serve(reader, writer), self._wait_s + self._answer_s)
+            await asyncio.wait_for(self._serve_client(reader, writer), self._wait_s + self._answer_s)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client has gone, is too slow, or sent no request: it gets no answer
         finally:
             self.clients -= 1
             writer.transport.abort()  # all bytes were sent, or the client is too slow: release the memory now
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        page, only_head = await self._read_request(reader) if self.clients <= MAX_CLIENTS else (_full(), False)
+    async def _serve_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        page, only_head = await self._read_request(reader) if self.clients <= MAX_CLIENTS else (_busy_page(), False)
         for part in _response_parts(page, only_head):
             writer.write(part)
             await writer.drain()
@@ -129,12 +129,12 @@ class HttpServer:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), self._wait_s)
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return _text(400, "this is not HTTP"), False
+            return _text_page(400, "this is not HTTP"), False
         if words[0] not in ("GET", "HEAD"):
-            return _text(405, "only GET and HEAD"), False
+            return _text_page(405, "only GET and HEAD"), False
         make = self._pages.get(words[1].partition("?")[0])
         if make is None:
-            return _text(404, f"pages: {' '.join(sorted(self._pages))}"), words[0] == "HEAD"
+            return _text_page(404, f"pages: {' '.join(sorted(self._pages))}"), words[0] == "HEAD"
         return await make(), words[0] == "HEAD"
 
 
@@ -150,12 +150,12 @@ def _response_parts(page: Page, only_head: bool) -> Iterator[bytes | memoryview]
         yield memoryview(body)[start : start + PART_BYTES]
 
 
-def _text(status: int, text: str) -> Page:
+def _text_page(status: int, text: str) -> Page:
     return Page(status, "text/plain; charset=utf-8", f"{text}\n".encode(errors="replace"))
 
 
-def _full() -> Page:
-    return _text(503, "too many at once")
+def _busy_page() -> Page:
+    return _text_page(503, "too many at once")
 
 
 class SharedPage:
@@ -168,21 +168,21 @@ class SharedPage:
     async def __call__(self) -> Page:
         """The page. A client that leaves does not cancel it for the others."""
         if self._making is None or self._making.done():
-            self._making = asyncio.ensure_future(self._made())
+            self._making = asyncio.ensure_future(self._make_page())
         return await asyncio.shield(self._making)
 
-    async def _made(self) -> Page:
+    async def _make_page(self) -> Page:
         try:
             return await self._make()
         except Exception:
             log.exception("cannot make a page for monitoring: answering with status 500")
-            return _text(500, "the page cannot be made; see the log of the broker for the reason")
+            return _text_page(500, "the page cannot be made; see the log of the broker for the reason")
 
 
 async def metrics_page(registry: Registry) -> Page:
     """All metrics for Prometheus, gathered a few milliseconds at a time."""
     parts = []
-    for part in registry.parts():
+    for part in registry.text_parts():
         parts.append(part)
         await asyncio.sleep(0)
     return Page(200, METRICS_TYPE, "".join(parts).encode(errors="replace"))
@@ -190,7 +190,7 @@ async def metrics_page(registry: Registry) -> Page:
 
 def health_page(node_id: int, ready: bool, registry: Registry) -> Page:
     """200 when the broker serves clients, else 503; `problems`: metrics that should be 0 and are not."""
-    values = {name: registry.total(name) for name in HEALTH_ROWS}
+    values = {name: registry.total_of(name) for name in HEALTH_ROWS}
     problems = {name: value for name, value in values.items() if value}
     document = {"status": "ready" if ready else "not ready", "node_id": node_id, "problems": problems}
     return Page(200 if ready else 503, "application/json", f"{json.dumps(document)}\n".encode())
@@ -200,10 +200,10 @@ def add_process_metrics(registry: Registry) -> None:
     """Declare the metrics of the process that every client library of Prometheus has, under the same names."""
     page = os.sysconf("SC_PAGE_SIZE")
     started = time.time()
-    add = registry.gauge
-    registry.counter("process_cpu_seconds_total", "User and system CPU time.", _cpu_seconds)
-    add("process_resident_memory_bytes", "Resident memory.", lambda: float(_statm(1) * page))
-    add("process_virtual_memory_bytes", "Virtual memory.", lambda: float(_statm(0) * page))
+    add = registry.add_gauge
+    registry.add_counter("process_cpu_seconds_total", "User and system CPU time.", _cpu_seconds)
+    add("process_resident_memory_bytes", "Resident memory.", lambda: float(_read_statm(1) * page))
+    add("process_virtual_memory_bytes", "Virtual memory.", lambda: float(_read_statm(0) * page))
     add("process_open_fds", "Open file descriptors.", _open_descriptors)
     add("process_max_fds", "Most open file descriptors.", lambda: float(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
     add("process_start_time_seconds", "Start, in seconds since 1970.", lambda: started)
@@ -214,7 +214,7 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _statm(field: int) -> int:
+def _read_statm(field: int) -> int:
     """A field of /proc/self/statm, in pages; 0 where there is none (macOS)."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:

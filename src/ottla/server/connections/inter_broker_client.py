@@ -14,7 +14,7 @@ from typing import Final
 from ottla.seams import Done, Failure, Gate, Inputs, Kind, Part, Region
 from ottla.server.connections.broker_connection import BrokerCall, BrokerConnection, ConnectionContext
 from ottla.server.connections.buffers import BufferPool
-from ottla.server.connections.send_buffer import StaleRegion, pin, unpin
+from ottla.server.connections.send_buffer import StaleRegion, pin_parts, unpin_part
 from ottla.server.disks.file import RealFile
 from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.loop.poller import LoopWatch
@@ -46,34 +46,34 @@ class InterBrokerClient:
         self._here = Loopback(loop, turns)
         self._lines: dict[int, dict[str, BrokerConnection]] = {}
 
-    def locate(self, node: int, host: str, port: int) -> None:
+    def set_address(self, node: int, host: str, port: int) -> None:
         """Set the address of a broker; connections to an earlier address are closed."""
         if self._addresses.get(node) != (host, port):
             self._addresses[node] = (host, port)
             for line in self._lines.pop(node, {}).values():
                 line.fail_calls(f"broker {node} has moved to {host}:{port}")
 
-    def connect(self, inputs: Inputs) -> None:
+    def set_inputs(self, inputs: Inputs) -> None:
         """Set the broker of this node, which receives the calls to itself."""
-        self._here.connect(inputs)
+        self._here.set_inputs(inputs)
 
-    def call(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
+    def call_broker(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
         """Send a request (without length prefix); `done` gets the answer, header included, or a Failure."""
         call = BrokerCall(bytes(frame), deadline_ns, done)
         if node == self._node:
-            self._here.submit(call)
+            self._here.submit_call(call)
             return
         lines = self._lines.setdefault(node, {})
         line = lines.get(lane)
         if line is None:
             address = self._addresses.get(node)
             if address is None:
-                self._turns.soon(done, Failure(Kind.NOT_DONE, f"the address of broker {node} is not known"))
+                self._turns.run_soon(done, Failure(Kind.NOT_DONE, f"the address of broker {node} is not known"))
                 return
             line = lines[lane] = BrokerConnection(self._wiring, node, address)
-        line.submit(call)
+        line.submit_call(call)
 
-    def stop(self) -> None:
+    def close_all(self) -> None:
         """Close all connections; calls that wait for an answer fail."""
         for node in sorted(self._lines):
             for line in self._lines[node].values():
@@ -128,21 +128,21 @@ class Loopback:
         self._settled: deque[tuple[Done[memoryview], memoryview | Failure]] = deque()
         """Answers of the current round, which are delivered after the turn in which they were made."""
 
-    def connect(self, inputs: Inputs) -> None:
+    def set_inputs(self, inputs: Inputs) -> None:
         """Set the broker."""
         self._inputs = inputs
 
-    def submit(self, call: BrokerCall) -> None:
+    def submit_call(self, call: BrokerCall) -> None:
         """Queue a call to this broker; it runs in a later turn."""
         self._queue.append(LoopbackSlot(self, call))
-        self._plan()
+        self._plan_run()
 
-    def _plan(self) -> None:
+    def _plan_run(self) -> None:
         if not self._planned and self._queue and self._gate is None:
             self._planned = True
-            self._loop.call_soon(self._run)
+            self._loop.call_soon(self._run_queued)
 
-    def _run(self) -> None:
+    def _run_queued(self) -> None:
         """Run queued calls and deliver their answers, each in a turn of its own.
 
         With one call per round of the loop, a round of all clients would pass between any two of them.
@@ -154,9 +154,9 @@ class Loopback:
                 break
             self._run_one()
             while self._settled:
-                self._turns.run(*self._settled.popleft())
+                self._turns.run_now(*self._settled.popleft())
         self._running = False
-        self._plan()
+        self._plan_run()
 
     def _run_one(self) -> None:
         assert self._inputs is not None, "a call before connect"
@@ -175,29 +175,29 @@ class Loopback:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_ns = deadline_ns
-            self._timer = self._loop.call_at(deadline_ns / 1e9, self._expire)
+            self._timer = self._loop.call_at(deadline_ns / 1e9, self._expire_calls)
 
-    def _expire(self) -> None:
+    def _expire_calls(self) -> None:
         """Fail the calls whose deadline has passed, and set the timer to the next deadline."""
         due_ns, self._timer = self._timer_ns, None
         missing = [slot for slot, answer in self._answers.items() if answer is None]
         for slot in missing:
             if slot.call.deadline_ns <= due_ns:
-                self._settle(slot, Failure(Kind.TIMEOUT, "this broker did not answer itself in time"))
+                self._settle_call(slot, Failure(Kind.TIMEOUT, "this broker did not answer itself in time"))
             else:
                 self._watch_deadline(slot.call.deadline_ns)
 
-    def answer(self, slot: LoopbackSlot, parts: Sequence[Part]) -> None:
+    def queue_answer(self, slot: LoopbackSlot, parts: Sequence[Part]) -> None:
         """Deliver the answer to the caller, after the answers to earlier calls."""
         if slot in self._answers:
             try:
-                self._settle(slot, memoryview(b"".join(map(_octets, parts))))
+                self._settle_call(slot, memoryview(b"".join(map(_part_bytes, parts))))
             except StaleRegion as stale:
-                self._settle(slot, Failure(Kind.UNKNOWN, str(stale)))
+                self._settle_call(slot, Failure(Kind.UNKNOWN, str(stale)))
 
-    def _settle(self, slot: LoopbackSlot, outcome: memoryview | Failure) -> None:
+    def _settle_call(self, slot: LoopbackSlot, outcome: memoryview | Failure) -> None:
         self._answers[slot] = outcome
-        self.release(slot)
+        self.open_gate(slot)
         # Answers keep the order of the calls: this one may have to wait for earlier ones, or later ones for it.
         while self._answers:
             first = next(iter(self._answers))
@@ -209,33 +209,33 @@ class Loopback:
             if self._running:
                 self._settled.append((first.call.done, ready))
             else:
-                self._turns.soon(first.call.done, ready)
+                self._turns.run_soon(first.call.done, ready)
 
-    def release(self, slot: LoopbackSlot) -> None:
+    def open_gate(self, slot: LoopbackSlot) -> None:
         """Open the gate of this slot."""
         slot.released = True
         if self._gate is slot:
             self._gate = None
-            self._plan()
+            self._plan_run()
 
-    def hold(self, slot: LoopbackSlot, frame: memoryview) -> memoryview:  # noqa: ARG002 - same face as a connection
+    def hold_frame(self, slot: LoopbackSlot, frame: memoryview) -> memoryview:  # noqa: ARG002 - same face as a connection
         """Return the frame itself: it is a copy already."""
         return frame
 
-    def mute(self, until_ns: int) -> None:
+    def pause_reading(self, until_ns: int) -> None:
         """Do nothing: a broker does not throttle itself."""
 
-    def drop(self, why: str) -> None:
+    def drop_connection(self, why: str) -> None:
         """Fail the outstanding calls, as if their connection were lost."""
         for slot in list(self._answers):
             if slot in self._answers and self._answers[slot] is None:
-                self._settle(slot, Failure(Kind.UNKNOWN, why))
+                self._settle_call(slot, Failure(Kind.UNKNOWN, why))
 
 
-def _octets(part: Part) -> bytes | bytearray | memoryview:
+def _part_bytes(part: Part) -> bytes | bytearray | memoryview:
     if not isinstance(part, Region):
         return part
-    pin((part,))
+    pin_parts((part,))
     try:
         file = part.file
         assert isinstance(file, RealFile), "a region of another shell"
@@ -244,4 +244,4 @@ def _octets(part: Part) -> bytes | bytearray | memoryview:
             raise StaleRegion("the file was truncated")
         return into
     finally:
-        unpin(part)
+        unpin_part(part)

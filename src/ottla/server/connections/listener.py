@@ -70,9 +70,9 @@ class Quotas:
         self._beyond = 0
         """Open connections from this machine that were accepted beyond the limits."""
 
-    def admit(self, listener: str, address: str) -> str | None:
+    def admit_connection(self, listener: str, address: str) -> str | None:
         """Count a connection; returns None, or the limit for which it has to be refused."""
-        reached = self._reached(listener, address)
+        reached = self._reached_limit(listener, address)
         if reached is not None:
             if self._beyond >= self.limits.loopback_reserve or not is_loopback(address):
                 return reached
@@ -81,7 +81,7 @@ class Quotas:
         self._total += 1
         return None
 
-    def _reached(self, listener: str, address: str) -> str | None:
+    def _reached_limit(self, listener: str, address: str) -> str | None:
         limits = self.limits
         if self._total >= limits.total and listener != limits.protected:
             return f"max.connections={limits.total}"
@@ -101,7 +101,7 @@ class Quotas:
         if self._beyond and is_loopback(address):
             self._beyond -= 1
 
-    def change(self, limits: ConnectionLimits) -> None:
+    def set_limits(self, limits: ConnectionLimits) -> None:
         """Apply other limits from now on; open connections stay."""
         self.limits = limits
 
@@ -114,7 +114,7 @@ def is_loopback(address: str) -> bool:
 
 
 class Listener:
-    """One bound socket; accepts between `start` and `stop`."""
+    """One bound socket; accepts between `start_accepting` and `stop_accepting`."""
 
     __slots__ = ("_accepting", "_endpoint", "_quotas", "_sock", "_started", "_tell_at", "_traffic")
 
@@ -137,25 +137,25 @@ class Listener:
         """The address with the port that is bound."""
         return self._endpoint._replace(port=self._sock.getsockname()[1])
 
-    def start(self) -> None:
+    def start_accepting(self) -> None:
         """Accept connections from now on."""
         self._sock.listen(self._quotas.limits.backlog)
         self._started = True
-        self.resume()
+        self.resume_accepting()
 
-    def stop(self) -> None:
+    def stop_accepting(self) -> None:
         """Stop accepting; open connections stay."""
         self._started = False
-        self._hold()
+        self._pause_accepting()
         self._sock.close()
 
-    def resume(self) -> None:
+    def resume_accepting(self) -> None:
         """Accept again after a pause."""
         if self._started and not self._accepting:
             self._accepting = True
             self._traffic.loop.add_reader(self._sock, self._on_readable)
 
-    def _hold(self) -> None:
+    def _pause_accepting(self) -> None:
         if self._accepting:
             self._accepting = False
             self._traffic.loop.remove_reader(self._sock)
@@ -167,35 +167,35 @@ class Listener:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                self._trouble(error)
+                self._on_accept_error(error)
                 return
             # The kernel gives the lowest free descriptor, so a high number means that few are left.
             if sock.fileno() >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE:
                 sock.close()
-                self._rest("too many open files")
+                self._rest_for_resources("too many open files")
                 return
-            self._welcome(sock, str(address[0]))
+            self._accept_connection(sock, str(address[0]))
 
-    def _trouble(self, error: OSError) -> None:
+    def _on_accept_error(self, error: OSError) -> None:
         """Handle an error of accept: pause if descriptors or memory are used up; else the peer has gone."""
         if error.errno in _EXHAUSTED:
-            self._rest(error.strerror or str(error))
+            self._rest_for_resources(error.strerror or str(error))
         else:
             log.debug("a connection was closed before it was accepted: %s", error)
 
-    def _rest(self, why: str) -> None:
+    def _rest_for_resources(self, why: str) -> None:
         now = self._traffic.loop.time()
         if now >= self._tell_at:
             self._tell_at = now + TELL_S
             log.error("cannot accept connections: %s; raise `ulimit -n` or lower max.connections", why)
-        self._hold()
-        self._traffic.loop.call_later(PAUSE_S, self.resume)
+        self._pause_accepting()
+        self._traffic.loop.call_later(PAUSE_S, self.resume_accepting)
 
-    def _welcome(self, sock: socket.socket, address: str) -> None:
-        reached = self._quotas.admit(self._endpoint.listener, address)
+    def _accept_connection(self, sock: socket.socket, address: str) -> None:
+        reached = self._quotas.admit_connection(self._endpoint.listener, address)
         if reached is not None:
             sock.close()
-            self._traffic.complain("%s: connection refused: %s is reached", address, reached)
+            self._traffic.log_bad_peer("%s: connection refused: %s is reached", address, reached)
             return
         try:
             _prepare_socket(sock, self._quotas.limits)
@@ -237,7 +237,7 @@ def bound_socket(endpoint: Endpoint, limits: ConnectionLimits) -> socket.socket:
     return sock
 
 
-def reachable(host: str) -> str:
+def reachable_host(host: str) -> str:
     """The host that clients receive when no advertised listener is configured: this machine's name, if it resolves."""
     if host not in ("", "0.0.0.0", "::"):  # noqa: S104 - recognized, not bound
         return host

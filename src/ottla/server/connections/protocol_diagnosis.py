@@ -10,7 +10,7 @@ from typing import Final
 _HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"PRI ")
 
 
-def diagnosis(head: bytes, size: int, largest: int, listener: str) -> str:
+def diagnose_peer(head: bytes, size: int, largest: int, listener: str) -> str:
     """The reason for which a frame with this length prefix is refused. `head`: its first bytes, with the prefix."""
     if head[:2] == b"\x16\x03":
         return (

@@ -38,7 +38,7 @@ class Holder(Protocol):
     """Bytes charged for its buffer."""
 
     @property
-    def collects(self) -> bool:
+    def is_collecting(self) -> bool:
         """Whether it keeps such a frame or requests."""
         ...
 
@@ -50,7 +50,7 @@ class Holder(Protocol):
         """Count a check that found the same frame incomplete; returns whether it was one too many."""
         ...
 
-    def drop(self, why: str) -> None:
+    def drop_connection(self, why: str) -> None:
         """Close, with one log line."""
         ...
 
@@ -61,7 +61,7 @@ class RequestMemory:
     __slots__ = ("_bounds", "_on_waiting", "_senior", "_waiting", "limit", "used")
 
     def __init__(self, limit: int, on_waiting: Callable[[], None]) -> None:
-        """limit: bytes; see `TrafficLimits.memory`. on_waiting: called when a connection has to wait."""
+        """limit: bytes; see `TrafficLimits.request_memory_bytes`. on_waiting: called when a connection has to wait."""
         self.limit = limit
         self._on_waiting = on_waiting
         self.used = 0
@@ -71,7 +71,7 @@ class RequestMemory:
         """The one connection that may exceed the bounds, so that it can finish its frame."""
 
     @property
-    def waiting(self) -> int:
+    def waiting_connections(self) -> int:
         """How many connections wait for memory."""
         return sum(len(queue) for queue in self._waiting)
 
@@ -79,7 +79,7 @@ class RequestMemory:
         """Whether a connection may take that many bytes for a frame of which nothing has come yet."""
         return size <= ORDINARY and self.used + size <= self.limit // 2
 
-    def charge(self, size: int) -> None:
+    def charge_bytes(self, size: int) -> None:
         """Count bytes that were taken."""
         self.used += size
 
@@ -103,9 +103,9 @@ class RequestMemory:
         """Count bytes that are free again; connections that waited for memory continue."""
         self.used -= size
         assert self.used >= 0, "more memory given back than taken"
-        if self._senior is holder and not holder.collects:
+        if self._senior is holder and not holder.is_collecting:
             self._senior = None
-        self._grant()
+        self._grant_memory()
 
     def forget_connection(self, holder: Holder) -> None:
         """Remove a connection that is closed and has given all memory back."""
@@ -113,9 +113,9 @@ class RequestMemory:
             queue.pop(holder, None)
         if self._senior is holder:
             self._senior = None
-            self._grant()
+            self._grant_memory()
 
-    def _grant(self) -> None:
+    def _grant_memory(self) -> None:
         """Grant memory to waiting connections: small frames first, of one size the one that waited longest."""
         for bound, queue in zip(self._bounds, self._waiting, strict=True):
             while queue and (self._senior is None or self.used <= bound):
@@ -126,12 +126,12 @@ class RequestMemory:
 
     def close_hostages(self, holders: Iterable[Holder]) -> None:
         """Close connections that hold memory without finishing a frame, the largest first, while others wait."""
-        stale = [holder for holder in holders if holder.collects and holder.grow_stale()]
+        stale = [holder for holder in holders if holder.is_collecting and holder.grow_stale()]
         for holder in sorted(stale, key=_size_of, reverse=True):
-            waiting = self.waiting
+            waiting = self.waiting_connections
             if not waiting:
                 return
-            holder.drop(
+            holder.drop_connection(
                 f"it held {holder.charged} bytes of request memory without finishing a request, while {waiting} "
                 "connections waited for memory (queued.max.request.bytes)"
             )

@@ -1,7 +1,8 @@
 """Memory of answers that peers have not read: one budget for all connections of a broker.
 
-Zone: deterministic. A connection "owes" the bytes of the answers that its peer has not read. `ResponseQueue._owe` alone
-counts them for one connection, and calls `count` here. The caller provides time and timers.
+Zone: deterministic. A connection "owes" the bytes of the answers that its peer has not read.
+`ResponseQueue._count_owed` alone counts them for one connection, and calls `count_owed` here. The caller provides time
+and timers.
 
 Above `limit`, a connection that owes something starts no more requests until it owes nothing or the budget has room;
 connections that owe nothing are served as before. Above `limit` plus a reserve no connection starts requests.
@@ -28,19 +29,19 @@ class Debtor(Protocol):
     """A connection that owes answers to its peer."""
 
     @property
-    def owed(self) -> int:
+    def owed_bytes(self) -> int:
         """Bytes of answers that the peer has not read."""
         ...
 
     def wait_for_readers(self) -> None:
-        """Start no more requests before `readers_took`."""
+        """Start no more requests before `on_budget_freed`."""
         ...
 
-    def readers_took(self) -> None:
+    def on_budget_freed(self) -> None:
         """Continue: the budget has room again."""
         ...
 
-    def drop(self, why: str) -> None:
+    def drop_connection(self, why: str) -> None:
         """Close, with one log line."""
         ...
 
@@ -70,11 +71,11 @@ class ResponseMemory:
         self._exhausted = self._looking = False
 
     @property
-    def exhausted(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether even connections that owe nothing have to wait."""
         return self._exhausted
 
-    def count(self, debtor: Debtor, size: int, owed: int) -> None:
+    def count_owed(self, debtor: Debtor, size: int, owed: int) -> None:
         """Count `size` bytes that a connection owes more (negative: less); `owed`: all that it owes now."""
         self.used += size
         # Its time without reading begins when it begins to owe something.
@@ -84,9 +85,9 @@ class ResponseMemory:
             del self._debtors[debtor]
         if size > 0:
             if self.used > self.limit:
-                self._spent(debtor)
+                self._on_limit_exceeded(debtor)
         elif self._waiting or self._exhausted:
-            self._wake(None if owed else debtor)
+            self._wake_waiting(None if owed else debtor)
 
     def note_reading(self, debtor: Debtor) -> None:
         """Restart a connection's time without reading: its peer has read a large part."""
@@ -103,7 +104,7 @@ class ResponseMemory:
         """Remove a connection that is closed and owes nothing."""
         self._waiting.pop(debtor, None)
 
-    def _spent(self, debtor: Debtor) -> None:
+    def _on_limit_exceeded(self, debtor: Debtor) -> None:
         # 1. Above the limit: this connection waits until it owes nothing or the budget has room.
         self.hold_back(debtor)
         self._look_later(LOOK_S)
@@ -114,7 +115,7 @@ class ResponseMemory:
                 self.hold_back(other)
             self._plan(0, self._close_unread)  # not now: the turn that runs may use the connection to close
 
-    def _wake(self, paid: Debtor | None) -> None:
+    def _wake_waiting(self, paid: Debtor | None) -> None:
         # 1. The budget has room: all continue.
         if self.used <= self.limit:
             self._exhausted = False
@@ -129,7 +130,7 @@ class ResponseMemory:
             woken = {paid: None} if paid in self._waiting and not self._exhausted else {}
         for other in woken:
             self._waiting.pop(other, None)
-            other.readers_took()
+            other.on_budget_freed()
 
     def _look_later(self, delay_s: float) -> None:
         if not self._looking:
@@ -151,8 +152,9 @@ class ResponseMemory:
             if self.used <= self.limit or waited < (UNREAD_EXHAUSTED_S if self._exhausted else UNREAD_S):
                 return
             # At least half of the average: closing one that owes less would free hardly any memory.
-            if 2 * debtor.owed * len(self._debtors) >= self.used:
-                debtor.drop(
-                    f"it has not read {debtor.owed} bytes of answers for {waited:.0f} s, and the unread answers of all "
+            if 2 * debtor.owed_bytes * len(self._debtors) >= self.used:
+                debtor.drop_connection(
+                    f"it has not read {debtor.owed_bytes} bytes of answers for {waited:.0f} s, and the unread "
+                    "answers of all "
                     f"connections are {self.used} bytes ({self.limit} is the limit)"
                 )

@@ -23,10 +23,10 @@ from ottla.server.connections.send_buffer import (
     SendBuffer,
     StaleRegion,
     memory_of,
-    pin,
+    pin_parts,
     read_small,
     send_at_once,
-    unpin,
+    unpin_part,
 )
 from ottla.server.disks.file import RealFile
 
@@ -117,39 +117,39 @@ class ResponseQueue:
         self._ready = 0
         """Bytes in `_out`; they are sent at the end of the turn or of the round."""
         self._owed = self._held = 0
-        """Bytes of answers that were not sent by then, and of held requests; only `_owe` changes them."""
+        """Bytes of answers that were not sent by then, and of held requests; only `_count_owed` changes them."""
         self._blocked = 0
         self._running = self._writing = False
         self._active = True
 
-    def close(self) -> None:
+    def close_connection(self) -> None:
         """Close the socket and release everything."""
         raise AssertionError("Connection implements close")
 
     def _memory_freed(self, size: int) -> None:
         raise AssertionError(f"Connection implements this: {size} bytes are free")
 
-    def _unblock(self, reasons: int) -> None:
+    def _clear_reasons(self, reasons: int) -> None:
         raise AssertionError(f"Connection implements this: {reasons} do not hold any more")
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a request waits for its answer, or an answer for the peer to read it."""
         return bool(self._queue or self._outbox)
 
     @property
-    def owed(self) -> int:
+    def owed_bytes(self) -> int:
         """Bytes of answers that the peer has not read."""
         return self._owed
 
-    def _owe(self, answers: int, held: int = 0) -> None:
+    def _count_owed(self, answers: int, held: int = 0) -> None:
         """Add to the bytes of unsent answers and of held requests (negative: subtract), and apply the bounds. All
         changes of these figures pass here.
         """
         self._owed += answers
         self._held += held
         if answers:
-            self._traffic.reply_memory.count(self, answers, self._owed)
+            self._traffic.reply_memory.count_owed(self, answers, self._owed)
         if self._owed + self._held > MAX_OWED:
             self._blocked |= OUTPUT
 
@@ -157,11 +157,11 @@ class ResponseQueue:
         """Start no more requests: the broker's budget for unread answers is used up."""
         self._blocked |= SPENT
 
-    def readers_took(self) -> None:
+    def on_budget_freed(self) -> None:
         """Continue: the budget for unread answers has room again."""
-        self._unblock(SPENT)
+        self._clear_reasons(SPENT)
 
-    def answer(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
+    def queue_answer(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
         """Answer one request; the answer is sent after all earlier ones."""
         queue = self._queue
         # 1. Earlier answers are missing, or the frame is held: not the hot path.
@@ -176,45 +176,45 @@ class ResponseQueue:
             self._out.append(_size_of(len(only)) + only)
             self._ready += len(only) + 4
             if self._ready > MAX_READY:
-                self.flush()
+                self.flush_answers()
         # 3. All other answers. An empty one (acks=0) only gives up its place.
         elif parts:
             self._put_parts(parts, False)
         # 4. Later requests that were answered before this one.
         if queue and queue[0].state & ANSWERED:
-            self._follow()
+            self._queue_waiting()
         if self._blocked:
-            self._ease(slot)
+            self._recheck_reasons(slot)
         if not self._running:
-            self.flush()
+            self.flush_answers()
 
     def _answer_seldom(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
         assert not slot.state & ANSWERED, "a request was answered twice"
         if slot.state & HELD:
-            self._let_frame_go(slot)
+            self._release_frame(slot)
         slot.state = ANSWERED
         if self._blocked & CLOSED:
             return
         if self._queue[0] is slot:
             slot.state = ASKED
-            self.answer(slot, parts)
+            self.queue_answer(slot, parts)
             return
-        if self._pin(parts):
+        if self._pin_parts(parts):
             slot.parts = parts
-            self._owe(memory_of(parts))
-            self._ease(slot)
+            self._count_owed(memory_of(parts))
+            self._recheck_reasons(slot)
 
-    def _follow(self) -> None:
+    def _queue_waiting(self) -> None:
         """Queue the answers that waited for the one that was just queued."""
         queue = self._queue
         while queue and queue[0].state & ANSWERED:
             slot = queue.popleft()
-            self._owe(-memory_of(slot.parts))
+            self._count_owed(-memory_of(slot.parts))
             if slot.parts:
                 self._put_parts(slot.parts, True)
 
     def _put_parts(self, parts: Sequence[Part], pinned: bool) -> None:
-        """Queue one answer with its length prefix; `answer` itself does so for one small part."""
+        """Queue one answer with its length prefix; `queue_answer` itself does so for one small part."""
         size, regions = 0, 0
         for part in parts:
             if type(part) is Region:
@@ -225,7 +225,7 @@ class ResponseQueue:
         # 1. Bytes only, and few: join them.
         if not regions:
             if size < LARGE and self._outbox is None:
-                self._get_ready(b"".join((_size_of(size), *parts)))  # type: ignore[arg-type]  # no Region in it
+                self._queue_small(b"".join((_size_of(size), *parts)))  # type: ignore[arg-type]  # no Region in it
                 return
         # 2. Regions, with nothing unsent before them: read small ones now, send one large one by sendfile. Neither
         #    keeps the file open for longer than this turn, if the peer takes the answer.
@@ -234,11 +234,11 @@ class ResponseQueue:
                 if size < LARGE or size < SMALL * regions:
                     self._put_small(size, parts)
                     return
-                if regions == 1 and not self._out and self._go_straight(size, parts):
+                if regions == 1 and not self._out and self._prepare_sendfile(size, parts):
                     if self._ready > MAX_READY:
-                        self.flush()
+                        self.flush_answers()
                     return
-            if not self._pin(parts):
+            if not self._pin_parts(parts):
                 return
         # 3. Everything else waits in the outbox; its files are kept open.
         self._put_pinned((_size_of(size), *parts))
@@ -246,24 +246,24 @@ class ResponseQueue:
     def _put_pinned(self, parts: Sequence[Part]) -> None:
         """Queue parts whose files are pinned; they are sent as fast as the peer reads."""
         if self._straight is not None:
-            self._send_straight()
+            self._send_prepared()
             if self._blocked & CLOSED:
                 self._unpin_parts(parts)
                 return
         outbox = self._outbox
         if outbox is None:
             outbox = self._open_outbox()
-        outbox.add(*parts)
-        self._owe(outbox.change())
+        outbox.add_parts(*parts)
+        self._count_owed(outbox.take_change())
         if outbox.memory > MAX_READY:
-            self.flush()
+            self.flush_answers()
 
-    def _get_ready(self, answer: bytes) -> None:
+    def _queue_small(self, answer: bytes) -> None:
         """Queue a small answer, or a part of one, to be sent with the others in one system call."""
         self._out.append(answer)
         self._ready += len(answer)
         if self._ready > MAX_READY:
-            self.flush()
+            self.flush_answers()
 
     def _put_small(self, size: int, parts: Sequence[Part]) -> None:
         """Read the small regions of an answer in this turn, in which their files cannot change or be closed.
@@ -277,32 +277,32 @@ class ResponseQueue:
                 piece, end = read_small(parts, at)
                 if end == at:
                     break
-                self._get_ready(head + piece)
+                self._queue_small(head + piece)
                 head, at = b"", end
         except StaleRegion as stale:
-            self.drop(str(stale))
+            self.drop_connection(str(stale))
         rest = parts[at:]
-        if rest and not self._blocked & CLOSED and self._pin(rest):
+        if rest and not self._blocked & CLOSED and self._pin_parts(rest):
             self._put_pinned((head, *rest))
 
-    def _go_straight(self, size: int, parts: Sequence[Part]) -> bool:
-        """Prepare an answer with one large region for sendfile in `flush`. False: the region is small, or unsent bytes
-        precede it."""
+    def _prepare_sendfile(self, size: int, parts: Sequence[Part]) -> bool:
+        """Prepare an answer with one large region for sendfile in `flush_answers`. False: the region is small, or
+        unsent bytes precede it."""
         at = 0
         while type(region := parts[at]) is not Region:
             at += 1
         if region.size < LARGE or self._out:
             return False
         if self._straight is not None:
-            self._send_straight()
+            self._send_prepared()
             if self._outbox is not None or self._blocked & CLOSED:
                 return self._outbox is None
         file = region.file
         assert isinstance(file, RealFile), "a region of another shell"
         try:
-            fd = file.pin()
+            fd = file.pin_descriptor()
         except Failure as failure:
-            self.drop(failure.message)
+            self.drop_connection(failure.message)
             return True
         head = b"".join((_size_of(size), *parts[:at]))  # type: ignore[arg-type]  # no Region in it
         self._straight = head, region, file, fd
@@ -311,22 +311,23 @@ class ResponseQueue:
             self._ready += len(part)
         return True
 
-    def _send_straight(self) -> None:
-        """Send the answer prepared by `_go_straight`; the rest that the socket does not take waits in the outbox."""
+    def _send_prepared(self) -> None:
+        """Send the answer prepared by `_prepare_sendfile`; the rest that the socket does not take waits in the
+        outbox."""
         assert self._straight is not None, "no answer is prepared"
         head, region, file, fd = self._straight
         self._straight = None
         try:
             sent = send_at_once(self._sock, head, region, fd)
         except StaleRegion as stale:
-            file.unpin()
-            self.drop(str(stale))
+            file.unpin_descriptor()
+            self.drop_connection(str(stale))
         except OSError as error:
-            file.unpin()
-            self._broken(error)
+            file.unpin_descriptor()
+            self._on_socket_error(error)
         else:
             if sent == len(head) + region.size:
-                file.unpin()
+                file.unpin_descriptor()
             else:
                 self._keep_rest(head, region, sent)
 
@@ -334,24 +335,24 @@ class ResponseQueue:
         """Keep the unsent rest of an answer in the outbox: the socket is full."""
         done = max(0, sent - len(head))
         self._outbox = outbox = SendBuffer(self._traffic.scratch)
-        outbox.add(head[sent:], Region(region.file, region.pos + done, region.size - done, region.generation))
+        outbox.add_parts(head[sent:], Region(region.file, region.pos + done, region.size - done, region.generation))
         outbox.begun = done > 0
         self._move_ready()
-        self._owe(outbox.change())
+        self._count_owed(outbox.take_change())
         self._wait_writable()
 
-    def _pin(self, parts: Sequence[Part]) -> bool:
+    def _pin_parts(self, parts: Sequence[Part]) -> bool:
         try:
-            pin(parts)
+            pin_parts(parts)
         except StaleRegion as stale:
-            self.drop(str(stale))
+            self.drop_connection(str(stale))
             return False
         return True
 
     @staticmethod
     def _unpin_parts(parts: Sequence[Part]) -> None:
         for part in parts:
-            unpin(part)
+            unpin_part(part)
 
     def _open_outbox(self) -> SendBuffer:
         self._outbox = outbox = SendBuffer(self._traffic.scratch)
@@ -361,14 +362,14 @@ class ResponseQueue:
     def _move_ready(self) -> None:
         """Move the small answers that were ready to the end of the outbox."""
         assert self._outbox is not None, "no outbox"
-        self._outbox.add(*self._out)
+        self._outbox.add_parts(*self._out)
         self._out.clear()
         self._ready = 0
 
-    def flush(self) -> None:
+    def flush_answers(self) -> None:
         """Send the answers that are ready; small ones with one system call."""
         if self._straight is not None:
-            self._send_straight()
+            self._send_prepared()
         if self._outbox is not None:
             if not self._writing:
                 self.on_writable()
@@ -384,18 +385,18 @@ class ResponseQueue:
         except (BlockingIOError, InterruptedError):
             sent = 0
         except MemoryError:
-            self.drop(NO_MEMORY)
+            self.drop_connection(NO_MEMORY)
             return
         except OSError as error:
-            self._broken(error)
+            self._on_socket_error(error)
             return
         if sent < len(data):
             outbox = self._open_outbox()
-            outbox.add(data[sent:])
-            self._owe(outbox.change())
+            outbox.add_parts(data[sent:])
+            self._count_owed(outbox.take_change())
             self._wait_writable()
         elif self._blocked:
-            self._ease(None)
+            self._recheck_reasons(None)
 
     def on_writable(self) -> None:
         """Continue sending the outbox."""
@@ -403,19 +404,19 @@ class ResponseQueue:
         assert outbox is not None, "no outbox"
         self._active = True
         try:
-            finished = outbox.send(self._sock)
+            finished = outbox.send_parts(self._sock)
         except (BlockingIOError, InterruptedError):
             finished = False
         except StaleRegion as stale:
-            self.drop(str(stale))
+            self.drop_connection(str(stale))
             return
         except MemoryError:
-            self.drop(NO_MEMORY)
+            self.drop_connection(NO_MEMORY)
             return
         except OSError as error:
-            self._broken(error)
+            self._on_socket_error(error)
             return
-        self._owe(outbox.change())
+        self._count_owed(outbox.take_change())
         if not finished:
             if outbox.take_progress():
                 self._traffic.reply_memory.note_reading(self)
@@ -424,24 +425,24 @@ class ResponseQueue:
         self._outbox = None
         if self._writing:
             self._writing = False
-            self._traffic.watch.unwrite(self._fd)
+            self._traffic.watch.unwatch_write(self._fd)
         if self._blocked:
-            self._ease(None)
+            self._recheck_reasons(None)
 
     def _wait_writable(self) -> None:
         """Wait until the peer has read, and start no more of its requests before that."""
         if not self._writing:
             self._writing = True
             self._blocked |= OUTPUT
-            self._traffic.watch.write(self._fd, self.on_writable)
+            self._traffic.watch.watch_write(self._fd, self.on_writable)
 
-    def release(self, slot: RequestSlot) -> None:
+    def open_gate(self, slot: RequestSlot) -> None:
         """Open the gate of this slot before its answer."""
         slot.state |= RELEASED
         if self._gate is slot:
-            self._ease(slot)
+            self._recheck_reasons(slot)
 
-    def _ease(self, slot: RequestSlot | None) -> None:
+    def _recheck_reasons(self, slot: RequestSlot | None) -> None:
         """Clear the reasons in `_blocked` that do not hold any more, after an answer or a send."""
         reasons = 0
         if slot is not None and self._gate is slot:
@@ -453,26 +454,26 @@ class ResponseQueue:
         if not self._writing and self._owed + self._held <= MAX_OWED and self._outbox is None:
             reasons |= OUTPUT
         if self._blocked & reasons:
-            self._unblock(reasons)
+            self._clear_reasons(reasons)
 
-    def _let_frame_go(self, slot: RequestSlot) -> None:
+    def _release_frame(self, slot: RequestSlot) -> None:
         slot.state &= ~HELD
-        self._owe(0, -slot.held)
+        self._count_owed(0, -slot.held)
         self._memory_freed(slot.held)
 
-    def drop(self, why: str) -> None:
+    def drop_connection(self, why: str) -> None:
         """Close, with one log line."""
-        self._traffic.complain("%s: connection closed: %s", self.host, why)
-        self.close()
+        self._traffic.log_bad_peer("%s: connection closed: %s", self.host, why)
+        self.close_connection()
 
-    def _broken(self, error: OSError) -> None:
+    def _on_socket_error(self, error: OSError) -> None:
         if isinstance(error, (BlockingIOError, InterruptedError)):
             return
         if error.errno == errno.EIO:  # the device of a region failed: a socket does not report EIO
-            self.drop(f"the file of its answer cannot be read: {error.strerror}")
+            self.drop_connection(f"the file of its answer cannot be read: {error.strerror}")
             return
         log.debug("%s: %s", self.host, error)
-        self.close()
+        self.close_connection()
 
     def _drop_answers(self) -> None:
         """Release files, held requests and answers: the connection is closed."""
@@ -480,17 +481,17 @@ class ResponseQueue:
             if slot.state & ANSWERED:
                 self._unpin_parts(slot.parts)
             elif slot.state & HELD:
-                self._let_frame_go(slot)
+                self._release_frame(slot)
         self._queue.clear()
         self._gate = None  # slot and connection refer to each other: break the cycle
         self._out.clear()
         self._ready = 0
         if self._straight is not None:
-            self._straight[2].unpin()
+            self._straight[2].unpin_descriptor()
             self._straight = None
         if self._outbox is not None:
-            self._outbox.drop()
+            self._outbox.unpin_all()
             self._outbox = None
         self._writing = False
-        self._owe(-self._owed)
+        self._count_owed(-self._owed)
         self._traffic.reply_memory.forget_connection(self)

@@ -63,7 +63,7 @@ class SendBuffer:
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def add(self, *parts: Part) -> None:
+    def add_parts(self, *parts: Part) -> None:
         """Queue parts. The caller has pinned the regions."""
         for part in parts:
             if type(part) is Region:
@@ -76,7 +76,7 @@ class SendBuffer:
                 self._parts.append(part)
                 self.memory += PART + len(part)
 
-    def change(self) -> int:
+    def take_change(self) -> int:
         """The change of `memory` since the last call, in bytes."""
         before, self._counted = self._counted, self.memory
         return self._counted - before
@@ -88,7 +88,7 @@ class SendBuffer:
         self._read = 0
         return True
 
-    def send(self, sock: socket.socket) -> bool:
+    def send_parts(self, sock: socket.socket) -> bool:
         """Send; True when nothing is left. Raises BlockingIOError when the socket is full, OSError, StaleRegion."""
         parts = self._parts
         sent, most = 0, len(self._parts) - MANY
@@ -105,7 +105,7 @@ class SendBuffer:
             self._read += count
         return True
 
-    def drop(self) -> None:
+    def unpin_all(self) -> None:
         """Unpin the files: the connection is closed."""
         for part in self._parts:
             if isinstance(part, Region):
@@ -114,7 +114,7 @@ class SendBuffer:
         self.memory = 0
 
     def _send_file(self, sock: socket.socket, region: Region) -> int:
-        fd = _current(region)
+        fd = _current_descriptor(region)
         sent = os.sendfile(sock.fileno(), fd, region.pos, region.size)
         if sent == 0:
             raise StaleRegion("the file ended before the region")
@@ -142,7 +142,7 @@ class SendBuffer:
     def _send_gathered(self, sock: socket.socket) -> int:
         """Copy the small parts at the head together and send them; the rest that the socket does not take becomes one
         part."""
-        filled = self._gather()
+        filled = self._gather_parts()
         view = self._scratch.view
         try:
             sent = sock.send(view[:filled], _MORE if self._parts else 0)
@@ -155,7 +155,7 @@ class SendBuffer:
                 raise BlockingIOError
         return sent
 
-    def _gather(self) -> int:
+    def _gather_parts(self) -> int:
         parts = self._parts
         view = self._scratch.view
         filled = memory = 0
@@ -237,7 +237,7 @@ def memory_of(parts: Sequence[Part]) -> int:
     return sum(PART if isinstance(part, Region) else PART + len(part) for part in parts)
 
 
-def pin(parts: Sequence[Part]) -> None:
+def pin_parts(parts: Sequence[Part]) -> None:
     """Keep the files of regions open until they are sent. Raises StaleRegion when a file was closed; then none is
     pinned."""
     pinned: list[RealFile] = []
@@ -246,15 +246,15 @@ def pin(parts: Sequence[Part]) -> None:
             if isinstance(part, Region):
                 file = part.file
                 assert isinstance(file, RealFile), "a region of another shell"
-                file.pin()
+                file.pin_descriptor()
                 pinned.append(file)
     except Failure as failure:
         for file in pinned:
-            file.unpin()
+            file.unpin_descriptor()
         raise StaleRegion(failure.message) from None
 
 
-def unpin(part: Part) -> None:
+def unpin_part(part: Part) -> None:
     """Undo `pin` for a part that will not be sent."""
     if isinstance(part, Region):
         _unpin_region(part)
@@ -262,10 +262,10 @@ def unpin(part: Part) -> None:
 
 def _unpin_region(region: Region) -> None:
     assert isinstance(region.file, RealFile), "a region of another shell"
-    region.file.unpin()
+    region.file.unpin_descriptor()
 
 
-def _current(region: Region) -> int:
+def _current_descriptor(region: Region) -> int:
     file = region.file
     assert isinstance(file, RealFile), "a region of another shell"
     if file.generation != region.generation:

@@ -21,7 +21,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class DirectoryLock:
-    """Holds a data directory until `release` or the end of the process."""
+    """Holds a data directory until `release_lock` or the end of the process."""
 
     __slots__ = ("_fd", "_path")
 
@@ -44,7 +44,7 @@ class DirectoryLock:
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
-    def release(self) -> None:
+    def release_lock(self) -> None:
         """Unlock the directory. The file stays: after a removal two brokers could lock two different files."""
         os.ftruncate(self._fd, 0)
         os.close(self._fd)

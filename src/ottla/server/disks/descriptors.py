@@ -30,7 +30,7 @@ class Owner(Protocol):
         """Whether a thread or a reply uses the descriptor, or it cannot be opened again."""
         ...
 
-    def park(self) -> None:
+    def park_descriptor(self) -> None:
         """Close the descriptor."""
         ...
 
@@ -61,10 +61,10 @@ class Descriptors:
 
     def declare_metrics(self, registry: Registry) -> None:
         """Declare the metrics: open descriptors, their limit, and how often a parked file was opened again."""
-        registry.gauge("ottla_log_descriptors", "Descriptors open for files of logs.", lambda: float(len(self)))
-        registry.gauge("ottla_log_descriptors_limit", "Most of them.", lambda: float(self._limit))
+        registry.add_gauge("ottla_log_descriptors", "Descriptors open for files of logs.", lambda: float(len(self)))
+        registry.add_gauge("ottla_log_descriptors_limit", "Most of them.", lambda: float(self._limit))
         name, text = "ottla_log_descriptors_reopened_total", "Uses of a file that had to be opened for them again."
-        registry.counter(name, text, lambda: float(self.reopened))
+        registry.add_counter(name, text, lambda: float(self.reopened))
 
     def on_opened(self, owner: Owner) -> None:
         """Count a new descriptor, and park an idle one when there are too many."""
@@ -95,6 +95,6 @@ def _park_from(owners: OrderedDict[Owner, None], spared: Owner | None) -> bool:
             owner.touched = False
             owners[owner] = None
         else:
-            owner.park()
+            owner.park_descriptor()
             return True
     return False

@@ -56,32 +56,32 @@ class Folders:
         self._by_path: dict[str, Folder] = {}
         self._by_top: dict[str, dict[str, Folder]] = {}
 
-    def get(self, path: str) -> Folder | None:
+    def get_folder(self, path: str) -> Folder | None:
         """The directory of that path."""
         return self._by_path.get(path)
 
-    def add(self, folder: Folder) -> None:
+    def add_folder(self, folder: Folder) -> None:
         """Register a directory under its path."""
         self._by_path[folder.path] = folder
-        self._by_top.setdefault(_top(folder.path), {})[folder.path] = folder
+        self._by_top.setdefault(_first_component(folder.path), {})[folder.path] = folder
 
-    def remove(self, folder: Folder) -> None:
+    def remove_folder(self, folder: Folder) -> None:
         """Remove a directory, unless another one is registered under its path."""
         if self._by_path.get(folder.path) is folder:
             del self._by_path[folder.path]
-            group = self._by_top[_top(folder.path)]
+            group = self._by_top[_first_component(folder.path)]
             del group[folder.path]
             if not group:
-                del self._by_top[_top(folder.path)]
+                del self._by_top[_first_component(folder.path)]
 
-    def under(self, path: str) -> list[Folder]:
+    def folders_under(self, path: str) -> list[Folder]:
         """The directory of that path, and those inside it."""
         inside = path + "/"
-        group = self._by_top.get(_top(path), {})
+        group = self._by_top.get(_first_component(path), {})
         return [each for each in group.values() if each.path == path or each.path.startswith(inside)]
 
 
-def _top(path: str) -> str:
+def _first_component(path: str) -> str:
     return path.partition("/")[0]
 
 
@@ -108,7 +108,7 @@ class RealDisk:
     def open(self, path: str, create: bool) -> RealFile:
         """Open a file; a second open of the same one shares the handle."""
         parent, _, name = path.rpartition("/")
-        folder = self._folders.get(parent)
+        folder = self._folders.get_folder(parent)
         if folder is None:
             folder = Folder(parent)
         file = folder.files.get(name)
@@ -116,19 +116,19 @@ class RealDisk:
             file.open_again()
             return file
         try:
-            fd, size = self._descriptor(path, os.O_CREAT if create else 0)
+            fd, size = self._open_descriptor(path, os.O_CREAT if create else 0)
         except OSError as error:
             raise failure_of(error, path) from None
         file = RealFile(self, folder, name, fd, size)
         folder.files[name] = file
-        self._folders.add(folder)
+        self._folders.add_folder(folder)
         self.descriptors.on_opened(file)
         return file
 
-    def reopen(self, file: RealFile) -> int:
+    def reopen_file(self, file: RealFile) -> int:
         """A new descriptor for a parked handle. Raises Failure IO when another program has removed the file."""
         try:
-            fd, _ = self._descriptor(file.path, 0)
+            fd, _ = self._open_descriptor(file.path, 0)
         except FileNotFoundError:
             raise Failure(Kind.IO, f"another program has removed the file: {file.path}") from None
         except OSError as error:
@@ -137,7 +137,7 @@ class RealDisk:
         self.descriptors.on_opened(file)
         return fd
 
-    def _descriptor(self, path: str, flags: int) -> tuple[int, int]:
+    def _open_descriptor(self, path: str, flags: int) -> tuple[int, int]:
         """Open a file; returns descriptor and size. Parks an idle file when the process has no descriptor left.
 
         Raises OSError.
@@ -149,19 +149,19 @@ class RealDisk:
                 if error.errno != errno.EMFILE or not self.descriptors.make_room():
                     raise
 
-    def admit(self, sync: Callable[[], None]) -> None:
-        """Call `sync` now, or when another sync has ended (`dismiss`)."""
+    def admit_sync(self, sync: Callable[[], None]) -> None:
+        """Call `sync` now, or when another sync has ended (`end_sync`)."""
         if self._admitted < SYNCS:
             self._admitted += 1
             sync()
         else:
             self._queue.append(sync)
 
-    def dismiss(self) -> None:
+    def end_sync(self) -> None:
         """A sync has ended."""
         self._admitted -= 1
         if self._queue:
-            self.admit(self._queue.popleft())
+            self.admit_sync(self._queue.popleft())
 
     def forget_handle(self, folder: Folder, name: str, file: RealFile) -> None:
         """Remove a handle that was closed, or whose name was removed."""
@@ -169,21 +169,21 @@ class RealDisk:
             return
         del folder.files[name]
         if not folder.files:
-            self._folders.remove(folder)
+            self._folders.remove_folder(folder)
 
-    def _detach(self, path: str) -> None:
+    def _detach_file(self, path: str) -> None:
         """Prepare an open handle for the removal or replacement of its name: it keeps its descriptor open."""
         parent, _, name = path.rpartition("/")
-        folder = self._folders.get(parent)
+        folder = self._folders.get_folder(parent)
         file = folder.files.get(name) if folder is not None else None
         if folder is not None and file is not None:
-            file.detach()
+            file.keep_descriptor()
             self.forget_handle(folder, name, file)
 
     def read_small(self, path: str) -> bytes:
         """Read a whole file without a handle: a broker reads thousands of small files at its start."""
         try:
-            fd, size = self._descriptor(path, 0)
+            fd, size = self._open_descriptor(path, 0)
             try:
                 content = bytearray(size)
                 del content[read_all(fd, 0, memoryview(content)) :]
@@ -197,9 +197,9 @@ class RealDisk:
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory of that name exists."""
-        return self._stat(path) is not None
+        return self._stat_path(path) is not None
 
-    def _stat(self, path: str) -> os.stat_result | None:
+    def _stat_path(self, path: str) -> os.stat_result | None:
         try:
             return os.stat(self._full_path(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -213,7 +213,7 @@ class RealDisk:
         """
         try:
             with os.scandir(self._full_path(path)) as entries:
-                found = [(entry.name, _suffix(entry)) for entry in entries]
+                found = [(entry.name, _entry_suffix(entry)) for entry in entries]
         except OSError as error:
             raise failure_of(error, path) from None
         strangers = [name for name, suffix in found if suffix is None]
@@ -233,33 +233,33 @@ class RealDisk:
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file (replacing a file of the new name) or a directory."""
-        self._detach(target)
+        self._detach_file(target)
         try:
             os.rename(self._full_path(source), self._full_path(target))
         except OSError as error:
             raise failure_of(error, source) from None
-        self._follow(source, target)
+        self._move_handles(source, target)
 
-    def _follow(self, source: str, target: str) -> None:
-        for folder in self._folders.under(source):
-            self._folders.remove(folder)
+    def _move_handles(self, source: str, target: str) -> None:
+        for folder in self._folders.folders_under(source):
+            self._folders.remove_folder(folder)
             folder.path = target + folder.path[len(source) :]
-            self._folders.add(folder)
+            self._folders.add_folder(folder)
         parent, _, name = source.rpartition("/")
-        old = self._folders.get(parent)
+        old = self._folders.get_folder(parent)
         file = old.files.get(name) if old is not None else None
         if old is None or file is None:
             return
         self.forget_handle(old, name, file)
         parent, _, name = target.rpartition("/")
-        folder = self._folders.get(parent) or Folder(parent)
-        self._folders.add(folder)
+        folder = self._folders.get_folder(parent) or Folder(parent)
+        self._folders.add_folder(folder)
         folder.files[name] = file
         file.on_moved(folder, name)
 
     def modified_ms(self, path: str) -> int:
         """Wall-clock time of the last change in ms. Raises Failure NOT_DONE when the file is missing."""
-        found = self._stat(path)
+        found = self._stat_path(path)
         if found is None:
             raise Failure(Kind.NOT_DONE, f"no such file: {path}")
         return found.st_mtime_ns // 1_000_000
@@ -284,7 +284,7 @@ class RealDisk:
 
     def sync_dir(self, path: str, done: Done[None]) -> None:
         """Sync a directory in a thread."""
-        self.turns.off_loop(lambda: _fsync_path(self._full_path(path)), done)
+        self.turns.run_in_thread(lambda: _fsync_path(self._full_path(path)), done)
 
     def sync_now(self, path: str) -> None:
         """Sync one file or directory, waiting for it."""
@@ -295,7 +295,7 @@ class RealDisk:
 
     def sync_all(self, done: Done[bool]) -> None:
         """Sync the file system that holds the directory, in a thread."""
-        self.turns.off_loop(lambda: _sync_file_system(self.name), done)
+        self.turns.run_in_thread(lambda: _sync_file_system(self.name), done)
 
     def sync_all_now(self) -> bool:
         """Sync the file system that holds the directory, waiting for it."""
@@ -304,31 +304,31 @@ class RealDisk:
         except OSError as error:
             raise failure_of(error, self.name) from None
 
-    def replace(self, path: str, data: bytes, done: Done[None]) -> None:
+    def replace_file(self, path: str, data: bytes, done: Done[None]) -> None:
         """Write a checkpoint in a thread: write a temporary file, sync it, rename it over the old one, sync the
         directory."""
         try:
-            self._detach(path)
+            self._detach_file(path)
         except Failure as failure:
-            self.turns.soon(done, failure.as_value())
+            self.turns.run_soon(done, failure.as_value())
             return
         lane = self._lanes.setdefault(path, SerialExecutor(self.turns))
 
         def finished(outcome: Failure | None) -> None:
-            if lane.idle:
+            if lane.is_idle:
                 self._lanes.pop(path, None)
             done(outcome)
 
-        lane.submit(lambda: _replace(self._full_path(path), data), finished)
+        lane.submit_work(lambda: _replace_path(self._full_path(path), data), finished)
 
     def replace_now(self, path: str, data: bytes) -> None:
         """Write a checkpoint, waiting for it and for earlier ones of the same name."""
         lane = self._lanes.get(path)
         if lane is not None:
-            lane.wait()
-        self._detach(path)
+            lane.finish_all()
+        self._detach_file(path)
         try:
-            _replace(self._full_path(path), data)
+            _replace_path(self._full_path(path), data)
         except OSError as error:
             raise failure_of(error, path) from None
 
@@ -343,21 +343,21 @@ class RealDisk:
         try:
             release = self._remove_name(path)
         except Failure as failure:
-            self.turns.soon(done, failure.as_value())
+            self.turns.run_soon(done, failure.as_value())
             return
         except OSError as error:
-            self.turns.soon(done, failure_of(error, path))
+            self.turns.run_soon(done, failure_of(error, path))
             return
-        self.turns.off_loop(release, done)
+        self.turns.run_in_thread(release, done)
 
     def _remove_name(self, path: str) -> Callable[[], None]:
         full = self._full_path(path)
         if stat.S_ISDIR(os.lstat(full).st_mode):
-            for folder in self._folders.under(path):
+            for folder in self._folders.folders_under(path):
                 for name in list(folder.files):
-                    self._detach(f"{folder.path}/{name}")
+                    self._detach_file(f"{folder.path}/{name}")
             return lambda: _remove_tree(full)
-        self._detach(path)
+        self._detach_file(path)
         fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             os.unlink(full)
@@ -368,7 +368,7 @@ class RealDisk:
 
     def unlink_now(self, path: str) -> None:
         """Remove a small file, waiting for it; does nothing if it is missing."""
-        self._detach(path)
+        self._detach_file(path)
         try:
             os.unlink(self._full_path(path))
         except FileNotFoundError:
@@ -378,26 +378,26 @@ class RealDisk:
 
     # -- the page cache ------------------------------------------------------------------------------------------
 
-    def warm(self, regions: Sequence[Region], done: Done[None]) -> None:
+    def warm_regions(self, regions: Sequence[Region], done: Done[None]) -> None:
         """Read the regions in a thread, so that they are in the page cache when they are sent."""
         pinned: list[RealFile] = []
         spans: list[tuple[int, int, int]] = []
 
         def finished(outcome: Failure | None) -> None:
             for file in pinned:
-                file.unpin()
+                file.unpin_descriptor()
             done(outcome)
 
         try:
             for region in regions:
                 file = region.file
                 assert isinstance(file, RealFile), "a region of another shell"
-                spans.append((file.pin(), region.pos, region.size))
+                spans.append((file.pin_descriptor(), region.pos, region.size))
                 pinned.append(file)
         except Failure as failure:
-            self.turns.soon(finished, failure.as_value())
+            self.turns.run_soon(finished, failure.as_value())
             return
-        self.turns.off_loop(lambda: _touch(spans), finished)
+        self.turns.run_in_thread(lambda: _read_spans(spans), finished)
 
 
 def _open_regular(path: str, flags: int) -> tuple[int, int]:
@@ -414,7 +414,7 @@ def _open_regular(path: str, flags: int) -> tuple[int, int]:
     return fd, found.st_size
 
 
-def _suffix(entry: os.DirEntry[str]) -> str | None:
+def _entry_suffix(entry: os.DirEntry[str]) -> str | None:
     """The suffix of its name in a list: `/` for a directory; None for an entry that a broker never creates."""
     try:
         entry.name.encode()
@@ -448,7 +448,7 @@ def _sync_file_system(path: str) -> bool:
         os.close(fd)
 
 
-def _replace(path: str, data: bytes) -> None:
+def _replace_path(path: str, data: bytes) -> None:
     temporary = path + ".tmp"
     fd = _open_temporary(temporary)
     try:
@@ -488,7 +488,7 @@ def _remove_tree(path: str) -> None:
     os.rmdir(path)
 
 
-def _touch(spans: Sequence[tuple[int, int, int]]) -> None:
+def _read_spans(spans: Sequence[tuple[int, int, int]]) -> None:
     scratch = memoryview(bytearray(WARM_STEP))
     for fd, start, size in spans:
         warmed = 0

@@ -103,10 +103,10 @@ class RealFile:
         if self._fd < 0:
             if self._closed and not self._queued:
                 raise Failure(Kind.NOT_DONE, f"the file was closed: {self.path}")
-            self._fd = self._disk.reopen(self)
+            self._fd = self._disk.reopen_file(self)
         return self._fd
 
-    def park(self) -> None:
+    def park_descriptor(self) -> None:
         """Close the descriptor; the next use opens it again."""
         fd = self._fd
         self._fd = -1
@@ -121,10 +121,10 @@ class RealFile:
         """Close the descriptor if nothing uses it: a broker has thousands of logs, and most of them are idle."""
         if self._fd >= 0 and not self.busy and not self._syncing:
             self._disk.descriptors.on_closed(self)
-            self.park()
+            self.park_descriptor()
 
-    def pin(self) -> int:
-        """Keep the descriptor open for a thread or a reply until `unpin`, even after `close`."""
+    def pin_descriptor(self) -> int:
+        """Keep the descriptor open for a thread or a reply until `unpin_descriptor`, even after `close`."""
         fd = self._fd
         if fd < 0:
             fd = self.fileno()
@@ -132,11 +132,11 @@ class RealFile:
         self._pins += 1
         return fd
 
-    def unpin(self) -> None:
-        """Undo one `pin`."""
+    def unpin_descriptor(self) -> None:
+        """Undo one `pin_descriptor`."""
         self._pins -= 1
         if self._pins == 0 and self._closed and not self._queued:
-            self._let_go()
+            self._close_descriptor()
 
     def open_again(self) -> None:
         """Count one more user of this handle.
@@ -153,16 +153,16 @@ class RealFile:
         self._folder = folder
         self._name = name
 
-    def detach(self) -> None:
+    def keep_descriptor(self) -> None:
         """Keep the descriptor open from now on: the name is about to be removed."""
         self.fileno()
         self._detached = True
 
-    def _let_go(self) -> None:
+    def _close_descriptor(self) -> None:
         self._disk.forget_handle(self._folder, self._name, self)
         if self._fd >= 0:
             self._disk.descriptors.on_closed(self)
-            self.park()
+            self.park_descriptor()
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -199,10 +199,10 @@ class RealFile:
                 at += written
                 rest = rest[written:]
         except OSError as error:
-            self._undo(fd)
+            self._undo_append(fd)
             raise failure_of(error, self.path) from None
 
-    def _undo(self, fd: int) -> None:
+    def _undo_append(self, fd: int) -> None:
         """Cut off the bytes of a refused append. No reader has seen them, so the generation does not change."""
         try:
             os.ftruncate(fd, self.size)
@@ -238,7 +238,7 @@ class RealFile:
         self._closed = True
         self._view = None
         if self._pins == 0 and not self._queued:
-            self._let_go()
+            self._close_descriptor()
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ class RealFile:
             self._pins -= 1
             if not self._pins and self._closed:
                 self._pins = 1
-                self.unpin()
+                self.unpin_descriptor()
         return count
 
     def read_now(self, pos: int, into: memoryview) -> int:
@@ -297,9 +297,9 @@ class RealFile:
         """Read up to `size` bytes in a thread."""
         size = max(0, min(size, self.size - pos))
         try:
-            fd = self.pin()
+            fd = self.pin_descriptor()
         except Failure as failure:
-            self._disk.turns.soon(done, failure.as_value())
+            self._disk.turns.run_soon(done, failure.as_value())
             return
 
         def work() -> memoryview:
@@ -307,19 +307,19 @@ class RealFile:
             return view[: read_all(fd, pos, view)]
 
         def finished(outcome: memoryview | Failure) -> None:
-            self.unpin()
+            self.unpin_descriptor()
             done(outcome)
 
-        self._disk.turns.off_loop(work, finished)
+        self._disk.turns.run_in_thread(work, finished)
 
     def view(self) -> memoryview:
         """The whole file, read-only: mapped, or copied if it is small. Seals the file."""
         if self._view is None:
             self.seal()
-            self._view = self._map()
+            self._view = self._map_file()
         return self._view
 
-    def _map(self) -> memoryview:
+    def _map_file(self) -> memoryview:
         try:
             if self.size <= SMALL_VIEW:
                 copy = bytearray(self.size)
@@ -340,7 +340,7 @@ class RealFile:
     def _queue_sync(self) -> None:
         """Queue a sync: a disk syncs few files at a time, because each of them needs an open descriptor meanwhile."""
         self._syncing = self._queued = True
-        self._disk.admit(self._start_sync)
+        self._disk.admit_sync(self._start_sync)
 
     def _start_sync(self) -> None:
         # Requests that come from here on may be for bytes that this sync does not cover: they share the next one.
@@ -349,20 +349,20 @@ class RealFile:
         try:
             if self._lost is not None:
                 raise self._lost
-            fd = self.pin()
+            fd = self.pin_descriptor()
         except Failure as failure:
             self._lost = failure.as_value()
             self._syncing = self._queued = False
-            self._disk.dismiss()
+            self._disk.end_sync()
             self._complete_batch(batch, failure.as_value())
             return
         self._queued = False
         self._sync_size = self.size
-        self._disk.turns.off_loop(lambda: _fdatasync(fd), lambda outcome: self._on_synced(batch, outcome))
+        self._disk.turns.run_in_thread(lambda: _fdatasync(fd), lambda outcome: self._on_synced(batch, outcome))
 
     def _on_synced(self, batch: list[tuple[int, Done[int]]], outcome: Failure | None) -> None:
         self._syncing = False
-        self._disk.dismiss()
+        self._disk.end_sync()
         if outcome is None:
             self.durable = max(self.durable, self._sync_size)
         else:
@@ -372,11 +372,11 @@ class RealFile:
         self._complete_batch(batch, self._lost)
         if self._waiting:
             self._queue_sync()
-        self.unpin()
+        self.unpin_descriptor()
 
     def _complete_batch(self, batch: list[tuple[int, Done[int]]], failure: Failure | None) -> None:
         for size, done in batch:
-            self._disk.turns.soon(done, size if failure is None else failure)
+            self._disk.turns.run_soon(done, size if failure is None else failure)
 
 
 def read_all(fd: int, pos: int, into: memoryview) -> int:

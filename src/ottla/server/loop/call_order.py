@@ -39,7 +39,7 @@ class Precedence:
         self._limit_ns = QUICK_NS
         self._until_ns = now_ns + CALM_NS
 
-    def arrange(self, events: list[ReadyEvent], are_all: bool) -> list[ReadyEvent]:
+    def arrange_calls(self, events: list[ReadyEvent], are_all: bool) -> list[ReadyEvent]:
         """Sort the ready connections by the order in which to call them. are_all: no other connection is ready."""
         # With few connections ready, each may take a larger share of LONG_NS and still count as quick.
         self._limit_ns = limit_ns = max(QUICK_NS, LONG_NS // (len(events) or 1))

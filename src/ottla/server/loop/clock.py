@@ -30,8 +30,8 @@ class RealClock:
         self.instant: Instant | None = None
         """The time of the current turn, read at the first `now`; None at the start of each turn."""
 
-    def connect(self, on_alarm: Callable[[], None]) -> None:
-        """Set the receiver of the alarm; must precede `alarm`."""
+    def set_receiver(self, on_alarm: Callable[[], None]) -> None:
+        """Set the receiver of the alarm; must precede `set_alarm`."""
         self._on_alarm = on_alarm
 
     def now(self) -> Instant:
@@ -41,7 +41,7 @@ class RealClock:
             self.instant = instant = _new(Instant, (_monotonic_ns(), _time_ns() // 1_000_000))
         return instant
 
-    def alarm(self, mono_ns: int | None) -> None:
+    def set_alarm(self, mono_ns: int | None) -> None:
         """Replace the alarm; None: no alarm. An earlier timer is kept, since it re-arms itself when it fires: moving
         the alarm back, as nearly every request does, then costs nothing."""
         self._due = mono_ns
@@ -53,15 +53,15 @@ class RealClock:
             if handle.when() <= when:
                 return
             handle.cancel()
-        self._handle = self._loop.call_at(when, self._fire)
+        self._handle = self._loop.call_at(when, self._on_timer)
 
-    def _fire(self) -> None:
+    def _on_timer(self) -> None:
         self._handle = None
         due = self._due
         if due is None:
             return
         if time.monotonic_ns() < due:
-            self.alarm(due)
+            self.set_alarm(due)
             return
         self._due = None
         self.instant = None

@@ -40,54 +40,54 @@ class CompletionQueue:
         self.clock = RealClock(loop) if clock is None else clock
         self._branches: list[CompletionQueue] = []
 
-    def branch(self) -> CompletionQueue:
+    def add_branch(self) -> CompletionQueue:
         """A queue for one more device: the same turns, but threads of its own, which no other device can block."""
         branch = CompletionQueue(self._loop, self.clock)
-        branch.connect(self._end_turn)
+        branch.set_end_turn(self._end_turn)
         self._branches.append(branch)
         return branch
 
-    def connect(self, end_turn: Callable[[], None]) -> None:
+    def set_end_turn(self, end_turn: Callable[[], None]) -> None:
         """Set the function that is called after every completion (`Inputs.end_turn`)."""
         self._end_turn = end_turn
         for branch in self._branches:
-            branch.connect(end_turn)
+            branch.set_end_turn(end_turn)
 
-    def soon(self, done: Done[T], value: T | Failure) -> None:
+    def run_soon(self, done: Done[T], value: T | Failure) -> None:
         """Pass `value` to `done` in a turn of its own, after the turns that were queued before."""
-        self._loop.call_soon(self._turn, done, value)
+        self._loop.call_soon(self._run_turn, done, value)
 
-    def run(self, done: Done[T], value: T) -> None:
+    def run_now(self, done: Done[T], value: T) -> None:
         """Pass `value` to `done` now, as a turn; only for callers that the loop calls outside of a turn."""
-        self._turn(done, value)
+        self._run_turn(done, value)
 
-    def from_thread(self, done: Done[T], value: T) -> None:
+    def run_from_thread(self, done: Done[T], value: T) -> None:
         """Pass `value` to `done` in a turn of its own; may be called from any thread, whose calls keep their order."""
         try:
-            self._loop.call_soon_threadsafe(self._turn, done, value)
+            self._loop.call_soon_threadsafe(self._run_turn, done, value)
         except RuntimeError:  # the loop is closed: no turn will run any more
             return
 
-    def off_loop(self, work: Callable[[], T], then: Callable[[T | Failure], None]) -> Future[None]:
+    def run_in_thread(self, work: Callable[[], T], then: Callable[[T | Failure], None]) -> Future[None]:
         """Run `work` in a thread; `then` gets its result, or the Failure for its OSError, in a turn.
 
         The returned future is done when that turn has been queued.
         """
-        return self._pool.submit(self._work, work, then)
+        return self._pool.submit(self._run_work, work, then)
 
-    def stop(self) -> None:
+    def stop_threads(self) -> None:
         """Wait for the work that runs in threads, then end the threads."""
         for branch in self._branches:
-            branch.stop()
+            branch.stop_threads()
         self._pool.shutdown(wait=True)
 
-    def _turn(self, done: Done[T], value: T | Failure) -> None:
+    def _run_turn(self, done: Done[T], value: T | Failure) -> None:
         self.clock.instant = None
         done(value)
         self._end_turn()
 
-    def _work(self, work: Callable[[], T], then: Callable[[T | Failure], None]) -> None:
-        self.from_thread(then, _outcome_of(work))
+    def _run_work(self, work: Callable[[], T], then: Callable[[T | Failure], None]) -> None:
+        self.run_from_thread(then, _outcome_of(work))
 
 
 def _outcome_of(work: Callable[[], T]) -> T | Failure:
@@ -100,7 +100,7 @@ def _outcome_of(work: Callable[[], T]) -> T | Failure:
 
 
 class SerialExecutor:
-    """Runs blocking work one at a time, in the order of `submit`; completions keep that order."""
+    """Runs blocking work one at a time, in the order of `submit_work`; completions keep that order."""
 
     __slots__ = ("_asked_for", "_queue", "_running", "_turns")
 
@@ -111,17 +111,17 @@ class SerialExecutor:
         self._running = False
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no work runs or waits."""
         return not self._running
 
-    def submit(self, work: Callable[[], object], then: Callable[[Failure | None], None]) -> None:
+    def submit_work(self, work: Callable[[], object], then: Callable[[Failure | None], None]) -> None:
         """Queue `work`; `then` gets None or the Failure in a turn."""
         self._queue.append((work, then))
         if not self._running:
-            self._next()
+            self._start_next()
 
-    def wait(self) -> None:
+    def finish_all(self) -> None:
         """Do all submitted work before returning; the completions still come in their turns."""
         # The thread that runs one piece of work must end first; the rest is done in the calling thread, in order.
         if self._running and self._asked_for is not None:
@@ -129,16 +129,16 @@ class SerialExecutor:
         while self._queue:
             work, then = self._queue.popleft()
             outcome = _outcome_of(work)
-            self._turns.soon(then, outcome if isinstance(outcome, Failure) else None)
+            self._turns.run_soon(then, outcome if isinstance(outcome, Failure) else None)
 
-    def _next(self) -> None:
+    def _start_next(self) -> None:
         self._running = True
         work, then = self._queue.popleft()
 
         def finished(outcome: object) -> None:
             self._running = False
             if self._queue:
-                self._next()
+                self._start_next()
             then(outcome if isinstance(outcome, Failure) else None)
 
-        self._asked_for = self._turns.off_loop(work, finished)
+        self._asked_for = self._turns.run_in_thread(work, finished)

@@ -31,22 +31,22 @@ class GarbageCollection:
         """The longest collection since the start."""
         self._began = 0.0
 
-    def start(self) -> None:
+    def start_managing(self) -> None:
         """Collect once, freeze all objects, and keep every later collection small."""
         gc.collect()
         gc.freeze()
         gc.set_threshold(YOUNG, ROUNDS, _NEVER)
-        gc.callbacks.append(self._observe)
+        gc.callbacks.append(self._on_collection)
 
-    def stop(self) -> None:
+    def stop_managing(self) -> None:
         """Stop observing collections; frozen objects stay frozen."""
-        gc.callbacks.remove(self._observe)
+        gc.callbacks.remove(self._on_collection)
 
-    def collect(self) -> None:
+    def collect_recent(self) -> None:
         """Collect the objects that have become garbage since the last collection."""
         gc.collect(_OLDEST)
 
-    def _observe(self, phase: str, info: dict[str, int]) -> None:
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         """Freeze and measure: Python calls this before and after each collection, its own ones included."""
         if phase == "start":
             self._began = perf_counter()
@@ -57,10 +57,12 @@ class GarbageCollection:
 
     def declare_metrics(self, registry: Registry) -> None:
         """Declare the metrics of Prometheus' client for Python, and the longest collection."""
-        registry.counter("python_gc_collections_total", "Garbage collections.", lambda: _sum("collections"))
-        registry.counter("python_gc_objects_collected_total", "Objects found in cycles.", lambda: _sum("collected"))
-        registry.gauge("ottla_gc_longest_seconds", "The longest garbage collection.", lambda: self.longest_s)
+        registry.add_counter("python_gc_collections_total", "Garbage collections.", lambda: _sum_stats("collections"))
+        registry.add_counter(
+            "python_gc_objects_collected_total", "Objects found in cycles.", lambda: _sum_stats("collected")
+        )
+        registry.add_gauge("ottla_gc_longest_seconds", "The longest garbage collection.", lambda: self.longest_s)
 
 
-def _sum(field: str) -> float:
+def _sum_stats(field: str) -> float:
     return float(sum(generation[field] for generation in gc.get_stats()))

@@ -40,19 +40,19 @@ Callback = Callable[[], None]
 class Watch(Protocol):
     """Calls back while a descriptor can be read or written. Level-triggered."""
 
-    def read(self, fd: int, callback: Callback) -> None:
+    def watch_read(self, fd: int, callback: Callback) -> None:
         """Call back while there are bytes to read, or the end, or an error."""
         ...
 
-    def unread(self, fd: int) -> None:
+    def unwatch_read(self, fd: int) -> None:
         """Stop calling back for reading; does nothing if it was not requested."""
         ...
 
-    def write(self, fd: int, callback: Callback) -> None:
+    def watch_write(self, fd: int, callback: Callback) -> None:
         """Call back while there is room to write."""
         ...
 
-    def unwrite(self, fd: int) -> None:
+    def unwatch_write(self, fd: int) -> None:
         """Stop calling back for writing; does nothing if it was not requested."""
         ...
 
@@ -80,7 +80,7 @@ def new_loop() -> tuple[asyncio.AbstractEventLoop, Watch]:
         return plain, LoopWatch(plain)
     poller = Poller()
     loop = asyncio.SelectorEventLoop(poller)
-    poller.connect(loop)
+    poller.set_loop(loop)
     return loop, poller
 
 
@@ -94,24 +94,24 @@ class LoopWatch:
         self._waiting: Collection[Any] = ()
         self._served: Callback = _do_nothing
 
-    def read(self, fd: int, callback: Callback) -> None:
+    def watch_read(self, fd: int, callback: Callback) -> None:
         """See Watch."""
-        self._loop.add_reader(fd, self._call, callback)
+        self._loop.add_reader(fd, self._call_reader, callback)
 
-    def _call(self, callback: Callback) -> None:
+    def _call_reader(self, callback: Callback) -> None:
         callback()
         if self._waiting:
             self._served()
 
-    def unread(self, fd: int) -> None:
+    def unwatch_read(self, fd: int) -> None:
         """See Watch."""
         self._loop.remove_reader(fd)
 
-    def write(self, fd: int, callback: Callback) -> None:
+    def watch_write(self, fd: int, callback: Callback) -> None:
         """See Watch."""
         self._loop.add_writer(fd, callback)
 
-    def unwrite(self, fd: int) -> None:
+    def unwatch_write(self, fd: int) -> None:
         """See Watch."""
         self._loop.remove_writer(fd)
 
@@ -136,7 +136,7 @@ class _Keys(Mapping[Any, selectors.SelectorKey]):
         return iter(self._keys)
 
     def __getitem__(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys[_fd(fileobj)]
+        return self._keys[_descriptor_of(fileobj)]
 
 
 class Poller(selectors.BaseSelector):
@@ -158,30 +158,30 @@ class Poller(selectors.BaseSelector):
         self._waiting: Collection[Any] = ()
         self._served: Callback = _do_nothing
 
-    def connect(self, loop: asyncio.AbstractEventLoop) -> None:
+    def set_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Set the loop, whose exception handler receives the exceptions of callbacks."""
         self._loop = loop
 
     # -- Watch -----------------------------------------------------------------------------------------------------
 
-    def read(self, fd: int, callback: Callback) -> None:
+    def watch_read(self, fd: int, callback: Callback) -> None:
         """See Watch."""
         known = fd in self._readers or fd in self._writers
         self._readers[fd] = callback
         self._apply_descriptor(fd, known)
 
-    def unread(self, fd: int) -> None:
+    def unwatch_read(self, fd: int) -> None:
         """See Watch."""
         if self._readers.pop(fd, None) is not None:
             self._apply_descriptor(fd, True)
 
-    def write(self, fd: int, callback: Callback) -> None:
+    def watch_write(self, fd: int, callback: Callback) -> None:
         """See Watch."""
         known = fd in self._readers or fd in self._writers
         self._writers[fd] = callback
         self._apply_descriptor(fd, known)
 
-    def unwrite(self, fd: int) -> None:
+    def unwatch_write(self, fd: int) -> None:
         """See Watch."""
         if self._writers.pop(fd, None) is not None:
             self._apply_descriptor(fd, True)
@@ -194,7 +194,7 @@ class Poller(selectors.BaseSelector):
         """See Watch."""
         self._longest_ns, self._seen_ns, self._stood_still = longest_ns, steady_ns(), callback
 
-    def _look_at_clock(self) -> None:
+    def _check_standstill(self) -> None:
         now, before = steady_ns(), self._seen_ns
         self._seen_ns = now
         if now - before >= self._longest_ns and self._stood_still is not None:
@@ -215,21 +215,21 @@ class Poller(selectors.BaseSelector):
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         """Add one of asyncio's descriptors."""
-        key = selectors.SelectorKey(fileobj, _fd(fileobj), events, data)
-        self._epoll.register(key.fd, _mask(events))
+        key = selectors.SelectorKey(fileobj, _descriptor_of(fileobj), events, data)
+        self._epoll.register(key.fd, _epoll_mask(events))
         self._keys[key.fd] = key
         return key
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
         """Remove one of asyncio's descriptors."""
-        key = self._keys.pop(_fd(fileobj))
+        key = self._keys.pop(_descriptor_of(fileobj))
         self._epoll.unregister(key.fd)
         return key
 
     def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         """Change the events of one of asyncio's descriptors."""
-        key = selectors.SelectorKey(fileobj, _fd(fileobj), events, data)
-        self._epoll.modify(key.fd, _mask(events))
+        key = selectors.SelectorKey(fileobj, _descriptor_of(fileobj), events, data)
+        self._epoll.modify(key.fd, _epoll_mask(events))
         self._keys[key.fd] = key
         return key
 
@@ -245,7 +245,7 @@ class Poller(selectors.BaseSelector):
         guarded = self._stood_still is not None
         try:
             if guarded:
-                self._look_at_clock()
+                self._check_standstill()
             # 1. Some connections take long: quick ones first, one slow one per poll.
             if self._precedence is not None:
                 self._call_in_order(self._precedence, events, theirs)
@@ -257,13 +257,13 @@ class Poller(selectors.BaseSelector):
                 if len(events) < TIMED:
                     for fd, event in events:
                         if guarded:
-                            self._look_at_clock()
+                            self._check_standstill()
                         if event == _IN and fd in readers:
                             readers[fd]()
                         elif fd in self._keys:
-                            theirs.append((self._keys[fd], _events(event)))
+                            theirs.append((self._keys[fd], _selector_events(event)))
                         else:
-                            self._call_seldom(fd, event)
+                            self._call_for_events(fd, event)
                             served = FEW  # a writer stays ready while its peer reads: asyncio must get its turn
                 elif not self._call_timed(events, theirs):
                     served = FEW
@@ -287,13 +287,13 @@ class Poller(selectors.BaseSelector):
         for at in range(0, len(events), STRIDE):
             for fd, event in events[at : at + STRIDE]:
                 if guarded:
-                    self._look_at_clock()
+                    self._check_standstill()
                 if event == _IN and fd in readers:
                     readers[fd]()
                 elif fd in self._keys:
-                    theirs.append((self._keys[fd], _events(event)))
+                    theirs.append((self._keys[fd], _selector_events(event)))
                 else:
-                    self._call_seldom(fd, event)
+                    self._call_for_events(fd, event)
                     again = False
             now = self._clock()
             # Longer than LONG_NS beyond what quick connections would take: some of these are slow, and it is not
@@ -309,13 +309,13 @@ class Poller(selectors.BaseSelector):
     ) -> None:
         """Call quick connections and one slow one; append the ready descriptors of asyncio to `theirs`."""
         # asyncio's descriptors have no callback to time here, and asyncio calls them when this poll returns.
-        theirs += [(self._keys[fd], _events(event)) for fd, event in events if fd in self._keys]
+        theirs += [(self._keys[fd], _selector_events(event)) for fd, event in events if fd in self._keys]
         ours = [event for event in events if event[0] not in self._keys]
         now = self._clock()
-        for fd, event in precedence.arrange(ours, len(events) < EVENTS):
+        for fd, event in precedence.arrange_calls(ours, len(events) < EVENTS):
             if self._stood_still is not None:
-                self._look_at_clock()
-            self._call_seldom(fd, event)
+                self._check_standstill()
+            self._call_for_events(fd, event)
             # After a long call the sockets are polled again: quick connections may have become ready meanwhile.
             before, now = now, self._clock()
             if not precedence.record_call(fd, now - before, now):
@@ -325,7 +325,7 @@ class Poller(selectors.BaseSelector):
         if precedence.is_over(now):
             self._precedence = None
 
-    def _call_seldom(self, fd: int, event: int) -> None:
+    def _call_for_events(self, fd: int, event: int) -> None:
         """Call for writing, the end of a connection and errors. A descriptor that an earlier callback has closed is
         not in the tables any more."""
         if event & ~_IN and fd in self._writers:
@@ -347,15 +347,15 @@ def _do_nothing() -> None:
     """The end of a round while no receiver is set."""
 
 
-def _fd(fileobj: Any) -> int:
+def _descriptor_of(fileobj: Any) -> int:
     return fileobj if isinstance(fileobj, int) else int(fileobj.fileno())
 
 
-def _mask(events: int) -> int:
+def _epoll_mask(events: int) -> int:
     return (_IN if events & selectors.EVENT_READ else 0) | (_OUT if events & selectors.EVENT_WRITE else 0)
 
 
-def _events(event: int) -> int:
+def _selector_events(event: int) -> int:
     """asyncio's mask for an event of epoll. The end of a connection and errors count as readable and writable: the
     callback finds out by its system call."""
     return (selectors.EVENT_READ if event & ~_OUT else 0) | (selectors.EVENT_WRITE if event & ~_IN else 0)

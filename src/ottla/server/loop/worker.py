@@ -19,7 +19,7 @@ from ottla.seams import Failure, Kind
 _SIZE = struct.Struct(">Q")
 
 
-def perform(job: str, arguments: tuple[object, ...]) -> tuple[Kind | None, object]:
+def perform_job(job: str, arguments: tuple[object, ...]) -> tuple[Kind | None, object]:
     """Run `package.module:function`; returns (None, result), or the kind and text of a failure."""
     module, _, function = job.partition(":")
     try:
@@ -36,7 +36,7 @@ def _run_job(asked: bytes) -> bytes:
     job = "a job"
     try:
         job, arguments = pickle.loads(asked)  # noqa: S301 - from our own parent
-        return pickle.dumps(perform(job, arguments), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(perform_job(job, arguments), pickle.HIGHEST_PROTOCOL)
     except MemoryError:
         return pickle.dumps((Kind.FULL, _too_much(job)), pickle.HIGHEST_PROTOCOL)
 
@@ -51,7 +51,7 @@ def limit_memory(most_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
 
 
-def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+def serve_jobs(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Run jobs until the input ends, even in the middle of a job. Raises BrokenPipeError when the parent has ended."""
     while len(head := requests.read(_SIZE.size)) == _SIZE.size:
         (size,) = _SIZE.unpack(head)
@@ -73,7 +73,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        serve(sys.stdin.buffer, answers)
+        serve_jobs(sys.stdin.buffer, answers)
     except BrokenPipeError:  # the broker was killed; a normal exit would try to flush the rest of the result
         os._exit(1)
 

@@ -62,15 +62,15 @@ class RealWorkers:
         self._of_requests = Crew(turns, of_requests)
         self._of_broker = Crew(turns, of_broker)
 
-    def run(self, job: str, arguments: tuple[object, ...], done: Done[object], owner: object = None) -> None:
+    def run_job(self, job: str, arguments: tuple[object, ...], done: Done[object], owner: object = None) -> None:
         """Run `package.module:function`; `done` gets its result or a Failure (see `seams.Workers`)."""
         crew = self._of_broker if owner is None else self._of_requests
-        crew.add(owner, (job, arguments, done))
+        crew.add_job(owner, (job, arguments, done))
 
-    def stop(self) -> None:
+    def stop_processes(self) -> None:
         """Kill the processes; jobs that run or wait are lost."""
-        self._of_requests.stop()
-        self._of_broker.stop()
+        self._of_requests.stop_processes()
+        self._of_broker.stop_processes()
 
 
 class Crew:
@@ -88,7 +88,7 @@ class Crew:
         self._workers: list[Worker] = []
         self._idle: list[Worker] = []
 
-    def add(self, owner: object, job: _Job) -> None:
+    def add_job(self, owner: object, job: _Job) -> None:
         """Queue a job; it runs when its owner is the next."""
         if owner in self._busy:
             self._busy[owner].append(job)
@@ -96,12 +96,12 @@ class Crew:
         self._waiting.setdefault(owner, deque()).append(job)
         self._start_next()
 
-    def stop(self) -> None:
+    def stop_processes(self) -> None:
         """Kill the processes; jobs that run or wait are lost."""
         self._waiting.clear()
         self._busy.clear()
         for worker in self._workers:
-            worker.end()
+            worker.kill_process()
 
     def _start_next(self) -> None:
         worker = self._free_worker() if self._waiting else None
@@ -124,9 +124,9 @@ class Crew:
         try:
             worker.ensure_alive()
         except OSError as error:
-            self._turns.soon(finished, Failure(Kind.NOT_DONE, f"no worker process: {error}"))
+            self._turns.run_soon(finished, Failure(Kind.NOT_DONE, f"no worker process: {error}"))
             return
-        self._turns.off_loop(lambda: worker.run_job(name, request), finished)
+        self._turns.run_in_thread(lambda: worker.run_job(name, request), finished)
 
     def _free_worker(self) -> Worker | None:
         if self._idle:
@@ -151,7 +151,7 @@ class Worker:
         """Start the process if none runs. Raises OSError."""
         if self._process is not None and self._process.poll() is not None:
             log.warning("worker process ended with status %d; starting another one", self._process.returncode)
-            self.end()
+            self.kill_process()
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "ottla.server.loop.worker", str(self._limits.memory_bytes)],
@@ -161,7 +161,7 @@ class Worker:
                 start_new_session=True,
             )
 
-    def end(self) -> None:
+    def kill_process(self) -> None:
         """Kill the process."""
         process, self._process = self._process, None
         if process is None:
@@ -188,7 +188,7 @@ class Worker:
         timer.daemon = True
         timer.start()
         try:
-            answer = _exchange(process, request)
+            answer = _exchange_job(process, request)
         finally:
             timer.cancel()
         if answer is None:
@@ -209,18 +209,18 @@ class Worker:
         return (value,)
 
 
-def _exchange(process: subprocess.Popen[bytes], request: bytes) -> bytes | None:
+def _exchange_job(process: subprocess.Popen[bytes], request: bytes) -> bytes | None:
     """Send a job and wait for its result; None: the process has ended."""
     assert process.stdin is not None and process.stdout is not None  # noqa: PT018 - both are pipes
     try:
         process.stdin.write(_size_of.pack(len(request)) + request)
         process.stdin.flush()
-        return _read(process.stdout)
+        return _read_result(process.stdout)
     except (BrokenPipeError, ValueError):
         return None
 
 
-def _read(pipe: IO[bytes]) -> bytes | None:
+def _read_result(pipe: IO[bytes]) -> bytes | None:
     head = pipe.read(_size_of.size)
     if len(head) < _size_of.size:
         return None

@@ -29,7 +29,7 @@ from typing import Any, Final, NoReturn
 
 from ottla.config.broker import BrokerConfig
 from ottla.seams import Failure
-from ottla.server.logs import configure
+from ottla.server.logs import configure_logging
 from ottla.server.main import run_broker
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ def main() -> int:
     """`python -m ottla.server.supervisor.fork_server SOCKET SUPERVISOR`: a descriptor and a process id."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     die_with(int(sys.argv[2]))
-    _settle()
-    return ForkServer(channel).run()
+    _freeze_imports()
+    return ForkServer(channel).serve_supervisor()
 
 
 def die_with(parent: int) -> None:
@@ -54,7 +54,7 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _settle() -> None:
+def _freeze_imports() -> None:
     """Exclude imported objects from garbage collection: a collection writes to their pages, which would end the
     sharing between the brokers."""
     gc.collect()
@@ -73,7 +73,7 @@ class ForkServer:
         for end in (self._wake, self._woken):
             os.set_blocking(end, False)
 
-    def run(self) -> int:
+    def serve_supervisor(self) -> int:
         """Serve the supervisor until it closes the socket or ends."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # the supervisor receives them too and stops the brokers in order
@@ -85,13 +85,13 @@ class ForkServer:
             if self._wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake, 4096)
-                self._bury()
-            if self._channel.fileno() in ready and not self._listen():
+                self._reap_exited()
+            if self._channel.fileno() in ready and not self._carry_out_orders():
                 for pid in self._brokers:
                     os.kill(pid, signal.SIGKILL)
                 return 0
 
-    def _listen(self) -> bool:
+    def _carry_out_orders(self) -> bool:
         """Carry out the orders that have come; False when the supervisor has closed the socket."""
         data = self._channel.recv(65536)
         self._received += data
@@ -101,10 +101,10 @@ class ForkServer:
             if "start" in order:
                 self._start_broker(order)
             else:
-                self._signal(order["signal"], order["number"])
+                self._signal_broker(order["signal"], order["number"])
         return bool(data)
 
-    def _signal(self, broker: int, number: int) -> None:
+    def _signal_broker(self, broker: int, number: int) -> None:
         for pid, running in self._brokers.items():
             if running == broker:
                 os.kill(pid, number)  # not reaped yet, so the process id cannot belong to another process
@@ -129,7 +129,7 @@ class ForkServer:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             die_with(nursery)
-            status = _live(order, self._channel)
+            status = _run_one_broker(order, self._channel)
         except SystemExit as leave:
             status = leave.code if isinstance(leave.code, int) else 1
         except BaseException:  # noqa: BLE001 - the fork server's own code must not run in the child
@@ -140,7 +140,7 @@ class ForkServer:
                 sys.stderr.flush()
             os._exit(status)
 
-    def _bury(self) -> None:
+    def _reap_exited(self) -> None:
         while self._brokers:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
@@ -149,12 +149,12 @@ class ForkServer:
             _send_line(self._channel, {"exited": broker, "status": os.waitstatus_to_exitcode(status)})
 
 
-def _live(order: Mapping[str, Any], channel: socket.socket) -> int:
+def _run_one_broker(order: Mapping[str, Any], channel: socket.socket) -> int:
     """Run one broker from start to stop; returns the exit status."""
     broker: int = order["start"]
     level, style = order["log"]
-    configure(level, style, who=f"broker {broker}")
-    _name(f"ottla-broker-{broker}")
+    configure_logging(level, style, who=f"broker {broker}")
+    _set_process_name(f"ottla-broker-{broker}")
     config, _ = BrokerConfig.from_properties(order["properties"])  # the command line has printed the warnings
     listening = {name: socket.socket(fileno=os.dup(fd)) for name, fd in order["listening"].items()}
     secret = bytes.fromhex(order["secret"])
@@ -172,7 +172,7 @@ def _live(order: Mapping[str, Any], channel: socket.socket) -> int:
     return 0 if orderly else 1
 
 
-def _name(name: str) -> None:
+def _set_process_name(name: str) -> None:
     """Set the name that ps and top show."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15])

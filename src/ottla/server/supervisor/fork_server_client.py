@@ -57,7 +57,7 @@ class ForkServerClient:
         """Its process id."""
         return self._process.pid
 
-    def order(self, **words: Any) -> None:
+    def send_order(self, **words: Any) -> None:
         """Send an order; does nothing when the process has ended."""
         with contextlib.suppress(OSError):
             self._channel.setblocking(True)
@@ -77,14 +77,14 @@ class ForkServerClient:
             del self._received[: end + 1]
             self._on_news(news)
         if not data:
-            self.close()
+            self.end_process()
             self._on_lost(self)
 
-    def kill(self) -> None:
+    def kill_process(self) -> None:
         """Kill it, and with it all its brokers, at once."""
         self._process.kill()
 
-    def close(self) -> None:
+    def end_process(self) -> None:
         """Close the socket: the process kills its brokers, if any are left, and ends."""
         self._loop.remove_reader(self._channel)
         self._channel.close()

@@ -118,7 +118,7 @@ def properties_of(
         "min.insync.replicas": str(least if copies > 2 else 1),
         "zookeeper.session.timeout.ms": str(SESSION_MS),
         **fleet.settings,
-        **_pages(fleet.settings.get(_HTTP, ""), broker),
+        **_http_listener(fleet.settings.get(_HTTP, ""), broker),
         "node.id": str(broker),
         "log.dirs": list_word(directory_of(fleet.data, broker)),
         "listeners": f"{OWN}://{host}:{port},{SHARED}://{host}:{shared},{BROKERS}://127.0.0.1:0",
@@ -130,7 +130,7 @@ def properties_of(
     }
 
 
-def _pages(listener: str, broker: int) -> dict[str, str]:
+def _http_listener(listener: str, broker: int) -> dict[str, str]:
     """The address of a broker's /metrics and /health: its id is added to the port, as for the brokers' own ports."""
     host, colon, port = listener.rpartition(":")
     if not colon or not port.isdecimal() or int(port) == 0:
@@ -151,7 +151,7 @@ def session_of(tree: Tree, broker: int) -> int | None:
 
 def controller_of(tree: Tree) -> int | None:
     """The node id of the controller; None if there is none."""
-    found = _json(tree, "/controller").get("brokerid")
+    found = _read_json(tree, "/controller").get("brokerid")
     return found if isinstance(found, int) else None
 
 
@@ -160,15 +160,15 @@ def under_replicated(tree: Tree) -> list[str]:
     found: list[str] = []
     topics = tree.nodes.get("/brokers/topics")
     for topic in sorted(topics.children) if topics is not None else ():
-        partitions = _json(tree, f"/brokers/topics/{topic}").get("partitions")
+        partitions = _read_json(tree, f"/brokers/topics/{topic}").get("partitions")
         for number, replicas in partitions.items() if isinstance(partitions, dict) else ():
-            isr = _json(tree, f"/brokers/topics/{topic}/partitions/{number}/state").get("isr")
+            isr = _read_json(tree, f"/brokers/topics/{topic}/partitions/{number}/state").get("isr")
             if not isinstance(isr, list) or not isinstance(replicas, list) or not set(isr) >= set(replicas):
                 found.append(f"{topic}-{number}")
     return sorted(found)
 
 
-def _json(tree: Tree, path: str) -> dict[str, Any]:
+def _read_json(tree: Tree, path: str) -> dict[str, Any]:
     """The JSON object in a node; an empty one if the node is missing or holds something else."""
     node = tree.nodes.get(path)
     try:

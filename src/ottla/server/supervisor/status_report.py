@@ -30,21 +30,21 @@ class StatusReport:
         self._style = style
         self._stream = sys.stdout if stream is None else stream
 
-    def say_event(self, event: str, text: str, **fields: Any) -> None:
+    def report_event(self, event: str, text: str, **fields: Any) -> None:
         """Print one line; a reader that has closed the pipe is ignored."""
         line = json.dumps({"event": event, **fields}) if self._style == "json" else text
         with contextlib.suppress(BrokenPipeError):
             print(line, file=self._stream, flush=True)
 
-    def show(self, status: Mapping[str, Any]) -> None:
+    def write_status(self, status: Mapping[str, Any]) -> None:
         """Replace `status.json`. A failure is ignored: a full disk must not end the brokers."""
         with contextlib.suppress(OSError):
-            _replace(f"{self._data}/{STATUS}", json.dumps(status, indent=2) + "\n")
+            _replace_file(f"{self._data}/{STATUS}", json.dumps(status, indent=2) + "\n")
 
 
 def write_pid(directory: str, pid: int) -> None:
     """Write the id of the process that works in a directory. Raises OSError."""
-    _replace(f"{directory}/{PID}", f"{pid}\n")
+    _replace_file(f"{directory}/{PID}", f"{pid}\n")
 
 
 def remove_pid(directory: str) -> None:
@@ -78,7 +78,7 @@ def read_status(data: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _replace(path: str, text: str) -> None:
+def _replace_file(path: str, text: str) -> None:
     """Write a file atomically: a reader never gets half of it."""
     with open(f"{path}.tmp", "w", encoding="utf-8") as file:
         file.write(text)

@@ -17,7 +17,7 @@ from typing import Final
 from ottla.seams import Failure, Kind
 from ottla.server.limits import raise_descriptor_limit
 from ottla.server.ready_file import ReadyFile
-from ottla.server.signals import take_over
+from ottla.server.signals import replace_handlers
 from ottla.server.supervisor.local_cluster_spec import LocalClusterSpec
 from ottla.server.supervisor.status_report import StatusReport, read_status
 from ottla.server.supervisor.supervisor import Supervisor
@@ -29,7 +29,7 @@ LOOK_S: Final = 0.1
 """Between two reads of `status.json` while waiting for a roll."""
 
 
-def supervise(fleet: LocalClusterSpec, board: StatusReport, ready_file: str | None) -> int:
+def run_supervisor(fleet: LocalClusterSpec, board: StatusReport, ready_file: str | None) -> int:
     """Run the brokers until SIGTERM or SIGINT; SIGHUP rolls them, a second signal kills them. Returns the exit
     status."""
     raise_descriptor_limit()
@@ -38,20 +38,20 @@ def supervise(fleet: LocalClusterSpec, board: StatusReport, ready_file: str | No
     supervisor = Supervisor(loop, fleet, board)
     _handle_signals(loop, supervisor)
     try:
-        ready.prepare()
-        loop.run_until_complete(supervisor.run(lambda: ready.write(supervisor.bootstrap)))
+        ready.prepare_file()
+        loop.run_until_complete(supervisor.run_cluster(lambda: ready.write_address(supervisor.bootstrap)))
     except Failure as failure:
         log.error("supervisor ends: %s", failure.message)
         return EXIT_FAILED
     finally:
-        ready.remove()
+        ready.remove_file()
         loop.close()
     return 0
 
 
 def _handle_signals(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
     def first(number: signal.Signals) -> None:
-        take_over(loop, (signal.SIGTERM, signal.SIGINT), at_once)
+        replace_handlers(loop, (signal.SIGTERM, signal.SIGINT), at_once)
         log.info("received %s: stopping the brokers; a second signal kills them", number.name)
         supervisor.ask_to_stop()
 
@@ -64,15 +64,15 @@ def _handle_signals(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> 
     loop.add_signal_handler(signal.SIGHUP, supervisor.ask_to_roll)
 
 
-def roll(data: str, tell: Callable[[str], None]) -> None:
+def roll_brokers(data: str, tell: Callable[[str], None]) -> None:
     """Make the supervisor of a data directory roll its brokers, and wait until it is done. Raises Failure.
 
     `tell` receives a line for every change of a broker's state.
     """
     status = read_status(data)
-    if status is None or not _runs(status["pid"]):
+    if status is None or not _is_running(status["pid"]):
         raise Failure(Kind.NOT_DONE, f"no `ottla up --brokers` runs on {data}")
-    ended = _ended(status)
+    ended = _finished_rolls(status)
     os.kill(status["pid"], signal.SIGHUP)
     seen: dict[int, str] = {}
     while True:
@@ -80,21 +80,21 @@ def roll(data: str, tell: Callable[[str], None]) -> None:
             if seen.get(broker["id"], broker["state"]) != broker["state"]:
                 tell(f"broker {broker['id']} {broker['state']}")
             seen[broker["id"]] = broker["state"]
-        if _ended(status) > ended:
+        if _finished_rolls(status) > ended:
             break
         time.sleep(LOOK_S)
         status = read_status(data) or status
-        if not _runs(status["pid"]):
+        if not _is_running(status["pid"]):
             raise Failure(Kind.UNKNOWN, "the supervisor ended before the roll was done; see its output")
     if status["rolls"]["failed"]:
         raise Failure(Kind.NOT_DONE, "not all brokers were rolled; see the supervisor's output for the reason")
 
 
-def _ended(status: dict[str, dict[str, int]]) -> int:
+def _finished_rolls(status: dict[str, dict[str, int]]) -> int:
     return status["rolls"]["done"] + status["rolls"]["failed"]
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except OSError:

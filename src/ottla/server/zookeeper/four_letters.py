@@ -42,16 +42,16 @@ class Status(NamedTuple):
         return self.received - self.answered
 
 
-def _version() -> str:
+def _version_text() -> str:
     return f"3.8.0-ottla-{ottla.__version__}"
 
 
-def _ruok(status: Status) -> str:
+def _ruok_text(status: Status) -> str:
     del status
     return "imok"
 
 
-def _numbers(status: Status) -> str:
+def _number_lines(status: Status) -> str:
     return (
         f"Latency min/avg/max: 0/0.0/0\nReceived: {status.received}\nSent: {status.answered}\n"
         f"Connections: {len(status.clients)}\nOutstanding: {status.outstanding}\n"
@@ -59,29 +59,29 @@ def _numbers(status: Status) -> str:
     )
 
 
-def _srvr(status: Status) -> str:
-    return f"Zookeeper version: {_version()}\n{_numbers(status)}"
+def _srvr_text(status: Status) -> str:
+    return f"Zookeeper version: {_version_text()}\n{_number_lines(status)}"
 
 
-def _stat(status: Status) -> str:
+def _stat_text(status: Status) -> str:
     clients = "".join(
         f" /{peer}[1](queued={client.received - client.answered},recved={client.received},sent={client.answered})\n"
         for peer, client in status.clients
     )
-    return f"Zookeeper version: {_version()}\nClients:\n{clients}\n{_numbers(status)}"
+    return f"Zookeeper version: {_version_text()}\nClients:\n{clients}\n{_number_lines(status)}"
 
 
-def _mntr(status: Status) -> str:
+def _mntr_text(status: Status) -> str:
     tree = status.store.tree
     rows: dict[str, object] = {
-        "zk_version": _version(),
+        "zk_version": _version_text(),
         "zk_server_state": "standalone",
         "zk_packets_received": status.received,
         "zk_packets_sent": status.answered,
         "zk_num_alive_connections": len(status.clients),
         "zk_outstanding_requests": status.outstanding,
         "zk_znode_count": len(tree.nodes),
-        "zk_watch_count": sum(client.watches for _, client in status.clients),
+        "zk_watch_count": sum(client.watch_count for _, client in status.clients),
         "zk_ephemerals_count": sum(map(len, tree.ephemerals.values())),
         "zk_global_sessions": len(tree.ephemerals),
         "zk_approximate_data_size": sum(len(path) + len(node.data) for path, node in tree.nodes.items()),
@@ -89,7 +89,7 @@ def _mntr(status: Status) -> str:
     return "".join(f"{name}\t{value}\n" for name, value in rows.items())
 
 
-def _conf(status: Status) -> str:
+def _conf_text(status: Status) -> str:
     return (
         f"clientPort={status.port}\ndataDir={status.directory}\nmaxClientCnxns={status.max_connections}\n"
         f"minSessionTimeout={status.limits.least_timeout_ms}\nmaxSessionTimeout={status.limits.most_timeout_ms}\n"
@@ -98,11 +98,11 @@ def _conf(status: Status) -> str:
 
 
 WORDS: Final[Mapping[bytes, Callable[[Status], str]]] = {
-    b"ruok": _ruok,
-    b"srvr": _srvr,
-    b"stat": _stat,
-    b"mntr": _mntr,
-    b"conf": _conf,
+    b"ruok": _ruok_text,
+    b"srvr": _srvr_text,
+    b"stat": _stat_text,
+    b"mntr": _mntr_text,
+    b"conf": _conf_text,
 }
 """The commands that are served."""
 OPEN_WORDS: Final = frozenset({b"ruok", b"srvr", b"mntr"})

@@ -65,28 +65,28 @@ class Reader:
         """Bytes that are not decoded yet."""
         return len(self._data) - self._pos
 
-    def finish(self) -> None:
+    def check_end(self) -> None:
         """Raise BadMessage when bytes are left."""
         if self.left:
             raise BadMessage(f"{self.left} bytes too many")
 
-    def int32(self) -> int:
+    def read_int32(self) -> int:
         """A signed number of 32 bits."""
         value: int = _INT.unpack_from(self._data, self._advance(4))[0]
         return value
 
-    def int64(self) -> int:
+    def read_int64(self) -> int:
         """A signed number of 64 bits."""
         value: int = _LONG.unpack_from(self._data, self._advance(8))[0]
         return value
 
-    def flag(self) -> bool:
+    def read_flag(self) -> bool:
         """One byte; anything but zero is true."""
         return self._data[self._advance(1)] != 0
 
-    def buffer(self) -> bytes | None:
+    def read_buffer(self) -> bytes | None:
         """Bytes after their length."""
-        size = self.int32()
+        size = self.read_int32()
         if size < -1:
             raise BadMessage(f"a buffer of {size} bytes")
         if size == -1:
@@ -94,29 +94,29 @@ class Reader:
         start = self._advance(size)
         return self._data[start : start + size]
 
-    def text(self) -> str:
+    def read_text(self) -> str:
         """UTF-8 after its length; null is an empty text, as some clients send it."""
         try:
-            return (self.buffer() or b"").decode()
+            return (self.read_buffer() or b"").decode()
         except UnicodeDecodeError:
             raise BadMessage("a text is not UTF-8") from None
 
-    def texts(self) -> list[str]:
+    def read_texts(self) -> list[str]:
         """A vector of texts."""
-        return [self.text() for _ in range(self._count(4))]
+        return [self.read_text() for _ in range(self._read_count(4))]
 
-    def acls(self) -> list[Acl]:
+    def read_acls(self) -> list[Acl]:
         """A vector of ACLs."""
-        return [Acl(self.int32(), self.text(), self.text()) for _ in range(self._count(12))]
+        return [Acl(self.read_int32(), self.read_text(), self.read_text()) for _ in range(self._read_count(12))]
 
-    def stat(self) -> Stat:
+    def read_stat(self) -> Stat:
         """A node's bookkeeping."""
         return Stat._make(_STAT.unpack_from(self._data, self._advance(_STAT.size)))
 
-    def _count(self, least: int) -> int:
+    def _read_count(self, least: int) -> int:
         """The count of a vector whose elements have at least `least` bytes: memory is never allocated for a count that
         the message cannot hold."""
-        count = self.int32()
+        count = self.read_int32()
         if count < -1 or count * least > self.left:
             raise BadMessage(f"a vector of {count} elements in {self.left} bytes")
         return max(count, 0)
@@ -129,62 +129,62 @@ class Reader:
         return start
 
 
-def read(types: str, reader: Reader) -> list[Value]:
+def read_fields(types: str, reader: Reader) -> list[Value]:
     """Decode the fields of a record; one letter per type: i q b d(ata) t(ext) T(exts) A(cls) s(tat)."""
     return [_READ[letter](reader) for letter in types]
 
 
-def write(types: str, values: Sequence[Value]) -> bytes:
-    """Encode a record; `types` as in `read`. A value of a wrong type is a defect of the caller."""
+def write_fields(types: str, values: Sequence[Value]) -> bytes:
+    """Encode a record; `types` as in `read_fields`. A value of a wrong type is a defect of the caller."""
     assert len(types) == len(values), f"{len(values)} values for {types!r}"
     return b"".join([_WRITE[letter](value) for letter, value in zip(types, values, strict=True)])
 
 
-def _buffer(value: Value) -> bytes:
+def _encode_buffer(value: Value) -> bytes:
     if value is None:
         return b"\xff\xff\xff\xff"
     assert isinstance(value, bytes)
     return _INT.pack(len(value)) + value
 
 
-def _text(value: Value) -> bytes:
+def _encode_text(value: Value) -> bytes:
     assert isinstance(value, str)
-    return _buffer(value.encode())
+    return _encode_buffer(value.encode())
 
 
-def _texts(value: Value) -> bytes:
+def _encode_texts(value: Value) -> bytes:
     assert isinstance(value, Sequence)
-    return _INT.pack(len(value)) + b"".join([_text(element) for element in value if isinstance(element, str)])
+    return _INT.pack(len(value)) + b"".join([_encode_text(element) for element in value if isinstance(element, str)])
 
 
-def _acls(value: Value) -> bytes:
+def _encode_acls(value: Value) -> bytes:
     assert isinstance(value, Sequence)
     acls = [element for element in value if isinstance(element, Acl)]
-    return _INT.pack(len(acls)) + b"".join([write("itt", acl) for acl in acls])
+    return _INT.pack(len(acls)) + b"".join([write_fields("itt", acl) for acl in acls])
 
 
-def _stat(value: Value) -> bytes:
+def _encode_stat(value: Value) -> bytes:
     assert isinstance(value, Stat)
     return _STAT.pack(*value)
 
 
 _READ: Final = {
-    "i": Reader.int32,
-    "q": Reader.int64,
-    "b": Reader.flag,
-    "d": Reader.buffer,
-    "t": Reader.text,
-    "T": Reader.texts,
-    "A": Reader.acls,
-    "s": Reader.stat,
+    "i": Reader.read_int32,
+    "q": Reader.read_int64,
+    "b": Reader.read_flag,
+    "d": Reader.read_buffer,
+    "t": Reader.read_text,
+    "T": Reader.read_texts,
+    "A": Reader.read_acls,
+    "s": Reader.read_stat,
 }
 _WRITE: Final = {
     "i": _INT.pack,
     "q": _LONG.pack,
     "b": Struct(">?").pack,
-    "d": _buffer,
-    "t": _text,
-    "T": _texts,
-    "A": _acls,
-    "s": _stat,
+    "d": _encode_buffer,
+    "t": _encode_text,
+    "T": _encode_texts,
+    "A": _encode_acls,
+    "s": _encode_stat,
 }

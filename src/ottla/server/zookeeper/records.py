@@ -14,7 +14,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from ottla.server.zookeeper.jute import Acl, BadMessage, Reader, Value, read, write
+from ottla.server.zookeeper.jute import Acl, BadMessage, Reader, Value, read_fields, write_fields
 from ottla.znodes.tree import EventKind
 
 
@@ -221,37 +221,39 @@ def decode_connect(message: bytes) -> Connect:
     """Decode the first message. A field that later clients append (whether a read-only server suffices) is
     ignored."""
     reader = Reader(message)
-    return Connect(reader.int32(), reader.int64(), reader.int32(), reader.int64(), reader.buffer())
+    return Connect(
+        reader.read_int32(), reader.read_int64(), reader.read_int32(), reader.read_int64(), reader.read_buffer()
+    )
 
 
 def encode_connected(timeout_ms: int, session: int, password: bytes) -> bytes:
     """Encode the answer to Connect; session and time-out 0 mean that the requested session is over."""
-    return write("iiqdb", (0, timeout_ms, session, password, False))
+    return write_fields("iiqdb", (0, timeout_ms, session, password, False))
 
 
 def decode_request(message: bytes) -> tuple[int, int, Record | None]:
     """Decode a request: xid, op and record; None instead of a record for an unknown op. Raises BadMessage."""
     reader = Reader(message)
-    xid, op = reader.int32(), reader.int32()
+    xid, op = reader.read_int32(), reader.read_int32()
     if op in _MULTI:
         record: Record = Multi(_read_parts(reader, _MULTI[OpCode(op)]))
     elif op in FIELDS:
         record = _read_record(reader, op)
     else:
         return xid, op, None
-    reader.finish()
+    reader.check_end()
     return xid, op, record
 
 
 def _read_record(reader: Reader, op: int) -> Any:
     kind, types = FIELDS[op]
-    return kind(*read(types, reader))
+    return kind(*read_fields(types, reader))
 
 
 def _read_parts(reader: Reader, allowed: Sequence[int]) -> list[tuple[int, Any]]:
     parts: list[tuple[int, Any]] = []
     while True:
-        op, done, _ = reader.int32(), reader.flag(), reader.int32()
+        op, done, _ = reader.read_int32(), reader.read_flag(), reader.read_int32()
         if done:
             return parts
         if op not in allowed:
@@ -266,23 +268,23 @@ def encode_request(xid: int, op: int, record: Record) -> bytes:
     head = _ASKED.pack(xid, op)
     if not isinstance(record, Multi):
         types = FIELDS[op][1]
-        return head + write(types, record[: len(types)])  # the older form of SetWatches has fewer fields
-    parts = [_PART.pack(part, False, -1) + write(FIELDS[part][1], inner) for part, inner in record.ops]
+        return head + write_fields(types, record[: len(types)])  # the older form of SetWatches has fewer fields
+    parts = [_PART.pack(part, False, -1) + write_fields(FIELDS[part][1], inner) for part, inner in record.ops]
     return b"".join([head, *parts, _END])
 
 
 def encode_reply(xid: int, zxid: int, error: int = ZkError.OK, types: str = "", values: Sequence[Value] = ()) -> bytes:
     """Encode an answer; one with an error has no record."""
     head = _HEADER.pack(xid, zxid, error)
-    return head + write(types, values) if types else head
+    return head + write_fields(types, values) if types else head
 
 
 def encode_parts(parts: Sequence[tuple[int, int, str, Sequence[Value]]]) -> bytes:
     """Encode the record that answers a multi: (op, error, types, values) for each of its parts."""
     encoded = [
-        _PART.pack(-1, False, error) + write("i", (error,))
+        _PART.pack(-1, False, error) + write_fields("i", (error,))
         if op < 0
-        else _PART.pack(op, False, error) + write(types, values)
+        else _PART.pack(op, False, error) + write_fields(types, values)
         for op, error, types, values in parts
     ]
     return b"".join([*encoded, _END])
@@ -290,4 +292,4 @@ def encode_parts(parts: Sequence[tuple[int, int, str, Sequence[Value]]]) -> byte
 
 def encode_notice(event: EventKind, path: str) -> bytes:
     """Encode the notice of a watch."""
-    return _HEADER.pack(XID_NOTICE, -1, 0) + write("iit", (event, SYNC_CONNECTED, path))
+    return _HEADER.pack(XID_NOTICE, -1, 0) + write_fields("iit", (event, SYNC_CONNECTED, path))

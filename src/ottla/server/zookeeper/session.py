@@ -90,7 +90,8 @@ ZooKeeperResponse = Callable[[Any], None]
 
 
 class ZooKeeperSession:
-    """One session of one client: begins with `start`, ends by expiry, `abandon` or `stop`; never used again."""
+    """One session of one client: begins with `start_client`, ends by expiry, `end_in_background` or `end_session`;
+    never used again."""
 
     def __init__(
         self,
@@ -122,37 +123,37 @@ class ZooKeeperSession:
             handler=handler,
             connection_retry=pause,
             auth_data=[("digest", settings.digest)] if settings.digest else [],
-            logger=_quiet(),
+            logger=_quiet_logger(),
         )
-        self._client.add_listener(self._heard_state)
+        self._client.add_listener(self._on_kazoo_state)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start_client(self) -> None:
         """Connect to a server, trying again without limit."""
         self._client.start_async()
 
-    def abandon(self) -> None:
+    def end_in_background(self) -> None:
         """Stop the client in the background, in any state."""
-        threading.Thread(target=self._end, name=ENDING, daemon=True).start()
+        threading.Thread(target=self._end_client, name=ENDING, daemon=True).start()
 
-    def stop(self) -> None:
+    def end_session(self) -> None:
         """End the session, so that its ephemeral nodes are removed at once; blocks for at most STOP_S."""
-        thread = threading.Thread(target=self._end, name=ENDING, daemon=True)
+        thread = threading.Thread(target=self._end_client, name=ENDING, daemon=True)
         thread.start()
         thread.join(STOP_S)
 
-    def _end(self) -> None:
+    def _end_client(self) -> None:
         # This client is not used any more, so no exception of kazoo matters.
         with contextlib.suppress(Exception):
             self._client.stop()
         with contextlib.suppress(Exception):
             self._client.close()
 
-    def cut(self) -> None:
+    def cut_connection(self) -> None:
         """Shut down the current connection; kazoo connects again."""
         if self._wire is not None:
-            self._wire.cut()
+            self._wire.cut_connection()
 
     @property
     def heard_ns(self) -> int:
@@ -171,37 +172,37 @@ class ZooKeeperSession:
 
     # -- requests: the answer comes in a turn ----------------------------------------------------------------------
 
-    def multi(self, ops: Sequence[Op], answered: ZooKeeperResponse) -> None:
+    def send_multi(self, ops: Sequence[Op], answered: ZooKeeperResponse) -> None:
         """Apply all ops or none. `answered` gets (path, version) per op, Failure, or Lost."""
         transaction = self._client.transaction()
-        transaction.operations.extend(map(self._operation, ops))
-        self._send_request(transaction.commit_async(), lambda results: self._results(ops, results), answered)
+        transaction.operations.extend(map(self._kazoo_operation, ops))
+        self._send_request(transaction.commit_async(), lambda results: self._multi_results(ops, results), answered)
 
-    def get(self, path: str, watch: bool, answered: ZooKeeperResponse) -> None:
+    def get_node(self, path: str, watch: bool, answered: ZooKeeperResponse) -> None:
         """Read a node. `answered` gets the Node, None for an absent one, Failure, or Lost."""
-        request = self._client.get_async(self._full(path), self._heard_event if watch else None)
-        self._send_request(request, _node, answered, may_be_absent=True)
+        request = self._client.get_async(self._full_path(path), self._on_kazoo_event if watch else None)
+        self._send_request(request, _decode_node, answered, may_be_absent=True)
 
-    def children(self, path: str, watch: bool, answered: ZooKeeperResponse) -> None:
+    def get_children(self, path: str, watch: bool, answered: ZooKeeperResponse) -> None:
         """Read the names of children. `answered` gets them sorted, None for an absent node, Failure, or Lost."""
-        request = self._client.get_children_async(self._full(path), self._heard_event if watch else None)
+        request = self._client.get_children_async(self._full_path(path), self._on_kazoo_event if watch else None)
         self._send_request(request, sorted, answered, may_be_absent=True)
 
-    def exists(self, path: str, watch: bool, answered: ZooKeeperResponse) -> None:
+    def check_exists(self, path: str, watch: bool, answered: ZooKeeperResponse) -> None:
         """Check whether a node exists; only this request can watch an absent node. `answered` gets True, None for an
         absent node, Failure, or Lost."""
-        request = self._client.exists_async(self._full(path), self._heard_event if watch else None)
+        request = self._client.exists_async(self._full_path(path), self._on_kazoo_event if watch else None)
         self._send_request(request, lambda stat: None if stat is None else True, answered)
 
-    def sync(self, answered: ZooKeeperResponse) -> None:
+    def sync_server(self, answered: ZooKeeperResponse) -> None:
         """Make the server catch up with its leader before it answers later requests."""
-        self._send_request(self._client.sync_async(self._full("/")), lambda _: True, answered)
+        self._send_request(self._client.sync_async(self._full_path("/")), lambda _: True, answered)
 
-    def ping(self) -> None:
+    def send_ping(self) -> None:
         """Send a request whose answer only advances `heard_ns`."""
         self._client.exists_async("/")
 
-    def _full(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         return (
             path
             if not self._settings.chroot
@@ -210,32 +211,32 @@ class ZooKeeperSession:
             else self._settings.chroot + path
         )
 
-    def _operation(self, op: Op) -> Create | Delete | SetData | CheckVersion:
-        path = self._full(op.path)
+    def _kazoo_operation(self, op: Op) -> Create | Delete | SetData | CheckVersion:
+        path = self._full_path(op.path)
         if op.verb == "check":
             return CheckVersion(path, op.version)
         if op.verb == "put":
             return SetData(path, op.data, op.version)
         if op.verb == "delete":
             return Delete(path, op.version)
-        return Create(path, op.data, self._acl(op.path), _FLAGS[op.verb])
+        return Create(path, op.data, self._acl_for(op.path), _FLAGS[op.verb])
 
-    def _acl(self, path: str) -> list[object]:
+    def _acl_for(self, path: str) -> list[object]:
         if not self._settings.set_acl:
             return list(OPEN_ACL_UNSAFE)
         return [*CREATOR_ALL_ACL, *(() if path.startswith(_SENSITIVE) else READ_ACL_UNSAFE)]
 
-    def _results(self, ops: Sequence[Op], results: Sequence[Any]) -> list[tuple[str, int]] | Failure | Lost:
+    def _multi_results(self, ops: Sequence[Op], results: Sequence[Any]) -> list[tuple[str, int]] | Failure | Lost:
         """The results of a multi, or the failure of one of its operations: kazoo returns a list in both cases."""
         # One operation is the cause; the others get an error that only means that they were rolled back.
         failed = [(op, result) for op, result in zip(ops, results, strict=False) if isinstance(result, Exception)]
         causes = [(op, error) for op, error in failed if not isinstance(error, _FOLLOWS)] or failed
         if causes:
             op, error = causes[0]
-            return _sorted_out(error, op.path)
-        return [self._result(op, result) for op, result in zip(ops, results, strict=True)]
+            return _classify_error(error, op.path)
+        return [self._op_result(op, result) for op, result in zip(ops, results, strict=True)]
 
-    def _result(self, op: Op, result: Any) -> tuple[str, int]:
+    def _op_result(self, op: Op, result: Any) -> tuple[str, int]:
         if op.verb in _FLAGS:
             return str(result)[len(self._settings.chroot) :], 0
         version = op.version if op.verb == "check" else -1 if op.verb == "delete" else result.version
@@ -254,10 +255,10 @@ class ZooKeeperSession:
         try:
             outcome = value(request.get_nowait())
         except errors.NoNodeError as error:
-            outcome = None if may_be_absent else _sorted_out(error)
+            outcome = None if may_be_absent else _classify_error(error)
         except Exception as error:  # noqa: BLE001 - kazoo passes on any exception
-            outcome = _sorted_out(error)
-        self._turns.from_thread(answered, outcome)
+            outcome = _classify_error(error)
+        self._turns.run_from_thread(answered, outcome)
 
     # -- in kazoo's thread, which must not be blocked --------------------------------------------------------------
 
@@ -267,7 +268,7 @@ class ZooKeeperSession:
             self._heard_ns, self._granted_ms = self.heard_ns, self.timeout_ms
             self._wire = wire
 
-    def _heard_state(self, state: str) -> None:
+    def _on_kazoo_state(self, state: str) -> None:
         if state == KazooState.CONNECTED:
             self.session_id = self._client.client_id[0]
             self._report_state(SessionState.CONNECTED)
@@ -279,21 +280,21 @@ class ZooKeeperSession:
             self._report_state(SessionState.OVER)
 
     def _report_state(self, state: SessionState) -> None:
-        self._turns.from_thread(lambda _: self._on_state(self, state), None)
+        self._turns.run_from_thread(lambda _: self._on_state(self, state), None)
 
-    def _heard_event(self, event: Any) -> None:
-        if event.type != EventType.NONE:  # NONE: the connection is lost, which `_heard_state` reports
+    def _on_kazoo_event(self, event: Any) -> None:
+        if event.type != EventType.NONE:  # NONE: the connection is lost, which `_on_kazoo_state` reports
             path = event.path[len(self._settings.chroot) :] or "/"
             events = [Event(path, children, kind) for children, kind in _EVENTS[event.type]]
-            self._turns.from_thread(lambda _: self._on_events(self, events), None)
+            self._turns.run_from_thread(lambda _: self._on_events(self, events), None)
 
 
-def _node(answer: tuple[bytes, Any]) -> Node:
+def _decode_node(answer: tuple[bytes, Any]) -> Node:
     data, stat = answer
     return Node(data, stat.version, stat.czxid, stat.ephemeralOwner, stat.mzxid)
 
 
-def _sorted_out(error: Exception, path: str = "") -> Failure | Lost:
+def _classify_error(error: Exception, path: str = "") -> Failure | Lost:
     """Classify an exception of kazoo as Lost or a Failure."""
     if isinstance(error, _LOST):
         return Lost()
@@ -305,7 +306,7 @@ def _sorted_out(error: Exception, path: str = "") -> Failure | Lost:
     return Failure(Kind.UNKNOWN if isinstance(error, _UNSURE) else Kind.NOT_DONE, f"ZooKeeper answered {text}")
 
 
-def _quiet() -> logging.Logger:
+def _quiet_logger() -> logging.Logger:
     """kazoo's logger, silent unless debugging is on: kazoo logs every attempt to connect."""
     logger = logging.getLogger("kazoo.client")
     if not log.isEnabledFor(logging.DEBUG):
@@ -334,7 +335,7 @@ class _OneQueue(SequentialThreadingHandler):  # type: ignore[misc]
         self._running = True
 
     def stop(self) -> None:
-        """Undo `start`."""
+        """Undo `start_client`."""
         self._running = False
 
     def create_connection(self, address: tuple[str, int], **_: object) -> ZooKeeperConnection:

@@ -72,7 +72,7 @@ _Request = _Read | _Write
 
 
 class ZooKeeperStore:
-    """One broker's client. `connect` first; everything later happens in turns; `stop` at the end."""
+    """One broker's client. `open_session` first; everything later happens in turns; `stop` at the end."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class ZooKeeperStore:
         """Number of the last change of the connection; an answer to a greeting of an earlier one is ignored."""
         self._serial = 0
         self._waiting: deque[_Request] = deque()
-        self._flying: dict[int, _Request] = {}
+        self._unanswered: dict[int, _Request] = {}
         self._lanes: dict[str, deque[_Write]] = {}
         self._watches = Watches()
         self._timer: asyncio.TimerHandle | None = None
@@ -112,7 +112,7 @@ class ZooKeeperStore:
 
     # -- MetadataStore -----------------------------------------------------------------------------------------
 
-    def submit(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:
+    def submit_ops(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:
         """Apply all ops or none, after the earlier writes of the lane."""
         write = _Write(lane, tuple(ops), done)
         queue = self._lanes.get(lane)
@@ -122,30 +122,30 @@ class ZooKeeperStore:
         self._lanes[lane] = deque()
         self._begin_write(write)
 
-    def get(self, path: str, watch: bool, done: Done[Node | None]) -> None:
+    def get_node(self, path: str, watch: bool, done: Done[Node | None]) -> None:
         """Read a node from the server that the session is connected to."""
-        self._read(_Read(path, False, watch, done))
+        self._submit_read(_Read(path, False, watch, done))
 
-    def children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
+    def get_children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
         """Read the names of a node's children. A watch on an absent node fires when it is created."""
-        self._read(_Read(path, True, watch, done))
+        self._submit_read(_Read(path, True, watch, done))
 
     # -- for the shell -----------------------------------------------------------------------------------------
 
-    def connect(self, inputs: Inputs) -> None:
+    def open_session(self, inputs: Inputs) -> None:
         """Set the broker, and connect to ZooKeeper."""
         self._inputs = inputs
         self._away_since_ns = steady_ns()
         log.info("connecting to %s, session time-out %d ms", self._settings.where, self._settings.timeout_ms)
         self._new_link()
-        self._look_later()
+        self._plan_check()
 
     @property
     def standstill_ns(self) -> int:
-        """The pause after which the shell calls `stood_still`."""
+        """The pause after which the shell calls `on_standstill`."""
         return self._settings.timeout_ms * MS // _STANDSTILL
 
-    def stood_still(self) -> None:
+    def on_standstill(self) -> None:
         """Check the session first after the process was stopped, or busy, for long: inputs that came meanwhile still
         wait."""
         link, inputs = self._link, self._inputs
@@ -154,10 +154,10 @@ class ZooKeeperStore:
         # The session is over, or the watchdog has just noticed that it is: only a broker that was stopped needs
         # `on_standstill`, and the watchdog cannot know whether it was.
         if self._just_expired or self._silence_ns(link) >= link.timeout_ms * MS:
-            self._turns.run(lambda _: inputs.on_standstill(), None)
-        self._turns.run(lambda _: self._watch_session(link), None)
+            self._turns.run_now(lambda _: inputs.on_standstill(), None)
+        self._turns.run_now(lambda _: self._watch_session(link), None)
 
-    def stop(self) -> None:
+    def close_session(self) -> None:
         """End the session, so that its ephemeral nodes are removed now; blocks for a moment."""
         self._stopped = True
         if self._timer is not None:
@@ -168,17 +168,17 @@ class ZooKeeperStore:
         was_open, self._state = self._state is Session.OPEN, Session.EXPIRED
         # Without a connection the session cannot be ended; waiting for one would delay the stop.
         if was_open:
-            link.stop()
+            link.end_session()
         else:
-            link.abandon()
+            link.end_in_background()
 
     # -- requests ----------------------------------------------------------------------------------------------
 
-    def _read(self, read: _Read) -> None:
+    def _submit_read(self, read: _Read) -> None:
         try:
             check_path(read.path)
         except BadPath as bad:
-            self._turns.soon(read.done, Failure(Kind.NOT_DONE, str(bad)))
+            self._turns.run_soon(read.done, Failure(Kind.NOT_DONE, str(bad)))
             return
         self._send_request(read)
 
@@ -192,62 +192,64 @@ class ZooKeeperStore:
 
     def _send_request(self, request: _Request) -> None:
         if self._state is Session.EXPIRED:
-            self._fail_request(request, self._over())
+            self._fail_request(request, self._expired_failure())
         else:
             self._waiting.append(request)
-            self._pump()
+            self._send_waiting()
 
-    def _pump(self) -> None:
-        while self._waiting and self._state is Session.OPEN and len(self._flying) < self._max_in_flight:
+    def _send_waiting(self) -> None:
+        while self._waiting and self._state is Session.OPEN and len(self._unanswered) < self._max_in_flight:
             self._serial += 1
-            request = self._flying[self._serial] = self._waiting.popleft()
-            self._send(self._serial, request)
+            request = self._unanswered[self._serial] = self._waiting.popleft()
+            self._send_one(self._serial, request)
 
-    def _send(self, serial: int, request: _Request) -> None:
+    def _send_one(self, serial: int, request: _Request) -> None:
         link = self._link
         assert link is not None, "a request without a session"
         if isinstance(request, _Write):
-            link.multi(request.ops, lambda outcome: self._on_response(serial, request, outcome))
+            link.send_multi(request.ops, lambda outcome: self._on_response(serial, request, outcome))
         elif request.children:
-            link.children(request.path, request.watch, lambda outcome: self._read_answered(serial, request, outcome))
+            link.get_children(
+                request.path, request.watch, lambda outcome: self._on_read_response(serial, request, outcome)
+            )
         else:
-            link.get(request.path, request.watch, lambda outcome: self._read_answered(serial, request, outcome))
+            link.get_node(request.path, request.watch, lambda outcome: self._on_read_response(serial, request, outcome))
 
-    def _read_answered(self, serial: int, read: _Read, outcome: object) -> None:
-        """Handle the answer to a read. Reading an absent node sets no watch: `exists` sets it, and may find that the
-        node was created meanwhile, so that it has to be read again."""
-        if outcome is None and read.watch and serial in self._flying:
+    def _on_read_response(self, serial: int, read: _Read, outcome: object) -> None:
+        """Handle the answer to a read. Reading an absent node sets no watch: `check_exists` sets it, and may find that
+        the node was created meanwhile, so that it has to be read again."""
+        if outcome is None and read.watch and serial in self._unanswered:
             assert self._link is not None
-            self._link.exists(read.path, True, lambda found: self._on_read(serial, read, found))
+            self._link.check_exists(read.path, True, lambda found: self._on_exists_response(serial, read, found))
         else:
             self._on_response(serial, read, outcome)
 
-    def _on_read(self, serial: int, read: _Read, found: object) -> None:
-        if found is True and serial in self._flying:
-            self._send(serial, read)
+    def _on_exists_response(self, serial: int, read: _Read, found: object) -> None:
+        if found is True and serial in self._unanswered:
+            self._send_one(serial, read)
         else:
             self._on_response(serial, read, found)
 
     def _on_response(self, serial: int, request: _Request, outcome: Any) -> None:
         """Handle the answer to a request."""
         # 1. The request was given up meanwhile, and its outcome was reported.
-        if serial not in self._flying:
+        if serial not in self._unanswered:
             return
         # 2. The connection broke: this request is handled with all others that were sent over it.
         if isinstance(outcome, Lost):
-            self._suspend("the connection is lost")
+            self._suspend_session("the connection is lost")
             return
         # 3. A real answer: the next request may be sent before the broker handles this one.
-        del self._flying[serial]
-        self._pump()
+        del self._unanswered[serial]
+        self._send_waiting()
         if isinstance(request, _Write):
             self._on_written(request, outcome)
             return
         if not isinstance(outcome, Failure):
-            self._arm(request, outcome)
+            self._set_watch(request, outcome)
         request.done([] if request.children and outcome is None else outcome)
 
-    def _arm(self, read: _Read, outcome: object) -> None:
+    def _set_watch(self, read: _Read, outcome: object) -> None:
         if read.watch:
             watches = self._watches.children if read.children and outcome is not None else self._watches.data
             watches[read.path] = None
@@ -259,7 +261,7 @@ class ZooKeeperStore:
             del self._lanes[write.lane]
             behind = Failure(Kind.NOT_DONE, f"an earlier change on this lane failed: {outcome.message}")
             for waiting in queue:
-                self._turns.soon(waiting.done, behind)
+                self._turns.run_soon(waiting.done, behind)
         elif queue:
             self._begin_write(queue.popleft())
         else:
@@ -269,11 +271,11 @@ class ZooKeeperStore:
     def _fail_request(self, request: _Request, failure: Failure) -> None:
         """Fail a request in a turn of its own; with a write, all writes fail that wait on its lane by then."""
         if isinstance(request, _Write):
-            self._turns.soon(lambda outcome: self._on_written(request, outcome), failure)
+            self._turns.run_soon(lambda outcome: self._on_written(request, outcome), failure)
         else:
-            self._turns.soon(request.done, failure)
+            self._turns.run_soon(request.done, failure)
 
-    def _over(self) -> Failure:
+    def _expired_failure(self) -> Failure:
         return Failure(Kind.EXPIRED, f"there is no session with {self._settings.where}")
 
     # -- the session -------------------------------------------------------------------------------------------
@@ -281,28 +283,28 @@ class ZooKeeperStore:
     def _new_link(self) -> None:
         if not self._stopped:
             self._link = ZooKeeperSession(self._settings, self._turns, self._on_link, self._on_events)
-            self._link.start()
+            self._link.start_client()
 
     def _on_link(self, link: ZooKeeperSession, state: SessionState) -> None:
         if link is not self._link:
             return
         self._greeting += 1
         if state is SessionState.CONNECTED:
-            self._greet(link, self._greeting)
+            self._greet_server(link, self._greeting)
         elif state is SessionState.SUSPENDED:
-            self._suspend("the connection is lost")
+            self._suspend_session("the connection is lost")
         elif state is SessionState.OVER:
-            self._expire("the server has ended it")
+            self._expire_session("the server has ended it")
         else:
             self._refuse_session(f"{self._settings.where} does not accept the credentials of ottla.zookeeper.digest")
 
-    def _greet(self, link: ZooKeeperSession, number: int) -> None:
+    def _greet_server(self, link: ZooKeeperSession, number: int) -> None:
         """Sync the server before any request, so that it knows all state that this broker has read from others; then
         check that the chroot exists."""
 
         def synced(outcome: object) -> None:
             if number == self._greeting and outcome is True:
-                link.exists("/", False, found)
+                link.check_exists("/", False, found)
 
         def found(outcome: object) -> None:
             if number != self._greeting or isinstance(outcome, Lost | Failure):
@@ -315,29 +317,29 @@ class ZooKeeperStore:
             else:
                 self._on_opened(link)
 
-        link.sync(synced)
+        link.sync_server(synced)
 
     def _on_opened(self, link: ZooKeeperSession) -> None:
         self._state, self._session_id, self._away_since_ns = Session.OPEN, link.session_id, 0
-        self._watches.clear()
+        self._watches.clear_watches()
         log.info("opened session %#x with %s", link.session_id, self._settings.where)
         self._report_session(Session.OPEN)
-        self._pump()
+        self._send_waiting()
 
-    def _suspend(self, why: str) -> None:
+    def _suspend_session(self, why: str) -> None:
         if self._state is not Session.OPEN:
             return
         log.warning("suspended session %#x with %s, reconnecting: %s", self._session_id, self._settings.where, why)
         self._state, self._away_since_ns = Session.SUSPENDED, steady_ns()
-        self._watches.clear()
+        self._watches.clear_watches()
         # Reads are sent again on the next connection, before all others: they were requested first.
-        again = self._give_up_flying()
+        again = self._take_unanswered()
         self._waiting.extendleft(reversed(again))
         self._report_session(Session.SUSPENDED)
 
-    def _give_up_flying(self) -> list[_Request]:
+    def _take_unanswered(self) -> list[_Request]:
         """Remove the unanswered requests: writes fail with UNKNOWN (they may have happened); reads are returned."""
-        flying, self._flying = self._flying, {}
+        flying, self._unanswered = self._unanswered, {}
         for request in flying.values():
             if isinstance(request, _Write):
                 self._fail_request(
@@ -345,11 +347,11 @@ class ZooKeeperStore:
                 )
         return [request for request in flying.values() if isinstance(request, _Read)]
 
-    def _expire(self, why: str) -> None:
+    def _expire_session(self, why: str) -> None:
         """End the session, which is over or may be: its requests fail, and a new session is begun."""
         link, self._link = self._link, None
         assert link is not None, "a session without a link"
-        link.abandon()
+        link.end_in_background()
         self._greeting += 1
         # 1. No session was open: the broker has nothing to learn. Try again after a pause.
         if self._state not in (Session.OPEN, Session.SUSPENDED):
@@ -359,11 +361,11 @@ class ZooKeeperStore:
         # 2. A session is lost: all its requests fail before the broker is informed, then a new one begins.
         log.error("session %#x with %s expired, opening a new one: %s", self._session_id, self._settings.where, why)
         self._state, self._away_since_ns, self._just_expired = Session.EXPIRED, steady_ns(), True
-        self._watches.clear()
-        lost = self._give_up_flying() + list(self._waiting)
+        self._watches.clear_watches()
+        lost = self._take_unanswered() + list(self._waiting)
         self._waiting.clear()
         for request in lost:
-            self._fail_request(request, self._over())
+            self._fail_request(request, self._expired_failure())
         self._report_session(Session.EXPIRED)
         self._new_link()
 
@@ -371,12 +373,12 @@ class ZooKeeperStore:
         """Handle an error that only an operator can correct: a broker that starts reports it and ends; one that had a
         session tries again."""
         if self._state is not None:
-            self._expire(reason)
+            self._expire_session(reason)
             return
         self.failed = Failure(Kind.NOT_DONE, reason)
         link, self._link = self._link, None
         assert link is not None, "refused without a link"
-        link.abandon()
+        link.end_in_background()
 
     def _report_session(self, state: Session) -> None:
         assert self._inputs is not None, "a session before connect"
@@ -385,13 +387,13 @@ class ZooKeeperStore:
     def _on_events(self, link: ZooKeeperSession, events: Sequence[Event]) -> None:
         """Report a watch that fired, if the broker counts on it. Ignored: a watch of an earlier connection, and one
         whose read is not answered yet, since that answer is newer than the event."""
-        if link is self._link and self._state is Session.OPEN and self._watches.fire(events):
+        if link is self._link and self._state is Session.OPEN and self._watches.fire_watches(events):
             assert self._inputs is not None, "a watch before connect"
             self._inputs.on_node(events[0].path)
 
     # -- the watchdog ------------------------------------------------------------------------------------------
 
-    def _look_later(self) -> None:
+    def _plan_check(self) -> None:
         delay_ns = self._settings.timeout_ms * 1_000_000 // _LOOKS
         # A check is due at half of the time-out and at its end, exactly: an expiry must not be noticed late.
         if self._link is not None and self._link.heard_ns:
@@ -399,10 +401,10 @@ class ZooKeeperStore:
             next_ns = timeout // 2 if silent < timeout // 2 else timeout
             if silent < next_ns:
                 delay_ns = min(timeout // _LOOKS, next_ns - silent)
-        self._timer = self._loop.call_later(max(delay_ns, MS) / 1e9, self._time_has_come)
+        self._timer = self._loop.call_later(max(delay_ns, MS) / 1e9, self._on_watchdog)
 
-    def _time_has_come(self) -> None:
-        self._turns.run(self._verify_connection, None)
+    def _on_watchdog(self) -> None:
+        self._turns.run_now(self._verify_connection, None)
 
     def _silence_ns(self, link: ZooKeeperSession) -> int:
         """The time since the last answered request was sent."""
@@ -412,30 +414,30 @@ class ZooKeeperStore:
         self._just_expired = False
         if self._link is not None:
             self._watch_session(self._link)
-        self._say_if_away()
+        self._warn_if_away()
         if self.failed is None:
-            self._look_later()
+            self._plan_check()
 
     def _watch_session(self, link: ZooKeeperSession) -> None:
         timeout, now = link.timeout_ms * MS, steady_ns()
         silent = self._silence_ns(link)
         # 1. The whole time-out: the server may have ended the session.
         if self._state in (Session.OPEN, Session.SUSPENDED) and silent >= timeout:
-            self._expire(f"no answer came for {silent // MS} ms")
+            self._expire_session(f"no answer came for {silent // MS} ms")
         # 2. There is no usable session: a connection that does not become one in time is replaced.
         elif self._state is not Session.OPEN:
             if now - link.connected_ns >= timeout // 2:
-                link.cut()
+                link.cut_connection()
         # 3. Half of the time-out: try another server while the session can still be saved.
         elif silent >= timeout // 2:
-            link.cut()
-            self._suspend(f"no answer came for {silent // MS} ms")
+            link.cut_connection()
+            self._suspend_session(f"no answer came for {silent // MS} ms")
         # 4. Quiet, but not silent: send a request so that an answer comes.
         elif silent >= timeout // _PINGS and now - self._pinged_ns >= timeout // _PINGS:
             self._pinged_ns = now
-            link.ping()
+            link.send_ping()
 
-    def _say_if_away(self) -> None:
+    def _warn_if_away(self) -> None:
         now = steady_ns()
         if self._away_since_ns and now - self._away_since_ns >= self._patience_ns:
             self._away_since_ns = now

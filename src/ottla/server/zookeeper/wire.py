@@ -72,7 +72,7 @@ class ZooKeeperConnection:
 
     # -- called by the loop ----------------------------------------------------------------------------------------
 
-    def cut(self) -> None:
+    def cut_connection(self) -> None:
         """Shut the socket down, which makes kazoo reconnect; does nothing if it is closed already."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -94,7 +94,7 @@ class ZooKeeperConnection:
             pos += size
             self._left -= size
             if self._left == 0:
-                self._message()
+                self._on_message()
                 self._head.clear()
 
     def _take_reply(self, data: bytes, pos: int, upto: int) -> int:
@@ -102,7 +102,7 @@ class ZooKeeperConnection:
         self._head += part
         return len(part)
 
-    def _message(self) -> None:
+    def _on_message(self) -> None:
         # 1. The first message answers Connect and has the granted time-out.
         if self.timeout_ms == 0:
             if len(self._head) == _HEAD:

@@ -36,9 +36,9 @@ from ottla.server.zookeeper.znode_ops import (
     op_of,
     ops_of,
     read_parts,
-    written,
+    written_answer,
 )
-from ottla.znodes.sessions import MAX_PASSWORD, Grant, Watches, negotiated
+from ottla.znodes.sessions import MAX_PASSWORD, Grant, Watches, negotiate_timeout
 from ottla.znodes.store import EmbeddedStore
 from ottla.znodes.tree import Event, EventKind, Refused
 
@@ -113,7 +113,7 @@ class ZnodeClient:
         self.received = self.answered = 0
 
     @property
-    def watches(self) -> int:
+    def watch_count(self) -> int:
         """How many nodes are watched."""
         return len(self._watches.data) + len(self._watches.children)
 
@@ -127,19 +127,19 @@ class ZnodeClient:
         if not self._connected:
             self._connected = True
             connect = decode_connect(message)
-            self._store.run(lambda: self._begin_session(connect))
+            self._store.run_action(lambda: self._begin_session(connect))
             return
         xid, op, record = decode_request(message)
         if record is None:
-            self._store.run(lambda: self._send_reply(xid, ZkError.UNIMPLEMENTED))
+            self._store.run_action(lambda: self._send_reply(xid, ZkError.UNIMPLEMENTED))
         else:
-            self._store.run(lambda: self._carry_out(xid, op, record))
+            self._store.run_action(lambda: self._carry_out(xid, op, record))
 
     def on_lost(self) -> None:
         """Handle the loss of the connection: its requests are still carried out, and the session may be resumed."""
         self._lost = True
-        self._watches.clear()
-        self._store.run(lambda: self._store.leave(self.session, self))
+        self._watches.clear_watches()
+        self._store.run_action(lambda: self._store.leave_session(self.session, self))
 
     # -- the session -------------------------------------------------------------------------------------------------
 
@@ -149,21 +149,23 @@ class ZnodeClient:
         if connect.session:
             self._resume_session(connect)
             return
-        self.timeout_ms = negotiated(connect.timeout_ms, self._limits.least_timeout_ms, self._limits.most_timeout_ms)
+        self.timeout_ms = negotiate_timeout(
+            connect.timeout_ms, self._limits.least_timeout_ms, self._limits.most_timeout_ms
+        )
         try:
-            self.session = self._store.open(self, Grant(self.timeout_ms, self._password))
+            self.session = self._store.open_session(self, Grant(self.timeout_ms, self._password))
         except Failure as failure:
-            self._end(f"no session can begin: {failure}")
+            self._end_connection(f"no session can begin: {failure}")
             return
         self._send_message(encode_connected(self.timeout_ms, self.session, self._password), wrote=True)
 
     def _resume_session(self, connect: Connect) -> None:
         """Resume a session; the answer for one that is over, or for a wrong password, contains no session."""
         password = connect.password or b""
-        grant = self._store.resume(connect.session, password, self)
+        grant = self._store.resume_session(connect.session, password, self)
         if grant is None:
             self._send_message(encode_connected(0, 0, bytes(MAX_PASSWORD)))
-            self._store.enqueue(lambda _: self._end(""))  # queued, so that the answer is sent first
+            self._store.enqueue_callback(lambda _: self._end_connection(""))  # queued, so that the answer is sent first
             return
         self.session, self.timeout_ms = connect.session, grant.timeout_ms
         self._send_message(encode_connected(grant.timeout_ms, connect.session, password))
@@ -172,12 +174,12 @@ class ZnodeClient:
         try:
             self._store.end_session(self.session)
         except Failure as failure:
-            self._end(f"the session cannot be closed: {failure}")
+            self._end_connection(f"the session cannot be closed: {failure}")
             return
         self._send_reply(xid, wrote=True)
-        self._store.enqueue(lambda _: self._end(""))
+        self._store.enqueue_callback(lambda _: self._end_connection(""))
 
-    def _end(self, why: str) -> None:
+    def _end_connection(self, why: str) -> None:
         if not self._over:
             self._over = True
             self._wire.close(why)
@@ -189,27 +191,27 @@ class ZnodeClient:
             return
         self._store.touch_session(self.session)
         try:
-            self._dispatch(xid, op, record)
+            self._dispatch_request(xid, op, record)
         except RequestError as wrong:
             self._send_reply(xid, wrong.error)
         except Refused as refused:
             self._send_reply(xid, ERRORS[refused.reason])
         except Failure as failure:
-            self._fail(xid, failure.as_value())
+            self._answer_failure(xid, failure.as_value())
 
-    def _dispatch(self, xid: int, op: int, record: Any) -> None:
+    def _dispatch_request(self, xid: int, op: int, record: Any) -> None:
         if not self.is_trusted and op not in _OPEN:
             raise RequestError(ZkError.NO_AUTH)
         # In the order of how often brokers send them; `_dispatch_seldom` has the rest.
         if op in READS:
-            self._read(xid, op, record)
+            self._answer_read(xid, op, record)
         elif op == OpCode.PING:
             self._send_reply(xid)
         elif op in _WRITES:
-            ((path, version),) = self._store.commit([op_of(op, record)], self.session)
-            self._send_reply(xid, wrote=op != OpCode.CHECK, answer=written(op, self._store.tree, path, version))
+            ((path, version),) = self._store.commit_ops([op_of(op, record)], self.session)
+            self._send_reply(xid, wrote=op != OpCode.CHECK, answer=written_answer(op, self._store.tree, path, version))
         elif op == OpCode.MULTI:
-            self._multi(xid, record)
+            self._run_multi(xid, record)
         elif op == OpCode.MULTI_READ:
             self._send_message(encode_reply(xid, self._store.last_zxid) + read_parts(self._store.tree, record.ops))
         elif op == OpCode.CLOSE:
@@ -219,12 +221,12 @@ class ZnodeClient:
 
     def _dispatch_seldom(self, xid: int, op: int, record: Any) -> None:
         if op in (OpCode.SET_WATCHES, OpCode.SET_WATCHES2):
-            self._renew(record)
+            self._renew_watches(record)
             self._send_reply(xid)
         elif op in (OpCode.REMOVE_WATCHES, OpCode.CHECK_WATCHES):
-            self._send_reply(xid, self._unwatch(record, op == OpCode.REMOVE_WATCHES))
+            self._send_reply(xid, self._remove_watches(record, op == OpCode.REMOVE_WATCHES))
         elif op == OpCode.AUTH:
-            self._authenticate(xid, record)
+            self._check_credentials(xid, record)
         elif op == OpCode.GET_EPHEMERALS:
             own = sorted(self._store.tree.ephemerals.get(self.session, ()))
             self._send_reply(xid, answer=("T", ([path for path in own if path.startswith(record.path)],)))
@@ -233,18 +235,20 @@ class ZnodeClient:
         else:
             raise RequestError(ZkError.UNIMPLEMENTED)
 
-    def _authenticate(self, xid: int, record: Auth) -> None:
+    def _check_credentials(self, xid: int, record: Auth) -> None:
         """Check the client's credentials. If the store requires none, every client may use every node."""
         expected = self._limits.digest
         shown = record.scheme == "digest" and (expected is None or hmac.compare_digest(record.data or b"", expected))
         self.is_trusted = self.is_trusted or shown
         self._send_reply(xid, ZkError.OK if shown else ZkError.AUTH_FAILED)
         if not self.is_trusted:
-            self._store.enqueue(lambda _: self._end("the client showed other credentials than this store's"))
+            self._store.enqueue_callback(
+                lambda _: self._end_connection("the client showed other credentials than this store's")
+            )
 
-    def _multi(self, xid: int, record: Multi) -> None:
+    def _run_multi(self, xid: int, record: Multi) -> None:
         try:
-            results = self._store.commit(ops_of(record.ops), self.session)
+            results = self._store.commit_ops(ops_of(record.ops), self.session)
         except (RequestError, Refused) as wrong:
             error = ERRORS[wrong.reason] if isinstance(wrong, Refused) else wrong.error
             parts = failed_parts(len(record.ops), wrong.index, error)
@@ -252,45 +256,45 @@ class ZnodeClient:
             return
         tree = self._store.tree
         done = [
-            (code, ZkError.OK, *written(code, tree, path, version))
+            (code, ZkError.OK, *written_answer(code, tree, path, version))
             for (code, _), (path, version) in zip(record.ops, results, strict=True)
         ]
         self._send_message(encode_reply(xid, self._store.last_zxid) + encode_parts(done), wrote=True)
 
-    def _fail(self, xid: int, failure: Failure) -> None:
+    def _answer_failure(self, xid: int, failure: Failure) -> None:
         # 1. No space: the request did not happen, and the client may try again.
         if failure.kind is Kind.FULL:
             self._send_reply(xid, ZkError.SYSTEM_ERROR)
         # 2. The session is over: the client has to open another one.
         elif failure.kind is Kind.EXPIRED:
             self._send_reply(xid, ZkError.SESSION_EXPIRED)
-            self._store.enqueue(lambda _: self._end("the session is over"))
+            self._store.enqueue_callback(lambda _: self._end_connection("the session is over"))
         # 3. The store has failed, and whether the request happened is not known: no answer, as after a lost connection.
         else:
-            self._end(str(failure))
+            self._end_connection(str(failure))
 
     # -- reading and watching ------------------------------------------------------------------------------------------
 
-    def _read(self, xid: int, op: int, record: Any) -> None:
+    def _answer_read(self, xid: int, op: int, record: Any) -> None:
         """Answer a read and set its watch. Only `exists` can watch an absent node, until it is created."""
         try:
             answer = READS[op](self._store.tree, record)
         except RequestError as wrong:
             # As in ZooKeeper, the error does not prevent this one watch.
             if op == OpCode.EXISTS and wrong.error is ZkError.NO_NODE and record.watch:
-                self._watch(self._watches.data, record.path)
+                self._add_watch(self._watches.data, record.path)
             raise
         if op in _WATCHED and isinstance(record, PathWatch) and record.watch:
             of_children = op in (OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2)
-            self._watch(self._watches.children if of_children else self._watches.data, record.path)
+            self._add_watch(self._watches.children if of_children else self._watches.data, record.path)
         self._send_reply(xid, answer=answer)
 
-    def _watch(self, paths: dict[str, None], path: str) -> None:
+    def _add_watch(self, paths: dict[str, None], path: str) -> None:
         paths[path] = None
-        if self.watches > self._limits.watches:
-            self._end(f"the client has more than {self._limits.watches} watches")
+        if self.watch_count > self._limits.watches:
+            self._end_connection(f"the client has more than {self._limits.watches} watches")
 
-    def _renew(self, record: SetWatches) -> None:
+    def _renew_watches(self, record: SetWatches) -> None:
         """Set the watches of a lost connection again; a node that changed since `zxid` is reported at once."""
         nodes = self._store.tree.nodes
         if record.persistent or record.recursive:
@@ -299,28 +303,28 @@ class ZnodeClient:
         for path in record.data:
             node = nodes.get(path)
             if node is None:
-                self._notice(EventKind.DELETED, path)
+                self._queue_notice(EventKind.DELETED, path)
             elif node.mzxid > record.zxid:
-                self._notice(EventKind.CHANGED, path)
+                self._queue_notice(EventKind.CHANGED, path)
             else:
-                self._watch(self._watches.data, path)
+                self._add_watch(self._watches.data, path)
         # 2. Watches of nodes that did not exist: their creation is reported.
         for path in record.exist:
             if path in nodes:
-                self._notice(EventKind.CREATED, path)
+                self._queue_notice(EventKind.CREATED, path)
             else:
-                self._watch(self._watches.data, path)
+                self._add_watch(self._watches.data, path)
         # 3. Watches of children: the removal of the node, and a child created or removed.
         for path in record.child:
             node = nodes.get(path)
             if node is None:
-                self._notice(EventKind.DELETED, path)
+                self._queue_notice(EventKind.DELETED, path)
             elif node.pzxid > record.zxid:
-                self._notice(EventKind.CHILD, path)
+                self._queue_notice(EventKind.CHILD, path)
             else:
-                self._watch(self._watches.children, path)
+                self._add_watch(self._watches.children, path)
 
-    def _unwatch(self, record: PathKind, remove: bool) -> ZkError:
+    def _remove_watches(self, record: PathKind, remove: bool) -> ZkError:
         """Remove watches of a kind, or only check whether there are any."""
         tables = [
             paths
@@ -345,20 +349,20 @@ class ZnodeClient:
 
     def _send_message(self, message: bytes, wrote: bool = False) -> None:
         """Send a message after the journal has synced all state that it contains."""
-        self._store.enqueue(lambda failure: self._send(message, failure), wrote)
+        self._store.enqueue_callback(lambda failure: self._send_synced(message, failure), wrote)
 
-    def _send(self, message: bytes, failure: Failure | None) -> None:
+    def _send_synced(self, message: bytes, failure: Failure | None) -> None:
         self.answered += 1
         if self._over or self._lost:
             return
         if failure is None:
             self._wire.send(message)
         else:
-            self._end(str(failure))
+            self._end_connection(str(failure))
 
-    def _notice(self, event: EventKind, path: str) -> None:
+    def _queue_notice(self, event: EventKind, path: str) -> None:
         message = encode_notice(event, path)
-        self._store.enqueue(lambda failure: self._send_notice(message, failure))
+        self._store.enqueue_callback(lambda failure: self._send_notice(message, failure))
 
     def _send_notice(self, message: bytes, failure: Failure | None) -> None:
         if failure is None and not self._over and not self._lost:
@@ -366,15 +370,15 @@ class ZnodeClient:
 
     # -- Client --------------------------------------------------------------------------------------------------------
 
-    def collect(self, events: Sequence[Event]) -> None:
+    def on_changes(self, events: Sequence[Event]) -> None:
         """Send the notices of the watches that these changes fire."""
-        for event in self._watches.fire(events):
-            self._notice(event.kind, event.path)
+        for event in self._watches.fire_watches(events):
+            self._queue_notice(event.kind, event.path)
 
-    def expired(self) -> None:
+    def on_expired(self) -> None:
         """Close: the session is over, or the store has failed."""
-        self._end("the session is over")
+        self._end_connection("the session is over")
 
-    def displaced(self) -> None:
+    def on_displaced(self) -> None:
         """Close: the session was resumed on another connection."""
-        self._end("the session was resumed on another connection")
+        self._end_connection("the session was resumed on another connection")

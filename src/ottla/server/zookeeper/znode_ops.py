@@ -109,7 +109,7 @@ def _check_path(path: str, sequential: bool = False) -> None:
         raise RequestError(ZkError.BAD_ARGUMENTS) from None
 
 
-def written(code: int, tree: Tree, path: str, version: int) -> Answer:
+def written_answer(code: int, tree: Tree, path: str, version: int) -> Answer:
     """The answer to an operation that was just carried out; `path` and `version` are the store's result for it."""
     if code == OpCode.CREATE:
         return "t", (path,)
@@ -161,7 +161,7 @@ def node_at(tree: Tree, path: str) -> Znode:
     return node
 
 
-def _exists(tree: Tree, record: PathWatch) -> Answer:
+def _get_stat(tree: Tree, record: PathWatch) -> Answer:
     return "s", (stat_of(node_at(tree, record.path)),)
 
 
@@ -191,7 +191,7 @@ def _set_acl(tree: Tree, record: SetAcl) -> Answer:
     return "s", (stat_of(node),)
 
 
-def _sync(tree: Tree, record: Path) -> Answer:
+def _answer_sync(tree: Tree, record: Path) -> Answer:
     del tree
     return "t", (record.path,)
 
@@ -203,13 +203,13 @@ def _count_descendants(tree: Tree, record: Path) -> Answer:
 
 
 READS: Final[Mapping[int, Callable[[Tree, Any], Answer]]] = {
-    OpCode.EXISTS: _exists,
+    OpCode.EXISTS: _get_stat,
     OpCode.GET_DATA: _get_data,
     OpCode.GET_CHILDREN: _get_children,
     OpCode.GET_CHILDREN2: _get_children2,
     OpCode.GET_ACL: _get_acl,
     OpCode.SET_ACL: _set_acl,
-    OpCode.SYNC: _sync,
+    OpCode.SYNC: _answer_sync,
     OpCode.GET_ALL_CHILDREN_NUMBER: _count_descendants,
 }
 """Requests that change nothing and belong to no session. Each raises RequestError."""

@@ -40,7 +40,7 @@ CONNECT_S: Final = 10.0
 
 
 class ZnodeServer:
-    """One store with its port. Call `load`, then `listen`, then run the loop; `stop` at the end."""
+    """One store with its port. Call `load`, then `start_listening`, then run the loop; `stop` at the end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, directory: str, limits: ZnodeLimits | None = None) -> None:
         self.loop = loop
@@ -49,9 +49,9 @@ class ZnodeServer:
         self.port = 0
         self.effects = Effects()
         self.turns = CompletionQueue(loop)
-        self.turns.connect(self.end_turn)
-        self.turns.clock.connect(self._on_alarm)
-        self.store = EmbeddedStore(RealDisk(directory, self.turns), self.turns.clock, self.effects.later)
+        self.turns.set_end_turn(self.end_turn)
+        self.turns.clock.set_receiver(self._on_alarm)
+        self.store = EmbeddedStore(RealDisk(directory, self.turns), self.turns.clock, self.effects.queue_effect)
         self.connections: dict[ZnodeConnection, None] = {}
         self.on_change: Callable[[], None] = _do_nothing
         """Called at the end of every turn in which the store may have changed."""
@@ -69,12 +69,12 @@ class ZnodeServer:
         """All nodes, for reading."""
         return self.store.tree
 
-    def load(self) -> None:
+    def load_store(self) -> None:
         """Read the store, blocking; sessions of an earlier process are over. Raises Failure, CorruptStore."""
-        self.store.load()
+        self.store.load_files()
         self.end_turn()
 
-    async def listen(self, host: str, port: int) -> None:
+    async def start_listening(self, host: str, port: int) -> None:
         """Serve; port 0: a free one. Raises Failure with an address that is taken."""
         try:
             self._server = await self.loop.create_server(lambda: ZnodeConnection(self), host, port)
@@ -82,27 +82,27 @@ class ZnodeServer:
             raise Failure(Kind.NOT_DONE, f"cannot serve metadata on {host}:{port}: {error.strerror}") from None
         self.port = self._server.sockets[0].getsockname()[1]
 
-    def expire(self, session: int) -> None:
+    def expire_session(self, session: int) -> None:
         """End the session of a process that is dead."""
         self.turns.clock.instant = None
         self.store.expire_session(session)
         self.end_turn()
 
-    def password(self) -> bytes:
+    def new_password(self) -> bytes:
         """A random password for one session."""
-        return self._entropy.octets("znodes", MAX_PASSWORD)
+        return self._entropy.random_bytes("znodes", MAX_PASSWORD)
 
-    async def stop(self) -> None:
+    async def stop_serving(self) -> None:
         """Stop serving, and close the store when all of it is on the disk. Raises Failure when it cannot be written."""
         if self._server is not None:
             self._server.close()
         closed: asyncio.Future[Failure | None] = self.loop.create_future()
-        self.store.close(closed.set_result)
+        self.store.close_store(closed.set_result)
         self.end_turn()
         failure = await closed
         for connection in list(self.connections):
-            connection.close("")
-        self.turns.stop()
+            connection.close_connection("")
+        self.turns.stop_threads()
         if failure is not None:
             raise failure
 
@@ -111,13 +111,13 @@ class ZnodeServer:
     def end_turn(self) -> None:
         """Finish a turn: run its effects, send the answers, set the alarm for the next session to expire."""
         # Effects first: they include the answers and notices whose state is on the disk by now.
-        self.effects.drain()
+        self.effects.drain_effects()
         while self._flushing:
-            self._flushing.popitem()[0].flush()
+            self._flushing.popitem()[0].flush_messages()
         due = self.store.next_expiry_ns
         if due != self._alarm_ns:
             self._alarm_ns = due
-            self.turns.clock.alarm(due)
+            self.turns.clock.set_alarm(due)
         if self.store.last_zxid != self._seen_zxid:
             self._seen_zxid = self.store.last_zxid
             self.on_change()
@@ -134,13 +134,13 @@ class ZnodeServer:
         """Close the oldest connection without credentials if there are too many: they must not crowd out brokers."""
         strangers = [one for one in self.connections if not one.client.is_trusted]
         if len(strangers) > self.limits.strangers:
-            strangers[0].close("too many connections have not shown the store's credentials")
+            strangers[0].close_connection("too many connections have not shown the store's credentials")
 
     def flush_soon(self, connection: ZnodeConnection) -> None:
         """Send a connection's messages when this turn ends, with one system call."""
         self._flushing[connection] = None
 
-    def status(self) -> Status:
+    def make_status(self) -> Status:
         """The state for the four-letter commands."""
         clients = [(connection.peer, connection.client) for connection in self.connections]
         return Status(self.directory, self.port, self.limits, self.limits.connections, self.store, clients)
@@ -157,7 +157,9 @@ class ZnodeConnection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._paused = False
         self.peer = "?"
-        self.client = ZnodeClient(server.store, ClientWire(self.send, self.close), server.password(), server.limits)
+        self.client = ZnodeClient(
+            server.store, ClientWire(self.send_message, self.close_connection), server.new_password(), server.limits
+        )
 
     # -- asyncio -----------------------------------------------------------------------------------------------------
 
@@ -182,7 +184,7 @@ class ZnodeConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Run every complete message as a turn."""
         self._received += data
-        self._run()
+        self._run_messages()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Remove the connection: it is closed."""
@@ -198,26 +200,26 @@ class ZnodeConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Close: the client does not read its answers."""
-        self.close(f"more than {self._server.limits.owed} bytes are left unread")
+        self.close_connection(f"more than {self._server.limits.owed} bytes are left unread")
 
     @property
-    def _open(self) -> bool:
+    def _is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
     # -- input -------------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run_messages(self) -> None:
         received = self._received
         pos = 0
-        while self._open and len(received) - pos >= 4 and not self._full():
+        while self._is_open and len(received) - pos >= 4 and not self._is_full():
             size = int.from_bytes(received[pos : pos + 4], "big", signed=True)
             # 1. Four letters instead of the length of the first message: a command of a person or a monitor.
             if not self.client.received and bytes(received[pos : pos + 4]).isalpha():
-                self._speak(bytes(received[pos : pos + 4]))
+                self._answer_command(bytes(received[pos : pos + 4]))
                 return
             # 2. A length that cannot be right. Clients without credentials may only send small messages.
             if not 0 <= size <= (MAX_MESSAGE if self.client.received and self.client.is_trusted else MAX_CONNECT):
-                self.close(f"a message of {size} bytes")
+                self.close_connection(f"a message of {size} bytes")
                 return
             # 3. An incomplete message: wait for the rest.
             if len(received) - pos - 4 < size:
@@ -232,25 +234,25 @@ class ZnodeConnection(asyncio.Protocol):
         try:
             self.client.on_message(message)
         except BadMessage as bad:
-            self.close(f"a message is not understood: {bad}")
+            self.close_connection(f"a message is not understood: {bad}")
         if self._deadline is not None and self.client.is_trusted:
             self._deadline.cancel()
             self._deadline = None
         self._server.end_turn()
 
-    def _full(self) -> bool:
-        """Whether too many requests are unanswered; then reading pauses until `flush`."""
+    def _is_full(self) -> bool:
+        """Whether too many requests are unanswered; then reading pauses until `flush_messages`."""
         full = self.client.received - self.client.answered >= MAX_ASKED
         if full and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
         return full
 
-    def _speak(self, word: bytes) -> None:
+    def _answer_command(self, word: bytes) -> None:
         """Answer a four-letter command and close."""
         closed = self._server.limits.digest is not None and word not in OPEN_WORDS
         answer = None if closed else WORDS.get(word)
-        text = CLOSED_WORD.format(word.decode()) if answer is None else answer(self._server.status())
+        text = CLOSED_WORD.format(word.decode()) if answer is None else answer(self._server.make_status())
         assert self._transport is not None
         self._transport.write(text.encode())
         self._transport.close()
@@ -259,35 +261,35 @@ class ZnodeConnection(asyncio.Protocol):
     def _too_late(self) -> None:
         self._deadline = None
         if self.client.is_trusted:
-            self.close(f"no message came within {CONNECT_S:g} s")
+            self.close_connection(f"no message came within {CONNECT_S:g} s")
         else:
             within = self._server.limits.authenticate_s
-            self.close(f"the store's credentials were not shown within {within:g} s")
+            self.close_connection(f"the store's credentials were not shown within {within:g} s")
 
     # -- output ------------------------------------------------------------------------------------------------------
 
-    def send(self, message: bytes) -> None:
+    def send_message(self, message: bytes) -> None:
         """Send one message when this turn ends."""
         self._out += (len(message).to_bytes(4, "big"), message)
         self._server.flush_soon(self)
 
-    def flush(self) -> None:
+    def flush_messages(self) -> None:
         """Send the messages of this turn, and read again if fewer requests are unanswered."""
         if self._transport is not None and self._out:
             self._transport.write(b"".join(self._out))
         self._out.clear()
-        if self._paused and self._transport is not None and self._open and not self._full():
+        if self._paused and self._transport is not None and self._is_open and not self._is_full():
             self._paused = False
             self._transport.resume_reading()
-            self._server.loop.call_soon(self._run)
+            self._server.loop.call_soon(self._run_messages)
 
-    def close(self, why: str) -> None:
+    def close_connection(self, why: str) -> None:
         """Close after all messages are sent; logs the reason, if one is given."""
         if self._transport is None or self._transport.is_closing():
             return
         if why:
             log.warning("%s: metadata connection closed: %s", self.peer, why)
-        self.flush()
+        self.flush_messages()
         self._transport.close()
 
 

@@ -49,7 +49,7 @@ class Application:
         self._waiting: deque[tuple[Topic, int | None]] = deque()
         """Records that the producer has not accepted yet, because it has no memory or no metadata for them."""
         self._count = 0
-        producer.on_told = self._more
+        producer.on_decided = self._send_waiting
 
     @property
     def name(self) -> str:
@@ -70,58 +70,58 @@ class Application:
     def on_acknowledged(self, call: Callable[[Write], None]) -> None:
         self.producer.on_acknowledged = call
 
-    def start(self) -> None:
+    def start_writing(self) -> None:
         """Start to send bursts."""
-        self.producer.timeline.after(self.random.below(self.interval_ns), "produce", self._tick)
+        self.producer.timeline.schedule_after(self.random.random_below(self.interval_ns), "produce", self._on_interval)
 
-    def outstanding(self) -> list[str]:
+    def outstanding_logs(self) -> list[str]:
         """Partitions with records that have no outcome yet."""
-        return [f"{tp.topic}-{tp.partition}" for tp in self.producer.outstanding()]
+        return [f"{tp.topic}-{tp.partition}" for tp in self.producer.undecided_partitions()]
 
     # ---- sending ----
 
-    def _tick(self) -> None:
+    def _on_interval(self) -> None:
         wait = 1 + int(self.random.exponential(self.interval_ns))
-        self.producer.timeline.after(wait, "produce", self._tick)
+        self.producer.timeline.schedule_after(wait, "produce", self._on_interval)
         if not self.working:
             self._waiting.clear()
         elif not self._waiting and not (self.calm and self.producer.core.accumulator.incomplete):
-            topics = self.catalog.of(self.role)
-            for _ in range(1 + self.random.below(BURST_MAX) if topics else 0):
+            topics = self.catalog.topics_of_role(self.role)
+            for _ in range(1 + self.random.random_below(BURST_MAX) if topics else 0):
                 self._waiting.append(self._choose_topic(self.random.choice(topics)))
-        self._more()
+        self._send_waiting()
 
     def _choose_topic(self, topic: Topic) -> tuple[Topic, int | None]:
-        return topic, None if self.random.chance(STICKY) else self.random.below(topic.partitions)
+        return topic, None if self.random.chance(STICKY) else self.random.random_below(topic.partitions)
 
-    def _more(self) -> None:
+    def _send_waiting(self) -> None:
         """Send the waiting records, until the producer refuses one."""
         accumulator = self.producer.core.accumulator
-        while self._waiting and self._send(*self._waiting[0]):
+        while self._waiting and self._send_record(*self._waiting[0]):
             self._waiting.popleft()
         accumulator.memory_waiters = 1 if self._waiting else 0
 
-    def _send(self, topic: Topic, partition: int | None) -> bool:
-        known = self.producer.core.book.topic(topic.name)
+    def _send_record(self, topic: Topic, partition: int | None) -> bool:
+        known = self.producer.core.metadata.known_topic(topic.name)
         if known is not None and partition not in known.lanes:
             partition = None  # added after the last metadata of this producer
-        value = self._value(topic)
+        value = self._next_value(topic)
 
         def sent(tp: TopicPartition) -> Sent:
-            return self._sent(topic, tp, value)
+            return self._note_sent(topic, tp, value)
 
-        return self.producer.accept(topic.name, partition, value, sent)
+        return self.producer.accept_record(topic.name, partition, value, sent)
 
-    def _value(self, topic: Topic) -> bytes:
+    def _next_value(self, topic: Topic) -> bytes:
         head = f"{self.name} {self._count + 1} {topic.name} ".encode()
         size = self.random.between(0, 120) if self.random.chance(0.98) else self.random.between(800, LARGE_MAX)
         return head + (b"%d." % self._count * (size // 2 + 1))[:size]
 
-    def _sent(self, topic: Topic, tp: TopicPartition, value: bytes) -> Sent:
+    def _note_sent(self, topic: Topic, tp: TopicPartition, value: bytes) -> Sent:
         """Note a record that the producer has accepted."""
         self._count += 1
         topic.partitions = max(topic.partitions, tp.partition + 1)
-        log, now_ns = topic.log(tp.partition), self.producer.timeline.now_ns
+        log, now_ns = topic.partition_log(tp.partition), self.producer.timeline.now_ns
         write = Write(self.name, log, [value], self._acks, invoked_ns=now_ns)
         sent = Sent(self._count, write, self._promise, self.calm)
         self.history.writes.append(write)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ottla.sim.checkers import wrong_with
+from ottla.sim.checkers import check_properties
 from ottla.sim.clients.history import ClientHistory, Sent
 from ottla.sim.cluster import checkers as cluster
 from ottla.sim.cluster.history import ACKS_ALL
@@ -26,7 +26,7 @@ def outcomes_come_once(history: ClientHistory) -> Iterator[str]:
     """Every accepted record has exactly one outcome."""
     for sent in history.sent:
         if sent.outcomes != 1:
-            yield f"{_name(sent)} has {sent.outcomes} outcomes"
+            yield f"{_record_name(sent)} has {sent.outcomes} outcomes"
 
 
 def outcomes_come_in_time(history: ClientHistory) -> Iterator[str]:
@@ -34,7 +34,7 @@ def outcomes_come_in_time(history: ClientHistory) -> Iterator[str]:
     for sent in history.sent:
         took = sent.write.completed_ns - sent.write.invoked_ns
         if sent.outcomes and took > sent.promise.patience_ns + SLACK_NS:
-            yield f"{_name(sent)} was decided after {took / 1e9:.3f} s"
+            yield f"{_record_name(sent)} was decided after {took / 1e9:.3f} s"
 
 
 def outcomes_come_in_order(history: ClientHistory) -> Iterator[str]:
@@ -44,7 +44,7 @@ def outcomes_come_in_order(history: ClientHistory) -> Iterator[str]:
         if sent.outcomes and sent.promise.alone and not sent.error:
             before = last.setdefault((sent.write.producer, sent.write.log), sent)
             if sent.turn < before.turn:
-                yield f"{_name(sent)} was decided before record {before.number}"
+                yield f"{_record_name(sent)} was decided before record {before.number}"
             last[sent.write.producer, sent.write.log] = sent
 
 
@@ -58,9 +58,9 @@ def acknowledged_is_there(history: ClientHistory) -> Iterator[str]:
     there = {log: set(found.values()) for log, found in history.final.items()}
     for sent in history.sent:
         write = sent.write
-        lossy = write.acks != ACKS_ALL or write.log in history.deleted or not history.judged(write.log)
+        lossy = write.acks != ACKS_ALL or write.log in history.deleted or not history.is_judged(write.log)
         if write.outcome is Outcome.OK and not lossy and write.values[0] not in there.get(write.log, write.values):
-            yield f"{_name(sent)} was acknowledged but is not in the log"
+            yield f"{_record_name(sent)} was acknowledged but is not in the log"
 
 
 def sent_order_is_kept(history: ClientHistory) -> Iterator[str]:
@@ -74,7 +74,7 @@ def sent_order_is_kept(history: ClientHistory) -> Iterator[str]:
                 continue
             before = last.setdefault(sent.write.producer, sent)
             if sent.number < before.number:
-                yield f"{_name(sent)} is at {offset}, after record {before.number}"
+                yield f"{_record_name(sent)} is at {offset}, after record {before.number}"
             last[sent.write.producer] = sent
 
 
@@ -83,11 +83,12 @@ def told_order_is_kept(history: ClientHistory) -> Iterator[str]:
     last: dict[tuple[str, str], Sent] = {}
     for sent in history.sent:
         write = sent.write
-        if not sent.promise.ordered or not history.promised(write) or not history.judged(write.log):
+        if not sent.promise.ordered or not history.is_promised(write) or not history.is_judged(write.log):
             continue
         before = last.get((write.producer, write.log))
         if before is not None and write.offset <= before.write.offset:
-            yield f"{_name(sent)} is at {write.offset}, record {before.number} before it at {before.write.offset}"
+            earlier = f"record {before.number} before it at {before.write.offset}"
+            yield f"{_record_name(sent)} is at {write.offset}, {earlier}"
         last[write.producer, write.log] = sent
 
 
@@ -95,7 +96,7 @@ def calm_is_delivered(history: ClientHistory) -> Iterator[str]:
     """Records that are sent after everything was healed are delivered."""
     for sent in history.sent:
         if sent.calm and sent.error and not any(word in sent.error for word in PASSES_NEVER):
-            yield f"{_name(sent)} failed in a healthy cluster: {sent.error}"
+            yield f"{_record_name(sent)} failed in a healthy cluster: {sent.error}"
 
 
 def clients_sleep(history: ClientHistory) -> Iterator[str]:
@@ -118,7 +119,7 @@ def members_stay(history: ClientHistory) -> Iterator[str]:
     yield from history.expelled
 
 
-def _name(sent: Sent) -> str:
+def _record_name(sent: Sent) -> str:
     return f"record {sent.number} of {sent.write.producer} for {sent.write.log}"
 
 
@@ -141,6 +142,6 @@ BESIDE: Final = cluster.BESIDE | {"clients_sleep"}
 """Properties that do not prove anything about a safeguard that is switched off."""
 
 
-def violations(history: ClientHistory, at_most: int = 5) -> list[tuple[str, str]]:
+def find_violations(history: ClientHistory, at_most: int = 5) -> list[tuple[str, str]]:
     """The violations in a history: (property, sentence), at most `at_most` per property."""
-    return wrong_with(history, CHECKERS, at_most)
+    return check_properties(history, CHECKERS, at_most)

@@ -59,32 +59,32 @@ class SimulatedConnection:
         self._over = False
         self._next_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
-        self._connection = network.connect(host, node, self._greet, self._frame, self._on_lost)
+        self._connection = network.open_connection(host, node, self._send_api_versions, self._on_frame, self._on_lost)
 
-    def version(self, api_key: int, at_most: int = 32_767) -> int:
+    def highest_version(self, api_key: int, at_most: int = 32_767) -> int:
         """The highest version that both sides support, at most `at_most`."""
         low, high = self._versions[api_key]
         best = min(high, API_TABLE[api_key].max_version, at_most)
         assert best >= max(low, API_TABLE[api_key].min_version)
         return best
 
-    def request(self, api_key: int, message: Message, version: int, then: CallOutcome | None) -> None:
+    def send_request(self, api_key: int, message: Message, version: int, then: CallOutcome | None) -> None:
         """Send a request. `then` is None for a request without an answer (acks=0)."""
         self._next_id += 1
         header = encode_request_header(api_key, version, self._next_id, self._host)
         if then is not None:
             asked = PendingResponse(self._next_id, api_key, version, then)
             self.awaited.append(asked)
-            self._network.timeline.after(self._timeout_ns, "request timeout", self._expire, asked)
-        self._network.send(self._connection, header + encode_bytes(message, version))
+            self._network.timeline.schedule_after(self._timeout_ns, "request timeout", self._on_timeout, asked)
+        self._network.send_frame(self._connection, header + encode_bytes(message, version))
 
-    def close(self, error: ClientError) -> None:
+    def close_connection(self, error: ClientError) -> None:
         """Close; every request that waits for an answer fails with `error`."""
         if self._over:
             return
         self._over = True
         self.ready = False
-        self._network.close(self._connection)
+        self._network.close_connection(self._connection)
         self._on_closed(error)
         waiting, self.awaited = self.awaited, deque()
         for asked in waiting:
@@ -92,25 +92,25 @@ class SimulatedConnection:
 
     # ---- callbacks of the network ----
 
-    def _greet(self, _connection: Connection) -> None:
+    def _send_api_versions(self, _connection: Connection) -> None:
         request = ApiVersionsRequest(client_software_name="ottla", client_software_version="1.0")
-        self.request(ApiKey.API_VERSIONS, request, API_VERSIONS_VERSION, self._learn)
+        self.send_request(ApiKey.API_VERSIONS, request, API_VERSIONS_VERSION, self._on_api_versions)
 
-    def _learn(self, answer: Message | ClientError) -> None:
+    def _on_api_versions(self, answer: Message | ClientError) -> None:
         if isinstance(answer, ApiVersionsResponse) and not answer.error_code:
             self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
             self.ready = True
             self._opened()
 
-    def _frame(self, frame: bytes) -> None:
+    def _on_frame(self, frame: bytes) -> None:
         try:
-            asked, answer = self._decoded(memoryview(frame))
+            asked, answer = self._decode_response(memoryview(frame))
         except MalformedReplyError as error:
-            self.close(error)
+            self.close_connection(error)
             return
         asked.then(answer)
 
-    def _decoded(self, frame: memoryview) -> tuple[PendingResponse, Message]:
+    def _decode_response(self, frame: memoryview) -> tuple[PendingResponse, Message]:
         """The oldest open request and the decoded answer to it. Raises MalformedReplyError."""
         got = int.from_bytes(frame[:4], "big", signed=True)
         if not self.awaited or self.awaited[0].correlation_id != got:
@@ -128,8 +128,8 @@ class SimulatedConnection:
         return asked, answer
 
     def _on_lost(self) -> None:
-        self.close(ConnectionLostError(f"the connection to broker {self.node} broke"))
+        self.close_connection(ConnectionLostError(f"the connection to broker {self.node} broke"))
 
-    def _expire(self, asked: PendingResponse) -> None:
+    def _on_timeout(self, asked: PendingResponse) -> None:
         if not self._over and asked in self.awaited:
-            self.close(RequestTimeoutError(f"broker {self.node} did not answer in time"))
+            self.close_connection(RequestTimeoutError(f"broker {self.node} did not answer in time"))

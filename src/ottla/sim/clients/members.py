@@ -91,9 +91,9 @@ class GroupMember:
         """The generation in which it is stable; -1: it is not."""
         return self._machine.member.generation if self._machine.phase is Phase.STABLE else -1
 
-    def start(self) -> None:
+    def start_polling(self) -> None:
         """Start to poll."""
-        self.timeline.after(self._random.below(2 * SECOND), "poll", self._poll, self.life)
+        self.timeline.schedule_after(self._random.random_below(2 * SECOND), "poll", self._poll_group, self.life)
 
     def _begin_process(self) -> None:
         """Start over as a new process, without any state."""
@@ -105,29 +105,29 @@ class GroupMember:
 
     # ---- the application ----
 
-    def _poll(self, life: int) -> None:
+    def _poll_group(self, life: int) -> None:
         if life != self.life:
             return
         wait = self._random.between(50, 300) * MS
         if not self.calm and self._random.chance(0.02):
-            wait = self._stray()
-        self.timeline.after(wait, "poll", self._poll, self.life)
+            wait = self._draw_misbehavior()
+        self.timeline.schedule_after(wait, "poll", self._poll_group, self.life)
         if self._machine.phase is Phase.IDLE:
-            self._machine.subscribe(self._now(), [self._topic])
-        self._machine.poll(self._now())
-        self._share()
+            self._machine.subscribe_topics(self._now_seconds(), [self._topic])
+        self._machine.on_poll(self._now_seconds())
+        self._run_actions()
         while self._events:
             self._take_event(*self._events.popleft())
-            self._share()
+            self._run_actions()
 
-    def _stray(self) -> int:
+    def _draw_misbehavior(self) -> int:
         """Sleep past the poll interval, leave for a while, or die. Returns the nanoseconds until the next poll."""
-        kind = self._random.below(3)  # 0: it only sleeps
+        kind = self._random.random_below(3)  # 0: it only sleeps
         if kind == 1:
-            self._machine.unsubscribe("it has enough")
+            self._machine.end_subscription("it has enough")
             self._events.clear()
             self.owned = ()
-            self._share()
+            self._run_actions()
         elif kind == 2:
             self._wires.clear()  # requests that are on their way may still arrive
             self._begin_process()
@@ -137,7 +137,7 @@ class GroupMember:
         now_ns = self.timeline.now_ns
         if isinstance(event, Prepare):
             self.owned = tuple(tp for tp in self.owned if tp not in event.partitions)
-            self._machine.prepared(self._now(), self.owned)
+            self._machine.on_prepared(self._now_seconds(), self.owned)
             return
         kept = [tp for tp in self.owned if tp not in event.revoked]
         self.owned = (*kept, *event.added)
@@ -145,15 +145,15 @@ class GroupMember:
 
     # ---- the thread ----
 
-    def _now(self) -> float:
+    def _now_seconds(self) -> float:
         return self.timeline.now_ns / 1e9
 
-    def _share(self) -> None:
+    def _run_actions(self) -> None:
         """Carry out actions until the state machine has none; then schedule its next wake-up."""
         life = self.life
-        while actions := self._machine.actions():
+        while actions := self._machine.take_actions():
             for action in actions:
-                self._perform(action)
+                self._perform_action(action)
                 if life != self.life:
                     return
         # An earlier wake-up that is already planned is kept: it plans the next one itself.
@@ -162,15 +162,15 @@ class GroupMember:
             at_ns = max(int(wake_at * 1e9) + 1, self.timeline.now_ns + MS)
             if self._planned_ns < 0 or at_ns < self._planned_ns:
                 self._planned_ns = at_ns
-                self.timeline.schedule_at(at_ns, "member", self._tick, self.life)
+                self.timeline.schedule_at(at_ns, "member", self._on_timer, self.life)
 
-    def _tick(self, life: int) -> None:
+    def _on_timer(self, life: int) -> None:
         if life == self.life:
             self._planned_ns = -1
-            self._machine.tick(self._now())
-            self._share()
+            self._machine.do_due_work(self._now_seconds())
+            self._run_actions()
 
-    def _perform(self, action: Action) -> None:
+    def _perform_action(self, action: Action) -> None:
         machine = self._machine
         if isinstance(action, Prepare):
             # A later Prepare replaces an earlier one: the partitions of that one are lost by now.
@@ -181,9 +181,9 @@ class GroupMember:
         elif isinstance(action, Failed):
             self._on_failed(action)
         elif isinstance(action, FindCoordinator):
-            self._find()
+            self._find_coordinator()
         elif isinstance(action, Assign):
-            self._assign(action)
+            self._assign_partitions(action)
         elif isinstance(action, Join):
             self._led = -1
             self._ask_coordinator(action.request, JoinGroupResponse, machine.on_join)
@@ -205,11 +205,11 @@ class GroupMember:
         if not fenced or self._settings.instance_id is None:
             self._history.expelled.append(f"{self.name}: {error.cause}")
         self._begin_process()
-        self.start()
+        self.start_polling()
 
     # ---- requests ----
 
-    def _wire(self, node: int) -> WireClient:
+    def _wire_client(self, node: int) -> WireClient:
         found = self._wires.get(node)
         if found is None:
             found = self._wires[node] = WireClient(self._network, self.name, node, TIMEOUT_NS)
@@ -224,15 +224,15 @@ class GroupMember:
             if tell is None or life != self.life:
                 return
             if answer is None:
-                self._machine.on_disconnect(self._now())
+                self._machine.on_disconnect(self._now_seconds())
             else:
-                tell(self._now(), answer)
-            self._share()
+                tell(self._now_seconds(), answer)
+            self._run_actions()
 
         version = API_TABLE[request.API_KEY].max_version
-        self._wire(self._coordinator).request(request, version, response, on_response)
+        self._wire_client(self._coordinator).send_request(request, version, response, on_response)
 
-    def _find(self) -> None:
+    def _find_coordinator(self) -> None:
         request = FindCoordinatorRequest(key_type=GROUP_TYPE, coordinator_keys=[self._settings.group_id])
         life = self.life
 
@@ -243,27 +243,27 @@ class GroupMember:
             if isinstance(answer, FindCoordinatorResponse):
                 code = ErrorCode(answer.coordinators[0].error_code)
                 self._coordinator = answer.coordinators[0].node_id
-            self._machine.on_coordinator(self._now(), code)
-            self._share()
+            self._machine.on_coordinator(self._now_seconds(), code)
+            self._run_actions()
 
         node = self._random.choice(self._nodes)
         version = API_TABLE[request.API_KEY].max_version
-        self._wire(node).request(request, version, FindCoordinatorResponse, on_response)
+        self._wire_client(node).send_request(request, version, FindCoordinatorResponse, on_response)
 
-    def _assign(self, todo: Assign) -> None:
+    def _assign_partitions(self, todo: Assign) -> None:
         """Run the assignor over the existing partitions."""
 
         def counted(count: int) -> None:
             if count < 0:
-                self._count(counted)
+                self._count_partitions(counted)
                 return
             self._led = count
             topics = {self._topic: [frozenset[str]()] * count}
-            self._machine.assigned(self._now(), todo.assignor.assign(topics, todo.members))
-            self._share()
-            self.timeline.after(LOOK_NS, "look", self._check_topics, self.life)
+            self._machine.on_assigned(self._now_seconds(), todo.assignor.assign_partitions(topics, todo.members))
+            self._run_actions()
+            self.timeline.schedule_after(LOOK_NS, "look", self._check_topics, self.life)
 
-        self._count(counted)
+        self._count_partitions(counted)
 
     def _check_topics(self, life: int) -> None:
         """As leader, rejoin when the topic has more partitions than at the last assignment."""
@@ -272,14 +272,14 @@ class GroupMember:
 
         def counted(count: int) -> None:
             if 0 <= self._led < count:
-                self._machine.rejoin("the partitions of the topic changed")
-                self._share()
+                self._machine.request_rejoin("the partitions of the topic changed")
+                self._run_actions()
             else:
-                self.timeline.after(LOOK_NS, "look", self._check_topics, life)
+                self.timeline.schedule_after(LOOK_NS, "look", self._check_topics, life)
 
-        self._count(counted)
+        self._count_partitions(counted)
 
-    def _count(self, then: Callable[[int], None]) -> None:
+    def _count_partitions(self, then: Callable[[int], None]) -> None:
         """Ask how many partitions the topic has; -1 without an answer. A broker with old metadata may report fewer."""
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=self._topic)])
         life = self.life
@@ -290,4 +290,4 @@ class GroupMember:
                 then(len(answer.topics[0].partitions) if isinstance(answer, MetadataResponse) and known else -1)
 
         node = self._random.choice(self._nodes)
-        self._wire(node).request(request, METADATA_VERSION, MetadataResponse, on_response)
+        self._wire_client(node).send_request(request, METADATA_VERSION, MetadataResponse, on_response)

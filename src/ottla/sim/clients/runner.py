@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from ottla.broker.safeguards import BrokerSafeguards
-from ottla.sim.clients.checkers import violations
+from ottla.sim.clients.checkers import find_violations
 from ottla.sim.clients.history import ClientHistory
-from ottla.sim.clients.safeguards import of_client
+from ottla.sim.clients.safeguards import is_client_safeguard
 from ottla.sim.clients.workload import ClientNemesis, ClientWorkload
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.runner import ClusterOptions, ClusterResult, ClusterRun
@@ -31,9 +31,9 @@ RETRIED_MIN: Final = 100
 class ClientOptions(ClusterOptions):
     """Settings of a run, in addition to its seed."""
 
-    def start(self, seed: int) -> ClusterResult:
+    def run_seed(self, seed: int) -> ClusterResult:
         """Run a seed to its verdict."""
-        return ClientRun(seed, self).run()
+        return ClientRun(seed, self).run_phases()
 
 
 @dataclass(slots=True)
@@ -54,9 +54,9 @@ class ClientResult(ClusterResult):
     """Generations of the group in which a member got partitions."""
 
     @property
-    def short_of(self) -> list[str]:
+    def unmet_minimums(self) -> list[str]:
         """The minimums that the seed did not reach; empty when it counts."""
-        reasons = super(ClientResult, self).short_of
+        reasons = super(ClientResult, self).unmet_minimums
         return reasons if self.retried >= RETRIED_MIN else [*reasons, f"{self.retried} records sent again"]
 
 
@@ -72,12 +72,12 @@ class ClientRun(ClusterRun):
     def _make_history(self) -> ClusterHistory:
         return ClientHistory()
 
-    def _safeguards(self) -> BrokerSafeguards:
-        return BrokerSafeguards() if of_client(self.options.without) else super()._safeguards()
+    def _make_safeguards(self) -> BrokerSafeguards:
+        return BrokerSafeguards() if is_client_safeguard(self.options.without) else super()._make_safeguards()
 
-    def _properties(self) -> dict[str, str]:
+    def _broker_properties(self) -> dict[str, str]:
         """As for a cluster, but followers fetch with a long wait (clients do not notice), and groups rebalance fast."""
-        return super()._properties() | {
+        return super()._broker_properties() | {
             "replica.fetch.wait.max.ms": "500",
             "offsets.topic.num.partitions": "1",
             "offsets.topic.replication.factor": str(self.replication),
@@ -86,7 +86,7 @@ class ClientRun(ClusterRun):
         }
 
     def _make_workload(self) -> ClusterWorkload:
-        streams = self.streams.scoped("workload")
+        streams = self.streams.scoped_streams("workload")
         return ClientWorkload(
             self.network,
             streams,
@@ -98,34 +98,35 @@ class ClientRun(ClusterRun):
             self.options.without,
         )
 
-    def _converge(self) -> None:
+    def _await_convergence(self) -> None:
         """Heal; all brokers come back; records sent from then on are delivered; then all work must finish."""
         # 1. The cluster recovers.
         # 2. Records from the phase with faults get their outcomes; they may still fail.
         # 3. Records of the calm phase must all be delivered.
         # 4. The group gets stable, and the last readers read all logs.
-        self.nemesis.heal()
-        self._need(self._all_ready, "not ready")
-        self._need(self._topics_exist, "topics")
-        self._need(self._in_sync, "not in sync")
+        self.nemesis.heal_faults()
+        self._await_none_missing(self._all_ready, "not ready")
+        self._await_none_missing(self._topics_exist, "topics")
+        self._await_none_missing(self._in_sync, "not in sync")
         self.timeline.run_until(self.timeline.now_ns + CALM_AFTER_NS)
         workload = self.workload
-        workload.pause()  # a producer with a full buffer and small batches would miss its deadline without any fault
-        self._need(workload.unacknowledged, "undecided before")
+        # a producer with a full buffer and small batches would miss its deadline without any fault
+        workload.pause_producers()
+        self._await_none_missing(workload.unacknowledged_logs, "undecided before")
         workload.calm_down()
         self.timeline.run_until(self.timeline.now_ns + CALM_NS)
         workload.wind_down()
-        self._need(workload.unacknowledged, "undecided")
-        self._need(workload.ungrouped, "the group")
+        self._await_none_missing(workload.unacknowledged_logs, "undecided")
+        self._await_none_missing(workload.missing_from_group, "the group")
         self.timeline.run_until(self.timeline.now_ns + SECOND)
         workload.read_all()
-        self._need(workload.unread, "unread")
+        self._await_none_missing(workload.unread_logs, "unread")
         workload.note_final()
-        self._need(self.inspector.unequal, "unequal")
-        self.history.unequal.extend(self.inspector.unequal())
+        self._await_none_missing(self.inspector.unequal_logs, "unequal")
+        self.history.unequal.extend(self.inspector.unequal_logs())
 
-    def _result(self) -> ClusterResult:
-        result = super()._result()
+    def _make_result(self) -> ClusterResult:
+        result = super()._make_result()
         counts = [producer.producer.core.counts for producer in self.workload.producers]
         names = ClusterResult.__dataclass_fields__
         return ClientResult(
@@ -138,5 +139,5 @@ class ClientRun(ClusterRun):
             generations=len({owned.generation for owned in self.history.owned}),
         )
 
-    def _violations(self) -> list[tuple[str, str]]:
-        return violations(self.history)
+    def _find_violations(self) -> list[tuple[str, str]]:
+        return find_violations(self.history)

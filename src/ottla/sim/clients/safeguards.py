@@ -14,14 +14,14 @@ PREFIX: Final = "client."
 NAMES: Final = tuple(f"{PREFIX}{switch.name}" for switch in fields(ProducerSafeguards))
 
 
-def of_client(name: str | None) -> bool:
+def is_client_safeguard(name: str | None) -> bool:
     """Whether the name is that of a client's safeguard."""
     return name is not None and name.startswith(PREFIX)
 
 
-def without(name: str | None) -> ProducerSafeguards:
+def producer_safeguards_without(name: str | None) -> ProducerSafeguards:
     """All safeguards of a client except the named one; all of them if the name is not that of a client's safeguard."""
-    if name is None or not of_client(name):
+    if name is None or not is_client_safeguard(name):
         return ProducerSafeguards()
     assert name in NAMES, name
     return replace(ProducerSafeguards(), **{name.removeprefix(PREFIX): False})

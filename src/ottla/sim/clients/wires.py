@@ -47,10 +47,10 @@ class Wires:
         """The times at which unreachable nodes may be tried again."""
         return [until for _, until in self._failures.values() if until > now]
 
-    def open(self, node: int, known: Sequence[int]) -> bool:
+    def open_connection(self, node: int, known: Sequence[int]) -> bool:
         """Start to connect, unless a connection exists, the backoff is not over, or the node is not `known`."""
         target = self._bootstrap.get(node) if node < 0 else (node if node in known else None)
-        if target is None or node in self._links or self._failures.get(node, (0, 0.0))[1] > self._now():
+        if target is None or node in self._links or self._failures.get(node, (0, 0.0))[1] > self._now_seconds():
             return False
 
         def opened() -> None:
@@ -67,34 +67,34 @@ class Wires:
         link = self._links[node] = SimulatedConnection(self._network, self._host, target, timeout_ms, opened, closed)
         return True
 
-    def any(self, known: Sequence[int]) -> SimulatedConnection | None:
+    def choose_connection(self, known: Sequence[int]) -> SimulatedConnection | None:
         """The connection with the fewest open requests, brokers before bootstrap addresses; None: none is ready yet."""
         ready = self.ready
         chosen = [link for node, link in ready.items() if node >= 0] or list(ready.values())
         if chosen:
             return min(chosen, key=lambda link: len(link.awaited))
         if len(self._links) == len(ready):  # none is being opened
-            self._open_any(known)
+            self._connect_any(known)
         return None
 
-    def _open_any(self, known: Sequence[int]) -> None:
+    def _connect_any(self, known: Sequence[int]) -> None:
         """Connect to one more broker: first those of the cluster, then the bootstrap addresses (KIP-899)."""
-        nodes = sorted(known, key=lambda _: self._random.unit())
+        nodes = sorted(known, key=lambda _: self._random.random_unit())
         for node in sorted([*nodes, *self._bootstrap], key=lambda node: self._failures.get(node, (0, 0.0))[1]):
-            if self.open(node, known):
+            if self.open_connection(node, known):
                 return
 
-    def keep(self, known: Sequence[int], error: ClientError) -> None:
+    def close_removed(self, known: Sequence[int], error: ClientError) -> None:
         """Close connections to brokers that are not in `known` any more."""
         for node in [node for node in self._links if node >= 0 and node not in known]:
-            self._links[node].close(error)
+            self._links[node].close_connection(error)
         self._failures = {n: failure for n, failure in self._failures.items() if n < 0 or n in known}
 
     def _note_failure(self, node: int) -> None:
         count = self._failures.get(node, (0, 0.0))[0]
         first, most = self._config.reconnect_backoff_ms, self._config.reconnect_backoff_max_ms
-        wait = backoff_ms(first, most, count, self._random.unit()) / 1000
-        self._failures[node] = (count + 1, self._now() + wait)
+        wait = backoff_ms(first, most, count, self._random.random_unit()) / 1000
+        self._failures[node] = (count + 1, self._now_seconds() + wait)
 
-    def _now(self) -> float:
+    def _now_seconds(self) -> float:
         return self._network.timeline.now_ns / 1e9

@@ -16,7 +16,7 @@ from ottla.sim.clients.application import Application
 from ottla.sim.clients.history import ClientHistory
 from ottla.sim.clients.members import GroupMember
 from ottla.sim.clients.producer import CoreProducer
-from ottla.sim.clients.safeguards import without
+from ottla.sim.clients.safeguards import producer_safeguards_without
 from ottla.sim.cluster.admin import ClusterAdmin
 from ottla.sim.cluster.nemesis import Nemesis
 from ottla.sim.cluster.workload import ClusterWorkload
@@ -61,8 +61,8 @@ class ClientNemesis(Nemesis):
 
     pauses_ns: ClassVar[tuple[int, int]] = (300 * MS, 1000 * MS)
 
-    def _mix(self) -> list[tuple[str, int]]:
-        return [(kind, weight) for kind, weight in super()._mix() if kind not in LEFT_OUT]
+    def _draw_mix(self) -> list[tuple[str, int]]:
+        return [(kind, weight) for kind, weight in super()._draw_mix() if kind not in LEFT_OUT]
 
 
 class ClientWorkload(ClusterWorkload):
@@ -93,24 +93,24 @@ class ClientWorkload(ClusterWorkload):
         safeguard: str | None,
     ) -> None:
         """`safeguard` is the name of the client safeguard that is switched off, if any."""
-        self._safeguards = without(safeguard)
+        self._safeguards = producer_safeguards_without(safeguard)
         super().__init__(network, streams, catalog, history, nodes, replication, flush)
-        self.members = self._members()
+        self.members = self._make_members()
 
-    def _producer(self, number: int, role: Role, idempotent: bool) -> Application:  # type: ignore[override]
+    def _make_producer(self, number: int, role: Role, idempotent: bool) -> Application:  # type: ignore[override]
         name = f"producer-{role.value}-{number}"
-        random = self._streams.stream(f"producer{number}")
+        random = self._streams.named_stream(f"producer{number}")
         config = draw_config(random, name, idempotent=idempotent)
         at_most = random.choice([v for v in VERSIONS if v >= ZSTD_VERSION or config.client.compression_type != "zstd"])
         assert isinstance(self.history, ClientHistory)
-        core = self._streams.stream(f"core{number}")
+        core = self._streams.named_stream(f"core{number}")
         producer = CoreProducer(self.network, name, self._nodes, config, at_most, core, self.history, self._safeguards)
-        producer.noted = self._note_leaders
+        producer.on_metadata = self._note_leaders
         self.names.append(name)
         return Application(producer, config, self.catalog, role, random)
 
-    def _members(self) -> list[GroupMember]:
-        random = self._streams.stream("group")
+    def _make_members(self) -> list[GroupMember]:
+        random = self._streams.named_stream("group")
         assignors = random.choice(ASSIGNORS)
         assert isinstance(self.history, ClientHistory)
         made = []
@@ -124,26 +124,26 @@ class ClientWorkload(ClusterWorkload):
                 random.choice((0.3, 0.5)),
                 random.choice((1.5, 3.0)),
             )
-            own = self._streams.stream(name)
+            own = self._streams.named_stream(name)
             made.append(GroupMember(self.network, name, self._nodes, settings, EVENTS, own, self.history))
             self.names.append(name)
         return made
 
-    def start(self) -> None:
+    def start_clients(self) -> None:
         """Start all clients."""
-        super().start()
+        super().start_clients()
         for member in self.members:
-            member.start()
+            member.start_polling()
 
-    def ungrouped(self) -> list[str]:
+    def missing_from_group(self) -> list[str]:
         """Empty when all members are stable in one generation and every partition has one owner."""
         parts = sorted(str(tp) for member in self.members for tp in member.owned)
-        self.watcher.stale()
+        self.watcher.mark_metadata_stale()
         wanted = [f"{topic}-{at}" for topic, at in self.watcher.view if topic == EVENTS]
         rest = {member.generation for member in self.members}
         return [] if parts == sorted(wanted) and len(rest) == 1 and -1 not in rest else [f"{rest}: {parts} of {wanted}"]
 
-    def pause(self) -> None:
+    def pause_producers(self) -> None:
         """Producers send no new records until `calm_down`."""
         for producer in self.producers:
             producer.working = False

@@ -63,11 +63,11 @@ class ClusterAdmin(Admin):
         self.replication = replication
         super().__init__(client, catalog, random, history)
 
-    def start(self) -> None:
+    def start_admin(self) -> None:
         """Create the topics."""
-        self.client.stale()
+        self.client.mark_metadata_stale()
         for role, name, partitions in self.plan:
-            self._create(role, name, partitions)
+            self._create_topic(role, name, partitions)
 
     def _draw_configs(self, role: Role) -> dict[str, str]:
         """As for one broker; in flush mode acknowledged records are on the disks. The role CUT elects uncleanly."""
@@ -77,39 +77,39 @@ class ClusterAdmin(Admin):
         configs["unclean.leader.election.enable"] = "true" if role is Role.CUT else "false"
         return configs
 
-    def _exists(self, topic: Topic) -> None:
-        super()._exists(topic)
+    def _note_topic_exists(self, topic: Topic) -> None:
+        super()._note_topic_exists(topic)
         for partition in range(topic.partitions) if topic.role is Role.CUT else ():
-            self.history.rewritten.setdefault(topic.log(partition), self.client.timeline.now_ns)
+            self.history.rewritten.setdefault(topic.partition_log(partition), self.client.timeline.now_ns)
 
     # ---- deeds ----
 
-    def remake(self) -> None:
+    def recreate_topic(self) -> None:
         """Delete a topic, then create another one with its name."""
-        self._churn()
+        self._recreate_topic()
 
-    def trim(self) -> None:
+    def trim_records(self) -> None:
         """Delete older records of one partition."""
-        self._trim()
+        self._trim_records()
 
-    def reassign(self, random: Stream) -> None:
+    def reassign_partition(self, random: Stream) -> None:
         """Move a partition to other brokers, or change the number or the order of its replicas."""
-        topic, partition = self._somewhere(random)
+        topic, partition = self._pick_partition(random)
         if topic is None:
             return
-        count = min(len(self.client.nodes), max(MIN_ISR[topic.role], self.replication - random.below(2)))
-        replicas = _shuffled(self.client.nodes, random)[:count]
+        count = min(len(self.client.nodes), max(MIN_ISR[topic.role], self.replication - random.random_below(2)))
+        replicas = _shuffle_nodes(self.client.nodes, random)[:count]
         self._alter_topic(topic.name, Reassignable(partition_index=partition, replicas=replicas))
 
     def hand_over(self, route: Route, replicas: Sequence[int]) -> None:
         """Reorder the replicas of a partition, then elect the first one as its leader."""
         row = Reassignable(partition_index=route[1], replicas=list(replicas))
         self._alter_topic(route[0], row)
-        self.client.timeline.after(HAND_OVER_NS, "admin", self.elect_preferred)
+        self.client.timeline.schedule_after(HAND_OVER_NS, "admin", self.elect_preferred)
 
-    def cancel(self, random: Stream) -> None:
+    def cancel_reassignment(self, random: Stream) -> None:
         """Cancel all reassignments of one topic."""
-        topic, _ = self._somewhere(random)
+        topic, _ = self._pick_partition(random)
         if topic is not None:
             for partition in range(topic.partitions):
                 self._alter_topic(topic.name, Reassignable(partition_index=partition, replicas=None))
@@ -117,16 +117,16 @@ class ClusterAdmin(Admin):
     def _alter_topic(self, topic: str, row: Reassignable) -> None:
         rows = [AlterPartitionReassignmentsRequest.ReassignableTopic(name=topic, partitions=[row])]
         request = AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=rows)
-        self.client.request(request, 0, AlterPartitionReassignmentsResponse, _whatever, CONTROLLER)
+        self.client.send_request(request, 0, AlterPartitionReassignmentsResponse, _ignore_response, CONTROLLER)
 
     def elect_preferred(self) -> None:
         """Elect the preferred leader of every partition."""
         request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None, timeout_ms=1000)
-        self.client.request(request, 2, ElectLeadersResponse, _whatever, CONTROLLER)
+        self.client.send_request(request, 2, ElectLeadersResponse, _ignore_response, CONTROLLER)
 
-    def configure(self, random: Stream) -> None:
+    def change_settings(self, random: Stream) -> None:
         """Change settings of replication; min.insync.replicas never goes below the value that the run started with."""
-        topic, _ = self._somewhere(random)
+        topic, _ = self._pick_partition(random)
         if topic is None:
             return
         least = min(MIN_ISR[topic.role], self.replication)
@@ -142,11 +142,11 @@ class ClusterAdmin(Admin):
             ],
         )
         request = IncrementalAlterConfigsRequest(resources=[row])
-        self.client.request(request, 1, IncrementalAlterConfigsResponse, _whatever)
+        self.client.send_request(request, 1, IncrementalAlterConfigsResponse, _ignore_response)
 
-    def settle(self) -> None:
+    def allow_unclean_elections(self) -> None:
         """Enable unclean elections where they are allowed, so that every partition can get a leader at the end."""
-        for topic in self.catalog.of(Role.CUT):
+        for topic in self.catalog.topics_of_role(Role.CUT):
             row = IncrementalAlterConfigsRequest.AlterableConfig(
                 name="unclean.leader.election.enable", config_operation=SET, value="true"
             )
@@ -154,53 +154,57 @@ class ClusterAdmin(Admin):
                 resource_type=TOPIC_RESOURCE, resource_name=topic.name, configs=[row]
             )
             request = IncrementalAlterConfigsRequest(resources=[resource])
-            self.client.request(request, 1, IncrementalAlterConfigsResponse, self._on_settled)
+            self.client.send_request(request, 1, IncrementalAlterConfigsResponse, self._on_settled)
 
     def _on_settled(self, response: Message | None, _node: int) -> None:
         if not isinstance(response, IncrementalAlterConfigsResponse) or response.responses[0].error_code:
-            self.client.timeline.after(self.random.below(10**9), "admin", self.settle)
+            self.client.timeline.schedule_after(self.random.random_below(10**9), "admin", self.allow_unclean_elections)
 
-    def grow(self, random: Stream) -> None:
+    def add_partition(self, random: Stream) -> None:
         """Add one partition to a topic."""
-        topic, _ = self._somewhere(random)
+        topic, _ = self._pick_partition(random)
         if topic is None or topic.partitions >= MAX_PARTITIONS:
             return
         count = topic.partitions + 1
         row = CreatePartitionsRequest.CreatePartitionsTopic(name=topic.name, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=[row], timeout_ms=1000)
-        self.client.request(
-            request, 3, CreatePartitionsResponse, lambda _response, _node: self._look_for_more(topic), CONTROLLER
+        self.client.send_request(
+            request,
+            3,
+            CreatePartitionsResponse,
+            lambda _response, _node: self._check_partition_count(topic),
+            CONTROLLER,
         )
 
-    def _look_for_more(self, topic: Topic) -> None:
+    def _check_partition_count(self, topic: Topic) -> None:
         """Learn the number of partitions from Metadata: the answer to CreatePartitions may be lost."""
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic.name)])
 
         def found(response: Message | None, _node: int) -> None:
             if isinstance(response, MetadataResponse) and response.topics[0].topic_id == topic.topic_id:
-                self._grown(topic, len(response.topics[0].partitions))
+                self._note_partition_count(topic, len(response.topics[0].partitions))
 
-        self.client.request(request, 12, MetadataResponse, found, CONTROLLER)
+        self.client.send_request(request, 12, MetadataResponse, found, CONTROLLER)
 
-    def _grown(self, topic: Topic, count: int) -> None:
+    def _note_partition_count(self, topic: Topic, count: int) -> None:
         for partition in range(topic.partitions, count):
             if topic.role is Role.CUT:
-                self.history.rewritten.setdefault(topic.log(partition), self.client.timeline.now_ns)
+                self.history.rewritten.setdefault(topic.partition_log(partition), self.client.timeline.now_ns)
             if self._flush:
-                self.history.flushed[topic.log(partition)] = None
+                self.history.flushed[topic.partition_log(partition)] = None
         topic.partitions = max(topic.partitions, count)
 
-    def _somewhere(self, random: Stream) -> tuple[Topic | None, int]:
+    def _pick_partition(self, random: Stream) -> tuple[Topic | None, int]:
         if not self.catalog.topics:
             return None, -1
         topic = random.choice(self.catalog.topics)
-        return topic, random.below(topic.partitions)
+        return topic, random.random_below(topic.partitions)
 
 
-def _shuffled(nodes: Sequence[int], random: Stream) -> list[int]:
+def _shuffle_nodes(nodes: Sequence[int], random: Stream) -> list[int]:
     left = list(nodes)
-    return [left.pop(random.below(len(left))) for _ in range(len(left))]
+    return [left.pop(random.random_below(len(left))) for _ in range(len(left))]
 
 
-def _whatever(_response: Message | None, _node: int) -> None:
+def _ignore_response(_response: Message | None, _node: int) -> None:
     """Ignore the answer: later metadata shows whether the request took effect."""

@@ -19,10 +19,10 @@ def one_leader_per_epoch(history: ClusterHistory) -> Iterator[str]:
     """In one leader epoch only one broker appends to a log, and Metadata names only one leader."""
     yield from history.rivals
     writers: dict[tuple[str, int], int] = {}
-    epochs = _epochs(history)
+    epochs = _batch_epochs(history)
     for write in history.writes:
         epoch = epochs.get((write.log, write.offset))
-        if epoch is None or not history.promised(write) or write.sends != 1 or not history.judged(write.log):
+        if epoch is None or not history.is_promised(write) or write.sends != 1 or not history.is_judged(write.log):
             # A batch that was sent more than once may have been written by one broker and acknowledged by another.
             continue
         first = writers.setdefault((write.log, epoch), write.life)
@@ -30,7 +30,7 @@ def one_leader_per_epoch(history: ClusterHistory) -> Iterator[str]:
             yield f"{write.log}: brokers {first} and {write.life} both wrote in leader epoch {epoch}"
 
 
-def _epochs(history: ClusterHistory) -> dict[tuple[str, int], int]:
+def _batch_epochs(history: ClusterHistory) -> dict[tuple[str, int], int]:
     """Leader epochs of batches by log and base offset, as readers found them."""
     return {(read.log, base): epoch for read in history.reads for base, epoch in read.epochs}
 
@@ -50,7 +50,7 @@ def watermarks_never_go_back(history: ClusterHistory) -> Iterator[str]:
         key = (read.log, read.connection, read.epoch)
         before = highest.get(key)
         highest[key] = read
-        if before is None or not history.judged(read.log):
+        if before is None or not history.is_judged(read.log):
             continue
         if read.high_watermark < before.high_watermark:
             yield f"{read.log} epoch {read.epoch}: high watermark {read.high_watermark} after {before.high_watermark}"
@@ -117,6 +117,6 @@ BESIDE: Final = frozenset(
 """Properties that see more than clients do, or that an assertion breaks: they do not count as end-to-end evidence."""
 
 
-def violations(history: ClusterHistory, at_most: int = 5) -> list[tuple[str, str]]:
+def find_violations(history: ClusterHistory, at_most: int = 5) -> list[tuple[str, str]]:
     """The violations in a history: (property, sentence), at most `at_most` per property."""
-    return checkers.wrong_with(history, CHECKERS, at_most)
+    return checkers.check_properties(history, CHECKERS, at_most)

@@ -51,33 +51,33 @@ class ClusterClient:
         self._wires: dict[int, WireClient] = {}
         self._refreshing = False
 
-    def wire(self, node: int) -> WireClient:
+    def wire_client(self, node: int) -> WireClient:
         """The client of one broker."""
         found = self._wires.get(node)
         if found is None:
             found = self._wires[node] = WireClient(self.network, self.name, node)
-            found.complain = self._complain
+            found.complain = self._report_complaint
         return found
 
-    def _complain(self, what: str) -> None:
+    def _report_complaint(self, what: str) -> None:
         self.complain(what)
 
-    def request(
+    def send_request(
         self, message: Message, version: int, response: type[Message], then: Answered, route: Route | None = None
     ) -> None:
         """Send to the broker that the route names, or to any. Without a known broker, answer None a little later."""
         node = self._node_of(route)
         if node < 0:
-            self.stale()
-            self.timeline.after(REFRESH_NS, "nobody to ask", then, None, 0)
+            self.mark_metadata_stale()
+            self.timeline.schedule_after(REFRESH_NS, "nobody to ask", then, None, 0)
             return
 
         def on_response(answer: Message | None, _life: int) -> None:
             if answer is None:
-                self.stale()
+                self.mark_metadata_stale()
             then(answer, node)
 
-        self.wire(node).request(message, version, response, on_response)
+        self.wire_client(node).send_request(message, version, response, on_response)
 
     def _node_of(self, route: Route | None) -> int:
         if route is None:
@@ -89,22 +89,22 @@ class ClusterClient:
 
     # ---- metadata ----
 
-    def stale(self) -> None:
+    def mark_metadata_stale(self) -> None:
         """Request metadata soon, unless a request is under way."""
         if not self._refreshing:
             self._refreshing = True
-            self.timeline.after(self.random.below(REFRESH_NS), "metadata", self._refresh)
+            self.timeline.schedule_after(self.random.random_below(REFRESH_NS), "metadata", self._request_metadata)
 
-    def _refresh(self) -> None:
+    def _request_metadata(self) -> None:
         node = self.random.choice(self.nodes)
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        self.wire(node).request(
-            request, METADATA_VERSION, MetadataResponse, lambda response, _life: self._learn(node, response)
+        self.wire_client(node).send_request(
+            request, METADATA_VERSION, MetadataResponse, lambda response, _life: self._on_metadata(node, response)
         )
 
-    def _learn(self, node: int, response: Message | None) -> None:
+    def _on_metadata(self, node: int, response: Message | None) -> None:
         if not isinstance(response, MetadataResponse):
-            self.timeline.after(REFRESH_NS, "metadata", self._refresh)
+            self.timeline.schedule_after(REFRESH_NS, "metadata", self._request_metadata)
             return
         self._refreshing = False
         self._noted(response, node)
@@ -112,12 +112,12 @@ class ClusterClient:
         for topic in response.topics:
             for row in topic.partitions:
                 replicas, isr = tuple(row.replica_nodes), tuple(row.isr_nodes)
-                self._believe(
+                self._update_view(
                     (topic.name or "", row.partition_index),
                     Seen(topic.topic_id, row.leader_id, row.leader_epoch, replicas, isr),
                 )
 
-    def _believe(self, route: Route, seen: Seen) -> None:
+    def _update_view(self, route: Route, seen: Seen) -> None:
         # Epochs compare only within one topic id: a topic that was created again starts at epoch 0.
         known = self.view.get(route)
         if known is None or known.topic_id != seen.topic_id or known.epoch <= seen.epoch:

@@ -19,7 +19,7 @@ class Led:
     """The leader of a log in an epoch, and the broker that reported it first."""
 
     leader: int
-    told_by: int
+    reported_by: int
     at_ns: int
 
 
@@ -40,7 +40,7 @@ class ClusterHistory(History):
     unequal: list[str] = field(default_factory=list)
     """Replicas that are not byte-identical after everything was healed."""
 
-    def era(self, log: str, offset: int, life: int) -> int:  # noqa: ARG002  a cluster has one era
+    def loss_era(self, log: str, offset: int, life: int) -> int:  # noqa: ARG002  a cluster has one era
         """Always 0: a cluster has one era, and logs with an excuse are not judged."""
         return 0
 
@@ -58,15 +58,15 @@ class ClusterHistory(History):
         """Whether it was deleted, or all in-sync replicas have other disks now."""
         return super(ClusterHistory, self).may_be_missing(log, offset) or offset >= self.excused.get(log, NEVER)
 
-    def promised(self, write: Write) -> bool:
+    def is_promised(self, write: Write) -> bool:
         """Whether it was acknowledged with acks=all: with acks=1 the next leader may not have it."""
-        return write.acks == ACKS_ALL and super(ClusterHistory, self).promised(write)
+        return write.acks == ACKS_ALL and super(ClusterHistory, self).is_promised(write)
 
     def keeps_all(self, log: str) -> bool:
         """Whether everything that was committed in that log has to be in it at the end."""
         touched = log in self.dropped or log in self.rewritten or log in self.excused or self.deleted.get(log, 0) > 0
         return log in self.final and not touched
 
-    def judged(self, log: str) -> bool:
+    def is_judged(self, log: str) -> bool:
         """Whether offsets of that log have a meaning throughout the run."""
         return log not in self.rewritten and log not in self.excused

@@ -18,9 +18,9 @@ from ottla.sim.cluster.replicas import (
     Content,
     Replica,
     content_on,
-    contradiction,
-    difference,
-    other_values,
+    find_contradiction,
+    find_difference,
+    find_other_value,
     replica_on,
 )
 from ottla.sim.disks.drive import Drive
@@ -41,7 +41,7 @@ class Inspector:
         self._catalog = catalog
         self._history = history
 
-    def _hosted(self, node: ClusterNode, route: Route) -> Partition | None:
+    def _hosted_partition(self, node: ClusterNode, route: Route) -> Partition | None:
         """The partition on a running broker; None if it does not host this topic id."""
         if node.broker is None:
             return None
@@ -50,25 +50,25 @@ class Inspector:
             return None
         return topic.partitions.get(route[1])
 
-    def acknowledged(self, write: Write) -> None:
+    def on_acknowledged(self, write: Write) -> None:
         """Check that enough replicas have a batch that was just acknowledged.
 
         A broker that is down, or that has not loaded the log yet, counts as one that has it.
         """
-        if write.acks != -1 or write.offset < 0 or not self._history.judged(write.log):
+        if write.acks != -1 or write.offset < 0 or not self._history.is_judged(write.log):
             return
         for topic in self._catalog.topics:
             for partition in range(topic.partitions):
-                if topic.log(partition) == write.log:
-                    self._count(write, topic.role, (topic.name, partition))
+                if topic.partition_log(partition) == write.log:
+                    self._count_holders(write, topic.role, (topic.name, partition))
 
-    def _count(self, write: Write, role: Role, route: Route) -> None:
+    def _count_holders(self, write: Write, role: Role, route: Route) -> None:
         replicas = self._ledger.replicas.get(route, ())
         least = min(MIN_ISR[role], len(replicas))
         end = write.offset + len(write.values)
         without = []
         for node in self._nodes:
-            found = self._hosted(node, route)
+            found = self._hosted_partition(node, route)
             if found is not None and found.log.end_offset < end:
                 without.append(node.number)
         holders = len(self._nodes) - len(without)
@@ -77,15 +77,15 @@ class Inspector:
 
     # ---- replicas ----
 
-    def _copies(self, route: Route) -> list[Replica]:
-        found = (replica_on(*place) for place in self._places(route))
+    def _replicas_of(self, route: Route) -> list[Replica]:
+        found = (replica_on(*place) for place in self._replica_places(route))
         return [copy for copy in found if copy is not None]
 
-    def _contents(self, route: Route) -> list[Content]:
-        found = (content_on(*place) for place in self._places(route))
+    def _contents_of(self, route: Route) -> list[Content]:
+        found = (content_on(*place) for place in self._replica_places(route))
         return [copy for copy in found if copy is not None]
 
-    def _places(self, route: Route) -> list[tuple[int, list[Drive], str, int, bytes]]:
+    def _replica_places(self, route: Route) -> list[tuple[int, list[Drive], str, int, bytes]]:
         topic_id = self._ledger.topic_ids.get(route[0], b"")
         replicas = self._ledger.replicas.get(route, ())
         return [(node.number, node.drives, *route, topic_id) for node in self._nodes if node.number in replicas]
@@ -94,62 +94,62 @@ class Inspector:
         """Note replicas of running brokers that differ below both high watermarks; in compacted logs, other records."""
         marks: dict[int, int] = {}
         for route in self._ledger.partitions:
-            log = self._ledger.log(route)
-            if not self._history.judged(log):
+            log = self._ledger.log_of_route(route)
+            if not self._history.is_judged(log):
                 continue
             for node in self._nodes:
-                partition = self._hosted(node, route)
+                partition = self._hosted_partition(node, route)
                 marks[node.number] = -1 if partition is None else partition.high_watermark
-            found = self._differences(route, marks)
+            found = self._find_differences(route, marks)
             self._history.divergent.extend(f"{log}: {text}" for text in found if text is not None)
 
-    def _differences(self, route: Route, marks: dict[int, int]) -> list[str | None]:
+    def _find_differences(self, route: Route, marks: dict[int, int]) -> list[str | None]:
         if route[0] in INTERNAL_TOPICS:
             return [
-                contradiction(one, other, min(marks[one.broker], marks[other.broker]))
-                for one, other in combinations(self._contents(route), 2)
+                find_contradiction(one, other, min(marks[one.broker], marks[other.broker]))
+                for one, other in combinations(self._contents_of(route), 2)
             ]
         return [
-            difference(one, other, min(marks[one.broker], marks[other.broker]))
-            for one, other in combinations(self._copies(route), 2)
+            find_difference(one, other, min(marks[one.broker], marks[other.broker]))
+            for one, other in combinations(self._replicas_of(route), 2)
         ]
 
-    def unequal(self) -> list[str]:
+    def unequal_logs(self) -> list[str]:
         """Logs of existing topics whose replicas are not byte-identical, or do not end at the same offset.
 
         Each broker compacts for itself, so the replicas of a compacted log have to agree only in the values of keys.
         """
         found = []
         for topic in self._catalog.topics:
-            look = self._other_values if topic.role in _COMPACTED else self._problem
+            look = self._other_values if topic.role in _COMPACTED else self._find_problem
             for partition in range(topic.partitions):
                 problem = look((topic.name, partition))
                 if problem:
-                    found.append(f"{topic.log(partition)}: {problem}")
+                    found.append(f"{topic.partition_log(partition)}: {problem}")
         return found
 
     def _other_values(self, route: Route) -> str | None:
-        replicas, copies = self._ledger.replicas.get(route, ()), self._contents(route)
+        replicas, copies = self._ledger.replicas.get(route, ()), self._contents_of(route)
         if len(copies) != len(replicas):
             return f"copies on {[copy.broker for copy in copies]}, replicas are {list(replicas)}"
         pairs = combinations(copies, 2)
-        found = (contradiction(one, other, 1 << 62) or other_values(one, other) for one, other in pairs)
+        found = (find_contradiction(one, other, 1 << 62) or find_other_value(one, other) for one, other in pairs)
         return next((text for text in found if text is not None), None)
 
-    def removed(self, route: Route) -> int:
+    def removed_records(self, route: Route) -> int:
         """How many records the cleaner removed from the most compacted replica of a log."""
-        sizes = [(max(copy.records) + 1 - len(copy.records)) for copy in self._contents(route) if copy.records]
+        sizes = [(max(copy.records) + 1 - len(copy.records)) for copy in self._contents_of(route) if copy.records]
         return max(sizes, default=0)
 
-    def _problem(self, route: Route) -> str | None:
+    def _find_problem(self, route: Route) -> str | None:
         replicas = self._ledger.replicas.get(route, ())
-        copies = self._copies(route)
+        copies = self._replicas_of(route)
         if len(copies) != len(replicas):
             return f"copies on {[copy.broker for copy in copies]}, replicas are {list(replicas)}"
         for one, other in combinations(copies, 2):
             if one.end != other.end and max(one.end, other.end) > 0:
                 return f"broker {one.broker} ends at {one.end}, broker {other.broker} at {other.end}"
-            found = difference(one, other, 1 << 62)
+            found = find_difference(one, other, 1 << 62)
             if found is not None:
                 return found
         return None

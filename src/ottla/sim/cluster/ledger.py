@@ -79,7 +79,7 @@ class Ledger:
         self._losses: dict[int, dict[str, int]] = {}
         """Losses of brokers that have not registered again: by broker and log, the lowest offset that may be lost."""
 
-    def log(self, route: Route) -> str:
+    def log_of_route(self, route: Route) -> str:
         """The name of a partition's log in the history."""
         return log_name(*route, self.topic_ids.get(route[0], ZERO_UUID))
 
@@ -92,23 +92,23 @@ class Ledger:
             if change.verb in (Verb.CREATE, Verb.PUT):
                 self._on_written(change)
             elif change.verb is Verb.DELETE:
-                self._deleted(change.path)
+                self._on_deleted(change.path)
 
     def _on_written(self, change: Change) -> None:
         if change.path == "/controller_epoch":
             self.controller_epoch = int(change.data or b"0")
         elif change.path == "/controller":
             self.controllers += 1
-            self.controller = int(_object(change.data).get("brokerid", -1))
+            self.controller = int(_parse_object(change.data).get("brokerid", -1))
             self._note(f"store: broker {self.controller} is controller")
         elif match := _BROKER.fullmatch(change.path):
-            self._registered(int(match[1]))
+            self._on_registered(int(match[1]))
         elif match := _STATE.fullmatch(change.path):
-            self._state((match[1], int(match[2])), _object(change.data))
+            self._on_partition_state((match[1], int(match[2])), _parse_object(change.data))
         elif match := _TOPIC.fullmatch(change.path):
-            self._topic(match[1], _object(change.data))
+            self._on_topic(match[1], _parse_object(change.data))
 
-    def _deleted(self, path: str) -> None:
+    def _on_deleted(self, path: str) -> None:
         if path == "/controller":
             self.controller = -1
             self._note("store: no controller")
@@ -121,14 +121,14 @@ class Ledger:
             for route in [route for route in self.replicas if route[0] == match[1]]:
                 del self.replicas[route]
 
-    def _topic(self, name: str, node: Mapping[str, Any]) -> None:
+    def _on_topic(self, name: str, node: Mapping[str, Any]) -> None:
         text = node.get("topic_id")
         if isinstance(text, str):
             self.topic_ids[name] = uuid_from_text(text)
         for partition, replicas in node.get("partitions", {}).items():
             self.replicas[name, int(partition)] = tuple(replicas)
 
-    def _state(self, route: Route, node: Mapping[str, Any]) -> None:
+    def _on_partition_state(self, route: Route, node: Mapping[str, Any]) -> None:
         partition = self.partitions.setdefault(route, Partition())
         leader, epoch = int(node.get("leader", -1)), int(node.get("leader_epoch", -1))
         if partition.epoch >= 0 and leader != partition.leader and leader >= 0:
@@ -143,12 +143,12 @@ class Ledger:
         for broker in [broker for broker in partition.tainted if broker not in partition.isr]:
             del partition.tainted[broker]
         for broker in partition.isr:
-            floor = self._losses.get(broker, {}).get(self.log(route))
+            floor = self._losses.get(broker, {}).get(self.log_of_route(route))
             if floor is not None and broker not in partition.tainted:
                 partition.tainted[broker] = Taint(floor)
         self._look_for_excuse(route, partition)
 
-    def _registered(self, broker: int) -> None:
+    def _on_registered(self, broker: int) -> None:
         # Its losses still taint the partitions whose ISR it is in. An ISR that takes it in from now on gets a replica
         # that has caught up.
         self.alive[broker] = self._transactions
@@ -161,17 +161,17 @@ class Ledger:
 
     # ---- losses ----
 
-    def not_durable_lost(self, broker: int, floors: Mapping[str, int]) -> None:
+    def on_undurable_loss(self, broker: int, floors: Mapping[str, int]) -> None:
         """A broker lost data that was not durable. Logs with flush.messages=1 get no excuse from that."""
-        self.data_lost(broker, {log: floor for log, floor in floors.items() if log not in self.history.flushed})
+        self.on_data_loss(broker, {log: floor for log, floor in floors.items() if log not in self.history.flushed})
 
-    def data_lost(self, broker: int, floors: Mapping[str, int]) -> None:
+    def on_data_loss(self, broker: int, floors: Mapping[str, int]) -> None:
         """A broker lost data. `floors` has, for each log with a loss, the offset below which everything is kept."""
         losses = self._losses.setdefault(broker, {})
         for log, floor in floors.items():
             losses[log] = min(floor, losses.get(log, _NO_FLOOR))
         for route, partition in self.partitions.items():
-            floor = floors.get(self.log(route), _NO_FLOOR)
+            floor = floors.get(self.log_of_route(route), _NO_FLOOR)
             if broker in partition.isr and floor < _NO_FLOOR:
                 before = partition.tainted.get(broker)
                 partition.tainted[broker] = Taint(floor if before is None else min(floor, before.floor))
@@ -179,12 +179,12 @@ class Ledger:
 
     def _look_for_excuse(self, route: Route, partition: Partition) -> None:
         taints = [partition.tainted.get(broker) for broker in partition.isr]
-        floors = [taint.floor for taint in taints if taint is not None and self._excuses(taint)]
+        floors = [taint.floor for taint in taints if taint is not None and self._taint_excuses(taint)]
         if floors and len(floors) == len(partition.isr):
-            self._excuse(route, min(floors))
+            self._add_excuse(route, min(floors))
 
-    def _excuse(self, route: Route, floor: int) -> None:
-        log = self.log(route)
+    def _add_excuse(self, route: Route, floor: int) -> None:
+        log = self.log_of_route(route)
         self._note(f"store: no known in-sync replica of {log} has what was lost from {floor} on")
         self.history.excused[log] = min(floor, self.history.excused.get(log, _NO_FLOOR))
 
@@ -193,9 +193,9 @@ class Ledger:
         taint = partition.tainted.get(leader)
         known = [broker for broker in partition.isr if self.alive.get(broker, self._transactions) < partition.written]
         if taint is not None and not set(known) - set(partition.tainted):
-            self._excuse(route, taint.floor)
+            self._add_excuse(route, taint.floor)
 
-    def _excuses(self, taint: Taint) -> bool:
+    def _taint_excuses(self, taint: Taint) -> bool:
         return taint.registered_in != self.controller_epoch
 
     def would_be_lost(self, broker: int) -> bool:
@@ -207,7 +207,7 @@ class Ledger:
         )
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def _parse_object(data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data or b"{}")
     except ValueError:

@@ -71,16 +71,16 @@ class Nemesis:
         self.fired = Fired()
         self.active = False
         self._streams = streams
-        self._random = streams.stream("nemesis")
+        self._random = streams.named_stream("nemesis")
         victims = self._victims = self._choose_victims(ledger)
         self.deeds: dict[str, Deed] = {
-            **ProcessStrikes(victims, self.fired, flush).table(),
-            **LinkStrikes(victims, network, clients, self.fired).table(),
-            **StoreStrikes(victims, ensemble, self.fired).table(),
-            **DriveStrikes(victims, self.fired, streams.stream("operator")).table(),
+            **ProcessStrikes(victims, self.fired, flush).deeds_by_kind(),
+            **LinkStrikes(victims, network, clients, self.fired).deeds_by_kind(),
+            **StoreStrikes(victims, ensemble, self.fired).deeds_by_kind(),
+            **DriveStrikes(victims, self.fired, streams.named_stream("operator")).deeds_by_kind(),
             **self._admin_deeds(admin),
         }
-        self.mix = self._mix() if not kinds else [(kind, 1) for kind in kinds if kind in self.deeds]
+        self.mix = self._draw_mix() if not kinds else [(kind, 1) for kind in kinds if kind in self.deeds]
         """The kinds of this seed, and their weights."""
         network.fired = self.fired
         for node in nodes:
@@ -91,33 +91,33 @@ class Nemesis:
 
     def _admin_deeds(self, admin: ClusterAdmin) -> dict[str, Deed]:
         deeds: dict[str, Deed] = {
-            "reassignment": admin.reassign,
-            "cancelled reassignment": admin.cancel,
+            "reassignment": admin.reassign_partition,
+            "cancelled reassignment": admin.cancel_reassignment,
             "preferred election": lambda _random: admin.elect_preferred(),
-            "growth": admin.grow,
-            "settings": admin.configure,
-            "topic made anew": lambda _random: admin.remake(),
-            "records deleted": lambda _random: admin.trim(),
+            "growth": admin.add_partition,
+            "settings": admin.change_settings,
+            "topic made anew": lambda _random: admin.recreate_topic(),
+            "records deleted": lambda _random: admin.trim_records(),
         }
-        return self._all_counted(deeds)
+        return self._count_deeds(deeds)
 
-    def _all_counted(self, deeds: Mapping[str, Deed]) -> dict[str, Deed]:
-        return {kind: self._counted(kind, deed) for kind, deed in deeds.items()}
+    def _count_deeds(self, deeds: Mapping[str, Deed]) -> dict[str, Deed]:
+        return {kind: self._count_deed(kind, deed) for kind, deed in deeds.items()}
 
-    def _counted(self, kind: str, deed: Deed) -> Deed:
+    def _count_deed(self, kind: str, deed: Deed) -> Deed:
         def counted(random: Stream) -> None:
             self.fired(kind)
             deed(random)
 
         return counted
 
-    def _mix(self) -> list[tuple[str, int]]:
+    def _draw_mix(self) -> list[tuple[str, int]]:
         chosen = [kind for kind in self.deeds if kind in ALWAYS or self._random.chance(0.45)]
         return [(kind, self._random.between(1, 6)) for kind in chosen]
 
     # ---- the schedule ----
 
-    def plan(self, begin_ns: int, end_ns: int) -> list[Strike]:
+    def plan_strikes(self, begin_ns: int, end_ns: int) -> list[Strike]:
         """Draw all strikes of the run."""
         mean_ns = self._random.between(*self.pauses_ns)
         total = sum(weight for _, weight in self.mix)
@@ -131,49 +131,49 @@ class Nemesis:
                 at_ns += self._random.between(1, 5) * SECOND
             if at_ns >= end_ns:
                 return planned
-            planned.append(Strike(len(planned), at_ns, self._draw(total)))
+            planned.append(Strike(len(planned), at_ns, self._draw_kind(total)))
 
     def plan_whole_losses(self, begin_ns: int, end_ns: int, first: int) -> list[Strike]:
         """Power losses of all brokers at once, one in each quarter of the run, in addition to the other strikes.
 
         `first` is the number of the first of them.
         """
-        random = self._streams.stream("whole losses")
+        random = self._streams.named_stream("whole losses")
         part_ns = (end_ns - begin_ns) // WHOLE_LOSSES
         begins = (begin_ns + at * part_ns for at in range(WHOLE_LOSSES))
-        return [Strike(first + at, begin + random.below(part_ns), WHOLE_LOSS) for at, begin in enumerate(begins)]
+        return [Strike(first + at, begin + random.random_below(part_ns), WHOLE_LOSS) for at, begin in enumerate(begins)]
 
-    def _draw(self, total: int) -> str:
-        draw = self._random.below(total)
+    def _draw_kind(self, total: int) -> str:
+        draw = self._random.random_below(total)
         for kind, weight in self.mix:
             draw -= weight
             if draw < 0:
                 return kind
         raise AssertionError("the weights add up")
 
-    def start(self, strikes: Sequence[Strike]) -> None:
+    def start_strikes(self, strikes: Sequence[Strike]) -> None:
         """Schedule the strikes."""
         self.active = True
         for strike in strikes:
-            self.timeline.schedule_at(strike.at_ns, "nemesis", self._strike, strike)
+            self.timeline.schedule_at(strike.at_ns, "nemesis", self._run_strike, strike)
 
-    def _strike(self, strike: Strike) -> None:
+    def _run_strike(self, strike: Strike) -> None:
         if self.active:
             self.timeline.trace_fact(f"nemesis {strike.number}: {strike.kind}")
-            self.deeds[strike.kind](self._streams.stream(f"strike{strike.number}"))
+            self.deeds[strike.kind](self._streams.named_stream(f"strike{strike.number}"))
 
     def _restart_later(self, node: ClusterNode, _death: Death) -> None:
-        wait = node.machine.streams.stream("restart").between(30, 1500) * MS
-        self.timeline.after(wait, "restart", node.start)
+        wait = node.machine.streams.named_stream("restart").between(30, 1500) * MS
+        self.timeline.schedule_after(wait, "restart", node.start_broker)
 
     # ---- healing ----
 
-    def heal(self) -> None:
+    def heal_faults(self) -> None:
         """Stop striking, and undo all faults that are still active."""
         self.active = False
         self._victims.spared = True
-        self.network.heal()
-        self.ensemble.heal()
+        self.network.heal_links()
+        self.ensemble.heal_servers()
         for node in self.nodes:
             self._heal_node(node)
 
@@ -191,6 +191,6 @@ class Nemesis:
             process.fuse = None
         broker = node.broker
         if any(f.broken for f in node.faults) or (broker is not None and broker.logs.offline_dirs):
-            node.kill(Death.KILL)  # an offline directory comes back only with a restart
+            node.kill_process(Death.KILL)  # an offline directory comes back only with a restart
         elif process is None:
-            node.start()
+            node.start_broker()

@@ -57,23 +57,23 @@ class ClusterNode(SimNode):
 
     # ---- start ----
 
-    def start(self) -> None:
+    def start_broker(self) -> None:
         """Boot a new process, unless the nemesis holds the broker down."""
         if not self.held_down:
-            super().start()
+            super().start_broker()
 
-    def _world(self, process: Process, shell: NodeNetwork) -> World:
+    def _make_world(self, process: Process, shell: NodeNetwork) -> World:
         self.store = SimStore(process, self.ensemble, self._session_ns)
-        return super()._world(process, shell)._replace(store=self.store)
+        return super()._make_world(process, shell)._replace(store=self.store)
 
     def _on_started(self, shell: NodeNetwork) -> None:
         self._shell = shell
         assert self.store is not None
-        self.store.open()
+        self.store.start_session()
 
     # ---- ends ----
 
-    def stop(self) -> None:
+    def stop_broker(self) -> None:
         """Clean shutdown: the broker hands leaderships over first, and accepts connections until it has done so."""
         process, broker = self.machine.process, self.broker
         if process is None or broker is None or not broker.ready or self.stopping:
@@ -81,10 +81,10 @@ class ClusterNode(SimNode):
         self.stopping = True
 
         def left() -> None:
-            self.timeline.after(0, "left", self._close_doors, process, broker)
+            self.timeline.schedule_after(0, "left", self._close_doors, process, broker)
 
-        process.post(MS, "leave", broker.leave, left)
-        self.timeline.after(STOP_LIMIT_NS, "exit", self._exit_process, process, Death.KILL)
+        process.post_turn(MS, "leave", broker.hand_over_leaderships, left)
+        self.timeline.schedule_after(STOP_LIMIT_NS, "exit", self._exit_process, process, Death.KILL)
 
     def _close_doors(self, process: Process, broker: Broker) -> None:
         """Leaderships are handed over: accept nothing new, give open requests a moment, then stop the broker."""
@@ -92,23 +92,23 @@ class ClusterNode(SimNode):
             self.network.listening.pop(self.number, None)
             assert self._shell is not None
             self._shell.draining = True
-            process.post(DRAIN_NS, "stop", broker.stop, lambda outcome: self._on_stopped(process, outcome))
+            process.post_turn(DRAIN_NS, "stop", broker.stop_broker, lambda outcome: self._on_stopped(process, outcome))
 
     def _exit_process(self, process: Process, death: Death) -> None:
         if process.alive and death is Death.STOP and self.store is not None:
-            self.store.close()
+            self.store.end_session()
         super()._exit_process(process, death)
 
     def _on_ended(self, process: Process, death: Death) -> None:
-        # Losses are noted before the drives suffer the death (`Machine.end` calls this first): what is durable now is
-        # what the power loss leaves at least.
+        # Losses are noted before the drives suffer the death (`Machine.end_process` calls this first): what is durable
+        # now is what the power loss leaves at least.
         self._topic_ids = self.ledger.topic_ids
         self.broker = None
         self.stopping = False
         self._unclean = self._unclean or death is not Death.STOP
         if death is Death.POWER_LOSS or any(self._has_lost(drive) for drive in self.drives):
             self._note_loss(process.life)
-        self.network.process_gone(process, silent=death is Death.POWER_LOSS)
+        self.network.on_process_gone(process, silent=death is Death.POWER_LOSS)
         self.on_down(death)
 
     def _note_loss(self, life: int) -> None:
@@ -116,11 +116,11 @@ class ClusterNode(SimNode):
         for drive in self.drives:
             found.update(durable_offsets(drive, self.ledger.topic_ids))
         self.timeline.trace_fact(f"node {self.number} lost data in life {life}: {found}")
-        self.ledger.not_durable_lost(self.number, found)
+        self.ledger.on_undurable_loss(self.number, found)
 
-    def wipe(self) -> None:
+    def replace_disks(self) -> None:
         """Replace the disks by empty ones, while no process runs."""
         assert self.machine.process is None
-        self.ledger.data_lost(self.number, dict.fromkeys(map(self.ledger.log, self.ledger.partitions), 0))
+        self.ledger.on_data_loss(self.number, dict.fromkeys(map(self.ledger.log_of_route, self.ledger.partitions), 0))
         for at, drive in enumerate(self.drives):
             self.drives[at] = Drive(drive.name)

@@ -27,18 +27,18 @@ class NodeReader(Reader):
     """The part of a reader that fetches from one broker."""
 
     def __init__(self, group: ClusterReader, node: int, random: Stream) -> None:
-        client = group.client.wire(node)
+        client = group.client.wire_client(node)
         super().__init__(client, group.catalog, group.role, group.from_start, random, group.history)
         self._group = group
         self._node = node
 
-    def cursors(self) -> list[Cursor]:
+    def list_cursors(self) -> list[Cursor]:
         """The cursors that are read from this broker."""
-        return [cursor for cursor in self._group.cursors() if cursor.node == self._node]
+        return [cursor for cursor in self._group.list_cursors() if cursor.node == self._node]
 
-    def _stale(self, cursor: Cursor) -> None:
+    def _mark_cursor_stale(self, cursor: Cursor) -> None:
         self._group.leave_follower(cursor)
-        self._group.client.stale()
+        self._group.client.mark_metadata_stale()
 
     def _take_row(self, cursor: Cursor, row: FetchResponse.PartitionData, life: int) -> bool:  # noqa: ARG002  brokers have numbers
         if row.preferred_read_replica >= 0 and not row.error_code:
@@ -46,10 +46,10 @@ class NodeReader(Reader):
             return True
         return super()._take_row(cursor, row, self._node)
 
-    def _error(self, cursor: Cursor, code: ErrorCode, life: int) -> None:  # noqa: ARG002  brokers have numbers
+    def _on_error(self, cursor: Cursor, code: ErrorCode, life: int) -> None:  # noqa: ARG002  brokers have numbers
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and self._group.leave_follower(cursor):
             return  # a follower may lag: the leader decides whether the position is out of range
-        super()._error(cursor, code, self._node)
+        super()._on_error(cursor, code, self._node)
 
     def _note_ends(self, cursor: Cursor, life: int) -> None:  # noqa: ARG002  brokers have numbers
         super()._note_ends(cursor, self._node)
@@ -90,38 +90,38 @@ class ClusterReader:
         """Its name in the history."""
         return self.client.name
 
-    def start(self) -> None:
+    def start_reading(self) -> None:
         """Start to read."""
-        self.client.stale()
+        self.client.mark_metadata_stale()
         for part in self.parts:
-            part.start()
+            part.start_reading()
 
-    def hurry(self) -> None:
+    def read_fast(self) -> None:
         """Read as fast as possible."""
         for part in self.parts:
             part.max_wait_ms, part.max_bytes = 50, 1 << 20
 
-    def cursors(self) -> list[Cursor]:
+    def list_cursors(self) -> list[Cursor]:
         """Its position in every partition of the existing topics, each assigned to the broker that serves it."""
         found = []
-        for topic in self.catalog.of(self.role):
+        for topic in self.catalog.topics_of_role(self.role):
             for partition in range(topic.partitions):
                 key = (topic.topic_id, partition)
                 cursor = self._cursors.get(key)
                 if cursor is None:
                     cursor = self._cursors[key] = Cursor(topic, partition, wanted=self._wanted, node=-1)
-                self._place(cursor, key)
+                self._place_cursor(cursor, key)
                 found.append(cursor)
         return found
 
-    def _place(self, cursor: Cursor, key: tuple[bytes, int]) -> None:
+    def _place_cursor(self, cursor: Cursor, key: tuple[bytes, int]) -> None:
         # 1. Without metadata of this very topic the cursor stays with its broker.
         # 2. A follower that the leader named is used until its time is over, or the leader changes.
         # 3. Otherwise the cursor is read from the leader.
         # A new broker has no fetch session with the cursor, so `asked` starts again at -1.
         seen = self.client.view.get((cursor.topic.name, cursor.partition))
         if seen is None or seen.topic_id != cursor.topic.topic_id:
-            self.client.stale()
+            self.client.mark_metadata_stale()
             return
         node = seen.leader
         if key in self._followers:
@@ -133,7 +133,7 @@ class ClusterReader:
         if (node, seen.epoch) != (cursor.node, cursor.epoch):
             cursor.node, cursor.epoch, cursor.asked = node, seen.epoch, -1
         if node < 0:
-            self.client.stale()
+            self.client.mark_metadata_stale()
 
     def read_from(self, cursor: Cursor, follower: int) -> None:
         """Read from a follower that the leader named, for a while."""

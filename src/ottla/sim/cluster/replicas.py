@@ -45,13 +45,13 @@ class Content(NamedTuple):
 def replica_on(broker: int, drives: Sequence[Drive], topic: str, partition: int, topic_id: bytes) -> Replica | None:
     """The copy of a log on these drives; None if there is none with that topic id."""
     directory = _directory_on(drives, topic, partition, topic_id)
-    return None if directory is None else Replica(broker, list(_batches(directory)))
+    return None if directory is None else Replica(broker, list(_read_batches(directory)))
 
 
 def content_on(broker: int, drives: Sequence[Drive], topic: str, partition: int, topic_id: bytes) -> Content | None:
     """The content of a compacted log's copy on these drives; None if there is none with that topic id."""
     directory = _directory_on(drives, topic, partition, topic_id)
-    return None if directory is None else _content(broker, directory)
+    return None if directory is None else _read_content(broker, directory)
 
 
 def _directory_on(drives: Sequence[Drive], topic: str, partition: int, topic_id: bytes) -> Directory | None:
@@ -62,11 +62,11 @@ def _directory_on(drives: Sequence[Drive], topic: str, partition: int, topic_id:
     return None
 
 
-def _content(broker: int, directory: Directory) -> Content:
+def _read_content(broker: int, directory: Directory) -> Content:
     records: dict[int, Record] = {}
     newest: dict[bytes | None, Record] = {}
     waiting: dict[int, list[Record]] = {}
-    for piece in _pieces(directory):
+    for piece in _batch_views(directory):
         header = header_at(piece)
         found = list(records_of(piece, max_bytes=_RECORDS_MAX_BYTES))
         records.update((record.offset, record) for record in found)
@@ -87,13 +87,13 @@ def _keep_newest(newest: dict[bytes | None, Record], records: list[Record]) -> N
             newest[record.key] = record
 
 
-def _batches(directory: Directory) -> Iterator[tuple[int, int, bytes]]:
-    for piece in _pieces(directory):
+def _read_batches(directory: Directory) -> Iterator[tuple[int, int, bytes]]:
+    for piece in _batch_views(directory):
         header = unpack_header(piece)
         yield header[0], header[0] + header[6], hashlib.blake2b(piece, digest_size=8).digest()
 
 
-def _pieces(directory: Directory) -> Iterator[memoryview]:
+def _batch_views(directory: Directory) -> Iterator[memoryview]:
     """Every complete batch of a log, in order."""
     for name in sorted(directory.names):
         inode = directory.names[name]
@@ -110,7 +110,7 @@ def _pieces(directory: Directory) -> Iterator[memoryview]:
             pos += size
 
 
-def difference(one: Replica, other: Replica, limit: int) -> str | None:
+def find_difference(one: Replica, other: Replica, limit: int) -> str | None:
     """The first difference below `limit` between two copies, from the offset where both have records; or None."""
     first = max(one.batches[0][0] if one.batches else 0, other.batches[0][0] if other.batches else 0)
     mine = [batch for batch in one.batches if first <= batch[0] and batch[1] < limit]
@@ -121,7 +121,7 @@ def difference(one: Replica, other: Replica, limit: int) -> str | None:
     return None
 
 
-def contradiction(one: Content, other: Content, limit: int) -> str | None:
+def find_contradiction(one: Content, other: Content, limit: int) -> str | None:
     """The first offset below `limit` at which two copies of a compacted log have different records.
 
     Brokers compact for themselves, so a record that only one copy has is not a contradiction.
@@ -132,7 +132,7 @@ def contradiction(one: Content, other: Content, limit: int) -> str | None:
     return None
 
 
-def other_values(one: Content, other: Content) -> str | None:
+def find_other_value(one: Content, other: Content) -> str | None:
     """The first key with different values in two copies of a compacted log."""
     for key in sorted({*one.values, *other.values}, key=repr):
         if one.values.get(key) != other.values.get(key):

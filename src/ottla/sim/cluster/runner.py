@@ -14,7 +14,7 @@ from ottla.broker.safeguards import BrokerSafeguards
 from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.groups.safeguards import GroupSafeguards
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.sim.cluster.checkers import violations
+from ottla.sim.cluster.checkers import find_violations
 from ottla.sim.cluster.faults import WHOLE_LOSS
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.inspection import Inspector
@@ -25,7 +25,7 @@ from ottla.sim.cluster.workload import RACKS, ClusterWorkload
 from ottla.sim.entropy import Streams
 from ottla.sim.machines.ensemble import Ensemble
 from ottla.sim.networks.network import Network
-from ottla.sim.runner import CONVERGE_NS, SETTLE_NS, Result, cleaned
+from ottla.sim.runner import CONVERGE_NS, SETTLE_NS, Result, compaction_counts
 from ottla.sim.workload.catalog import Catalog, Topic
 from ottla.sim.workload.workload import STEP_NS
 from ottla.sim.world import MS, SECOND, Timeline
@@ -44,7 +44,7 @@ GROUPS: Final = tuple(f"groups.{switch.name}" for switch in fields(GroupSafeguar
 NAMES: Final = STORAGE + REPLICATION + CONTROLLER + TRANSACTIONS + GROUPS
 
 
-def without(name: str) -> BrokerSafeguards:
+def safeguards_without(name: str) -> BrokerSafeguards:
     """All safeguards except the named one."""
     assert name in NAMES, name
     room, _, switch = name.rpartition(".")
@@ -81,9 +81,9 @@ class ClusterOptions:
     flush: bool = False
     """Acknowledged always means durable, and all brokers lose power at once several times."""
 
-    def start(self, seed: int) -> ClusterResult:
+    def run_seed(self, seed: int) -> ClusterResult:
         """Run a seed to its verdict."""
-        return ClusterRun(seed, self).run()
+        return ClusterRun(seed, self).run_phases()
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class ClusterResult(Result):
     """The strikes of the run."""
 
     @property
-    def short_of(self) -> list[str]:
+    def unmet_minimums(self) -> list[str]:
         """The minimums that the seed did not reach; empty when it counts."""
         reached = (
             (self.simulated_ns // SECOND, SECONDS_MIN // SECOND, "simulated seconds"),
@@ -126,7 +126,7 @@ class ClusterRun:
         self.seed = seed
         self.options = options
         self.streams = Streams(seed, self.scope)
-        random = self.streams.stream("config")
+        random = self.streams.named_stream("config")
         self.numbers = range(1, 1 + (options.brokers or random.choice(self.sizes)))
         self.replication = 3 if random.chance(0.85) else 2
         self.flush = random.chance(0.2) or options.flush
@@ -135,8 +135,8 @@ class ClusterRun:
         self.timeline = Timeline(options.trace)
         self.history = self._make_history()
         self.catalog = Catalog()
-        self.network = Network(self.timeline, self.streams.stream("net"))
-        self.ensemble = Ensemble(self.timeline, self.network, self.streams.stream("store"))
+        self.network = Network(self.timeline, self.streams.named_stream("net"))
+        self.ensemble = Ensemble(self.timeline, self.network, self.streams.named_stream("store"))
         self.ledger = Ledger(self.history, self.timeline.trace_fact)
         self.ensemble.on_commit = self.ledger.follow_changes
         self.nodes = self._make_nodes()
@@ -144,10 +144,10 @@ class ClusterRun:
         self.workload = self._make_workload()
         self.inspector = Inspector(self.nodes, self.ledger, self.catalog, self.history)
         for producer in self.workload.producers:
-            producer.on_acknowledged = self.inspector.acknowledged
+            producer.on_acknowledged = self.inspector.on_acknowledged
         self.nemesis = self._make_nemesis()
         self._end_ns = START_NS + options.seconds * SECOND
-        planned = self.nemesis.plan(START_NS // 4, self._end_ns)
+        planned = self.nemesis.plan_strikes(START_NS // 4, self._end_ns)
         if options.flush:
             planned += self.nemesis.plan_whole_losses(START_NS, self._end_ns, len(planned))
         self.strikes = [s for s in planned if options.strikes is None or s.number in options.strikes]
@@ -155,16 +155,16 @@ class ClusterRun:
     def _make_history(self) -> ClusterHistory:
         return ClusterHistory()
 
-    def _properties(self) -> dict[str, str]:
+    def _broker_properties(self) -> dict[str, str]:
         return cluster_properties(self.streams, self.replication)
 
-    def _safeguards(self) -> BrokerSafeguards:
-        return BrokerSafeguards() if self.options.without is None else without(self.options.without)
+    def _make_safeguards(self) -> BrokerSafeguards:
+        return BrokerSafeguards() if self.options.without is None else safeguards_without(self.options.without)
 
     def _make_nodes(self) -> list[ClusterNode]:
-        safeguards = self._safeguards()
+        safeguards = self._make_safeguards()
         self.network.check_generation = safeguards.storage.region_generation
-        properties = self._properties()
+        properties = self._broker_properties()
         return [
             ClusterNode(
                 number,
@@ -182,7 +182,7 @@ class ClusterRun:
         ]
 
     def _make_workload(self) -> ClusterWorkload:
-        streams = self.streams.scoped("workload")
+        streams = self.streams.scoped_streams("workload")
         return ClusterWorkload(
             self.network, streams, self.catalog, self.history, self.numbers, self.replication, self.flush
         )
@@ -201,52 +201,52 @@ class ClusterRun:
             self.options.kinds,
         )
 
-    def run(self) -> ClusterResult:
+    def run_phases(self) -> ClusterResult:
         """Safety phase, liveness phase, verdict."""
         for node in self.nodes:
-            node.start()
-        self.workload.start()
-        self.nemesis.start(self.strikes)
+            node.start_broker()
+        self.workload.start_clients()
+        self.nemesis.start_strikes(self.strikes)
         self.timeline.run_until(self._end_ns)
         self.inspector.compare_live()
-        self._converge()
-        return self._result()
+        self._await_convergence()
+        return self._make_result()
 
-    def _until(self, holds: Callable[[], bool], limit_ns: int) -> bool:
+    def _run_until_holds(self, holds: Callable[[], bool], limit_ns: int) -> bool:
         return self.timeline.run_until_holds(holds, limit_ns, STEP_NS)
 
     # ---- liveness ----
 
-    def _converge(self) -> None:
+    def _await_convergence(self) -> None:
         """Heal, then wait until the cluster has recovered and all work is done.
 
         1. All brokers, topics and replicas come back.
         2. Load continues for a while, and every producer gets acknowledgements again.
         3. Producers finish; new readers read every log to its end; all replicas become equal.
         """
-        self.nemesis.heal()
-        self.workload.admin.settle()
-        self._need(self._all_ready, "not ready")
-        self._need(self._topics_exist, "topics")
-        self._need(self._in_sync, "not in sync")
+        self.nemesis.heal_faults()
+        self.workload.admin.allow_unclean_elections()
+        self._await_none_missing(self._all_ready, "not ready")
+        self._await_none_missing(self._topics_exist, "topics")
+        self._await_none_missing(self._in_sync, "not in sync")
         before = {producer.name: producer.acknowledged for producer in self.workload.producers}
         self.timeline.run_until(self.timeline.now_ns + SETTLE_NS)
-        self._need(
+        self._await_none_missing(
             lambda: [p.name for p in self.workload.producers if p.acknowledged == before[p.name]],
             "nothing acknowledged",
         )
         self.workload.wind_down()
-        self._need(self.workload.unacknowledged, "unacknowledged")
+        self._await_none_missing(self.workload.unacknowledged_logs, "unacknowledged")
         self.timeline.run_until(self.timeline.now_ns + SECOND)
         self.workload.read_all()
-        self._need(self.workload.unread, "unread")
+        self._await_none_missing(self.workload.unread_logs, "unread")
         self.workload.note_final()
-        self._until(lambda: not self.inspector.unequal(), CONVERGE_NS // 4)
-        self.history.unequal.extend(self.inspector.unequal())
+        self._run_until_holds(lambda: not self.inspector.unequal_logs(), CONVERGE_NS // 4)
+        self.history.unequal.extend(self.inspector.unequal_logs())
 
-    def _need(self, missing: Callable[[], list[str]], what: str) -> None:
+    def _await_none_missing(self, missing: Callable[[], list[str]], what: str) -> None:
         """Wait until `missing` returns nothing; when the time is over, note what it returns."""
-        if not self._until(lambda: not missing(), CONVERGE_NS):
+        if not self._run_until_holds(lambda: not missing(), CONVERGE_NS):
             self.history.stuck.extend(f"{what}: {one}" for one in missing())
 
     def _all_ready(self) -> list[str]:
@@ -256,32 +256,34 @@ class ClusterRun:
 
     def _topics_exist(self) -> list[str]:
         self.workload.admin.working = False
-        return [] if self.workload.admin.complete() else [f"{[topic.name for topic in self.catalog.topics]} exist"]
+        return (
+            [] if self.workload.admin.has_all_topics() else [f"{[topic.name for topic in self.catalog.topics]} exist"]
+        )
 
     def _in_sync(self) -> list[str]:
         """Partitions that have no leader, or replicas out of sync, according to Metadata."""
-        self.workload.watcher.stale()
+        self.workload.watcher.mark_metadata_stale()
         view = self.workload.watcher.view
         found = []
-        for topic in self._topics():
+        for topic in self._all_topics():
             for partition in range(topic.partitions):
                 seen = view.get((topic.name, partition))
                 if seen is None or seen.leader < 0 or sorted(seen.isr) != sorted(seen.replicas):
                     found.append(f"{topic.name}-{partition}: {seen and seen[1:]}")
         return found
 
-    def _violations(self) -> list[tuple[str, str]]:
-        return violations(self.history)
+    def _find_violations(self) -> list[tuple[str, str]]:
+        return find_violations(self.history)
 
-    def _topics(self) -> list[Topic]:
+    def _all_topics(self) -> list[Topic]:
         return self.catalog.topics
 
-    def _durable(self) -> int:
+    def _count_durable(self) -> int:
         history = self.history
-        kept = (write for write in history.writes if write.log in history.flushed and history.promised(write))
+        kept = (write for write in history.writes if write.log in history.flushed and history.is_promised(write))
         return sum(len(write.values) for write in kept)
 
-    def _result(self) -> ClusterResult:
+    def _make_result(self) -> ClusterResult:
         for node in self.nodes:
             self.history.crashes.extend(f"broker {node.number}: {crash}" for crash in node.machine.crashes)
         return ClusterResult(
@@ -292,14 +294,14 @@ class ClusterRun:
             sum(len(read.records) for read in self.history.reads),
             sum(node.recoveries for node in self.nodes),
             dict(sorted(self.nemesis.fired.counts.items())),
-            self._violations(),
+            self._find_violations(),
             self.timeline.trace_hash,
-            **cleaned(self.history),
+            **compaction_counts(self.history),
             elections=self.ledger.elections,
             controllers=self.ledger.controllers,
             excused=len(self.history.excused),
             whole_losses=self.nemesis.fired.counts.get(WHOLE_LOSS, 0),
-            durable=self._durable(),
+            durable=self._count_durable(),
             strikes=self.strikes,
         )
 
@@ -309,7 +311,7 @@ def cluster_properties(streams: Streams, replication: int) -> dict[str, str]:
 
     The cleaner is off, because the bytes of replicas are compared. Runs of `ottla.sim.compaction` switch it on.
     """
-    random = streams.stream("config")
+    random = streams.named_stream("config")
     return {
         "log.dirs": "disk-a,disk-b",
         "log.flush.scheduler.interval.ms": str(random.choice((100, 500, 1500))),
@@ -336,7 +338,7 @@ def cluster_properties(streams: Streams, replication: int) -> dict[str, str]:
 
 def run_cluster(seed: int, options: ClusterOptions | None = None) -> ClusterResult:
     """Run one seed to its verdict."""
-    return (options or ClusterOptions()).start(seed)
+    return (options or ClusterOptions()).run_seed(seed)
 
 
 def fault_kinds() -> tuple[str, ...]:

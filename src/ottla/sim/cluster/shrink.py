@@ -27,7 +27,7 @@ class Shrunk(NamedTuple):
     """The trace of the run, without the frames on the network."""
 
 
-def shrink(
+def shrink_faults(
     failed: ClusterResult, options: ClusterOptions, limit: int, tried: Callable[[int], None] = lambda _left: None
 ) -> Shrunk:
     """Leave out faults, with at most `limit` runs. `tried` is called after each run with the number of faults left."""
@@ -52,10 +52,10 @@ def shrink(
             if size == 1:
                 break
             size = max(1, size // 2)
-    return Shrunk(best, runs, story(best, options))
+    return Shrunk(best, runs, replay_story(best, options))
 
 
-def story(result: ClusterResult, options: ClusterOptions) -> list[str]:
+def replay_story(result: ClusterResult, options: ClusterOptions) -> list[str]:
     """Run it once more, and return its trace without the frames."""
     lines: list[str] = []
     strikes = tuple(strike.number for strike in result.strikes)

@@ -52,34 +52,34 @@ class ClusterWorkload:
         self._streams = streams
         self.names: list[str] = []
         """Hosts of the clients on the network."""
-        admin = self.client("admin")
-        self.admin = self.admin_type(admin, catalog, streams.stream("admin"), history, replication, flush)
-        self.producers = [self._producer(number, *kind) for number, kind in enumerate(self.producer_kinds)]
-        self.readers = [self._reader("reader", number, *kind) for number, kind in enumerate(self.reader_kinds)]
+        admin = self.make_client("admin")
+        self.admin = self.admin_type(admin, catalog, streams.named_stream("admin"), history, replication, flush)
+        self.producers = [self._make_producer(number, *kind) for number, kind in enumerate(self.producer_kinds)]
+        self.readers = [self._make_reader("reader", number, *kind) for number, kind in enumerate(self.reader_kinds)]
         self.last_readers: list[ClusterReader] = []
-        self.watcher = self.client("watcher")
+        self.watcher = self.make_client("watcher")
         """Requests metadata for the checks of the run."""
 
-    def stream(self, name: str) -> Stream:
+    def named_stream(self, name: str) -> Stream:
         """The random stream of that name."""
-        return self._streams.stream(name)
+        return self._streams.named_stream(name)
 
-    def client(self, name: str) -> ClusterClient:
+    def make_client(self, name: str) -> ClusterClient:
         """Create one more client."""
-        random = self._streams.stream(f"client {name}")
+        random = self._streams.named_stream(f"client {name}")
         client = ClusterClient(self.network, name, self._nodes, random, self._note_leaders)
         client.complain = self.history.broken_protocol.append
         self.names.append(name)
         return client
 
-    def _producer(self, number: int, role: Role, idempotent: bool) -> Producer:
-        client = self.client(f"producer-{role.value}-{number}")
-        random = self._streams.stream(f"producer{number}")
+    def _make_producer(self, number: int, role: Role, idempotent: bool) -> Producer:
+        client = self.make_client(f"producer-{role.value}-{number}")
+        random = self._streams.named_stream(f"producer{number}")
         return Producer(client, self.catalog, role, idempotent, random, self.history)
 
-    def _reader(self, kind: str, number: int, role: Role, from_start: bool) -> ClusterReader:
-        client = self.client(f"{kind}-{role.value}-{number}")
-        random = self._streams.stream(f"{kind}{number}")
+    def _make_reader(self, kind: str, number: int, role: Role, from_start: bool) -> ClusterReader:
+        client = self.make_client(f"{kind}-{role.value}-{number}")
+        random = self._streams.named_stream(f"{kind}{number}")
         rack = f"rack{number % RACKS}" if random.chance(0.5) and kind == "reader" else ""
         return ClusterReader(client, self.catalog, role, from_start, random, self.history, rack)
 
@@ -96,16 +96,16 @@ class ClusterWorkload:
                 elif led.leader != row.leader_id:
                     self.history.rivals.append(
                         f"{log} epoch {row.leader_epoch}: broker {node} reports {row.leader_id} as leader,"
-                        f" broker {led.told_by} reported {led.leader}"
+                        f" broker {led.reported_by} reported {led.leader}"
                     )
 
-    def start(self) -> None:
+    def start_clients(self) -> None:
         """Start all clients."""
-        self.admin.start()
+        self.admin.start_admin()
         for producer in self.producers:
-            producer.start()
+            producer.start_writing()
         for reader in self.readers:
-            reader.start()
+            reader.start_reading()
 
     @property
     def acknowledged(self) -> int:
@@ -120,25 +120,25 @@ class ClusterWorkload:
         for producer in self.producers:
             producer.working = False
 
-    def unacknowledged(self) -> list[str]:
+    def unacknowledged_logs(self) -> list[str]:
         """Producers that wait for acknowledgements, and the logs."""
-        return [f"{p.name} on {log}" for p in self.producers for log in p.outstanding()]
+        return [f"{p.name} on {log}" for p in self.producers for log in p.outstanding_logs()]
 
     def read_all(self) -> None:
         """Read every log from its start to its end, from the leaders."""
         self.last_readers = [
-            self._reader("last-reader", number, role, True) for number, role in enumerate(self.last_roles)
+            self._make_reader("last-reader", number, role, True) for number, role in enumerate(self.last_roles)
         ]
         for reader in self.last_readers:
-            reader.hurry()
-            reader.start()
+            reader.read_fast()
+            reader.start_reading()
 
-    def unread(self) -> list[str]:
+    def unread_logs(self) -> list[str]:
         """Logs that the last readers have not read to their end."""
         return [
             f"{reader.name} on {cursor.log} at {cursor.position} of {cursor.high_watermark}, led by {cursor.node}"
             for reader in self.last_readers
-            for cursor in reader.cursors()
+            for cursor in reader.list_cursors()
             if not cursor.broken and not 0 <= cursor.position == cursor.high_watermark
         ]
 
@@ -146,7 +146,7 @@ class ClusterWorkload:
         """Add the records of the last readers to the history."""
         names = {reader.name for reader in self.last_readers}
         for reader in self.last_readers:
-            for cursor in reader.cursors():
+            for cursor in reader.list_cursors():
                 self.history.final[cursor.log] = {}
         for read in self.history.reads:
             if read.reader in names:

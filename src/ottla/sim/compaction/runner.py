@@ -31,9 +31,9 @@ from ottla.sim.world import SECOND
 CHECKERS: Final = (*OF_CLUSTERS, checkers.latest_is_shown)
 
 
-def violations(history: ClusterHistory, at_most: int = 5) -> list[tuple[str, str]]:
+def find_violations(history: ClusterHistory, at_most: int = 5) -> list[tuple[str, str]]:
     """The violations in a history: (property, sentence), at most `at_most` per property."""
-    return checkers.wrong_with(history, CHECKERS, at_most)
+    return checkers.check_properties(history, CHECKERS, at_most)
 
 
 WRITTEN_MIN: Final = 500
@@ -46,9 +46,9 @@ REMOVED_MIN: Final = 100
 class CompactionOptions(ClusterOptions):
     """Settings of a run, in addition to its seed."""
 
-    def start(self, seed: int) -> ClusterResult:
+    def run_seed(self, seed: int) -> ClusterResult:
         """Run a seed to its verdict."""
-        return CompactionRun(seed, self).run()
+        return CompactionRun(seed, self).run_phases()
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class CompactionResult(ClusterResult):
     """Size and findings of a run."""
 
     @property
-    def short_of(self) -> list[str]:
+    def unmet_minimums(self) -> list[str]:
         """The minimums that the seed did not reach; empty when it counts."""
         reached = (
             (self.simulated_ns // SECOND, SECONDS_MIN // SECOND, "simulated seconds"),
@@ -76,9 +76,9 @@ class CompactionRun(ClusterRun):
     nemesis_kind = CompactionNemesis
     workload: CompactionWorkload
 
-    def _properties(self) -> dict[str, str]:
+    def _broker_properties(self) -> dict[str, str]:
         """As for a cluster, with cleaners that pause for a short time only."""
-        random = self.streams.stream("cleaners")
+        random = self.streams.named_stream("cleaners")
         return cluster_properties(self.streams, self.replication) | {
             "log.cleaner.enable": "true",
             "log.cleaner.backoff.ms": str(random.choice((50, 200, 500))),
@@ -86,23 +86,23 @@ class CompactionRun(ClusterRun):
         }
 
     def _make_workload(self) -> ClusterWorkload:
-        streams = self.streams.scoped("workload")
+        streams = self.streams.scoped_streams("workload")
         return CompactionWorkload(
             self.network, streams, self.catalog, self.history, self.numbers, self.replication, self.flush
         )
 
-    def _converge(self) -> None:
+    def _await_convergence(self) -> None:
         """As for a cluster; then read every replica of the compacted topics."""
-        super()._converge()
-        self._need(self._in_sync, "not in sync")
+        super()._await_convergence()
+        self._await_none_missing(self._in_sync, "not in sync")
         self.workload.scan_all()
-        self._need(self.workload.unscanned, "unscanned")
+        self._await_none_missing(self.workload.unscanned_logs, "unscanned")
         self.workload.note_scans()
 
-    def _violations(self) -> list[tuple[str, str]]:
-        return violations(self.history)
+    def _find_violations(self) -> list[tuple[str, str]]:
+        return find_violations(self.history)
 
-    def _result(self) -> ClusterResult:
-        result = super()._result()
+    def _make_result(self) -> ClusterResult:
+        result = super()._make_result()
         names = ClusterResult.__dataclass_fields__
         return CompactionResult(**{name: getattr(result, name) for name in names})

@@ -31,16 +31,16 @@ class CompactionAdmin(ClusterAdmin):
 class CompactionNemesis(Nemesis):
     """Brokers are absent more often, so that the others compact without them."""
 
-    def _mix(self) -> list[tuple[str, int]]:
-        return [*((kind, weight) for kind, weight in super()._mix() if kind != "absence"), ("absence", 8)]
+    def _draw_mix(self) -> list[tuple[str, int]]:
+        return [*((kind, weight) for kind, weight in super()._draw_mix() if kind != "absence"), ("absence", 8)]
 
     def _admin_deeds(self, admin: ClusterAdmin) -> dict[str, Deed]:
-        return self._all_counted(
+        return self._count_deeds(
             {
-                "reassignment": admin.reassign,
-                "cancelled reassignment": admin.cancel,
+                "reassignment": admin.reassign_partition,
+                "cancelled reassignment": admin.cancel_reassignment,
                 "preferred election": lambda _random: admin.elect_preferred(),
-                "settings": admin.configure,
+                "settings": admin.change_settings,
             }
         )
 
@@ -59,32 +59,34 @@ class CompactionWorkload(ClusterWorkload):
     last_roles: ClassVar[Sequence[Role]] = (Role.EVENTS,)
     scans: Sequence[Scan] = ()
 
-    def _producer(self, number: int, role: Role, idempotent: bool) -> Producer:
+    def _make_producer(self, number: int, role: Role, idempotent: bool) -> Producer:
         if role is not Role.KEYED:
-            return super()._producer(number, role, idempotent)
-        client = self.client(f"keys-{number}")
-        return KeyedProducer(client, self.catalog, role, idempotent, self.stream(f"producer{number}"), self.history)
+            return super()._make_producer(number, role, idempotent)
+        client = self.make_client(f"keys-{number}")
+        return KeyedProducer(
+            client, self.catalog, role, idempotent, self.named_stream(f"producer{number}"), self.history
+        )
 
     def scan_all(self) -> None:
         """Read every replica of every compacted partition from its start."""
-        reader = self.client("scan")
+        reader = self.make_client("scan")
         self.scans = [
-            Scan(reader.wire(broker), topic, partition, broker, self.history)
-            for topic in self.catalog.of(Role.KEYED)
+            Scan(reader.wire_client(broker), topic, partition, broker, self.history)
+            for topic in self.catalog.topics_of_role(Role.KEYED)
             for partition in range(topic.partitions)
             for broker in sorted(self.watcher.view[topic.name, partition].replicas)
         ]
         for scan in self.scans:
-            scan.go_on()
+            scan.fetch_next()
 
-    def unscanned(self) -> list[str]:
+    def unscanned_logs(self) -> list[str]:
         """Logs that the scans have not read yet; a follower's copy must reach the end of its leader's."""
         ends: dict[tuple[str, int], int] = {}
         for scan in self.scans:
             place = scan.topic.name, scan.partition
             ends[place] = max(ends.get(place, -1), scan.high_watermark)
         return [
-            f"{scan.topic.log(scan.partition)} from broker {scan.broker} at {scan.position}"
+            f"{scan.topic.partition_log(scan.partition)} from broker {scan.broker} at {scan.position}"
             for scan in self.scans
             if not scan.at_end or scan.position < ends[scan.topic.name, scan.partition]
         ]

@@ -30,7 +30,7 @@ class SimDisk:
         self.drive = drive
         self.faults = faults
         self.process = process
-        self.random = process.machine.streams.stream("disk")
+        self.random = process.machine.streams.named_stream("disk")
         self._handles: dict[int, SimFile] = {}
         self._replacing: dict[str, deque[tuple[Iterator[str], Done[None]]]] = {}
 
@@ -47,8 +47,8 @@ class SimDisk:
 
     def open(self, path: str, create: bool) -> SimFile:
         """Open a file; a second open of the same one shares the handle. Raises Failure NOT_DONE, FULL or IO."""
-        self.process.touch()
-        self.faults.check(DiskOperation.READ, path)
+        self.process.burn_fuse()
+        self.faults.check_operation(DiskOperation.READ, path)
         found = self.drive.find_path(path)
         if found is None and create:
             found = Inode()
@@ -70,20 +70,20 @@ class SimDisk:
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory with that path exists."""
-        self.process.touch()
+        self.process.burn_fuse()
         return self.drive.find_path(path) is not None
 
     def list(self, path: str) -> Sequence[str]:
         """Names in a directory, sorted; directories end in `/`. Raises Failure NOT_DONE or IO."""
-        self.process.touch()
-        self.faults.check(DiskOperation.READ, path)
-        names = self.drive.directory(path).names
+        self.process.burn_fuse()
+        self.faults.check_operation(DiskOperation.READ, path)
+        names = self.drive.directory_at(path).names
         return [name + "/" if isinstance(names[name], Directory) else name for name in sorted(names)]
 
     def make_dir(self, path: str) -> bool:
         """Create a directory unless it exists; True if it is new. Raises Failure NOT_DONE or IO."""
-        self.process.touch()
-        self.faults.check(DiskOperation.APPEND, path)
+        self.process.burn_fuse()
+        self.faults.check_operation(DiskOperation.APPEND, path)
         is_new = self.drive.find_path(path) is None
         if is_new:
             self.drive.create_path(path, Directory())
@@ -91,14 +91,14 @@ class SimDisk:
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file (over another one) or a directory. Raises Failure NOT_DONE or IO."""
-        self.process.touch()
-        self.faults.check(DiskOperation.APPEND, source)
-        self.drive.rename(source, target)
+        self.process.burn_fuse()
+        self.faults.check_operation(DiskOperation.APPEND, source)
+        self.drive.rename_path(source, target)
 
     def modified_ms(self, path: str) -> int:
         """Wall time of the last change in ms. Raises Failure NOT_DONE."""
-        self.process.touch()
-        return self.drive.file(path).modified_ms
+        self.process.burn_fuse()
+        return self.drive.file_at(path).modified_ms
 
     def free_bytes(self) -> int:
         """Free space; the drive's capacity shrinks while the nemesis fills it."""
@@ -112,37 +112,37 @@ class SimDisk:
 
     def sync_dir(self, path: str, done: Done[None]) -> None:
         """Make creations, renames and unlinks in this directory durable."""
-        self.process.touch()
+        self.process.burn_fuse()
         found = self.drive.find_path(path)
         if not isinstance(found, Directory):
-            self._complete("sync_dir", done, Failure(Kind.NOT_DONE, f"no such directory: {path}"))
+            self._post_completion("sync_dir", done, Failure(Kind.NOT_DONE, f"no such directory: {path}"))
             return
-        directory, covered = found, self.drive.pending(found)
+        directory, covered = found, self.drive.pending_operations(found)
 
         def finish() -> Failure | None:
             try:
-                self.faults.check(DiskOperation.SYNC_DIR, path)
+                self.faults.check_operation(DiskOperation.SYNC_DIR, path)
             except Failure as failure:
                 return failure
             self.drive.sync_directory(directory, covered)
             return None
 
-        self.process.post_done(self._delay(self.faults.sync_mean_ns), "sync_dir", done, finish)
+        self.process.post_done(self._draw_delay(self.faults.sync_mean_ns), "sync_dir", done, finish)
 
     def sync_now(self, path: str) -> None:
         """Sync one file or directory, blocking. Raises Failure NOT_DONE or IO."""
-        self.process.touch()
+        self.process.burn_fuse()
         found = self.drive.find_path(path)
         if isinstance(found, Directory):
-            self.faults.check(DiskOperation.SYNC_DIR, path)
-            self.drive.sync_directory(found, self.drive.pending(found))
+            self.faults.check_operation(DiskOperation.SYNC_DIR, path)
+            self.drive.sync_directory(found, self.drive.pending_operations(found))
         else:
-            self._sync_inode(self.drive.file(path), path)
+            self._sync_inode(self.drive.file_at(path), path)
 
     def read_small(self, path: str) -> bytes:
         """A whole file. Raises Failure NOT_DONE or IO."""
-        self.process.touch()
-        self.faults.check(DiskOperation.READ, path)
+        self.process.burn_fuse()
+        self.faults.check_operation(DiskOperation.READ, path)
         found = self.drive.find_path(path)
         if not isinstance(found, Inode):
             raise Failure(Kind.NOT_DONE, f"no such file: {path}")
@@ -150,16 +150,16 @@ class SimDisk:
 
     def sync_all(self, done: Done[bool]) -> None:
         """Make everything that is in the directory now durable."""
-        self.process.touch()
+        self.process.burn_fuse()
         if not self.faults.syncs_all:
-            self._complete("sync_all", done, False)
+            self._post_completion("sync_all", done, False)
             return
-        files, covered = list(self.drive.walk()), list(self.drive.journal)
+        files, covered = list(self.drive.walk_files()), list(self.drive.journal)
         cells = [(inode, inode.start_sync()) for _, inode in files]
 
         def finish() -> bool | Failure:
             try:
-                self.faults.check(DiskOperation.SYNC, "")
+                self.faults.check_operation(DiskOperation.SYNC, "")
             except Failure as failure:
                 for inode, cell in cells:
                     inode.fail_sync(cell)
@@ -169,15 +169,15 @@ class SimDisk:
             self.drive.sync_names(covered)
             return True
 
-        self.process.post_done(self._delay(self.faults.sync_mean_ns), "sync_all", done, finish)
+        self.process.post_done(self._draw_delay(self.faults.sync_mean_ns), "sync_all", done, finish)
 
     def sync_all_now(self) -> bool:
         """Like `sync_all`, but blocking. Raises Failure IO."""
-        self.process.touch()
+        self.process.burn_fuse()
         if not self.faults.syncs_all:
             return False
-        self.faults.check(DiskOperation.SYNC, "")
-        for _, inode in self.drive.walk():
+        self.faults.check_operation(DiskOperation.SYNC, "")
+        for _, inode in self.drive.walk_files():
             inode.end_sync(inode.start_sync())
         self.drive.sync_names(self.drive.journal)
         return True
@@ -185,7 +185,7 @@ class SimDisk:
     def _sync_inode(self, inode: Inode, path: str) -> None:
         cell = inode.start_sync()
         try:
-            self.faults.check(DiskOperation.SYNC, path)
+            self.faults.check_operation(DiskOperation.SYNC, path)
         except Failure:
             inode.fail_sync(cell)
             raise
@@ -193,9 +193,9 @@ class SimDisk:
 
     # ---- checkpoints ----
 
-    def replace(self, path: str, data: bytes, done: Done[None]) -> None:
+    def replace_file(self, path: str, data: bytes, done: Done[None]) -> None:
         """Write `<path>.tmp`, sync it, rename it over `path`, sync the directory; a kill strikes between the steps."""
-        self.process.touch()
+        self.process.burn_fuse()
         # One replacement of a path at a time: a second one waits, as its temporary file has the same name.
         queue = self._replacing.setdefault(path, deque())
         queue.append((self._steps_of_replace(path, data), done))
@@ -207,8 +207,8 @@ class SimDisk:
         yield "replace: write"
         self._write_beside(path, data)
         yield "replace: rename"
-        self.faults.check(DiskOperation.REPLACE, path)
-        self.drive.rename(path + ".tmp", path)
+        self.faults.check_operation(DiskOperation.REPLACE, path)
+        self.drive.rename_path(path + ".tmp", path)
         yield "replace: sync"
         self._sync_directory_of(path)
 
@@ -216,7 +216,7 @@ class SimDisk:
         outcome: Failure | None = None
         try:
             for kind in steps:
-                delay = self._delay(self.faults.sync_mean_ns)
+                delay = self._draw_delay(self.faults.sync_mean_ns)
                 self.process.post_thread(delay, kind, self._step_later, path, steps, done)
                 return
         except Failure as failure:
@@ -227,7 +227,7 @@ class SimDisk:
             self._step_replace(path, *queue[0])
         else:
             del self._replacing[path]
-        self._complete("replace", done, outcome)
+        self._post_completion("replace", done, outcome)
 
     def _step_later(self, path: str, steps: Iterator[str], done: Done[None]) -> None:
         """Take the next step, unless `replace_now` has finished this replacement meanwhile."""
@@ -236,13 +236,14 @@ class SimDisk:
             self._step_replace(path, steps, done)
 
     def replace_now(self, path: str, data: bytes) -> None:
-        """Like `replace`, but blocking; finishes earlier replacements first. Raises Failure NOT_DONE, FULL or IO."""
+        """Like `replace_file`, but blocking; finishes earlier replacements first. Raises Failure NOT_DONE, FULL or
+        IO."""
         self._finish_replaces(path)
-        self.process.touch()
+        self.process.burn_fuse()
         self._write_beside(path, data)
-        self.process.touch()
-        self.drive.rename(path + ".tmp", path)
-        self.process.touch()
+        self.process.burn_fuse()
+        self.drive.rename_path(path + ".tmp", path)
+        self.process.burn_fuse()
         self._sync_directory_of(path)
 
     def _finish_replaces(self, path: str) -> None:
@@ -250,13 +251,13 @@ class SimDisk:
             outcome: Failure | None = None
             try:
                 for _ in steps:
-                    self.process.touch()
+                    self.process.burn_fuse()
             except Failure as failure:
                 outcome = failure
-            self._complete("replace", done, outcome)
+            self._post_completion("replace", done, outcome)
 
     def _write_beside(self, path: str, data: bytes) -> None:
-        self.faults.check(DiskOperation.REPLACE, path)
+        self.faults.check_operation(DiskOperation.REPLACE, path)
         self.check_room(len(data))
         temporary = self.drive.find_path(path + ".tmp")
         if not isinstance(temporary, Inode):
@@ -268,47 +269,47 @@ class SimDisk:
         self._sync_inode(temporary, path + ".tmp")
 
     def _sync_directory_of(self, path: str) -> None:
-        self.faults.check(DiskOperation.SYNC_DIR, path)
-        directory = self.drive.directory(path.rpartition("/")[0])
-        self.drive.sync_directory(directory, self.drive.pending(directory))
+        self.faults.check_operation(DiskOperation.SYNC_DIR, path)
+        directory = self.drive.directory_at(path.rpartition("/")[0])
+        self.drive.sync_directory(directory, self.drive.pending_operations(directory))
 
     # ---- removing ----
 
     def unlink(self, path: str, done: Done[None]) -> None:
         """Remove a file, or a directory with its content. The name disappears at once, `done` follows later."""
-        self.process.touch()
+        self.process.burn_fuse()
         outcome: Failure | None = None
         if self.drive.find_path(path) is None:
             outcome = Failure(Kind.NOT_DONE, f"no such file or directory: {path}")
         elif self.faults.broken:
             outcome = Failure(Kind.IO, f"unlink: {path}")
         else:
-            self.drive.unlink(path)
-        self.process.post_done(self._delay(REMOVE_NS), "unlink", done, lambda: outcome)
+            self.drive.unlink_path(path)
+        self.process.post_done(self._draw_delay(REMOVE_NS), "unlink", done, lambda: outcome)
 
     def unlink_now(self, path: str) -> None:
         """Remove a small file if it exists, blocking. Raises Failure IO."""
-        self.process.touch()
-        self.faults.check(DiskOperation.APPEND, path)
-        self.drive.unlink(path)
+        self.process.burn_fuse()
+        self.faults.check_operation(DiskOperation.APPEND, path)
+        self.drive.unlink_path(path)
 
     # ---- the page cache ----
 
-    def warm(self, regions: Sequence[Region], done: Done[None]) -> None:
+    def warm_regions(self, regions: Sequence[Region], done: Done[None]) -> None:
         """Bring cold bytes into memory."""
-        self.process.touch()
+        self.process.burn_fuse()
         files = [region.file for region in regions]
 
         def finish() -> Failure | None:
             try:
                 for file in files:
                     assert isinstance(file, SimFile), "a region of another shell"
-                    file.warmed()
+                    file.on_warmed()
             except Failure as failure:
                 return failure
             return None
 
-        self.process.post_done(self._delay(self.faults.read_mean_ns), "warm", done, finish)
+        self.process.post_done(self._draw_delay(self.faults.read_mean_ns), "warm", done, finish)
 
     # ---- shared with SimFile ----
 
@@ -316,19 +317,19 @@ class SimDisk:
         """Raises Failure FULL when the drive has no room for that many bytes."""
         capacity = self.drive.capacity
         if capacity < 1 << 50 and self.drive.used_bytes() + wanted > capacity:
-            self.faults.full()
+            self.faults.note_full()
             raise Failure(Kind.FULL, f"no space on {self.name}")
 
     def delay_of_sync(self) -> int:
         """How long the next sync takes."""
-        return self._delay(self.faults.sync_mean_ns)
+        return self._draw_delay(self.faults.sync_mean_ns)
 
     def delay_of_read(self) -> int:
         """How long the next read takes."""
-        return self._delay(self.faults.read_mean_ns)
+        return self._draw_delay(self.faults.read_mean_ns)
 
-    def _delay(self, mean_ns: int) -> int:
-        return self.faults.delay(mean_ns, self.process.timeline.now_ns, self.random)
+    def _draw_delay(self, mean_ns: int) -> int:
+        return self.faults.draw_delay(mean_ns, self.process.timeline.now_ns, self.random)
 
-    def _complete(self, kind: str, done: Done[T], outcome: T | Failure) -> None:
+    def _post_completion(self, kind: str, done: Done[T], outcome: T | Failure) -> None:
         self.process.post_done(10 * US, kind, done, lambda: outcome)

@@ -42,7 +42,7 @@ class Operation:
     added: tuple[Link, ...]
     waits_for: list[Directory]
 
-    def commit(self) -> None:
+    def commit_names(self) -> None:
         """Write it to the platter."""
         for directory, name, entry in self.removed:
             if directory.durable.get(name) is entry:
@@ -50,7 +50,7 @@ class Operation:
         for directory, name, entry in self.added:
             directory.durable[name] = entry
 
-    def names(self) -> Iterator[tuple[int, str]]:
+    def touched_names(self) -> Iterator[tuple[int, str]]:
         """The names it touches, as keys."""
         for directory, name, _ in (*self.removed, *self.added):
             yield id(directory), name
@@ -80,40 +80,40 @@ class Drive:
     def find_path(self, path: str) -> Entry | None:
         """The entry of the path; None when it does not exist."""
         entry: Entry | None = self.root
-        for name in _parts(path):
+        for name in _path_parts(path):
             if not isinstance(entry, Directory):
                 return None
             entry = entry.names.get(name)
         return entry
 
-    def file(self, path: str) -> Inode:
+    def file_at(self, path: str) -> Inode:
         """The file of that path. Raises Failure NOT_DONE."""
         entry = self.find_path(path)
         if not isinstance(entry, Inode):
             raise Failure(Kind.NOT_DONE, f"no such file: {path}")
         return entry
 
-    def directory(self, path: str) -> Directory:
+    def directory_at(self, path: str) -> Directory:
         """The directory of that path. Raises Failure NOT_DONE."""
         entry = self.find_path(path)
         if not isinstance(entry, Directory):
             raise Failure(Kind.NOT_DONE, f"no such directory: {path}")
         return entry
 
-    def _parent(self, path: str) -> tuple[Directory, str]:
-        *above, name = _parts(path)
-        return self.directory("/".join(above)), name
+    def _parent_of(self, path: str) -> tuple[Directory, str]:
+        *above, name = _path_parts(path)
+        return self.directory_at("/".join(above)), name
 
     def create_path(self, path: str, entry: Entry) -> None:
         """Put a new name into its directory, pending. Raises Failure NOT_DONE when the parent is missing."""
-        parent, name = self._parent(path)
+        parent, name = self._parent_of(path)
         parent.names[name] = entry
         self.journal.append(Operation((), ((parent, name, entry),), [parent]))
 
-    def rename(self, source: str, target: str) -> None:
+    def rename_path(self, source: str, target: str) -> None:
         """Move a name, over an existing file if there is one; pending. Raises Failure NOT_DONE."""
-        parent, name = self._parent(source)
-        new_parent, new_name = self._parent(target)
+        parent, name = self._parent_of(source)
+        new_parent, new_name = self._parent_of(target)
         entry = parent.names.get(name)
         if entry is None:
             raise Failure(Kind.NOT_DONE, f"no such file or directory: {source}")
@@ -125,16 +125,16 @@ class Drive:
         waits = [parent] if parent is new_parent else [parent, new_parent]
         self.journal.append(Operation(((parent, name, entry),), ((new_parent, new_name, entry),), waits))
 
-    def unlink(self, path: str) -> None:
+    def unlink_path(self, path: str) -> None:
         """Remove a name, and for a directory its content, pending. A name that does not exist is ignored."""
         entry = self.find_path(path)
         if entry is None:
             return
-        parent, name = self._parent(path)
+        parent, name = self._parent_of(path)
         del parent.names[name]
         self.journal.append(Operation(((parent, name, entry),), (), [parent]))
 
-    def pending(self, directory: Directory) -> list[Operation]:
+    def pending_operations(self, directory: Directory) -> list[Operation]:
         """The operations that a sync of this directory would cover now."""
         return [operation for operation in self.journal if directory in operation.waits_for]
 
@@ -145,7 +145,7 @@ class Drive:
                 operation.waits_for.remove(directory)
         ready = [operation for operation in self.journal if not operation.waits_for]
         for operation in ready:
-            operation.commit()
+            operation.commit_names()
         self.journal = [operation for operation in self.journal if operation.waits_for]
 
     # ---- contents ----
@@ -156,29 +156,29 @@ class Drive:
             operation.waits_for.clear()
         for operation in self.journal:
             if not operation.waits_for:
-                operation.commit()
+                operation.commit_names()
         self.journal = [operation for operation in self.journal if operation.waits_for]
 
-    def walk(self, durable: bool = False) -> Iterator[tuple[str, Inode]]:
+    def walk_files(self, durable: bool = False) -> Iterator[tuple[str, Inode]]:
         """All files with their paths, sorted: those that processes see, or those on the platter."""
-        yield from _walk(self.root, "", durable)
+        yield from _walk_directory(self.root, "", durable)
 
     def used_bytes(self) -> int:
         """Space taken by the files that have names."""
-        return sum(len(inode.data) for _, inode in self.walk())
+        return sum(len(inode.data) for _, inode in self.walk_files())
 
     # ---- faults ----
 
-    def process_gone(self) -> None:
+    def on_process_gone(self) -> None:
         """All processes that used the drive died. Their writes stay in the page cache."""
-        for _, inode in self.walk():
-            inode.process_gone()
-            inode.evict()
+        for _, inode in self.walk_files():
+            inode.on_process_gone()
+            inode.evict_lost()
 
     def power_loss(self, pages: LossPattern, names: JournalLoss, random: Stream) -> None:
         """Lose everything that is only in memory."""
         self._settle_names(names, random)
-        for _, inode in self.walk():
+        for _, inode in self.walk_files():
             inode.power_loss(pages, random)
 
     def _settle_names(self, loss: JournalLoss, random: Stream) -> None:
@@ -188,15 +188,17 @@ class Drive:
         cut = random.between(0, len(journal))
         lost: dict[tuple[int, str], bool] = {}
         for position, operation in enumerate(journal):
-            kept = _kept(loss, position < cut, random) and not any(name in lost for name in operation.names())
+            kept = _is_kept(loss, position < cut, random) and not any(
+                name in lost for name in operation.touched_names()
+            )
             if kept:
-                operation.commit()
+                operation.commit_names()
             else:
-                lost.update(dict.fromkeys(operation.names(), True))
-        _restore(self.root)
+                lost.update(dict.fromkeys(operation.touched_names(), True))
+        _restore_names(self.root)
 
 
-def _kept(loss: JournalLoss, before_cut: bool, random: Stream) -> bool:
+def _is_kept(loss: JournalLoss, before_cut: bool, random: Stream) -> bool:
     if loss is JournalLoss.ALL:
         return True
     if loss is JournalLoss.NONE:
@@ -204,24 +206,24 @@ def _kept(loss: JournalLoss, before_cut: bool, random: Stream) -> bool:
     return before_cut if loss is JournalLoss.PREFIX else random.chance(0.5)
 
 
-def _restore(directory: Directory) -> None:
+def _restore_names(directory: Directory) -> None:
     directory.names = dict(directory.durable)
     for entry in directory.names.values():
         if isinstance(entry, Directory):
-            _restore(entry)
+            _restore_names(entry)
 
 
-def _parts(path: str) -> list[str]:
+def _path_parts(path: str) -> list[str]:
     parts = [part for part in path.split("/") if part and part != "."]
     assert ".." not in parts, path
     return parts
 
 
-def _walk(directory: Directory, prefix: str, durable: bool) -> Iterator[tuple[str, Inode]]:
+def _walk_directory(directory: Directory, prefix: str, durable: bool) -> Iterator[tuple[str, Inode]]:
     names = directory.durable if durable else directory.names
     for name in sorted(names):
         entry = names[name]
         if isinstance(entry, Directory):
-            yield from _walk(entry, f"{prefix}{name}/", durable)
+            yield from _walk_directory(entry, f"{prefix}{name}/", durable)
         else:
             yield prefix + name, entry

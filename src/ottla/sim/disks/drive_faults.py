@@ -33,7 +33,7 @@ class DriveFaults:
     fired: Callable[[str], None] = lambda _kind: None
     """Called with the kind of every fault that took effect."""
     broken: bool = False
-    full_told: bool = False
+    full_reported: bool = False
     """Whether `fired` was called for the present lack of space."""
     slow_until_ns: int = 0
     syncs_all: bool = True
@@ -41,16 +41,16 @@ class DriveFaults:
     sync_mean_ns: int = 3 * MS
     read_mean_ns: int = 300 * US
 
-    def arm(self, operation: DiskOperation) -> None:
+    def arm_error(self, operation: DiskOperation) -> None:
         """Make the next operation of that kind fail."""
         self.armed[operation] = 1
 
-    def repair(self) -> None:
+    def repair_device(self) -> None:
         """End all errors, as a new cable and a remount do."""
         self.armed.clear()
         self.broken = False
 
-    def check(self, operation: DiskOperation, path: str) -> None:
+    def check_operation(self, operation: DiskOperation, path: str) -> None:
         """Raise Failure IO when this operation fails."""
         if self.armed and self.armed.pop(operation, 0):
             self.fired(f"disk {operation.value} EIO")
@@ -58,10 +58,10 @@ class DriveFaults:
         if self.broken:
             raise Failure(Kind.IO, f"{operation.value}: {path}")
 
-    def full(self) -> None:
+    def note_full(self) -> None:
         """Note that an append failed for lack of space. One lack of space counts as one fault."""
-        if not self.full_told:
-            self.full_told = True
+        if not self.full_reported:
+            self.full_reported = True
             self.fired("disk full")
 
     def short_write(self) -> bool:
@@ -71,7 +71,7 @@ class DriveFaults:
         self.fired("disk short write")
         return True
 
-    def delay(self, mean_ns: int, now_ns: int, random: Stream) -> int:
+    def draw_delay(self, mean_ns: int, now_ns: int, random: Stream) -> int:
         """Draw the duration of an asynchronous operation."""
         slow = 40 if now_ns < self.slow_until_ns else 1
         return 20 * US + int(random.exponential(mean_ns)) * slow

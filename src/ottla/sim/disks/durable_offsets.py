@@ -35,20 +35,20 @@ def durable_offsets(drive: Drive, topic_ids: Mapping[str, bytes] = MappingProxyT
         log = log_name(match[1], int(match[2]), topic_id_in(entry) or topic_ids.get(match[1], ZERO_UUID))
         if drive.root.durable.get(name) is not entry:
             found[log] = 0
-        elif not _settled(entry):
+        elif not _is_settled(entry):
             found[log] = _durable_end(entry)
     return found
 
 
-def _settled(directory: Directory) -> bool:
+def _is_settled(directory: Directory) -> bool:
     """Whether name and content of every segment are durable, and no removed name can come back."""
-    names = _segments(directory.names)
-    return names == _segments(directory.durable) and all(
+    names = _segment_files(directory.names)
+    return names == _segment_files(directory.durable) and all(
         inode.durable >= len(inode.data) and not inode.shadow for inode in names.values()
     )
 
 
-def _segments(names: dict[str, Directory | Inode]) -> dict[str, Inode]:
+def _segment_files(names: dict[str, Directory | Inode]) -> dict[str, Inode]:
     return {n: entry for n, entry in names.items() if isinstance(entry, Inode) and _SEGMENT.fullmatch(n)}
 
 
@@ -59,18 +59,18 @@ def _durable_end(directory: Directory) -> int:
     the one before.
     """
     end = 0
-    for name, inode in sorted(_segments(directory.names).items()):
+    for name, inode in sorted(_segment_files(directory.names).items()):
         if directory.durable.get(name) is not inode:
             break
         end = max(end, int(name[:20]))
-        for _, last_offset in _batches(memoryview(inode.data)[: inode.durable]):
+        for _, last_offset in _whole_batches(memoryview(inode.data)[: inode.durable]):
             end = last_offset + 1
         if inode.durable < len(inode.data):
             break
     return end
 
 
-def _batches(view: memoryview) -> Iterator[tuple[int, int]]:
+def _whole_batches(view: memoryview) -> Iterator[tuple[int, int]]:
     """Position and last offset of every complete batch."""
     pos = 0
     while len(view) - pos >= HEADER_SIZE:

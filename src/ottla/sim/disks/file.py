@@ -61,8 +61,8 @@ class SimFile:
         """Write all parts at the end, or nothing. Raises Failure FULL or IO."""
         assert not self._sealed, "append to a sealed file"
         disk = self.disk
-        disk.process.touch()
-        disk.faults.check(DiskOperation.APPEND, self.path)
+        disk.process.burn_fuse()
+        disk.faults.check_operation(DiskOperation.APPEND, self.path)
         disk.check_room(sum(map(len, parts)))
         if disk.faults.short_write():
             raise Failure(Kind.FULL, f"short write, undone: {self.path}")
@@ -71,8 +71,8 @@ class SimFile:
     def truncate(self, size: int) -> None:
         """Cut to `size`; `generation` rises. Raises Failure IO."""
         assert 0 <= size <= self.size, "truncate makes a file longer"
-        self.disk.process.touch()
-        self.disk.faults.check(DiskOperation.APPEND, self.path)
+        self.disk.process.burn_fuse()
+        self.disk.faults.check_operation(DiskOperation.APPEND, self.path)
         self.inode.truncate(size, self.disk.wall_ms())
         self._sealed = False
         self._durable = min(self._durable, size)
@@ -83,13 +83,13 @@ class SimFile:
 
     def seal(self) -> None:
         """No more appends."""
-        self.disk.process.touch()
+        self.disk.process.burn_fuse()
         self._sealed = True
 
     def close(self) -> None:
         """Count one user less; the last one releases the handle."""
         assert self._users > 0, "closed more often than opened"
-        self.disk.process.touch()
+        self.disk.process.burn_fuse()
         self._users -= 1
         if self._users == 0:
             self.disk.forget_inode(self.inode)
@@ -104,36 +104,36 @@ class SimFile:
 
     def read_now(self, pos: int, into: memoryview) -> int:
         """Read, blocking. Raises Failure IO."""
-        self.disk.process.touch()
-        self.disk.faults.check(DiskOperation.READ, self.path)
+        self.disk.process.burn_fuse()
+        self.disk.faults.check_operation(DiskOperation.READ, self.path)
         part = self.inode.data[pos : pos + len(into)]
         into[: len(part)] = part
         return len(part)
 
     def read(self, pos: int, size: int, done: Done[memoryview]) -> None:
         """Read up to `size` bytes off the loop; the view is overwritten when `done` returns."""
-        self.disk.process.touch()
-        self.disk.process.post(self.disk.delay_of_read(), "read", self._deliver, pos, size, done)
+        self.disk.process.burn_fuse()
+        self.disk.process.post_turn(self.disk.delay_of_read(), "read", self._deliver_read, pos, size, done)
 
-    def _deliver(self, pos: int, size: int, done: Done[memoryview]) -> None:
+    def _deliver_read(self, pos: int, size: int, done: Done[memoryview]) -> None:
         try:
-            self.disk.faults.check(DiskOperation.READ, self.path)
+            self.disk.faults.check_operation(DiskOperation.READ, self.path)
         except Failure as failure:
-            self.disk.process.complete(done, failure)
+            self.disk.process.deliver_completion(done, failure)
             return
         part = self.inode.data[pos : pos + max(0, size)]
-        self.disk.process.complete(done, memoryview(part))
+        self.disk.process.deliver_completion(done, memoryview(part))
         part[:] = bytes([POISON]) * len(part)
 
-    def warmed(self) -> None:
+    def on_warmed(self) -> None:
         """A worker has read the file, so none of its bytes are cold. Raises Failure IO."""
-        self.disk.faults.check(DiskOperation.READ, self.path)
+        self.disk.faults.check_operation(DiskOperation.READ, self.path)
         self._cold_below = 0
 
     def view(self) -> memoryview:
         """The whole file, read-only."""
         self.seal()
-        self.disk.faults.check(DiskOperation.READ, self.path)
+        self.disk.faults.check_operation(DiskOperation.READ, self.path)
         if self.inode.sealed is None:
             self.inode.sealed = bytes(self.inode.data)
         return memoryview(self.inode.sealed)
@@ -144,23 +144,23 @@ class SimFile:
         """Make all accepted bytes durable. After a failure every later sync of this handle fails: the kernel drops the
         dirty state of the pages, so a retry would succeed without writing them."""
         disk = self.disk
-        disk.process.touch()
+        disk.process.burn_fuse()
         now = disk.process.timeline.now_ns
         # Syncs of one file complete in the order of their submission.
         self._last_sync_ns = max(self._last_sync_ns, now + disk.delay_of_sync())
         cell = self.inode.start_sync()
-        disk.process.post(self._last_sync_ns - now, "sync", self._on_synced, self.size, cell, done)
+        disk.process.post_turn(self._last_sync_ns - now, "sync", self._on_synced, self.size, cell, done)
 
     def _on_synced(self, size: int, cell: list[int], done: Done[int]) -> None:
         if self._lost is None:
             try:
-                self.disk.faults.check(DiskOperation.SYNC, self.path)
+                self.disk.faults.check_operation(DiskOperation.SYNC, self.path)
             except Failure as failure:
                 self._lost = failure
         if self._lost is not None:
             self.inode.fail_sync(cell)
-            self.disk.process.complete(done, self._lost)
+            self.disk.process.deliver_completion(done, self._lost)
             return
         self._durable = max(self._durable, cell[0])
         self.inode.end_sync(cell)
-        self.disk.process.complete(done, size)
+        self.disk.process.deliver_completion(done, size)

@@ -114,11 +114,11 @@ class Inode:
         """Bytes from the beginning that a power loss cannot touch."""
         return min([self.synced, *(start for start, _ in self.lost)])
 
-    def process_gone(self) -> None:
+    def on_process_gone(self) -> None:
         """The process died: syncs in flight have no receiver any more."""
         self.syncing = []
 
-    def evict(self) -> None:
+    def evict_lost(self) -> None:
         """Read the ranges of failed syncs from the platter again: they become zeros."""
         for start, end in self.lost:
             self.data[start:end] = bytes(end - start)
@@ -130,31 +130,31 @@ class Inode:
         # 1. Ranges that a failed sync lost become zeros.
         # 2. Bytes that were cut, but not yet on the platter, may come back.
         # 3. Each dirty page is kept, torn or dropped.
-        self.evict()
+        self.evict_lost()
         base = bytearray(self.data[: self.synced])
         if self.shadow and random.chance(0.5):
             base += self.shadow
-        self._overlay(base, pattern, random)
+        self._overlay_pages(base, pattern, random)
         self.data = base
         self.synced = len(base)
         self.shadow = b""
         self.syncing = []
         self.sealed = None
 
-    def _overlay(self, base: bytearray, pattern: LossPattern, random: Stream) -> None:
+    def _overlay_pages(self, base: bytearray, pattern: LossPattern, random: Stream) -> None:
         size = len(self.data)
         first, last = self.synced // PAGE, (size + PAGE - 1) // PAGE
         prefix = random.between(first, last) if pattern is LossPattern.PREFIX else 0
         for page in range(first, last):
             start, end = max(page * PAGE, self.synced), min((page + 1) * PAGE, size)
-            fate = _fate(page, pattern, prefix, random)
+            fate = _page_fate(page, pattern, prefix, random)
             if start < end and fate is not PageFate.DROPPED:
                 _write_page(base, start, self.data[start:end], fate, random)
         if len(base) < size and random.chance(0.3):
             base.extend(bytes(size - len(base)))  # the new length reached the platter before the pages did
 
 
-def _fate(page: int, pattern: LossPattern, prefix: int, random: Stream) -> PageFate:
+def _page_fate(page: int, pattern: LossPattern, prefix: int, random: Stream) -> PageFate:
     if pattern is LossPattern.ALL:
         return PageFate.KEPT
     if pattern is LossPattern.NONE:
@@ -163,7 +163,7 @@ def _fate(page: int, pattern: LossPattern, prefix: int, random: Stream) -> PageF
         if page == prefix:
             return PageFate.TORN
         return PageFate.KEPT if page < prefix else PageFate.DROPPED
-    draw = random.below(10)
+    draw = random.random_below(10)
     if draw < 4:
         return PageFate.KEPT
     return PageFate.DROPPED if draw < 7 else PageFate.TORN

@@ -30,7 +30,7 @@ class ProcessClock:
         wall_ms = WALL_START_MS + now_ns // MS + self._process.machine.wall_skew_ms
         return Instant(now_ns - self._start_ns, wall_ms)
 
-    def alarm(self, mono_ns: int | None) -> None:
+    def set_alarm(self, mono_ns: int | None) -> None:
         """Ask for one `on_alarm`. An event that is already scheduled earlier checks again when it runs."""
         self._asked = mono_ns
         if mono_ns is None:
@@ -38,26 +38,26 @@ class ProcessClock:
         due = max(mono_ns + self._start_ns, self._timeline.now_ns)
         if self._scheduled is None or due < self._scheduled:
             self._scheduled = due
-            self._timeline.schedule_at(due, "alarm", self._ring, due)
+            self._timeline.schedule_at(due, "alarm", self._on_alarm_due, due)
 
-    def _ring(self, due: int) -> None:
+    def _on_alarm_due(self, due: int) -> None:
         if due != self._scheduled:
             return
         self._scheduled = None
         if self._asked is None or not self._process.alive:
             return
         if self._asked + self._start_ns > self._timeline.now_ns:
-            self.alarm(self._asked)
+            self.set_alarm(self._asked)
             return
-        self._process.post(0, "on_alarm", self._deliver)
+        self._process.post_turn(0, "on_alarm", self._deliver_alarm)
 
-    def _deliver(self) -> None:
+    def _deliver_alarm(self) -> None:
         # Check again: turns between the event and this one may have moved or cancelled the alarm.
         asked, inputs = self._asked, self._process.inputs
         if asked is None or inputs is None:
             return
         if asked + self._start_ns > self._timeline.now_ns:
-            self.alarm(asked)
+            self.set_alarm(asked)
             return
         self._asked = None
         defects = self._process.machine.defects

@@ -127,7 +127,7 @@ class StoreEnd:
         self._inbox: deque[Message] = deque()
         self._busy = False
 
-    def receive(self, frame: bytes) -> None:
+    def receive_frame(self, frame: bytes) -> None:
         """A message arrived."""
         assert isinstance(frame, Letter)
         if not self.open:
@@ -135,47 +135,47 @@ class StoreEnd:
         if self.session is not None:
             self.server.ensemble.touch_session(self.session)
         if isinstance(frame.message, Ping):
-            self.send(Ping())
+            self.send_message(Ping())
         else:
             self._inbox.append(frame.message)
-            self._next()
+            self._handle_next()
 
-    def _next(self) -> None:
+    def _handle_next(self) -> None:
         while self._inbox and not self._busy:
             self._handle_message(self._inbox.popleft())
 
     def _handle_message(self, message: Message) -> None:
         ensemble = self.server.ensemble
         if isinstance(message, Get):
-            self._read_request(message, self.data_watches, self.server.tree.get(message.path))
+            self._read_request(message, self.data_watches, self.server.tree.get_node(message.path))
         elif isinstance(message, Children):
             tree = self.server.tree
             watches = self.child_watches if message.path in tree.nodes else self.data_watches
-            self._read_request(message, watches, tree.children(message.path))
+            self._read_request(message, watches, tree.get_children(message.path))
         else:
             assert isinstance(message, Hello | Multi | Bye)
             self._busy = True
-            ensemble.propose(self, message)
+            ensemble.propose_request(self, message)
 
     def _read_request(
         self, request: Get | Children, watches: dict[str, None], value: Node | Sequence[str] | None
     ) -> None:
         if request.watch:
             watches[request.path] = None
-        self.send(Answer(request.number, value, self.server.zxid))
+        self.send_message(Answer(request.number, value, self.server.zxid))
 
     def on_decided(self, answer: Message) -> None:
         """This server has applied what the leader knew at its decision: answer, and continue with the inbox."""
         self._busy = False
         if self.open:
-            self.send(answer)
-            self._next()
+            self.send_message(answer)
+            self._handle_next()
 
-    def send(self, message: Message) -> None:
+    def send_message(self, message: Message) -> None:
         """Send a message to the client."""
-        self.server.ensemble.network.deliver_connection(self.connection, Letter(message))
+        self.server.ensemble.network.deliver_frame(self.connection, Letter(message))
 
-    def fire(self, events: Sequence[Event]) -> None:
+    def fire_watches(self, events: Sequence[Event]) -> None:
         """Send the watches that these events fire, once per path."""
         fired: dict[str, None] = {}
         for event in events:
@@ -184,9 +184,9 @@ class StoreEnd:
                 del watches[event.path]
                 fired[event.path] = None
         for path in fired:
-            self.send(Changed(path, self.server.zxid))
+            self.send_message(Changed(path, self.server.zxid))
 
-    def peer_gone(self) -> None:
+    def on_peer_gone(self) -> None:
         """The client closed the connection, or it broke."""
         if self.open:
             self.open = False
@@ -194,10 +194,10 @@ class StoreEnd:
             if self.session is not None and self.session.end is self:
                 self.session.end = None
 
-    def drop(self) -> None:
+    def close_connection(self) -> None:
         """Close the connection from the server's side."""
-        self.peer_gone()
-        self.server.ensemble.network.refuse_connection(self.connection)
+        self.on_peer_gone()
+        self.server.ensemble.network.close_from_node(self.connection)
 
 
 class StoreServer:
@@ -216,51 +216,51 @@ class StoreServer:
         self._applies_at = 0
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
-    def accept(self, connection: Connection) -> StoreEnd:
+    def accept_connection(self, connection: Connection) -> StoreEnd:
         """A client connects."""
         end = self.ends[connection.number] = StoreEnd(self, connection)
         return end
 
-    def follow(self, zxid: int, wall_ms: int, changes: Sequence[Change]) -> None:
+    def schedule_apply(self, zxid: int, wall_ms: int, changes: Sequence[Change]) -> None:
         """Schedule the application of a decided change, after all earlier ones."""
         timeline = self.ensemble.timeline
         delay = int(self.ensemble.random.exponential(APPLY_MEAN_NS)) + self.lag_ns
         self._applies_at = max(self._applies_at, timeline.now_ns + delay)
-        timeline.schedule_at(self._applies_at, "store apply", self._apply, zxid, wall_ms, changes)
+        timeline.schedule_at(self._applies_at, "store apply", self._apply_changes, zxid, wall_ms, changes)
 
-    def _apply(self, zxid: int, wall_ms: int, changes: Sequence[Change]) -> None:
+    def _apply_changes(self, zxid: int, wall_ms: int, changes: Sequence[Change]) -> None:
         events = self.tree.apply(changes, zxid, wall_ms)
         self.zxid = zxid
         for end in list(self.ends.values()):
-            end.fire(events)
+            end.fire_watches(events)
         while self._waiting and self._waiting[0][0] <= zxid:
             self._waiting.popleft()[1]()
 
-    def when(self, zxid: int, then: Callable[[], None]) -> None:
+    def run_when_applied(self, zxid: int, then: Callable[[], None]) -> None:
         """Call `then` once everything up to that change is applied here."""
         if self.zxid >= zxid:
             then()
         else:
             self._waiting.append((zxid, then))
 
-    def restart(self, down_ns: int) -> None:
+    def restart_server(self, down_ns: int) -> None:
         """Break all its connections; it accepts new ones after that time."""
         network = self.ensemble.network
         network.listening.pop(self.node, None)
         self.life += 1
         for end in list(self.ends.values()):
-            end.peer_gone()
+            end.on_peer_gone()
             network.cut_off(end.connection)
-        self.ensemble.timeline.after(down_ns, "store server up", self._up, self.life)
+        self.ensemble.timeline.schedule_after(down_ns, "store server up", self._come_up, self.life)
 
-    def _up(self, life: int) -> None:
+    def _come_up(self, life: int) -> None:
         """Listen again, as soon as there is a quorum."""
         if life != self.life:
             return
         ensemble = self.ensemble
         wait_ns = ensemble.down_until_ns - ensemble.timeline.now_ns
         if wait_ns > 0:
-            ensemble.timeline.after(wait_ns, "store server up", self._up, life)
+            ensemble.timeline.schedule_after(wait_ns, "store server up", self._come_up, life)
         else:
             ensemble.network.listening[self.node] = self
 
@@ -290,39 +290,39 @@ class Ensemble:
 
     # ---- changes ----
 
-    def propose(self, end: StoreEnd, message: Hello | Multi | Bye) -> None:
+    def propose_request(self, end: StoreEnd, message: Hello | Multi | Bye) -> None:
         """Queue a request for the leader, which decides requests in the order of their arrival."""
         delay = int(self.random.exponential(COMMIT_MEAN_NS))
         if self.slow_until_ns > self.timeline.now_ns:
-            delay += self.random.below(1000) * MS
+            delay += self.random.random_below(1000) * MS
         self._commits_at = max(self._commits_at, self.timeline.now_ns + delay)
-        self.timeline.schedule_at(self._commits_at, "store commit", self._decide, end, message)
+        self.timeline.schedule_at(self._commits_at, "store commit", self._decide_request, end, message)
 
-    def _decide(self, end: StoreEnd, message: Hello | Multi | Bye) -> None:
+    def _decide_request(self, end: StoreEnd, message: Hello | Multi | Bye) -> None:
         if self.down_until_ns > self.timeline.now_ns and self.random.chance(0.5):
             return  # the request is lost with the old leader; with equal chance it was decided just before
-        answer = self._answer(end, message)
+        answer = self._make_answer(end, message)
         if answer is not None:
             zxid = message.seen_zxid if isinstance(message, Hello) else 0
-            end.server.when(max(zxid, self.zxid), lambda: end.on_decided(answer))
+            end.server.run_when_applied(max(zxid, self.zxid), lambda: end.on_decided(answer))
 
-    def _answer(self, end: StoreEnd, message: Hello | Multi | Bye) -> Message | None:
+    def _make_answer(self, end: StoreEnd, message: Hello | Multi | Bye) -> Message | None:
         """Decide a request. None: the session uses another connection by now, or the request has no answer."""
         if isinstance(message, Hello):
-            return self._welcome(end, message) if end.open else None
+            return self._open_session(end, message) if end.open else None
         session = end.session
         if session is None or (session.end is not end and session.end is not None):
             return None
         if isinstance(message, Bye):
             self.end_session(session.number)
             return None
-        return Answer(message.number, self._multi(session.number, message.ops), self.zxid)
+        return Answer(message.number, self._apply_multi(session.number, message.ops), self.zxid)
 
-    def _multi(self, session: int, ops: Sequence[Op]) -> Results | Failure:
+    def _apply_multi(self, session: int, ops: Sequence[Op]) -> Results | Failure:
         if session not in self.sessions:
             return Failure(Kind.EXPIRED, f"session {session} is over")
         try:
-            changes, results = self.tree.draft(ops, session)
+            changes, results = self.tree.draft_changes(ops, session)
         except Refused as refused:
             return Failure(refused.kind, str(refused))
         except BadPath as bad:
@@ -337,12 +337,12 @@ class Ensemble:
         self.tree.apply(changes, self.zxid, wall_ms)
         self.on_commit(changes)
         for server in self.servers:
-            server.follow(self.zxid, wall_ms, changes)
+            server.schedule_apply(self.zxid, wall_ms, changes)
 
-    def by_hand(self, ops: Sequence[Op]) -> Results | Failure:
+    def change_nodes_now(self, ops: Sequence[Op]) -> Results | Failure:
         """Change nodes at once, as an operator with a shell of the store does."""
         try:
-            changes, results = self.tree.draft(ops, 0)
+            changes, results = self.tree.draft_changes(ops, 0)
         except Refused as refused:
             return Failure(Kind.CONFLICT, str(refused))
         self._commit_changes(changes)
@@ -350,7 +350,7 @@ class Ensemble:
 
     # ---- sessions ----
 
-    def _welcome(self, end: StoreEnd, hello: Hello) -> Welcome:
+    def _open_session(self, end: StoreEnd, hello: Hello) -> Welcome:
         # 1. A new session: its number is that of the change that opens it.
         # 2. A known session moves to this connection; the old connection is closed.
         # 3. An expired session: the client has to ask for a new one.
@@ -359,11 +359,11 @@ class Ensemble:
             self.sessions[session.number] = session
             self._commit_changes([Change(Verb.OPEN, "", owner=session.number)])
             self.touch_session(session)
-            self._watch_over(session)
+            self._schedule_expiry(session)
         elif hello.session in self.sessions:
             session = self.sessions[hello.session]
             if session.end is not None:
-                session.end.drop()
+                session.end.close_connection()
             session.end = end
             self.touch_session(session)
         else:
@@ -375,12 +375,12 @@ class Ensemble:
         """A message of the session arrived: extend its deadline."""
         session.deadline_ns = self.timeline.now_ns + session.timeout_ns
 
-    def _watch_over(self, session: StoreSession) -> None:
+    def _schedule_expiry(self, session: StoreSession) -> None:
         tick = session.timeout_ns // 8
         due = -(-session.deadline_ns // tick) * tick
-        self.timeline.schedule_at(due, "session deadline", self._look_at, session)
+        self.timeline.schedule_at(due, "session deadline", self._check_session, session)
 
-    def _look_at(self, session: StoreSession) -> None:
+    def _check_session(self, session: StoreSession) -> None:
         # 1. A session that was closed meanwhile needs no check.
         # 2. Without a quorum no time passes for sessions: the deadline counts from its return.
         # 3. A session that sent something meanwhile is checked again at its new deadline; any other expires.
@@ -389,7 +389,7 @@ class Ensemble:
         if self.down_until_ns > self.timeline.now_ns:
             session.deadline_ns = self.down_until_ns + session.timeout_ns
         if session.deadline_ns > self.timeline.now_ns:
-            self._watch_over(session)
+            self._schedule_expiry(session)
             return
         self.expired += 1
         self.timeline.trace_fact(f"store: session {session.number} expired")
@@ -400,9 +400,9 @@ class Ensemble:
         session = self.sessions.pop(number, None)
         if session is None:
             return
-        self._commit_changes(self.tree.closing(number))
+        self._commit_changes(self.tree.closing_changes(number))
         if session.end is not None:
-            session.end.drop()
+            session.end.close_connection()
 
     # ---- faults ----
 
@@ -412,16 +412,16 @@ class Ensemble:
             for end in list(server.ends.values()):
                 if chosen(end.connection.host):
                     if self.random.chance(0.5):
-                        end.peer_gone()
+                        end.on_peer_gone()
                     self.network.cut_off(end.connection)
 
     def lose_quorum(self, down_ns: int) -> None:
         """Serve no requests for that long. Sessions are kept, and their timeouts start again afterwards."""
         self.down_until_ns = max(self.down_until_ns, self.timeline.now_ns + down_ns)
         for server in self.servers:
-            server.restart(self.down_until_ns - self.timeline.now_ns)
+            server.restart_server(self.down_until_ns - self.timeline.now_ns)
 
-    def heal(self) -> None:
+    def heal_servers(self) -> None:
         """Let all servers serve without delay."""
         self.slow_until_ns = self.down_until_ns = self.timeline.now_ns
         for server in self.servers:

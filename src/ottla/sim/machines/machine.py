@@ -1,7 +1,7 @@
 """A machine and the broker processes that run on it, one after the other: turns, pauses, kills, power loss.
 
-Zone: deterministic. Every input of a broker arrives through `Process.post` as one turn. A process is discarded when it
-dies; the drives of the machine stay.
+Zone: deterministic. Every input of a broker arrives through `Process.post_turn` as one turn. A process is discarded
+when it dies; the drives of the machine stay.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Process:
         self.machine = machine
         self.timeline: Timeline = machine.timeline
         self.life = life
-        self.entropy: Streams = machine.streams.scoped(f"life{life}")
+        self.entropy: Streams = machine.streams.scoped_streams(f"life{life}")
         self.clock = ProcessClock(self)
         self.alive = True
         self.inputs: Inputs | None = None
@@ -60,19 +60,19 @@ class Process:
         self._paused_until = 0
         self._backlog: list[tuple[str, Action, tuple[object, ...]]] = []
         self._background_due = False
-        self._random = machine.streams.stream("schedule")
+        self._random = machine.streams.named_stream("schedule")
 
     # ---- turns ----
 
-    def post(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
+    def post_turn(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
         """Run a turn of this process after the delay, if it is still alive."""
-        self.timeline.after(delay_ns, kind, self._arrive, kind, action, arguments)
+        self.timeline.schedule_after(delay_ns, kind, self._on_turn_due, kind, action, arguments)
 
     def post_done(self, delay_ns: int, kind: str, done: Action, value: Callable[[], object]) -> None:
         """Deliver a completion as a separate turn. `value` is computed in that turn, and must not raise."""
-        self.post(delay_ns, kind, lambda: self.complete(done, value()))
+        self.post_turn(delay_ns, kind, lambda: self.deliver_completion(done, value()))
 
-    def complete(self, done: Action, value: object) -> None:
+    def deliver_completion(self, done: Action, value: object) -> None:
         """Within a turn: deliver a completion, then let the broker drain its effects."""
         done(value)
         inputs, defects = self.inputs, self.machine.defects
@@ -85,27 +85,27 @@ class Process:
 
     def post_thread(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
         """Run a step of a thread of the shell, which is not a turn, if the process is still alive then."""
-        self.timeline.after(delay_ns, kind, self._step_of_thread, action, arguments)
+        self.timeline.schedule_after(delay_ns, kind, self._step_of_thread, action, arguments)
 
     def _step_of_thread(self, action: Action, arguments: tuple[object, ...]) -> None:
         if self.alive:
             action(*arguments)
 
-    def _arrive(self, kind: str, action: Action, arguments: tuple[object, ...]) -> None:
+    def _on_turn_due(self, kind: str, action: Action, arguments: tuple[object, ...]) -> None:
         if not self.alive:
             return
-        # Until `_resume` has posted the backlog, later inputs must not overtake it.
+        # Until `_resume_turns` has posted the backlog, later inputs must not overtake it.
         if self.timeline.now_ns < self._paused_until or self._backlog:
             self._backlog.append((kind, action, arguments))
             return
-        self.turn(action, *arguments)
+        self.run_turn(action, *arguments)
 
-    def turn(self, action: Action, *arguments: object) -> None:
+    def run_turn(self, action: Action, *arguments: object) -> None:
         """Run one input to its end now, then offer idle time."""
-        self._guarded(action, *arguments)
+        self._run_guarded(action, *arguments)
         self.ask_background()
 
-    def _guarded(self, action: Action, *arguments: object) -> object:
+    def _run_guarded(self, action: Action, *arguments: object) -> object:
         # 1. Killed: a planned death in the middle of the turn.
         # 2. Failure: fatal only while the broker starts.
         # 3. Any other exception: a violation, unless an injected defect may stop the broker.
@@ -114,16 +114,16 @@ class Process:
         try:
             return action(*arguments)
         except Killed:
-            self.machine.end(self.fuse_death)
+            self.machine.end_process(self.fuse_death)
         except Failure as failure:
             self._on_failed(failure)
         except Exception as error:  # noqa: BLE001  any exception that leaves a turn is a violation
             defects = self.machine.defects
-            if defects is not None and defects.stops(error):
-                self.machine.end(Death.KILL)
+            if defects is not None and defects.may_stop_broker(error):
+                self.machine.end_process(Death.KILL)
                 return None
             self.machine.crashes.append(traceback.format_exc())
-            self.machine.end(Death.CRASH)
+            self.machine.end_process(Death.CRASH)
         finally:
             self._in_turn = False
         return None
@@ -132,30 +132,30 @@ class Process:
         """A Failure left a turn: it ends a start (the disk is full or broken); after the start it is a violation."""
         if self.serving:
             self.machine.crashes.append(traceback.format_exc())
-            self.machine.end(Death.CRASH)
+            self.machine.end_process(Death.CRASH)
         else:
             self.timeline.trace_fact(f"node {self.machine.node} cannot start: {failure}")
-            self.machine.end(Death.KILL)
+            self.machine.end_process(Death.KILL)
 
     def ask_background(self) -> None:
         """Offer idle time soon, like an event loop that has nothing else to run."""
         if self.alive and self.inputs is not None and not self._background_due:
             self._background_due = True
-            self.timeline.after(self._random.between(20 * US, 2 * MS), "background", self._background)
+            self.timeline.schedule_after(self._random.between(20 * US, 2 * MS), "background", self._offer_background)
 
-    def _background(self) -> None:
+    def _offer_background(self) -> None:
         self._background_due = False
         if not self.alive or self.inputs is None:
             return
         if self.timeline.now_ns < self._paused_until:
             self._background_due = True
-            self.timeline.schedule_at(self._paused_until, "background", self._background)
-        elif self._guarded(self.inputs.background, BACKGROUND_BUDGET_NS):
+            self.timeline.schedule_at(self._paused_until, "background", self._offer_background)
+        elif self._run_guarded(self.inputs.run_background, BACKGROUND_BUDGET_NS):
             self.ask_background()
 
     # ---- faults ----
 
-    def touch(self) -> None:
+    def burn_fuse(self) -> None:
         """Count one disk operation towards a planned kill. Raises Killed."""
         if not self.alive:
             raise Killed
@@ -164,19 +164,19 @@ class Process:
             if self.fuse < 0:
                 raise Killed
 
-    def pause(self, until_ns: int) -> None:
+    def pause_until(self, until_ns: int) -> None:
         """SIGSTOP until that time; inputs that arrive meanwhile are handled afterwards, in order."""
         self._paused_until = max(self._paused_until, until_ns)
-        self.timeline.schedule_at(self._paused_until, "resume", self._resume)
+        self.timeline.schedule_at(self._paused_until, "resume", self._resume_turns)
 
-    def _resume(self) -> None:
+    def _resume_turns(self) -> None:
         if self.timeline.now_ns < self._paused_until or not self.alive:
             return
         if self.on_resume is not None:
-            self.turn(self.on_resume)
+            self.run_turn(self.on_resume)
         backlog, self._backlog = self._backlog, []
         for kind, action, arguments in backlog:
-            self.timeline.after(0, kind, self._arrive, kind, action, arguments)
+            self.timeline.schedule_after(0, kind, self._on_turn_due, kind, action, arguments)
 
 
 class Machine:
@@ -200,14 +200,14 @@ class Machine:
         self.loss = (LossPattern.EACH, JournalLoss.EACH)
         """What the next power loss does to pages and to names."""
 
-    def boot(self) -> Process:
+    def boot_process(self) -> Process:
         """Start a new process, without a broker yet."""
         assert self.process is None
         self.lives += 1
         self.process = Process(self, self.lives)
         return self.process
 
-    def end(self, death: Death) -> None:
+    def end_process(self, death: Death) -> None:
         """End the process now, and apply the effect of that death to the drives."""
         process = self.process
         assert process is not None
@@ -218,7 +218,7 @@ class Machine:
         for told in self.on_end:
             told(process, death)
         for drive in self.drives:
-            drive.process_gone()
+            drive.on_process_gone()
         if death is Death.POWER_LOSS:
             self.power_loss()
 
@@ -226,4 +226,4 @@ class Machine:
         """Take everything that is not durable from the drives, while no process runs."""
         assert self.process is None
         for drive in self.drives:
-            drive.power_loss(*self.loss, self.streams.stream("disk"))
+            drive.power_loss(*self.loss, self.streams.named_stream("disk"))

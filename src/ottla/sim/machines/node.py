@@ -50,9 +50,9 @@ class SimNode:
         self.history = history
         self.safeguards = safeguards
         self.drives = [Drive(name) for name in properties["log.dirs"].split(",")]
-        sync_mean_ns = streams.stream("config").choice((2, 10, 50)) * MS
+        sync_mean_ns = streams.named_stream("config").choice((2, 10, 50)) * MS
         self.faults = [DriveFaults(sync_mean_ns=sync_mean_ns) for _ in self.drives]
-        self.machine = Machine(node, timeline, streams.scoped(f"node{node}"), self.drives)
+        self.machine = Machine(node, timeline, streams.scoped_streams(f"node{node}"), self.drives)
         self.machine.on_end.append(self._on_ended)
         network.machines[node] = self.machine
         # Without a reserve, because a full drive of the simulator is full to the last byte.
@@ -68,33 +68,33 @@ class SimNode:
         """It is stopping, and has not ended yet."""
 
     @property
-    def up(self) -> bool:
+    def is_listening(self) -> bool:
         """Whether clients can connect."""
         return self.machine.node in self.network.listening
 
     # ---- start ----
 
-    def start(self) -> None:
+    def start_broker(self) -> None:
         """Boot a new process; it accepts connections, also its own, when its broker reports that it listens."""
         if self.machine.process is not None:
             return
         for faults in self.faults:
-            faults.repair()
-        process = self.machine.boot()
-        shell = self.network.attach(process)
-        process.post(20 * MS, "start", self._start_process, process, shell, self._world(process, shell))
+            faults.repair_device()
+        process = self.machine.boot_process()
+        shell = self.network.attach_process(process)
+        process.post_turn(20 * MS, "start", self._start_process, process, shell, self._make_world(process, shell))
 
-    def _world(self, process: Process, shell: NodeNetwork) -> World:
+    def _make_world(self, process: Process, shell: NodeNetwork) -> World:
         disks = [SimDisk(drive, faults, process) for drive, faults in zip(self.drives, self.faults, strict=True)]
         return World(process.clock, process.entropy, disks, shell, SimWorkers(process))
 
     def _start_process(self, process: Process, shell: NodeNetwork, world: World) -> None:
         self.broker = broker = Broker(self.config, world, self.safeguards)
         process.inputs = broker
-        broker.on_listening = lambda: self.timeline.after(0, "listening", self._listening, process, shell)
-        broker.on_ready = lambda: self.timeline.after(0, "ready", self._ready, process)
-        self.timeline.after(LOOK_NS, "has it failed", self._check_start, process, broker)
-        broker.start([Endpoint("PLAINTEXT", f"node{self.machine.node}", 9092)])
+        broker.on_listening = lambda: self.timeline.schedule_after(0, "listening", self._on_listening, process, shell)
+        broker.on_ready = lambda: self.timeline.schedule_after(0, "ready", self._on_ready, process)
+        self.timeline.schedule_after(LOOK_NS, "has it failed", self._check_start, process, broker)
+        broker.start_broker([Endpoint("PLAINTEXT", f"node{self.machine.node}", 9092)])
         self._on_started(shell)
 
     def _on_started(self, shell: NodeNetwork) -> None:
@@ -105,16 +105,16 @@ class SimNode:
         if not process.alive or process.serving:
             return
         if broker.failed is None:
-            self.timeline.after(LOOK_NS, "has it failed", self._check_start, process, broker)
+            self.timeline.schedule_after(LOOK_NS, "has it failed", self._check_start, process, broker)
             return
         self.timeline.trace_fact(f"node {self.machine.node} cannot start: {broker.failed}")
-        self.machine.end(Death.KILL)
+        self.machine.end_process(Death.KILL)
 
-    def _listening(self, process: Process, shell: NodeNetwork) -> None:
+    def _on_listening(self, process: Process, shell: NodeNetwork) -> None:
         if process.alive:
-            self.network.listen(shell)
+            self.network.start_listening(shell)
 
-    def _ready(self, process: Process) -> None:
+    def _on_ready(self, process: Process) -> None:
         if process.alive:
             process.serving = True
             self.timeline.trace_fact(f"node {self.machine.node} ready, life {process.life}")
@@ -123,7 +123,7 @@ class SimNode:
 
     # ---- ends ----
 
-    def stop(self) -> None:
+    def stop_broker(self) -> None:
         """Clean shutdown, as after SIGTERM."""
         process, broker = self.machine.process, self.broker
         if process is None or broker is None or not broker.ready or self.stopping:
@@ -132,23 +132,23 @@ class SimNode:
         shell = self.network.listening.pop(self.machine.node, None)
         if isinstance(shell, NodeNetwork):
             shell.draining = True
-        process.post(DRAIN_NS, "stop", broker.stop, lambda outcome: self._on_stopped(process, outcome))
+        process.post_turn(DRAIN_NS, "stop", broker.stop_broker, lambda outcome: self._on_stopped(process, outcome))
 
     def _on_stopped(self, process: Process, outcome: object) -> None:
         """The broker has stopped; end the process after this turn."""
         death = Death.KILL if isinstance(outcome, Failure) else Death.STOP
-        self.timeline.after(0, "exit", self._exit_process, process, death)
+        self.timeline.schedule_after(0, "exit", self._exit_process, process, death)
 
     def _exit_process(self, process: Process, death: Death) -> None:
         if process.alive:
-            self.machine.end(death)
+            self.machine.end_process(death)
 
-    def kill(self, death: Death) -> None:
+    def kill_process(self, death: Death) -> None:
         """End the process now, between two turns."""
         if self.machine.process is not None:
-            self.machine.end(death)
+            self.machine.end_process(death)
 
-    def unplug(self) -> None:
+    def lose_power(self) -> None:
         """Power loss while no process runs."""
         if self.machine.process is None:
             self._note_loss(self.machine.lives)
@@ -157,20 +157,20 @@ class SimNode:
     def _on_ended(self, process: Process, death: Death) -> None:
         # 1. Topic ids are read while the broker object still exists; new logs have no `partition.metadata` yet.
         # 2. Losses are noted after a power loss, or when a failed sync left pages that the platter lacks. The drives
-        #    suffer the death only afterwards (`Machine.end`).
+        #    suffer the death only afterwards (`Machine.end_process`).
         if self.broker is not None and process.serving:
             self._topic_ids = {topic.name: topic.topic_id for topic in self.broker.cluster.image.topics.values()}
         self.broker = None
         self.stopping = False
         self._unclean = self._unclean or death is not Death.STOP
-        self.network.process_gone(process, silent=death is Death.POWER_LOSS)
+        self.network.on_process_gone(process, silent=death is Death.POWER_LOSS)
         if death is Death.POWER_LOSS or any(self._has_lost(drive) for drive in self.drives):
             self._note_loss(process.life)
         self.on_down(death)
 
     @staticmethod
     def _has_lost(drive: Drive) -> bool:
-        return any(inode.lost for _, inode in drive.walk())
+        return any(inode.lost for _, inode in drive.walk_files())
 
     def _note_loss(self, life: int) -> None:
         found: dict[str, int] = {}

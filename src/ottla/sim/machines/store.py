@@ -53,7 +53,7 @@ class _Asked:
         self.request = request
         self.done = done
 
-    def failure(self, kind: Kind) -> Failure:
+    def make_failure(self, kind: Kind) -> Failure:
         """The failure of a lost request. A read changes nothing, so a lost read is NOT_DONE instead of UNKNOWN."""
         lost = kind is Kind.UNKNOWN and not isinstance(self.request, Multi)
         return Failure(Kind.NOT_DONE if lost else kind, "the connection to the metadata store is lost")
@@ -78,7 +78,7 @@ class SimStore:
         self._network = ensemble.network
         self._servers = [server.node for server in ensemble.servers]
         self._timeout_ns = timeout_ns
-        self._random = process.entropy.stream("store client")
+        self._random = process.entropy.named_stream("store client")
         self._host = f"node{process.machine.node}"
         self._connection: Connection | None = None
         self._session = 0
@@ -101,7 +101,7 @@ class SimStore:
 
     # ---- MetadataStore ----
 
-    def submit(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:
+    def submit_ops(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:
         """Apply all ops or none, after earlier submits of the lane."""
         waiting = _Waiting(tuple(ops), done)
         queue = self._lanes.get(lane)
@@ -111,31 +111,31 @@ class SimStore:
             self._lanes[lane] = deque()
             self._begin_submit(lane, waiting)
 
-    def get(self, path: str, watch: bool, done: Done[Node | None]) -> None:
+    def get_node(self, path: str, watch: bool, done: Done[Node | None]) -> None:
         """Read a node from the connected server."""
-        self._send_request(Get(self._number(), path, watch), done)
+        self._send_request(Get(self._next_number(), path, watch), done)
 
-    def children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
+    def get_children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
         """Read the names of a node's children from the connected server."""
-        self._send_request(Children(self._number(), path, watch), done)
+        self._send_request(Children(self._next_number(), path, watch), done)
 
     # ---- lifecycle ----
 
-    def open(self) -> None:
+    def start_session(self) -> None:
         """Connect to a server; `on_session` follows."""
         self._heard_ns = self._timeline.now_ns
-        self._process.on_resume = self._stood_still
-        self._connect()
-        self._tick()
+        self._process.on_resume = self._check_after_pause
+        self._connect_server()
+        self._on_tick()
 
-    def _stood_still(self) -> None:
+    def _check_after_pause(self) -> None:
         """After a pause: report an expired session before any input that waited is handled."""
         inputs = self._process.inputs
         if inputs is not None and self._session and self._timeline.now_ns - self._heard_ns > self._timeout_ns:
             inputs.on_standstill()
         self._check_session()
 
-    def close(self) -> None:
+    def end_session(self) -> None:
         """End the session at a clean stop; the store learns of it only if it can be reached now."""
         self._closed = True
         if self._connection is not None and self._welcome:
@@ -143,13 +143,13 @@ class SimStore:
 
     # ---- requests ----
 
-    def _number(self) -> int:
+    def _next_number(self) -> int:
         self._numbers += 1
         return self._numbers
 
     def _begin_submit(self, lane: str, waiting: _Waiting) -> None:
         self._send_request(
-            Multi(self._number(), waiting.ops), lambda outcome: self._on_finished(lane, waiting.done, outcome)
+            Multi(self._next_number(), waiting.ops), lambda outcome: self._on_finished(lane, waiting.done, outcome)
         )
 
     def _on_finished(self, lane: str, done: Done[Results], outcome: Results | Failure) -> None:
@@ -158,7 +158,7 @@ class SimStore:
         if isinstance(outcome, Failure):
             del self._lanes[lane]
             for waiting in queue:
-                self._complete(
+                self._post_completion(
                     waiting.done, Failure(Kind.NOT_DONE, f"an earlier change on this lane failed: {outcome}")
                 )
         elif queue:
@@ -173,44 +173,46 @@ class SimStore:
         # 3. Without a connection: wait for the next one.
         asked = _Asked(request, done)
         if self._given_up:
-            self._process.post(REFUSED_NS, "store", self._process.complete, done, asked.failure(Kind.EXPIRED))
+            self._process.post_turn(
+                REFUSED_NS, "store", self._process.deliver_completion, done, asked.make_failure(Kind.EXPIRED)
+            )
         elif self._welcome:
-            self._fly(asked)
+            self._send_asked(asked)
         else:
             self._held.append(asked)
 
-    def _fly(self, asked: _Asked) -> None:
+    def _send_asked(self, asked: _Asked) -> None:
         self._flying.append(asked)
         self._send_message(asked.request)
 
     def _send_message(self, message: Message) -> None:
         assert self._connection is not None
-        self._network.send(self._connection, Letter(message))
+        self._network.send_frame(self._connection, Letter(message))
 
-    def _complete(self, done: Callable[[Any], None], outcome: object) -> None:
-        self._process.post(0, "store", self._process.complete, done, outcome)
+    def _post_completion(self, done: Callable[[Any], None], outcome: object) -> None:
+        self._process.post_turn(0, "store", self._process.deliver_completion, done, outcome)
 
     # ---- the connection ----
 
-    def _connect(self) -> None:
+    def _connect_server(self) -> None:
         if self._closed or not self._process.alive or self._connection is not None:
             return
         self._tried_ns = self._timeline.now_ns
         node = self._random.choice(self._servers)
-        connection = self._network.connect(
+        connection = self._network.open_connection(
             self._host,
             node,
-            self._stands,
-            lambda frame: self._process.post(0, "store", self._received, connection, frame),
-            lambda: self._process.post(0, "store", self._on_lost, connection),
+            self._on_connected,
+            lambda frame: self._process.post_turn(0, "store", self._on_frame, connection, frame),
+            lambda: self._process.post_turn(0, "store", self._on_lost, connection),
         )
         self._connection = connection
 
-    def _stands(self, connection: Connection) -> None:
+    def _on_connected(self, connection: Connection) -> None:
         if self._process.alive:
-            self._process.post(0, "store", self._on_opened, connection)
+            self._process.post_turn(0, "store", self._on_opened, connection)
         else:
-            self._network.close(connection)
+            self._network.close_connection(connection)
 
     def _on_opened(self, connection: Connection) -> None:
         if connection is self._connection:
@@ -218,28 +220,28 @@ class SimStore:
 
     def _on_lost(self, connection: Connection) -> None:
         if connection is self._connection:
-            self._disconnect()
+            self._drop_connection()
 
-    def _disconnect(self) -> None:
+    def _drop_connection(self) -> None:
         """Give up the connection: requests in flight may have been applied. Connect to another server soon."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._network.close(connection)
+            self._network.close_connection(connection)
         if self._welcome:
             self._welcome = False
-            self._notify(Session.SUSPENDED)
+            self._notify_session(Session.SUSPENDED)
         self._fail_lane(self._flying, Kind.UNKNOWN)
-        self._timeline.after(self._random.between(20, 300) * MS, "store client", self._reconnect)
+        self._timeline.schedule_after(self._random.between(20, 300) * MS, "store client", self._post_connect)
 
-    def _reconnect(self) -> None:
-        self._process.post(0, "store", self._connect)
+    def _post_connect(self) -> None:
+        self._process.post_turn(0, "store", self._connect_server)
 
     def _fail_lane(self, queue: deque[_Asked], kind: Kind) -> None:
         while queue:
             asked = queue.popleft()
-            self._complete(asked.done, asked.failure(kind))
+            self._post_completion(asked.done, asked.make_failure(kind))
 
-    def _notify(self, state: Session) -> None:
+    def _notify_session(self, state: Session) -> None:
         """Report a state of the session as a separate turn, after earlier reports."""
         session = self._session
         self._timeline.trace_fact(f"{self._host} session {session} {state.name}")
@@ -248,11 +250,11 @@ class SimStore:
             assert self._process.inputs is not None
             self._process.inputs.on_session(state, session)
 
-        self._process.post(0, "on_session", tell)
+        self._process.post_turn(0, "on_session", tell)
 
     # ---- what arrives ----
 
-    def _received(self, connection: Connection, frame: bytes) -> None:
+    def _on_frame(self, connection: Connection, frame: bytes) -> None:
         if connection is not self._connection:
             return
         assert isinstance(frame, Letter)
@@ -265,43 +267,43 @@ class SimStore:
             assert self._process.inputs is not None
             self._process.inputs.on_node(message.path)
         elif isinstance(message, Welcome):
-            self._welcomed(message.session)
+            self._on_welcome(message.session)
 
     def _on_response(self, answer: Answer) -> None:
         self._zxid = max(self._zxid, answer.zxid)
         asked = self._flying.popleft()
         assert asked.request.number == answer.number, "answers come in the order of the requests"
-        self._process.complete(asked.done, answer.value)
+        self._process.deliver_completion(asked.done, answer.value)
 
-    def _welcomed(self, session: int) -> None:
+    def _on_welcome(self, session: int) -> None:
         # The store may have ended the session while there was no connection. Then report EXPIRED, and ask for a new
         # session on the same connection.
         if session == 0:
-            self._expire()
+            self._expire_session()
             self._send_message(Hello(0, self._timeout_ns, self._zxid))
             return
         self._session, self._welcome, self._given_up = session, True, False
-        self._notify(Session.OPEN)
+        self._notify_session(Session.OPEN)
         held, self._held = self._held, deque()
         for asked in held:
-            self._fly(asked)
+            self._send_asked(asked)
 
-    def _expire(self) -> None:
+    def _expire_session(self) -> None:
         """The session is over, or has to be treated so: fail all of its requests."""
         self._given_up = True
-        self._notify(Session.EXPIRED)
+        self._notify_session(Session.EXPIRED)
         self._session = 0
         self._fail_lane(self._flying, Kind.UNKNOWN)
         self._fail_lane(self._held, Kind.EXPIRED)
 
     # ---- time ----
 
-    def _tick(self) -> None:
+    def _on_tick(self) -> None:
         """Six times per session timeout: send a ping, and check how long nothing was received."""
         if not self._process.alive or self._closed:
             return
-        self._process.post(0, "store", self._check_session)
-        self._timeline.after(self._timeout_ns // 6, "store tick", self._tick)
+        self._process.post_turn(0, "store", self._check_session)
+        self._timeline.schedule_after(self._timeout_ns // 6, "store tick", self._on_tick)
 
     def _check_session(self) -> None:
         # 1. Half of the timeout without a message (or without a Welcome): try another server.
@@ -310,9 +312,9 @@ class SimStore:
         now = self._timeline.now_ns
         silence = now - (self._heard_ns if self._welcome else self._tried_ns)
         if self._connection is not None and silence > self._timeout_ns // 2:
-            self._disconnect()
+            self._drop_connection()
         if self._session and now - self._heard_ns > self._timeout_ns:
-            self._disconnect()  # otherwise a Welcome in flight would bring the session back
-            self._expire()
+            self._drop_connection()  # otherwise a Welcome in flight would bring the session back
+            self._expire_session()
         if self._welcome:
             self._send_message(Ping())

@@ -1,4 +1,4 @@
-"""Requests from one node to another (`Network.call` of the seams): in order, each answered exactly once.
+"""Requests from one node to another (`Network.call_broker` of the seams): in order, each answered exactly once.
 
 Zone: deterministic.
 """
@@ -38,30 +38,30 @@ class Calls:
         self._open = False
         self._queue: deque[Call] = deque()
 
-    def submit(self, frame: bytes, deadline_ns: int, done: Done[memoryview]) -> None:
+    def submit_call(self, frame: bytes, deadline_ns: int, done: Done[memoryview]) -> None:
         """Send the frame after all earlier ones; it fails with TIMEOUT at that time of the process's clock."""
         call = Call(bytes(frame), done)
         self._queue.append(call)
         if self._connection is None:
-            self._connect()
+            self._open_connection()
         elif self._open:
             self._send_call(call)
         wait = max(0, deadline_ns - self._process.clock.now().mono_ns)
-        self._process.timeline.after(wait, "call deadline", self._expire_call, call)
+        self._process.timeline.schedule_after(wait, "call deadline", self._expire_call, call)
 
-    def stall(self, until_ns: int) -> None:
+    def hold_frames_until(self, until_ns: int) -> None:
         """Frames on the present connection arrive no earlier than that."""
         if self._connection is not None:
-            self._connection.stall(until_ns)
+            self._connection.hold_frames_until(until_ns)
 
-    def _connect(self) -> None:
+    def _open_connection(self) -> None:
         host = f"node{self._process.machine.node}"
-        connect = self._network.connect
+        connect = self._network.open_connection
         self._connection = connect(host, self._node, self._on_opened, self._on_response, self._on_lost)
 
     def _on_opened(self, connection: Connection) -> None:
         if not self._process.alive:
-            self._network.close(connection)
+            self._network.close_connection(connection)
             return
         self._open = True
         for call in self._queue:
@@ -70,13 +70,13 @@ class Calls:
     def _send_call(self, call: Call) -> None:
         assert self._connection is not None
         call.sent = True
-        self._network.send(self._connection, call.frame)
+        self._network.send_frame(self._connection, call.frame)
 
     def _on_response(self, frame: bytes) -> None:
         call = self._queue.popleft()
         if not call.answered:
             call.answered = True
-            self._process.post(0, "call answered", self._process.complete, call.done, memoryview(frame))
+            self._process.post_turn(0, "call answered", self._process.deliver_completion, call.done, memoryview(frame))
 
     def _on_lost(self) -> None:
         self._connection, self._open = None, False
@@ -91,4 +91,4 @@ class Calls:
     def _fail_call(self, call: Call, failure: Failure) -> None:
         if not call.answered:
             call.answered = True
-            self._process.post(0, "call failed", self._process.complete, call.done, failure)
+            self._process.post_turn(0, "call failed", self._process.deliver_completion, call.done, failure)

@@ -42,11 +42,11 @@ class End(Protocol):
     stalled_until_ns: int
     """The client reads nothing before this time."""
 
-    def receive(self, frame: bytes) -> None:
+    def receive_frame(self, frame: bytes) -> None:
         """A request arrived."""
         ...
 
-    def peer_gone(self) -> None:
+    def on_peer_gone(self) -> None:
         """The end of the connection arrived."""
         ...
 
@@ -59,7 +59,7 @@ class Acceptor(Protocol):
         """Rises with each restart."""
         ...
 
-    def accept(self, connection: Connection) -> End:
+    def accept_connection(self, connection: Connection) -> End:
         """A client connects."""
         ...
 
@@ -112,11 +112,11 @@ class Connection:
         self._inward_ns = 0
         self._outward_ns = 0
 
-    def stall(self, until_ns: int) -> None:
+    def hold_frames_until(self, until_ns: int) -> None:
         """Delay later frames of the client until that time; other connections are not affected."""
         self._inward_ns = max(self._inward_ns, until_ns)
 
-    def arrival(self, inward: bool, wanted_ns: int) -> int:
+    def next_arrival(self, inward: bool, wanted_ns: int) -> int:
         """The arrival time of a frame: `wanted_ns`, or later, so that it comes after all earlier frames."""
         if inward:
             self._inward_ns = max(self._inward_ns + 1, wanted_ns)
@@ -143,11 +143,11 @@ class Network:
         self._paths: dict[tuple[str, int], Path] = {}
         self._numbers = 0
 
-    def path(self, host: str, node: int) -> Path:
+    def path_between(self, host: str, node: int) -> Path:
         """The link between a host and a node."""
         return self._paths.setdefault((host, node), Path())
 
-    def heal(self) -> None:
+    def heal_links(self) -> None:
         """End all cuts, losses and delays."""
         self.weather = Weather()
         self._paths.clear()
@@ -156,33 +156,35 @@ class Network:
 
     # ---- nodes ----
 
-    def attach(self, process: Process) -> NodeNetwork:
+    def attach_process(self, process: Process) -> NodeNetwork:
         """The seam `Network` for one process."""
         return NodeNetwork(process, self)
 
-    def listen(self, shell: NodeNetwork) -> None:
+    def start_listening(self, shell: NodeNetwork) -> None:
         """Accept connections for the process."""
         self.listening[shell.process.machine.node] = shell
 
-    def process_gone(self, process: Process, silent: bool) -> None:
+    def on_process_gone(self, process: Process, silent: bool) -> None:
         """The process died: its peers get a reset soon, or, if the machine lost power, notice it late."""
         # First the connections that the process accepted, then those that it opened.
         node = process.machine.node
         self.listening.pop(node, None)
         for connection in [c for c in self.connections.values() if c.node == node and c.life == process.life]:
             del self.connections[connection.number]
-            self._tell_client(connection, self._notice(silent))
+            self._notify_client(connection, self._draw_notice_delay(silent))
         for connection in [c for c in self.connections.values() if c.host == f"node{node}"]:
             del self.connections[connection.number]
             connection.closed = True
-            self.timeline.after(self._notice(silent), "closed by client", connection.server.peer_gone)
+            self.timeline.schedule_after(
+                self._draw_notice_delay(silent), "closed by client", connection.server.on_peer_gone
+            )
 
-    def _notice(self, silent: bool) -> int:
-        return self.random.between(MS, 5 * SECOND) if silent else self.latency()
+    def _draw_notice_delay(self, silent: bool) -> int:
+        return self.random.between(MS, 5 * SECOND) if silent else self.draw_latency()
 
     # ---- connections ----
 
-    def connect(
+    def open_connection(
         self,
         host: str,
         node: int,
@@ -193,11 +195,13 @@ class Network:
         """Open a connection. Calls `on_open` on success, `on_close` on failure or at the end, never in this call."""
         self._numbers += 1
         connection = Connection(self._numbers, host, node, on_frame, on_close)
-        self.timeline.after(2 * self.latency(), "connect", self._establish, connection, on_open)
+        self.timeline.schedule_after(
+            2 * self.draw_latency(), "connect", self._establish_connection, connection, on_open
+        )
         return connection
 
-    def _establish(self, connection: Connection, on_open: Callable[[Connection], None]) -> None:
-        path, now = self.path(connection.host, connection.node), self.timeline.now_ns
+    def _establish_connection(self, connection: Connection, on_open: Callable[[Connection], None]) -> None:
+        path, now = self.path_between(connection.host, connection.node), self.timeline.now_ns
         shell = self.listening.get(connection.node)
         # 1. The client has given up meanwhile.
         # 2. The link is cut: the SYN is lost, and the attempt times out.
@@ -206,28 +210,28 @@ class Network:
         if connection.closed:
             return
         if path.inward_cut_ns > now or path.outward_cut_ns > now:
-            self._tell_client(connection, CONNECT_TIMEOUT_NS)
+            self._notify_client(connection, CONNECT_TIMEOUT_NS)
         elif shell is None:
-            self._tell_client(connection, 0)
+            self._notify_client(connection, 0)
         else:
             connection.life = shell.life
-            connection.server = shell.accept(connection)
+            connection.server = shell.accept_connection(connection)
             self.connections[connection.number] = connection
             on_open(connection)
 
-    def send(self, connection: Connection, frame: bytes) -> None:
+    def send_frame(self, connection: Connection, frame: bytes) -> None:
         """The client sends a request (without its length prefix)."""
         if connection.closed or connection.number not in self.connections:
             return
         self.timeline.trace_fact(f"c{connection.number} >", frame)
-        arrival = self._arrival(connection, True, len(frame))
+        arrival = self._frame_arrival(connection, True, len(frame))
         if arrival < FOREVER:
-            self.timeline.schedule_at(arrival, "frame in", connection.server.receive, self._garbled(frame))
+            self.timeline.schedule_at(arrival, "frame in", connection.server.receive_frame, self._maybe_flip_bit(frame))
 
-    def deliver_connection(self, connection: Connection, frame: bytes) -> None:
+    def deliver_frame(self, connection: Connection, frame: bytes) -> None:
         """The node sends a reply (without its length prefix)."""
         self.timeline.trace_fact(f"c{connection.number} <", frame)
-        arrival = self._arrival(connection, False, len(frame))
+        arrival = self._frame_arrival(connection, False, len(frame))
         if arrival < FOREVER:
             self.timeline.schedule_at(arrival, "frame out", self._frame_out, connection, frame)
 
@@ -235,65 +239,65 @@ class Network:
         if not connection.closed:
             connection.on_frame(frame)
 
-    def _arrival(self, connection: Connection, inward: bool, size: int) -> int:
-        path, now = self.path(connection.host, connection.node), self.timeline.now_ns
+    def _frame_arrival(self, connection: Connection, inward: bool, size: int) -> int:
+        path, now = self.path_between(connection.host, connection.node), self.timeline.now_ns
         # 1. Through a cut the frame arrives with the first retransmission after its end.
         # 2. A lost frame costs one to three retransmission timeouts, which double each time.
         # 3. On a slow link the transfer takes time in proportion to the size.
-        # 4. A frame never overtakes earlier ones of its connection (`Connection.arrival`).
+        # 4. A frame never overtakes earlier ones of its connection (`Connection.next_arrival`).
         cut = path.inward_cut_ns if inward else path.outward_cut_ns
         start = now
         if cut > now:
             start = cut + self.random.between(0, 2 * RETRANSMIT_NS)
         if self.random.chance(self.weather.loss):
-            start += RETRANSMIT_NS << self.random.below(3)
+            start += RETRANSMIT_NS << self.random.random_below(3)
         if self.weather.slow_until_ns > now:
             start += size * (SECOND // 65536)
-        return connection.arrival(inward, start + self.latency())
+        return connection.next_arrival(inward, start + self.draw_latency())
 
-    def latency(self) -> int:
+    def draw_latency(self) -> int:
         """Draw the travel time of one frame."""
         return 20 * US + int(self.random.exponential(self.weather.latency_mean_ns))
 
-    def _garbled(self, frame: bytes) -> bytes:
+    def _maybe_flip_bit(self, frame: bytes) -> bytes:
         """Sometimes flip a bit in the last bytes of a Produce request, which are inside its last batch."""
         if not self.random.chance(self.weather.garble) or len(frame) < 200 or frame[:2] != b"\0\0":
             return frame
         self.fired("bit flip on the wire")
         changed = bytearray(frame)
-        at = len(frame) - 16 - self.random.below(40)
-        changed[at] ^= 1 << self.random.below(8)
+        at = len(frame) - 16 - self.random.random_below(40)
+        changed[at] ^= 1 << self.random.random_below(8)
         return bytes(changed)
 
     # ---- endings ----
 
-    def close(self, connection: Connection) -> None:
+    def close_connection(self, connection: Connection) -> None:
         """The client closes the connection; frames that it sent before still arrive."""
         if connection.closed:
             return
         connection.closed = True
         if self.connections.pop(connection.number, None) is not None:
-            self._tell_server(connection)
+            self._notify_server(connection)
 
     def cut_off(self, connection: Connection) -> None:
         """Break the connection for both sides; requests in flight may still arrive before the node notices the end."""
         if self.connections.pop(connection.number, None) is None:
             return
-        self._tell_client(connection, self.latency())
-        self._tell_server(connection)
+        self._notify_client(connection, self.draw_latency())
+        self._notify_server(connection)
 
-    def refuse_connection(self, connection: Connection) -> None:
+    def close_from_node(self, connection: Connection) -> None:
         """The node closes the connection; replies that it sent before still arrive."""
         if self.connections.pop(connection.number, None) is not None:
-            arrival = connection.arrival(False, self.timeline.now_ns + self.latency())
+            arrival = connection.next_arrival(False, self.timeline.now_ns + self.draw_latency())
             self.timeline.schedule_at(arrival, "closed by node", self._on_closed, connection)
 
-    def _tell_server(self, connection: Connection) -> None:
-        arrival = self._arrival(connection, True, 0)
-        self.timeline.schedule_at(min(arrival, FOREVER), "closed by client", connection.server.peer_gone)
+    def _notify_server(self, connection: Connection) -> None:
+        arrival = self._frame_arrival(connection, True, 0)
+        self.timeline.schedule_at(min(arrival, FOREVER), "closed by client", connection.server.on_peer_gone)
 
-    def _tell_client(self, connection: Connection, delay_ns: int) -> None:
-        self.timeline.after(delay_ns, "connection lost", self._on_closed, connection)
+    def _notify_client(self, connection: Connection, delay_ns: int) -> None:
+        self.timeline.schedule_after(delay_ns, "connection lost", self._on_closed, connection)
 
     def _on_closed(self, connection: Connection) -> None:
         if not connection.closed:

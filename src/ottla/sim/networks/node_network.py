@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.sim.networks.network import Connection, Network
 
 SEND_NS: Final = 30 * US
-"""From `reply` to the system call that sends it, on an idle connection."""
+"""From `send_reply` to the system call that sends it, on an idle connection."""
 
 
 class SimPeer:
@@ -66,7 +66,7 @@ class ServerEnd:
 
     # ---- requests ----
 
-    def receive(self, frame: bytes) -> None:
+    def receive_frame(self, frame: bytes) -> None:
         """A request arrived at the node."""
         if self.open and self.shell.process.alive:
             self._inbox.append(frame)
@@ -76,9 +76,9 @@ class ServerEnd:
         if self._inbox and self._gate is None and not self._reading and self.open and not self.shell.draining:
             self._reading = True
             delay = max(0, self.muted_until_ns - self.shell.process.timeline.now_ns)
-            self.shell.process.post(delay, "on_frame", self._read)
+            self.shell.process.post_turn(delay, "on_frame", self._read_request)
 
-    def _read(self) -> None:
+    def _read_request(self) -> None:
         self._reading = False
         if not self.open or not self._inbox or self._gate is not None or self.shell.draining:
             return
@@ -91,7 +91,11 @@ class ServerEnd:
         self._gate = slot
         defects = self.shell.process.machine.defects
         frame = memoryview(slot.frame)
-        gate = inputs.on_frame(slot, frame) if defects is None else defects.run(lambda: inputs.on_frame(slot, frame))
+        gate = (
+            inputs.on_frame(slot, frame)
+            if defects is None
+            else defects.run_request(lambda: inputs.on_frame(slot, frame))
+        )
         if gate is Gate.NEXT and self._gate is slot:
             self._gate = None
         if not slot.held:
@@ -106,7 +110,7 @@ class ServerEnd:
 
     # ---- replies ----
 
-    def answer(self, slot: SimSlot, parts: Sequence[Part]) -> None:
+    def answer_slot(self, slot: SimSlot, parts: Sequence[Part]) -> None:
         """Set the parts of a slot, and send it when it is the oldest."""
         assert slot.parts is None, "a slot was answered twice"
         slot.parts = parts
@@ -118,9 +122,9 @@ class ServerEnd:
             self._sending = True
             timeline = self.shell.process.timeline
             delay = max(SEND_NS, self.stalled_until_ns - timeline.now_ns)
-            self.shell.process.post_thread(delay, "send", self._send)
+            self.shell.process.post_thread(delay, "send", self._send_reply)
 
-    def _send(self) -> None:
+    def _send_reply(self) -> None:
         self._sending = False
         if not self.open:
             return
@@ -132,15 +136,15 @@ class ServerEnd:
         slot = self._slots.popleft()
         assert slot.parts is not None
         if slot.parts:
-            frame = self._resolved(slot.parts)
+            frame = self._resolve_parts(slot.parts)
             if frame is None:
                 self.shell.process.timeline.trace_fact(f"c{self.connection.number} region refused")
-                self.drop()
+                self.close_connection()
                 return
-            self.shell.network.deliver_connection(self.connection, frame)
+            self.shell.network.deliver_frame(self.connection, frame)
         self._send_soon()
 
-    def _resolved(self, parts: Sequence[Part]) -> bytes | None:
+    def _resolve_parts(self, parts: Sequence[Part]) -> bytes | None:
         """The bytes to send; None when the file of a region was truncated, is too short, or cannot be read."""
         resolved = [self._bytes_of(part) for part in parts]
         if any(part is None for part in resolved):
@@ -161,13 +165,13 @@ class ServerEnd:
 
     # ---- endings ----
 
-    def drop(self) -> None:
+    def close_connection(self) -> None:
         """The node closes the connection; `on_gone` follows as a separate turn."""
         if self.open:
             self._drop_slots()
-            self.shell.network.refuse_connection(self.connection)
+            self.shell.network.close_from_node(self.connection)
 
-    def peer_gone(self) -> None:
+    def on_peer_gone(self) -> None:
         """The end of the connection arrived at the node."""
         if self.open and self.shell.process.alive:
             self._drop_slots()
@@ -175,7 +179,7 @@ class ServerEnd:
     def _drop_slots(self) -> None:
         self.open = False
         self._inbox.clear()
-        self.shell.process.post(0, "on_gone", self._on_gone)
+        self.shell.process.post_turn(0, "on_gone", self._on_gone)
 
     def _on_gone(self) -> None:
         inputs = self.shell.process.inputs
@@ -198,50 +202,50 @@ class NodeNetwork:
         """The life of the machine's process."""
         return self.process.life
 
-    def accept(self, connection: Connection) -> ServerEnd:
+    def accept_connection(self, connection: Connection) -> ServerEnd:
         """A client connects."""
         return ServerEnd(self, connection)
 
-    def reply(self, slot: Slot, parts: Sequence[Part]) -> None:
+    def send_reply(self, slot: Slot, parts: Sequence[Part]) -> None:
         """Answer a request; answers leave in the order of the requests."""
         assert isinstance(slot, SimSlot)
-        slot.peer.end.answer(slot, parts)
+        slot.peer.end.answer_slot(slot, parts)
 
-    def release(self, slot: Slot) -> None:
+    def open_gate(self, slot: Slot) -> None:
         """Open the gate that this slot closed, before its reply is sent."""
         assert isinstance(slot, SimSlot)
         slot.peer.end.open_gate(slot)
 
-    def hold(self, slot: Slot, frame: memoryview) -> memoryview:
+    def hold_frame(self, slot: Slot, frame: memoryview) -> memoryview:
         """Keep the frame valid after `on_frame` returns."""
         assert isinstance(slot, SimSlot)
         slot.held = True
         return frame
 
-    def mute(self, peer: Peer, until_ns: int) -> None:
+    def pause_reading(self, peer: Peer, until_ns: int) -> None:
         """Read nothing from this peer before that time of the process's clock."""
         assert isinstance(peer, SimPeer)
         mono_ns = self.process.clock.now().mono_ns
         peer.end.muted_until_ns = self.process.timeline.now_ns + max(0, until_ns - mono_ns)
 
-    def close(self, peer: Peer, why: str) -> None:
+    def close_connection(self, peer: Peer, why: str) -> None:
         """Drop the connection."""
         assert isinstance(peer, SimPeer)
         self.process.timeline.trace_fact(f"c{peer.end.connection.number} closed by node: {why}")
-        peer.end.drop()
+        peer.end.close_connection()
 
-    def call(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
+    def call_broker(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
         """Send a request to another node, or to this one; in order per node and lane."""
         calls = self._calls.get((node, lane))
         if calls is None:
             calls = self._calls[node, lane] = Calls(self.process, self.network, node)
-        calls.submit(frame, deadline_ns, done)
+        calls.submit_call(frame, deadline_ns, done)
 
     def stall_queue(self, lane: str, until_ns: int) -> None:
         """Delay later frames of this lane to other nodes until that time; called by the nemesis."""
         for (node, name), calls in self._calls.items():
             if name == lane and node != self.process.machine.node:
-                calls.stall(until_ns)
+                calls.hold_frames_until(until_ns)
 
-    def locate(self, node: int, host: str, port: int) -> None:
+    def set_address(self, node: int, host: str, port: int) -> None:
         """Does nothing: the simulated network finds nodes by number."""

@@ -38,13 +38,13 @@ class Client(Protocol):
         """Its name in the history, and its host name on the network."""
         ...
 
-    def request(
+    def send_request(
         self, message: Message, version: int, response: type[Message], then: Answered, route: Route | None = None
     ) -> None:
         """Send a request to the broker of the route, or to any; calls `then` once, never inside this call."""
         ...
 
-    def stale(self) -> None:
+    def mark_metadata_stale(self) -> None:
         """An answer shows that the metadata is stale: request it again."""
         ...
 
@@ -87,7 +87,7 @@ class WireClient:
         """Number of the present connection; 0: none."""
         return 0 if self._connection is None else self._connection.number
 
-    def request(
+    def send_request(
         self,
         message: Message,
         version: int,
@@ -103,37 +103,39 @@ class WireClient:
         pending = Pending(api_key, version, self._correlation_id, frame, response, then)
         self._queue.append(pending)
         if self._connection is None:
-            self._connection = self.network.connect(
+            self._connection = self.network.open_connection(
                 self.name, self._node, self._on_opened, self._deliver_response, self._on_lost
             )
         elif self._open:
-            self._send_request(pending)
-        self.timeline.after(self._timeout_ns, "request timeout", self._expire_request, pending, self._connection)
+            self._send_pending(pending)
+        self.timeline.schedule_after(
+            self._timeout_ns, "request timeout", self._expire_request, pending, self._connection
+        )
 
-    def stale(self) -> None:
+    def mark_metadata_stale(self) -> None:
         """Does nothing: with one node there is no metadata to refresh."""
 
     def _on_opened(self, _connection: Connection) -> None:
         self._open = True
         for pending in self._queue:
-            self._send_request(pending)
+            self._send_pending(pending)
 
-    def _send_request(self, pending: Pending) -> None:
+    def _send_pending(self, pending: Pending) -> None:
         assert self._connection is not None
         pending.sent = True
-        self.network.send(self._connection, pending.frame)
+        self.network.send_frame(self._connection, pending.frame)
 
     def _deliver_response(self, frame: bytes) -> None:
         assert self._connection is not None
-        response = self._decoded(memoryview(frame))
+        response = self._decode_response(memoryview(frame))
         if isinstance(response, str):
             self.complain(f"{self.name}: {response}")
-            self.network.close(self._connection)
+            self.network.close_connection(self._connection)
             self._on_lost()
             return
         self._queue.popleft().then(response, self._connection.life)
 
-    def _decoded(self, view: memoryview) -> Message | str:
+    def _decode_response(self, view: memoryview) -> Message | str:
         """The response to the oldest request, or a sentence about the defect of the frame."""
         if not self._queue:
             return "an answer without a request"
@@ -157,5 +159,5 @@ class WireClient:
     def _expire_request(self, pending: Pending, connection: Connection) -> None:
         """Close the connection on a request timeout, as clients do."""
         if self._connection is connection and pending in self._queue:
-            self.network.close(connection)
+            self.network.close_connection(connection)
             self._on_lost()

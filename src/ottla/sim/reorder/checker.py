@@ -1,6 +1,7 @@
 """Properties of the logs and of the producer's book, after all requests have arrived and every transaction timed out.
 
-Zone: deterministic. One function per property, which yields sentences about violations. `found` collects their input.
+Zone: deterministic. One function per property, which yields sentences about violations. `gather_found` collects their
+input.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ class Found(NamedTuple):
     """The decisions in the markers of all partitions."""
 
 
-def found(stage: Harness, producer: Producer) -> Found:
+def gather_found(stage: Harness, producer: Producer) -> Found:
     """Collect the input of the properties."""
-    batches = _batches(stage, DATA)
+    batches = _log_batches(stage, DATA)
     ends = {}
     for place in PLACES:
-        partition = stage.partition(place)
+        partition = stage.find_partition(place)
         ends[place] = (partition.last_stable_offset, partition.log.end_offset)
     return Found(
         producer.book,
@@ -67,22 +68,22 @@ def found(stage: Harness, producer: Producer) -> Found:
         ends,
         batches,
         [value for batch in batches for value in batch.values],
-        _visible(stage, batches),
-        _position(stage),
-        _described(stage),
-        frozenset(_decided(stage)),
-        frozenset(_marked(batches)) | frozenset(_marked(_batches(stage, OFFSETS))),
+        _visible_values(stage, batches),
+        _group_position(stage),
+        _describe_transaction(stage),
+        frozenset(_logged_decisions(stage)),
+        frozenset(_marker_decisions(batches)) | frozenset(_marker_decisions(_log_batches(stage, OFFSETS))),
     )
 
 
-def _batches(stage: Harness, place: TopicPartition) -> list[Batch]:
-    view = _content(stage, place)
-    return [_batch(view, pos, header) for pos, header in batches_of(view)]
+def _log_batches(stage: Harness, place: TopicPartition) -> list[Batch]:
+    view = _log_content(stage, place)
+    return [_read_batch(view, pos, header) for pos, header in batches_of(view)]
 
 
-def _content(stage: Harness, place: TopicPartition) -> memoryview:
+def _log_content(stage: Harness, place: TopicPartition) -> memoryview:
     """The bytes of a log below its last stable offset."""
-    partition = stage.partition(place)
+    partition = stage.find_partition(place)
     region = partition.read(0, _MAX, partition.last_stable_offset, True, warmed=True)
     content = bytearray(0 if region is None else region.size)
     if region is not None:
@@ -90,12 +91,12 @@ def _content(stage: Harness, place: TopicPartition) -> memoryview:
     return memoryview(content)
 
 
-def _marked(batches: Sequence[Batch]) -> Iterator[tuple[ProducerIdentity, bool]]:
+def _marker_decisions(batches: Sequence[Batch]) -> Iterator[tuple[ProducerIdentity, bool]]:
     return ((batch.identity, batch.commit) for batch in batches if batch.commit is not None)
 
 
-def _decided(stage: Harness) -> Iterator[tuple[ProducerIdentity, bool]]:
-    codec, view = TransactionCodec(), _content(stage, STATE)
+def _logged_decisions(stage: Harness) -> Iterator[tuple[ProducerIdentity, bool]]:
+    codec, view = TransactionCodec(), _log_content(stage, STATE)
     for pos, _ in batches_of(view):
         for record in records_of(view, pos, max_bytes=_MAX):
             entry = codec.decode(record.key, record.value)
@@ -103,7 +104,7 @@ def _decided(stage: Harness) -> Iterator[tuple[ProducerIdentity, bool]]:
                 yield entry.transaction.identity, entry.transaction.status.commits
 
 
-def _batch(view: memoryview, pos: int, header: Any) -> Batch:
+def _read_batch(view: memoryview, pos: int, header: Any) -> Batch:
     records = list(records_of(view, pos, max_bytes=_MAX))
     identity = ProducerIdentity(header.producer_id, header.producer_epoch)
     if not header.is_control:
@@ -112,9 +113,9 @@ def _batch(view: memoryview, pos: int, header: Any) -> Batch:
     return Batch(header.base_offset, identity, (), marker is not None and marker.commit)
 
 
-def _visible(stage: Harness, batches: Sequence[Batch]) -> list[bytes]:
+def _visible_values(stage: Harness, batches: Sequence[Batch]) -> list[bytes]:
     """Filter like a consumer: drop records of aborted transactions, from their first offset to the marker (KIP-98)."""
-    log = stage.partition(DATA).log
+    log = stage.find_partition(DATA).log
     waiting = sorted((each.first_offset, each.producer_id) for each in log.aborted_transactions(0, log.end_offset))
     values: list[bytes] = []
     dropping: set[int] = set()
@@ -128,18 +129,20 @@ def _visible(stage: Harness, batches: Sequence[Batch]) -> list[bytes]:
     return values
 
 
-def _asked(stage: Harness, submit: Callable[[Completion[Any]], None]) -> Any:
+def _ask_coordinator(stage: Harness, submit: Callable[[Completion[Any]], None]) -> Any:
     answers: list[Any] = []
-    stage.turn(lambda: submit(answers.append))
+    stage.run_turn(lambda: submit(answers.append))
     stage.pass_ms(100)
     (answer,) = answers
     return answer
 
 
-def _position(stage: Harness) -> int | str:
+def _group_position(stage: Harness) -> int | str:
     wanted = [("t", [0])]
     groups = stage.coordinators.groups
-    answer = _asked(stage, lambda ticket: groups.submit(FetchOffsets(ticket, GROUP, wanted, require_stable=True)))
+    answer = _ask_coordinator(
+        stage, lambda ticket: groups.submit_command(FetchOffsets(ticket, GROUP, wanted, require_stable=True))
+    )
     if isinstance(answer, ApiError):
         return answer.code.name
     (row,) = answer
@@ -148,9 +151,9 @@ def _position(stage: Harness) -> int | str:
     return -1 if row.position is None else int(row.position.offset)
 
 
-def _described(stage: Harness) -> Transaction | str:
+def _describe_transaction(stage: Harness) -> Transaction | str:
     transactions = stage.coordinators.transactions
-    answer = _asked(stage, lambda ticket: transactions.submit(DescribeTransaction(NAME, ticket)))
+    answer = _ask_coordinator(stage, lambda ticket: transactions.submit_command(DescribeTransaction(NAME, ticket)))
     return answer.code.name if isinstance(answer, ApiError) else answer
 
 
@@ -208,11 +211,11 @@ def visible_if_committed(seen: Found) -> Iterator[str]:
     """A record is visible if and only if its transaction committed."""
     for entry in seen.book:
         is_visible = entry.value in seen.visible
-        if is_visible and not entry.asked:
+        if is_visible and not entry.requested:
             yield f"the record of transaction {entry.number}, whose commit was not requested, is visible"
-        elif entry.told is True and not is_visible:
+        elif entry.confirmed is True and not is_visible:
             yield f"transaction {entry.number} is committed, and its record is not visible"
-        elif entry.told is False and is_visible:
+        elif entry.confirmed is False and is_visible:
             yield f"transaction {entry.number} is aborted, and its record is visible"
 
 
@@ -243,6 +246,6 @@ PROPERTIES: Final = (
 )
 
 
-def violations(seen: Found) -> list[tuple[str, str]]:
+def find_violations(seen: Found) -> list[tuple[str, str]]:
     """The violations: (property, sentence)."""
     return [(check.__name__, text) for check in PROPERTIES for text in check(seen)]

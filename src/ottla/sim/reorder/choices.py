@@ -1,7 +1,7 @@
 """One path through the tree of schedules, and the next one.
 
-Zone: pure. A schedule is the list of its choices. The code that runs it calls `choose` at every fork, and gets the
-first option where the list has ended. So the whole tree can be walked without being stored.
+Zone: pure. A schedule is the list of its choices. The code that runs it calls `choose_option` at every fork, and gets
+the first option where the list has ended. So the whole tree can be walked without being stored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Choices:
         self.widths: list[int] = []
         """The number of options of each fork."""
 
-    def choose(self, width: int) -> int:
+    def choose_option(self, width: int) -> int:
         """One of `width` options, at least one. Raises WrongPath."""
         if width == 1:
             return 0
@@ -55,7 +55,7 @@ class Choices:
                 return (*self.taken[:at], self.taken[at] + 1)
         return None
 
-    def branches(self, root: int) -> Iterator[Path]:
+    def list_branches(self, root: int) -> Iterator[Path]:
         """Roots of all subtrees beside this path, below its first `root` choices: the rest of the tree."""
         for at in range(root, len(self.taken)):
             for option in range(self.taken[at] + 1, self.widths[at]):

@@ -84,16 +84,16 @@ class Dies(Exception):
 class Entry:
     """A transaction, from the view of its producer."""
 
-    __slots__ = ("asked", "number", "offset", "record", "told")
+    __slots__ = ("confirmed", "number", "offset", "record", "requested")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.record = False
         """Whether its record was acknowledged; `offset`: the same for its group offset."""
         self.offset = False
-        self.asked: bool | None = None
+        self.requested: bool | None = None
         """Whether the producer requested a commit; None: it has not sent EndTxn."""
-        self.told: bool | None = None
+        self.confirmed: bool | None = None
         """Whether the coordinator confirmed a commit (True) or an abort (False); None: no answer."""
 
     @property
@@ -128,37 +128,37 @@ class Producer:
         self._excused = False
         """Whether this process has slept past the transaction timeout, so that it may be fenced."""
 
-    def state(self) -> object:
+    def state_facts(self) -> object:
         """All state that its next steps depend on."""
-        book = [(entry.record, entry.offset, entry.asked, entry.told) for entry in self.book]
-        return book, self._who, self._sequence, self._began, self._excused, self._saying, self.complaints
+        book = [(entry.record, entry.offset, entry.requested, entry.confirmed) for entry in self.book]
+        return book, self._identity_fields, self._sequence, self._began, self._excused, self._saying, self.complaints
 
-    def life(self) -> Life:
+    def run_life(self) -> Life:
         """The steps of its whole life."""
-        yield from self._start()
+        yield from self._init_producer_id()
         for number, commit in enumerate(self._plan):
             entry = Entry(number)
             self.book.append(entry)
             try:
-                yield from self._transaction(entry, commit)
+                yield from self._run_transaction(entry, commit)
             except Dies:
-                yield from self._start()
+                yield from self._init_producer_id()
 
-    def _start(self) -> Life:
+    def _init_producer_id(self) -> Life:
         request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=TIMEOUT_MS)
         say = Say("InitProducerId", request, 5, lambda answer: answer.error_code)
         answer = yield from self._send_checked(say)
-        self._goes_on_as(answer.producer_id, answer.producer_epoch)
+        self._adopt_epoch(answer.producer_id, answer.producer_epoch)
         self._excused = False
 
-    def _transaction(self, entry: Entry, commit: bool) -> Life:
+    def _run_transaction(self, entry: Entry, commit: bool) -> Life:
         self._began = False
         try:
             yield from self._write_entry(entry)
         except Aborts:
             commit = False
         if self._began:
-            yield from self._end(entry, commit)
+            yield from self._end_transaction(entry, commit)
 
     def _write_entry(self, entry: Entry) -> Life:
         if self._version < 2:
@@ -172,14 +172,14 @@ class Producer:
         yield from self._send_checked(self._commit_offset(entry))
         entry.offset = True
 
-    def _end(self, entry: Entry, commit: bool) -> Life:
-        entry.asked = commit
+    def _end_transaction(self, entry: Entry, commit: bool) -> Life:
+        entry.requested = commit
         answer = yield from self._send_checked(self._end_txn(commit))
-        entry.told = commit
+        entry.confirmed = commit
         if self._version >= 2:
-            self._goes_on_as(answer.producer_id, answer.producer_epoch)
+            self._adopt_epoch(answer.producer_id, answer.producer_epoch)
 
-    def _goes_on_as(self, producer_id: int, epoch: int) -> None:
+    def _adopt_epoch(self, producer_id: int, epoch: int) -> None:
         """Continue with this epoch; a new one begins with sequence 0."""
         if (producer_id, epoch) != (self._id, self._epoch):
             self._id, self._epoch, self._sequence = producer_id, epoch, 0
@@ -196,18 +196,18 @@ class Producer:
             # 3. A fatal error ends the transaction or the process; a retriable one is retried after a pause.
             heard = yield say
             if isinstance(heard, Reaction):
-                yield from self._react(heard)
+                yield from self._react_to_silence(heard)
                 continue
             code = ErrorCode(say.code(heard))
             if code is ErrorCode.NONE:
                 return heard
             if code not in PASSING:
-                self._refused(say, code)
+                self._on_refused(say, code)
             yield Sleep(BACKOFF_MS)
         self.complaints.append(f"{say.name} gets {code.name} in every attempt")
         raise Dies
 
-    def _react(self, reaction: Reaction) -> Generator[Sleep, Any, None]:
+    def _react_to_silence(self, reaction: Reaction) -> Generator[Sleep, Any, None]:
         if reaction is Reaction.ABORT:
             raise Aborts
         if reaction is Reaction.REBORN:
@@ -216,7 +216,7 @@ class Producer:
             self._excused = True
             yield Sleep(ASLEEP_MS)
 
-    def _refused(self, say: Say, code: ErrorCode) -> None:
+    def _on_refused(self, say: Say, code: ErrorCode) -> None:
         """A fatal error ends the transaction, or the process."""
         if not self._excused:
             self.complaints.append(f"{say.name} gets {code.name} although the producer is alone and in time")
@@ -227,12 +227,12 @@ class Producer:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     @property
-    def _who(self) -> dict[str, Any]:
+    def _identity_fields(self) -> dict[str, Any]:
         return {"transactional_id": NAME, "producer_id": self._id, "producer_epoch": self._epoch}
 
     def _add_partitions(self) -> Say:
         topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0])
-        who = {f"v3_and_below_{key}": value for key, value in self._who.items()}
+        who = {f"v3_and_below_{key}": value for key, value in self._identity_fields.items()}
         request = AddPartitionsToTxnRequest(**who, v3_and_below_topics=[topic])
         return Say("AddPartitionsToTxn", request, 3, _code_of_added, tuple(Reaction))
 
@@ -250,18 +250,18 @@ class Producer:
         return Say("Produce", request, 12 if self._version >= 2 else 11, _code_of_produced, tuple(Reaction))
 
     def _add_offsets(self) -> Say:
-        request = AddOffsetsToTxnRequest(**self._who, group_id=GROUP)
+        request = AddOffsetsToTxnRequest(**self._identity_fields, group_id=GROUP)
         return Say("AddOffsetsToTxn", request, 3, lambda answer: answer.error_code, tuple(Reaction))
 
     def _commit_offset(self, entry: Entry) -> Say:
         row = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
         part = row(partition_index=0, committed_offset=entry.position, committed_metadata="")
         topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[part])
-        request = TxnOffsetCommitRequest(**self._who, group_id=GROUP, topics=[topic])
+        request = TxnOffsetCommitRequest(**self._identity_fields, group_id=GROUP, topics=[topic])
         return Say("TxnOffsetCommit", request, 5 if self._version >= 2 else 4, _code_of_offsets, tuple(Reaction))
 
     def _end_txn(self, commit: bool) -> Say:
-        request = EndTxnRequest(**self._who, committed=commit)
+        request = EndTxnRequest(**self._identity_fields, committed=commit)
         undecided = (Reaction.AGAIN, Reaction.REBORN, Reaction.ASLEEP)
         return Say("EndTxn", request, 5 if self._version >= 2 else 4, lambda answer: answer.error_code, undecided)
 

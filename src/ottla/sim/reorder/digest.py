@@ -18,24 +18,24 @@ _CORRELATION = slice(4, 8)
 """Position of the correlation id in a frame: it differs from path to path, and has no effect."""
 
 
-def digest(stage: Harness, producer: Producer, more: Iterable[object]) -> bytes:
+def state_digest(stage: Harness, producer: Producer, more: Iterable[object]) -> bytes:
     """A digest of 16 bytes. `more` is the state of the schedule itself."""
     sha = hashlib.blake2b(digest_size=16)
-    for content in _contents(stage):
+    for content in _log_contents(stage):
         sha.update(len(content).to_bytes(4, "big"))
         sha.update(content)
-    sha.update(repr((list(_facts(stage)), producer.state(), list(more))).encode())
+    sha.update(repr((list(_state_facts(stage)), producer.state_facts(), list(more))).encode())
     return sha.digest()
 
 
-def said(sent: Sent) -> object:
+def request_identity(sent: Sent) -> object:
     """The identity of a request, without its correlation id."""
     return sent.peer.listener, sent.lane, sent.frame[: _CORRELATION.start], sent.frame[_CORRELATION.stop :]
 
 
-def _contents(stage: Harness) -> Iterator[bytes]:
+def _log_contents(stage: Harness) -> Iterator[bytes]:
     for place in PLACES:
-        log = stage.partition(place).log
+        log = stage.find_partition(place).log
         start, end = 0, log.end_offset
         while start < end:
             region = log.read(start, 1 << 20, end, True, True)
@@ -46,34 +46,34 @@ def _contents(stage: Harness) -> Iterator[bytes]:
             start = end
 
 
-def _facts(stage: Harness) -> Iterator[object]:
-    yield stage.timeline.now_ns, stage.held, [said(sent) for sent in stage.outbox]
+def _state_facts(stage: Harness) -> Iterator[object]:
+    yield stage.timeline.now_ns, stage.held, [request_identity(sent) for sent in stage.outbox]
     for place in PLACES:
-        yield _of_partition(stage.partition(place))
+        yield _partition_facts(stage.find_partition(place))
     purgatory: Any = stage.purgatory
     wheel = purgatory._wheel
     yield sorted(timer.deadline_ms for bucket in wheel._buckets.values() for timer in bucket)
     verifier: Any = stage.verifier
-    yield [_of_question(each) for each in verifier._waiting]
-    yield {node: [_of_question(each) for each in behind] for node, behind in verifier._behind.items()}
-    yield from _of_coordinators(stage)
+    yield [_question_facts(each) for each in verifier._waiting]
+    yield {node: [_question_facts(each) for each in behind] for node, behind in verifier._behind.items()}
+    yield from _coordinator_facts(stage)
 
 
-def _of_partition(partition: Partition) -> object:
+def _partition_facts(partition: Partition) -> object:
     some: Any = partition
     guards = [(key, guard.holders, guard.passed) for key, guard in some.guards._asked.items()]
     refusals = some._refusals
     log = partition.log
-    producers = [(*known.snapshot(), *known.batches) for known in log.producers]
+    producers = [(*known.to_snapshot_entry(), *known.batches) for known in log.producers]
     roles = partition.leader_epoch, some._led_ns, log.producers.cautious
     return partition.high_watermark, roles, guards, refusals.waiting, refusals._gave_up, refusals._lost, producers
 
 
-def _of_question(question: Any) -> object:
+def _question_facts(question: Any) -> object:
     return question.transactional_id, question.producer_id, question.epoch, question.partitions, question.since_ns
 
 
-def _of_coordinators(stage: Harness) -> Iterator[object]:
+def _coordinator_facts(stage: Harness) -> Iterator[object]:
     transactions: Any = stage.coordinators.transactions
     queue = transactions._markers
     yield queue._busy

@@ -101,9 +101,9 @@ class _Contact:
 
     def __init__(self) -> None:
         self.used_ns = self.previous_ns = -1
-        self.lasts = True
+        self.is_requested = True
 
-    def replaced(self) -> None:
+    def on_replaced(self) -> None:
         """Does nothing: there is only one session."""
 
 
@@ -138,7 +138,7 @@ class Harness:
         """Requests that were sent and have not arrived, oldest first."""
         self.timeline = Timeline()
         self._machine = Machine(1, self.timeline, Streams(1), [Drive("data")])
-        self.process = self._machine.boot()
+        self.process = self._machine.boot_process()
         self.clock = self.process.clock
         self._effects = Effects()
         self.purgatory = Purgatory(self.clock)
@@ -147,18 +147,18 @@ class Harness:
         self._contact = _Contact()
         self._epoch = 0
         self._correlation = 0
-        self._wire(replication, transactions)
+        self._wire_broker(replication, transactions)
         self.process.inputs = cast("Any", self)
         for place in PLACES:
-            self._lead(place)
+            self._make_leader(place)
         self.pass_ms(10)
 
-    def _wire(self, replication: ReplicationSafeguards, transactions: TransactionSafeguards) -> None:
+    def _wire_broker(self, replication: ReplicationSafeguards, transactions: TransactionSafeguards) -> None:
         """Create and connect the objects, as `Broker` does."""
         disk = SimDisk(self._machine.drives[0], DriveFaults(), self.process)
         network = cast("Network", self)
         world = World(self.clock, self.process.entropy, [disk], network, SimWorkers(self.process))
-        later = self._effects.later
+        later = self._effects.queue_effect
         self.hosted = PartitionRegistry()
         self.cluster = Cluster(_CONFIG, self.purgatory)
         leaders = ImageLeaders(lambda: self.cluster.image)
@@ -166,7 +166,7 @@ class Harness:
         self.verifier = verifier = Verifier(
             peers, self.clock, self.purgatory, later, lambda name: leaders.coordinator_of(TRANSACTION_STATE, name)
         )
-        self.shared = PartitionContext(self._event, safeguards=replication)
+        self.shared = PartitionContext(self._on_event, safeguards=replication)
         self.shared.verifies = replication.verify_transactions
         surroundings = TransactionClusterView(
             self.cluster, self.hosted, cast("TopicRequests", _Topics(self.cluster)), self.clock
@@ -187,20 +187,20 @@ class Harness:
         handler = ProduceHandler(world, self.hosted, self.purgatory, leaders, verifier)
         self._dispatch.add_hot(produce.DECLARATION, handler.on_request)
         markers = MarkerHandlers(self.hosted, self.purgatory, self.clock, leaders, self._dispatch.is_broker, 30_000)
-        self._dispatch.add([markers, *self.coordinators.handlers()])
-        self._host(LogManager([disk], self.clock, self.process.entropy, _CONFIG))
+        self._dispatch.add_handlers([markers, *self.coordinators.handler_objects()])
+        self._host_partitions(LogManager([disk], self.clock, self.process.entropy, _CONFIG))
 
-    def _event(self, key: object) -> None:
-        self.purgatory.check(cast("Any", key))
+    def _on_event(self, key: object) -> None:
+        self.purgatory.check_watchers(cast("Any", key))
 
-    def _host(self, logs: LogManager) -> None:
-        logs.load(lambda _: _TOPIC)
+    def _host_partitions(self, logs: LogManager) -> None:
+        logs.load_logs(lambda _: _TOPIC)
         topics = []
         for node, (name, index) in enumerate(PLACES, 1):
             topic_id = node.to_bytes(16, "big")
             log = logs.create_log(TopicPartition(name, index), topic_id, _TOPIC)
             partition = Partition(log, _TOPIC, 1, self, self.shared)
-            self.hosted.topic(name, topic_id).partitions[index] = partition
+            self.hosted.get_or_add_topic(name, topic_id).partitions[index] = partition
             image = PartitionImage(index, node, 0, (node, _FOLLOWER), (node, _FOLLOWER))
             topics.append(TopicImage(name, topic_id, (image,), {}, _TOPIC))
         self.cluster.image = self.cluster.image.with_topics(*topics)
@@ -214,21 +214,21 @@ class Harness:
 
     def end_turn(self) -> None:
         """End a turn: drain its effects, and let the followers fetch."""
-        self._effects.drain()
-        self._replicate()
+        self._effects.drain_effects()
+        self._replicate_all()
 
-    def background(self, _budget_ns: int) -> bool:
+    def run_background(self, _budget_ns: int) -> bool:
         """There is no background work."""
         return False
 
-    def turn(self, action: Callable[[], object]) -> None:
+    def run_turn(self, action: Callable[[], object]) -> None:
         """Run one input now."""
 
         def run() -> None:
             action()
             self.end_turn()
 
-        self.process.post(0, "input", run)
+        self.process.post_turn(0, "input", run)
         self.pass_ms(0)
 
     def pass_ms(self, ms: int) -> None:
@@ -236,7 +236,7 @@ class Harness:
         self.timeline.run_until(self.timeline.now_ns + ms * MS)
         self.raise_errors()
 
-    def wait(self, waiting: Callable[[], bool], ms: int) -> None:
+    def wait_while(self, waiting: Callable[[], bool], ms: int) -> None:
         """Let time pass while `waiting()` holds, at most `ms`."""
         limit = self.timeline.now_ns + ms * MS
         if not self.timeline.run_while(waiting, limit):
@@ -249,89 +249,91 @@ class Harness:
 
     # -- followers and failovers ---------------------------------------------------------------------------------------
 
-    def partition(self, place: TopicPartition) -> Partition:
+    def find_partition(self, place: TopicPartition) -> Partition:
         """The hosted partition of that place."""
-        found = self.hosted.find(*place)
+        found = self.hosted.find_partition(*place)
         assert found is not None, f"{place} is hosted here"
         return found
 
-    def _replicate(self) -> None:
+    def _replicate_all(self) -> None:
         """Let all followers catch up; effects of that belong to the same turn."""
         again = True
         while again:
             again = False
             for place in PLACES:
-                partition = self.partition(place)
+                partition = self.find_partition(place)
                 if place != self.held and partition.is_leader and partition.high_watermark < partition.log.end_offset:
                     self._fetch_partition(partition)
                     again = True
-            self._effects.drain()
+            self._effects.drain_effects()
 
     def _fetch_partition(self, partition: Partition) -> None:
         end, now = partition.log.end_offset, self.clock.now()
         partition.note_fetch(_FOLLOWER, 1, partition.leader_epoch, end, -1, 0, now, cast("Any", self._contact))
 
-    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
         """Ignored: the ISR does not change."""
 
-    def _state(self, leader: int) -> PartitionState:
+    def _next_state(self, leader: int) -> PartitionState:
         self._epoch += 1
         return PartitionState(leader, self._epoch, (1, _FOLLOWER), self._epoch, (1, _FOLLOWER))
 
-    def _lead(self, place: TopicPartition) -> None:
-        self.turn(lambda: self.partition(place).make_leader(self._state(1), self.clock.now()))
+    def _make_leader(self, place: TopicPartition) -> None:
+        self.run_turn(lambda: self.find_partition(place).make_leader(self._next_state(1), self.clock.now()))
 
-    def uncommitted(self, place: TopicPartition) -> bool:
+    def has_uncommitted(self, place: TopicPartition) -> bool:
         """Whether the log has records that its follower does not have."""
-        partition = self.partition(place)
+        partition = self.find_partition(place)
         return partition.high_watermark < partition.log.end_offset
 
     def fail_over(self, place: TopicPartition, lose: bool) -> None:
         """Replace the leader, in a new epoch. `lose`: the new one lacks the uncommitted records."""
-        partition = self.partition(place)
-        self.turn(lambda: partition.make_follower(self._state(_FOLLOWER), self.clock.now()))
+        partition = self.find_partition(place)
+        self.run_turn(lambda: partition.make_follower(self._next_state(_FOLLOWER), self.clock.now()))
         if lose:
-            self.turn(lambda: partition.truncate_to(partition.high_watermark))
+            self.run_turn(lambda: partition.truncate_to(partition.high_watermark))
         self.held = None
-        self._lead(place)
+        self._make_leader(place)
 
     # -- the network ---------------------------------------------------------------------------------------------------
 
-    def send(self, request: Message, version: int, name: str, on_answer: Callable[[Any], None]) -> None:
+    def send_request(self, request: Message, version: int, name: str, on_answer: Callable[[Any], None]) -> None:
         """A client sends a request."""
         self._correlation += 1
         head = encode_request_header(request.API_KEY, version, self._correlation, "client")
         self.outbox.append(Sent(_CLIENT, head + encode_bytes(request, version), name, (0, ""), on_answer))
 
-    def call(self, node: int, frame: bytes, _deadline_ns: int, done: Callable[[Any], None], lane: str = "") -> None:
+    def call_broker(
+        self, node: int, frame: bytes, _deadline_ns: int, done: Callable[[Any], None], lane: str = ""
+    ) -> None:
         """A broker sends a request to another one."""
         key = decode_request_header(memoryview(frame)).api_key
 
         def on_response(answer: Any) -> None:
-            self.process.post(0, "answer", self.process.complete, done, answer)
+            self.process.post_turn(0, "answer", self.process.deliver_completion, done, answer)
 
         self.outbox.append(Sent(_BROKER, frame, ApiKey(key).name, (node, lane), on_response))
 
-    def deliver(self, sent: Sent) -> None:
+    def deliver_request(self, sent: Sent) -> None:
         """Deliver a request."""
-        self.turn(lambda: self._dispatch.on_frame(cast("Any", sent), memoryview(bytearray(sent.frame))))
+        self.run_turn(lambda: self._dispatch.on_frame(cast("Any", sent), memoryview(bytearray(sent.frame))))
 
     def time_out(self, sent: Sent) -> None:
         """The sender of a request gets a timeout."""
         sent.on_answer(Failure(Kind.TIMEOUT, "no answer in time"))
         self.pass_ms(0)
 
-    def reply(self, slot: Any, parts: Sequence[Part]) -> None:
+    def send_reply(self, slot: Any, parts: Sequence[Part]) -> None:
         """Pass an answer to the sender of the request."""
         slot.on_answer(memoryview(b"".join(bytes(cast("Any", part)) for part in parts)))
 
-    def hold(self, _slot: object, frame: memoryview) -> memoryview:
+    def hold_frame(self, _slot: object, frame: memoryview) -> memoryview:
         """Return a copy of the frame, which stays valid."""
         return memoryview(bytearray(frame))
 
-    def release(self, _slot: object) -> None:
+    def open_gate(self, _slot: object) -> None:
         """Does nothing: these senders have no gates."""
 
-    def close(self, _peer: object, why: str) -> None:
+    def close_connection(self, _peer: object, why: str) -> None:
         """Raises AssertionError: all frames here are well-formed, so the broker has no reason to close."""
         raise AssertionError(why)

@@ -24,7 +24,7 @@ from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.seams import Failure, Kind
 from ottla.sim.reorder.choices import Choices
 from ottla.sim.reorder.client import PASSING, Dies, Producer, Reaction, Say, Sleep
-from ottla.sim.reorder.digest import digest, said
+from ottla.sim.reorder.digest import request_identity, state_digest
 from ottla.sim.reorder.harness import OFFSETS, STATE, Harness, Sent
 from ottla.sim.world import MS, SECOND
 from ottla.transactions.safeguards import TransactionSafeguards
@@ -58,7 +58,7 @@ class Bounds:
     without: str | None = None
     """The safeguard that is switched off: `replication.…` or `transactions.…`."""
 
-    def safeguards(self) -> tuple[ReplicationSafeguards, TransactionSafeguards]:
+    def make_safeguards(self) -> tuple[ReplicationSafeguards, TransactionSafeguards]:
         """All safeguards except `without`."""
         room, _, name = (self.without or "").partition(".")
         off = {name: False}
@@ -113,7 +113,7 @@ class Play:
     ) -> None:
         """`known`: states in which forks were met before; None: do not recognize them."""
         self._known = known
-        self.stage = Harness(*bounds.safeguards())
+        self.stage = Harness(*bounds.make_safeguards())
         self.producer = Producer(bounds.version, bounds.plan)
         self._bounds = bounds
         self._choices = choices
@@ -121,7 +121,7 @@ class Play:
         self._delays = bounds.delays
         self._failovers = bounds.failovers
         self._late: list[Late] = []
-        self._life: Generator[Say | Sleep, Any, None] = self.producer.life()
+        self._life: Generator[Say | Sleep, Any, None] = self.producer.run_life()
         self._said: Say | None = None
         """The request whose answer the producer waits for; None: it sleeps, or it is finished."""
         self._heard: Any = None
@@ -130,39 +130,39 @@ class Play:
         self._in_vain = 0
         """Retriable errors in a row, plus answers that the producer gave up waiting for."""
 
-    def run(self) -> None:
+    def run_to_end(self) -> None:
         """Run it to its end. Raises Redundant, and AssertionError when an exception leaves a turn."""
-        self._go_on(None)
+        self._resume_producer(None)
         for _ in range(STEPS):
-            if self._over and self._next() is None:
+            if self._over and self._next_request() is None:
                 break
-            self._advance()
+            self._run_next()
         else:
             self.producer.complaints.append("the producer makes no progress")
-        self._release()
-        self._settle()
+        self._release_held()
+        self._settle_all()
         while self._late:
-            self._arrive(0)
-            self._settle()
+            self._deliver_late(0)
+            self._settle_all()
 
     def _log_step(self, text: str) -> None:
         if self._trace is not None:
             self._trace(f"{self.stage.timeline.now_ns / SECOND:9.3f}  {text}")
 
-    def _choose(self, width: int, *more: object) -> int:
+    def _choose_option(self, width: int, *more: object) -> int:
         """Choose at a fork. Raises Redundant if a fork in the same state was met before."""
         if self._known is not None and self._choices.is_new:
             late = [(each.name, each.lane, each.state) for each in self._late]
             left = self._delays, self._failovers, self._in_vain, self._over, self._wakes_ns, self._heard is None
-            state = digest(self.stage, self.producer, (width, more, late, left))
+            state = state_digest(self.stage, self.producer, (width, more, late, left))
             if state in self._known:
                 raise Redundant
             self._known.add(state)
-        return self._choices.choose(width)
+        return self._choices.choose_option(width)
 
     # -- the producer --------------------------------------------------------------------------------------------------
 
-    def _go_on(self, heard: Any) -> None:
+    def _resume_producer(self, heard: Any) -> None:
         """Resume the producer, up to its next request or sleep."""
         self._said, self._heard = None, None
         try:
@@ -174,9 +174,9 @@ class Play:
             self._wakes_ns = self.stage.timeline.now_ns + wanted.ms * MS
         else:
             self._said = wanted
-            self.stage.send(wanted.request, wanted.version, wanted.name, self._hear_of(wanted))
+            self.stage.send_request(wanted.request, wanted.version, wanted.name, self._response_handler(wanted))
 
-    def _hear_of(self, wanted: Say) -> Callable[[Any], None]:
+    def _response_handler(self, wanted: Say) -> Callable[[Any], None]:
         def hear(content: memoryview) -> None:
             if self._said is wanted and self._heard is None:
                 key = wanted.request.API_KEY
@@ -188,37 +188,37 @@ class Play:
 
         return hear
 
-    def _advance(self) -> None:
+    def _run_next(self) -> None:
         """Run the next step.
 
         1. An answer that has arrived goes to the producer.
         2. Otherwise the oldest request that no held one blocks arrives, or is held back.
         3. Without requests, time passes: to the end of a sleep, or while a broker works on an answer.
         """
-        sent = self._next()
+        sent = self._next_request()
         if self._heard is not None:
-            self._go_on(self._heard)
+            self._resume_producer(self._heard)
         elif sent is not None:
-            self._step(sent)
+            self._deliver_or_hold(sent)
         elif self._said is None:
-            self._sleep()
+            self._pass_sleep()
         else:
-            self._wait(self._said)
+            self._wait_for_answer(self._said)
 
-    def _next(self) -> Sent | None:
+    def _next_request(self) -> Sent | None:
         """The oldest request whose lane is not blocked."""
         busy = [late.lane for late in self._late if late.lane is not None]
         return next((sent for sent in self.stage.outbox if sent.by_client or sent.lane not in busy), None)
 
-    def _sleep(self) -> None:
+    def _pass_sleep(self) -> None:
         stage = self.stage
         left_ms = -(-(self._wakes_ns - stage.timeline.now_ns) // MS)
         if left_ms > 0:
-            stage.wait(lambda: not stage.outbox, left_ms)
+            stage.wait_while(lambda: not stage.outbox, left_ms)
         if stage.timeline.now_ns >= self._wakes_ns:
-            self._go_on(None)
+            self._resume_producer(None)
 
-    def _wait(self, wanted: Say) -> None:
+    def _wait_for_answer(self, wanted: Say) -> None:
         """Let time pass until an answer arrives or a broker sends a request. If neither happens:
 
         1. With nothing held back the answer is missing for no reason: complain.
@@ -226,23 +226,25 @@ class Play:
         3. After that the oldest held request arrives, because the broker may wait for it.
         """
         stage = self.stage
-        stage.wait(lambda: self._heard is None and self._next() is None, 1000 if self._late else PATIENCE_MS)
-        if self._heard is not None or self._next() is not None:
+        stage.wait_while(
+            lambda: self._heard is None and self._next_request() is None, 1000 if self._late else PATIENCE_MS
+        )
+        if self._heard is not None or self._next_request() is not None:
             return
         if not self._late:
             self.producer.complaints.append(f"{wanted.name} gets no answer")
-            self._go_on(Reaction.AGAIN)
+            self._resume_producer(Reaction.AGAIN)
         elif wanted.reactions and not self._in_vain:
             self._in_vain += 1
-            reaction = wanted.reactions[self._choose(len(wanted.reactions), "reaction")]
+            reaction = wanted.reactions[self._choose_option(len(wanted.reactions), "reaction")]
             self._log_step(f"the producer has no answer to {wanted.name}: it {reaction.value}")
-            self._go_on(reaction)
+            self._resume_producer(reaction)
         else:
-            self._arrive(0)
+            self._deliver_late(0)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def _step(self, sent: Sent) -> None:
+    def _deliver_or_hold(self, sent: Sent) -> None:
         """Deliver one request, or hold it back."""
         # 1. After some retries in vain the request that blocks the producer arrives.
         # 2. Any held requests may arrive now.
@@ -252,33 +254,33 @@ class Play:
         # 5. Otherwise it arrives.
         if self._in_vain >= MOST_IN_VAIN:
             self._release_slow()
-        self._release()
+        self._release_held()
         if sent not in self.stage.outbox:
             return  # a late arrival has taken it out of the outbox
         self.stage.outbox.remove(sent)
         if self._delays and self._hold_back(sent):
             return
-        place, when = self._failover(sent)
+        place, when = self._choose_failover(sent)
         if place is None:
             self._log_step(f"{sent.name} arrives")
-            self.stage.deliver(sent)
+            self.stage.deliver_request(sent)
             return
         self._failovers -= 1
         self._log_step(f"{sent.name} arrives; {place} fails over {when.value}")
         if when is When.BEFORE:
             self.stage.fail_over(place, lose=False)
-            self.stage.deliver(sent)
+            self.stage.deliver_request(sent)
             return
         self.stage.held = place
-        self.stage.deliver(sent)
-        if not self.stage.uncommitted(place):
+        self.stage.deliver_request(sent)
+        if not self.stage.has_uncommitted(place):
             raise Redundant
         self.stage.fail_over(place, when is When.LOSING)
 
-    def _failover(self, sent: Sent) -> tuple[TopicPartition | None, When]:
+    def _choose_failover(self, sent: Sent) -> tuple[TopicPartition | None, When]:
         if not self._failovers:
             return None, When.BEFORE
-        choice = self._choose(1 + len(FAILOVERS), "failover", said(sent))
+        choice = self._choose_option(1 + len(FAILOVERS), "failover", request_identity(sent))
         return FAILOVERS[choice - 1] if choice else (None, When.BEFORE)
 
     def _hold_back(self, sent: Sent) -> bool:
@@ -288,18 +290,18 @@ class Play:
         return self._bounds.brokers_too and self._hold_call(sent)
 
     def _hold_request(self, sent: Sent, wanted: Say) -> bool:
-        choice = self._choose(1 + len(wanted.reactions), "hold", said(sent))
+        choice = self._choose_option(1 + len(wanted.reactions), "hold", request_identity(sent))
         if not choice:
             return False
         self._delays -= 1
         reaction = wanted.reactions[choice - 1]
         self._log_step(f"{sent.name} is held back: the producer {reaction.value}")
-        self._late.append(Late(sent.name, said(sent), None, lambda: self.stage.deliver(sent)))
-        self._go_on(reaction)
+        self._late.append(Late(sent.name, request_identity(sent), None, lambda: self.stage.deliver_request(sent)))
+        self._resume_producer(reaction)
         return True
 
     def _hold_call(self, sent: Sent) -> bool:
-        choice = self._choose(1 + len(BROKERS_DELAYS), "hold", said(sent))
+        choice = self._choose_option(1 + len(BROKERS_DELAYS), "hold", request_identity(sent))
         if not choice:
             return False
         self._delays -= 1
@@ -312,7 +314,7 @@ class Play:
         answer, stage = sent.on_answer, self.stage
         if delay is Delay.TIMED_OUT:
             sent.on_answer = _do_nothing
-        self._late.append(Late(sent.name, (delay, said(sent)), lane, lambda: stage.deliver(sent)))
+        self._late.append(Late(sent.name, (delay, request_identity(sent)), lane, lambda: stage.deliver_request(sent)))
         if delay is Delay.TIMED_OUT:
             answer(_timed_out())
             stage.pass_ms(0)
@@ -322,7 +324,7 @@ class Play:
         answer, stage = sent.on_answer, self.stage
         answers: list[Any] = []
         sent.on_answer = answers.append
-        stage.deliver(sent)
+        stage.deliver_request(sent)
 
         def arrive() -> None:
             sent.on_answer = answer  # later answers take the usual way
@@ -330,48 +332,48 @@ class Play:
                 answer(each)
             stage.pass_ms(0)
 
-        self._late.append(Late(f"the answer to {sent.name}", _bytes(answers), sent.lane, arrive))
+        self._late.append(Late(f"the answer to {sent.name}", _answer_bytes(answers), sent.lane, arrive))
 
     # -- what arrives late ---------------------------------------------------------------------------------------------
 
-    def _release(self) -> None:
+    def _release_held(self) -> None:
         """Choose held requests that arrive now."""
         while self._late:
-            choice = self._choose(1 + len(self._late), "release")
+            choice = self._choose_option(1 + len(self._late), "release")
             if not choice:
                 return
-            self._arrive(choice - 1)
+            self._deliver_late(choice - 1)
 
     def _release_slow(self) -> None:
         """Deliver the first held request that blocks its lane, because the producer retries in vain."""
         at = next((at for at, late in enumerate(self._late) if late.lane is not None), None)
         if at is not None:
-            self._arrive(at)
+            self._deliver_late(at)
 
-    def _arrive(self, at: int) -> None:
+    def _deliver_late(self, at: int) -> None:
         self._in_vain = 0
         late = self._late.pop(at)
         self._log_step(f"{late.name} arrives late")
         late.arrive()
 
-    def _settle(self) -> None:
+    def _settle_all(self) -> None:
         """Deliver all requests in flight, and let every transaction time out."""
         stage = self.stage
         end_ns = stage.timeline.now_ns + SETTLE_MS * MS
         while stage.timeline.now_ns < end_ns:
-            sent = self._next()
+            sent = self._next_request()
             if sent is not None:
                 stage.outbox.remove(sent)
-                stage.deliver(sent)
+                stage.deliver_request(sent)
             else:
-                stage.wait(lambda: self._next() is None, -(-(end_ns - stage.timeline.now_ns) // MS))
+                stage.wait_while(lambda: self._next_request() is None, -(-(end_ns - stage.timeline.now_ns) // MS))
 
 
 def _do_nothing(_: object) -> None:
     """Drop an answer whose sender got a timeout already."""
 
 
-def _bytes(answers: list[Any]) -> list[bytes]:
+def _answer_bytes(answers: list[Any]) -> list[bytes]:
     return [bytes(answer) for answer in answers]
 
 

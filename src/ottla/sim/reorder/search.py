@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.sim.reorder.checker import found, violations
+from ottla.sim.reorder.checker import find_violations, gather_found
 from ottla.sim.reorder.choices import Choices, Path
 from ottla.sim.reorder.schedule import Bounds, Play, Redundant
 
@@ -34,7 +34,7 @@ class Tally:
     examples: list[Broken] = field(default_factory=list)
     """The first schedules that violate each property."""
 
-    def add(self, other: Tally) -> None:
+    def add_tally(self, other: Tally) -> None:
         """Add the sums of another branch."""
         self.schedules += other.schedules
         self.redundant += other.redundant
@@ -57,19 +57,19 @@ class Tally:
             self.by_property[name] = self.by_property.get(name, 0) + 1
 
 
-def play(
+def play_schedule(
     bounds: Bounds, choices: Choices, trace: Callable[[str], None] | None = None, known: set[bytes] | None = None
 ) -> list[tuple[str, str]]:
     """Run one schedule, and return its violations. Raises Redundant."""
     played = Play(bounds, choices, trace, known)
     try:
-        played.run()
+        played.run_to_end()
     except AssertionError as error:
         return [("nothing_leaves_a_turn", str(error))]
-    return violations(found(played.stage, played.producer))
+    return find_violations(gather_found(played.stage, played.producer))
 
 
-def walk(
+def walk_schedules(
     bounds: Bounds, root: Path = (), *, until_broken: bool = False, prune: bool = True, known: set[bytes] | None = None
 ) -> Tally:
     """Run all schedules that begin with `root`; with `until_broken`, up to the first violation.
@@ -84,7 +84,7 @@ def walk(
     while path is not None and not (until_broken and tally.broken):
         choices = Choices(path)
         try:
-            seen = play(bounds, choices, None, known if prune else None)
+            seen = play_schedule(bounds, choices, None, known if prune else None)
             tally.add_schedule(choices.path, seen)
         except Redundant:
             tally.redundant += 1
@@ -96,13 +96,13 @@ def run_schedule(bounds: Bounds, path: Path) -> Tally:
     """Run a single schedule."""
     tally = Tally()
     try:
-        tally.add_schedule(path, play(bounds, Choices(path)))
+        tally.add_schedule(path, play_schedule(bounds, Choices(path)))
     except Redundant:
         tally.redundant += 1
     return tally
 
 
-def branches(bounds: Bounds, depth: int = 2) -> Iterator[tuple[Path, bool]]:
+def split_tree(bounds: Bounds, depth: int = 2) -> Iterator[tuple[Path, bool]]:
     """Split the tree into parts: (root, whether the part is a single schedule)."""
     roots: list[Path] = [()]
     for _ in range(depth):
@@ -110,8 +110,8 @@ def branches(bounds: Bounds, depth: int = 2) -> Iterator[tuple[Path, bool]]:
         for root in roots:
             choices = Choices(root)
             with suppress(Redundant):
-                play(bounds, choices)
+                play_schedule(bounds, choices)
             yield choices.path, True
-            below += choices.branches(len(root))
+            below += choices.list_branches(len(root))
         roots = below
     yield from ((root, False) for root in roots)

@@ -13,27 +13,27 @@ from functools import cache
 
 from ottla.sim.reorder.choices import Path
 from ottla.sim.reorder.schedule import Bounds
-from ottla.sim.reorder.search import Tally, branches, run_schedule, walk
+from ottla.sim.reorder.search import Tally, run_schedule, split_tree, walk_schedules
 
 
 @cache
-def _known(_: Bounds) -> set[bytes]:
+def _known_states(_: Bounds) -> set[bytes]:
     """The states that this process has met in this search."""
     return set()
 
 
-def search(bounds: Bounds, jobs: int | None = None) -> Iterator[Tally]:
+def search_schedules(bounds: Bounds, jobs: int | None = None) -> Iterator[Tally]:
     """Tallies of parts of the tree, in the order of completion; in `jobs` processes (default: one per processor)."""
     jobs = jobs or os.cpu_count() or 1
     if jobs == 1:
-        yield from (_part(bounds, *part) for part in branches(bounds))
+        yield from (_run_part(bounds, *part) for part in split_tree(bounds))
         return
     with ProcessPoolExecutor(jobs) as pool:
-        for future in as_completed([pool.submit(_part, bounds, *part) for part in branches(bounds)]):
+        for future in as_completed([pool.submit(_run_part, bounds, *part) for part in split_tree(bounds)]):
             yield future.result()
 
 
-def _part(bounds: Bounds, root: Path, alone: bool) -> Tally:
+def _run_part(bounds: Bounds, root: Path, alone: bool) -> Tally:
     if alone:
         return run_schedule(bounds, root)
-    return walk(bounds, root, known=_known(bounds))
+    return walk_schedules(bounds, root, known=_known_states(bounds))

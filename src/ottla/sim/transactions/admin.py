@@ -42,12 +42,12 @@ class TransactionAdmin(ClusterAdmin):
     internal: Callable[[], list[Topic]] = staticmethod(list)
     """The existing topics of coordinators."""
 
-    def _somewhere(self, random: Stream) -> tuple[Topic | None, int]:
+    def _pick_partition(self, random: Stream) -> tuple[Topic | None, int]:
         internal = self.internal()
         if internal and random.chance(0.5):
             topic = random.choice(internal)
-            return topic, random.below(topic.partitions)
-        return super()._somewhere(random)
+            return topic, random.random_below(topic.partitions)
+        return super()._pick_partition(random)
 
 
 class CoordinatorVictims(Victims):
@@ -69,21 +69,21 @@ class TransactionNemesis(Nemesis):
 
     pauses_ns: ClassVar[tuple[int, int]] = (SECOND * 6 // 10, SECOND * 2)
 
-    def _mix(self) -> list[tuple[str, int]]:
+    def _draw_mix(self) -> list[tuple[str, int]]:
         """Without lost disks: the checkers need all logs, and runs of a cluster cover that fault."""
-        return [(kind, weight) for kind, weight in super()._mix() if kind != "other disks"]
+        return [(kind, weight) for kind, weight in super()._draw_mix() if kind != "other disks"]
 
     def _choose_victims(self, ledger: Ledger) -> Victims:
         self._ledger = ledger
         return CoordinatorVictims(self.nodes, ledger)
 
     def _admin_deeds(self, admin: ClusterAdmin) -> dict[str, Deed]:
-        return self._all_counted(
+        return self._count_deeds(
             {
-                "reassignment": admin.reassign,
-                "cancelled reassignment": admin.cancel,
+                "reassignment": admin.reassign_partition,
+                "cancelled reassignment": admin.cancel_reassignment,
                 "preferred election": lambda _random: admin.elect_preferred(),
-                "settings": admin.configure,
+                "settings": admin.change_settings,
                 REPLACED: lambda random: self._replace_coordinator(admin, random),
             }
         )

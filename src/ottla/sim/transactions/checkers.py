@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
-from ottla.sim.checkers import wrong_with
+from ottla.sim.checkers import check_properties
 from ottla.sim.cluster import checkers as cluster
 from ottla.sim.transactions.history import Fate, SeenMarker, SeenRecord, TransactionHistory, Txn
 
@@ -19,12 +19,12 @@ from ottla.sim.transactions.history import Fate, SeenMarker, SeenRecord, Transac
 N = TypeVar("N")
 
 
-def rings(edges: Mapping[N, Sequence[N]]) -> Iterator[list[N]]:
+def find_cycles(edges: Mapping[N, Sequence[N]]) -> Iterator[list[N]]:
     """Sets of two or more nodes that can all reach each other. Every node is a key of `edges`."""
     search = _Search(edges)
     for node in edges:
         if node not in search.index:
-            yield from search.walk(node)
+            yield from search.walk_from(node)
 
 
 class _Search(Generic[N]):
@@ -34,19 +34,19 @@ class _Search(Generic[N]):
         self._low: dict[N, int] = {}
         self._stack: dict[N, None] = {}
 
-    def _enter(self, node: N) -> tuple[N, Iterator[N]]:
+    def _enter_node(self, node: N) -> tuple[N, Iterator[N]]:
         self.index[node] = self._low[node] = len(self.index)
         self._stack[node] = None
         return node, iter(self._edges[node])
 
-    def walk(self, root: N) -> Iterator[list[N]]:
+    def walk_from(self, root: N) -> Iterator[list[N]]:
         """Components that can be reached from a node, with two or more members."""
-        path = [self._enter(root)]
+        path = [self._enter_node(root)]
         while path:
             node, targets = path[-1]
             for target in targets:
                 if target not in self.index:
-                    path.append(self._enter(target))
+                    path.append(self._enter_node(target))
                     break
                 if target in self._stack:
                     self._low[node] = min(self._low[node], self.index[target])
@@ -56,11 +56,11 @@ class _Search(Generic[N]):
                     above = path[-1][0]
                     self._low[above] = min(self._low[above], self._low[node])
                 if self._low[node] == self.index[node]:
-                    component = self._leave(node)
+                    component = self._pop_component(node)
                     if len(component) > 1:
                         yield component
 
-    def _leave(self, node: N) -> list[N]:
+    def _pop_component(self, node: N) -> list[N]:
         component = []
         while True:
             member, _ = self._stack.popitem()
@@ -72,22 +72,22 @@ class _Search(Generic[N]):
 # ---- what was committed ----------------------------------------------------------------------------------------------
 
 
-def _writers(history: TransactionHistory) -> dict[bytes, Txn]:
+def _writers_by_value(history: TransactionHistory) -> dict[bytes, Txn]:
     return {value: txn for txn in history.txns for value in txn.values}
 
 
-def _visible(history: TransactionHistory) -> set[bytes]:
+def _visible_values(history: TransactionHistory) -> set[bytes]:
     """Values that a read_committed reader gets at the end."""
     return {value for found in history.last_committed.values() for value in found.values()}
 
 
-def _committed(history: TransactionHistory) -> list[Txn]:
+def _committed_txns(history: TransactionHistory) -> list[Txn]:
     """Transactions with an acknowledged commit, and those with a visible value."""
-    visible = _visible(history)
+    visible = _visible_values(history)
     return [txn for txn in history.txns if txn.fate is Fate.COMMITTED or any(value in visible for value in txn.values)]
 
 
-def _places(history: TransactionHistory) -> dict[bytes, tuple[str, int]]:
+def _value_places(history: TransactionHistory) -> dict[bytes, tuple[str, int]]:
     """Log and offset of each value at the end, visible or not."""
     return {
         seen.value: (log, seen.offset)
@@ -111,9 +111,9 @@ def _by_log(txn: Txn, places: dict[bytes, tuple[str, int]]) -> dict[str, list[in
 
 def no_dirty_write(history: TransactionHistory) -> Iterator[str]:
     """G0: in every log the transactions of one transactional id follow each other without overlap, in order."""
-    places = _places(history)
+    places = _value_places(history)
     last: dict[tuple[str, str], tuple[int, Txn]] = {}
-    for txn in _committed(history):
+    for txn in _committed_txns(history):
         for log, offsets in _by_log(txn, places).items():
             end, before = last.get((txn.transactional_id, log), (-1, txn))
             if min(offsets) < end:
@@ -123,7 +123,7 @@ def no_dirty_write(history: TransactionHistory) -> Iterator[str]:
 
 def no_aborted_read(history: TransactionHistory) -> Iterator[str]:
     """G1a: read_committed shows no value of an aborted transaction, nor of one before its commit was requested."""
-    writers = _writers(history)
+    writers = _writers_by_value(history)
     for view in history.views:
         if not view.committed:
             continue
@@ -146,7 +146,7 @@ def no_intermediate_read(history: TransactionHistory) -> Iterator[str]:
 
     The last stable offset may still be below the rest of its values, if another transaction began in between.
     """
-    ends = {log: {offset: end for offset, end, _ in _resolved(found)} for log, found in history.last_raw.items()}
+    ends = {log: {offset: end for offset, end, _ in _resolve_markers(found)} for log, found in history.last_raw.items()}
     for view in history.views:
         for seen in view.records if view.committed else ():
             end = ends.get(view.log, {}).get(seen.offset, -1)
@@ -157,8 +157,8 @@ def no_intermediate_read(history: TransactionHistory) -> Iterator[str]:
 
 def no_circular_flow(history: TransactionHistory) -> Iterator[str]:
     """G1c: no cycle of committed transactions, each of which read from the one before or followed it in its client."""
-    writers = _writers(history)
-    nodes = _committed(history)
+    writers = _writers_by_value(history)
+    nodes = _committed_txns(history)
     known = {txn.name for txn in nodes}
     edges: dict[str, list[str]] = {txn.name: [] for txn in nodes}
     last: dict[str, str] = {}
@@ -171,7 +171,7 @@ def no_circular_flow(history: TransactionHistory) -> Iterator[str]:
             writer = writers.get(value)
             if writer is not None and writer.name in known and writer is not txn:
                 edges[writer.name].append(txn.name)
-    for ring in rings(edges):
+    for ring in find_cycles(edges):
         yield f"a cycle of {len(ring)} transactions: {', '.join(ring[:6])}"
 
 
@@ -192,7 +192,7 @@ def committed_is_kept(history: TransactionHistory) -> Iterator[str]:
 
 def transactions_are_whole(history: TransactionHistory) -> Iterator[str]:
     """Torn: at the end either all values of a transaction are visible, or none."""
-    visible = _visible(history)
+    visible = _visible_values(history)
     for txn in history.txns:
         seen = [value for value in txn.values if value in visible]
         if seen and len(seen) < len(txn.values):
@@ -211,10 +211,10 @@ def copied_once(history: TransactionHistory) -> Iterator[str]:
     pipelines = {copied.pipeline for copied in history.copies.values()}
     for (group, (topic, partition)), end in history.last_positions.items():
         if group in pipelines:
-            yield from _copies(counts, group, topic, partition, end)
+            yield from _check_copies(counts, group, topic, partition, end)
 
 
-def _copies(
+def _check_copies(
     counts: dict[tuple[str, str, int, int], int], group: str, topic: str, partition: int, end: int
 ) -> Iterator[str]:
     for offset in range(end):
@@ -232,13 +232,13 @@ def _copies(
 def views_agree(history: TransactionHistory) -> Iterator[str]:
     """Inconsistent offsets: all answers about an offset of a log agree."""
     seen: dict[tuple[str, int], object] = {}
-    for log, offset, what in _observations(history):
+    for log, offset, what in _observed_facts(history):
         first = seen.setdefault((log, offset), what)
         if first != what:
             yield f"two values: {log} at {offset}: {first!r} and {what!r}"
 
 
-def _observations(history: TransactionHistory) -> Iterator[tuple[str, int, object]]:
+def _observed_facts(history: TransactionHistory) -> Iterator[tuple[str, int, object]]:
     for view in history.views:
         for seen in view.records:
             yield view.log, seen.offset, seen.value
@@ -263,7 +263,7 @@ def each_value_once(history: TransactionHistory) -> Iterator[str]:
 
 def views_follow_markers(history: TransactionHistory) -> Iterator[str]:
     """read_committed shows exactly the records whose producer's next marker in the log is a commit."""
-    truth = {log: _resolved(found) for log, found in history.last_raw.items()}
+    truth = {log: _resolve_markers(found) for log, found in history.last_raw.items()}
     offsets = {log: [offset for offset, _, _ in found] for log, found in truth.items()}
     for view in history.views:
         if not view.committed or view.log not in truth or view.damage:
@@ -276,7 +276,7 @@ def views_follow_markers(history: TransactionHistory) -> Iterator[str]:
             yield f"{view.reader} read {view.log} from {view.position} to {view.end}: wrong about {different[:5]}"
 
 
-def _resolved(found: list[SeenRecord | SeenMarker]) -> list[tuple[int, int, bool]]:
+def _resolve_markers(found: list[SeenRecord | SeenMarker]) -> list[tuple[int, int, bool]]:
     """(offset, offset of its marker, whether it is committed) of all records of a log; -1: no marker yet."""
     # Backwards: the marker that ends a record's transaction is the next one of its producer id.
     ends: dict[int, tuple[int, bool]] = {}
@@ -326,7 +326,7 @@ def positions_never_go_back(history: TransactionHistory) -> Iterator[str]:
 
     Positions only rise in these runs. Positions of a transaction count only for requests of stable positions.
     """
-    told = _told_positions(history)
+    told = _reported_positions(history)
     for asked in history.positions:
         for offset, at_ns, why, always in told.get((asked.group, asked.source), ()):
             if at_ns <= asked.asked_ns and offset > max(0, asked.offset) and (always or asked.stable):
@@ -334,16 +334,18 @@ def positions_never_go_back(history: TransactionHistory) -> Iterator[str]:
                 break
 
 
-def _told_positions(history: TransactionHistory) -> dict[tuple[str, tuple[str, int]], list[tuple[int, int, str, bool]]]:
+def _reported_positions(
+    history: TransactionHistory,
+) -> dict[tuple[str, tuple[str, int]], list[tuple[int, int, str, bool]]]:
     """By group and partition: (position, time of the answer, its source, whether it counts for unstable requests)."""
     told: dict[tuple[str, tuple[str, int]], list[tuple[int, int, str, bool]]] = {}
     for one in history.commits:
-        told.setdefault((one.group, one.source), []).append((one.offset, one.told_ns, one.metadata, True))
+        told.setdefault((one.group, one.source), []).append((one.offset, one.answered_ns, one.metadata, True))
     for txn in history.txns:
         for key, offset in txn.positions.items() if txn.fate is Fate.COMMITTED else ():
             told.setdefault(key, []).append((offset, txn.ended_ns, txn.name, False))
     for asked in history.positions:
-        told.setdefault((asked.group, asked.source), []).append((asked.offset, asked.told_ns, "an answer", True))
+        told.setdefault((asked.group, asked.source), []).append((asked.offset, asked.answered_ns, "an answer", True))
     for rows in told.values():
         rows.sort(key=lambda row: -row[0])
     return told
@@ -373,7 +375,7 @@ def positions_are_committed(history: TransactionHistory) -> Iterator[str]:
             continue
         if txn.fate is Fate.ABORTED:
             yield f"{asked.group} is at {asked.offset} of {asked.source} by {txn.name}, which was aborted"
-        elif not 0 <= txn.commit_sent_ns <= asked.told_ns:
+        elif not 0 <= txn.commit_sent_ns <= asked.answered_ns:
             yield f"{asked.group} is at {asked.offset} of {asked.source}; {txn.name} had not requested its commit"
 
 
@@ -428,9 +430,11 @@ BESIDE: Final = cluster.BESIDE
 """Properties that do not count as end-to-end evidence of a missing safeguard."""
 
 
-def violations(history: TransactionHistory, at_most: int = 5) -> list[tuple[str, str]]:
+def find_violations(history: TransactionHistory, at_most: int = 5) -> list[tuple[str, str]]:
     """The violations in a history: (property, sentence), at most `at_most` per property.
 
     After a loss with an excuse only the properties of a cluster are checked.
     """
-    return cluster.violations(history, at_most) + wrong_with(history, CHECKERS if history.is_whole else (), at_most)
+    return cluster.find_violations(history, at_most) + check_properties(
+        history, CHECKERS if history.is_whole else (), at_most
+    )

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from ottla.errors import ErrorCode
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Stream
-from ottla.sim.transactions.steps import RETRY_NS, Steps, pause, request_broker
+from ottla.sim.transactions.steps import RETRY_NS, Steps, pause_client, request_broker
 from ottla.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.schema import Message
 
@@ -32,18 +32,18 @@ class CoordinatorFinder:
         self._random = random
         self._known: dict[tuple[int, str], int] = {}
 
-    def find(self, kind: int, key: str) -> Steps[int]:
+    def find_coordinator(self, kind: int, key: str) -> Steps[int]:
         """The broker that coordinates a group or a transactional id."""
         known = self._known.get((kind, key))
         while known is None:
-            known = yield from self._find_coordinator(kind, key)
+            known = yield from self._request_coordinator(kind, key)
             if known is None:
-                yield from pause(RETRY_NS)
+                yield from pause_client(RETRY_NS)
             else:
                 self._known[kind, key] = known
         return known
 
-    def _find_coordinator(self, kind: int, key: str) -> Steps[int | None]:
+    def _request_coordinator(self, kind: int, key: str) -> Steps[int | None]:
         version = self._random.choice(VERSIONS)
         request = FindCoordinatorRequest(key_type=kind)
         if version < 4:
@@ -65,7 +65,7 @@ class CoordinatorFinder:
         self, kind: int, key: str, message: Message, version: int, response: type[M]
     ) -> Steps[M | None]:
         """Send one request to the coordinator; None: no answer."""
-        node = yield from self.find(kind, key)
+        node = yield from self.find_coordinator(kind, key)
         answer = yield from request_broker(node, message, version, response)
         if answer is None:
             self.forget_coordinator(kind, key)
@@ -75,4 +75,4 @@ class CoordinatorFinder:
         """Wait before a retry; find the coordinator again if it has moved."""
         if code in MOVED:
             self.forget_coordinator(kind, key)
-        yield from pause(RETRY_NS)
+        yield from pause_client(RETRY_NS)

@@ -117,7 +117,7 @@ class Position(NamedTuple):
     offset: int
     metadata: str
     asked_ns: int
-    told_ns: int
+    answered_ns: int
     stable: bool
 
 
@@ -130,7 +130,7 @@ class Committed(NamedTuple):
     metadata: str
     generation: int
     asked_ns: int
-    told_ns: int
+    answered_ns: int
 
 
 class Processed(NamedTuple):
@@ -169,7 +169,7 @@ class TransactionHistory(ClusterHistory):
     idle: list[str] = field(default_factory=list)
     """Clients that did not finish after everything was healed."""
 
-    def log(self, route: Route) -> str:
+    def log_of_route(self, route: Route) -> str:
         """The name of a log that transactions write."""
         return log_name(*route, self.ids[route[0]])
 

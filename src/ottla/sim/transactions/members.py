@@ -18,7 +18,7 @@ from ottla.sim.networks.wire_client import Route
 from ottla.sim.transactions.finding import GROUP, CoordinatorFinder
 from ottla.sim.transactions.history import Committed, Owned, Position, TransactionHistory
 from ottla.sim.transactions.producers import EVICTED, Evicted, Membership
-from ottla.sim.transactions.steps import RETRY_NS, Steps, pause
+from ottla.sim.transactions.steps import RETRY_NS, Steps, pause_client
 from ottla.sim.workload.catalog import Topic
 from ottla.sim.world import MS
 from ottla.wire.codec import decode, encode_bytes
@@ -73,26 +73,26 @@ class Member(Membership):
         self.member_id, self.generation = "", -1
 
     @property
-    def _owner(self) -> str:
+    def _owner_name(self) -> str:
         """Its name in the history. A static member keeps it in its next life, which gets its generation (KIP-345)."""
         return self.instance_id or self.member_id
 
     # ---- generations ----
 
-    def join(self) -> Steps[tuple[Route, ...]]:
+    def join_group(self) -> Steps[tuple[Route, ...]]:
         """Join a generation of the group. Returns the assigned partitions."""
         while True:
-            joined = yield from self._join()
+            joined = yield from self._send_join()
             if joined is None:
                 continue
-            assignment = yield from self._sync(joined)
+            assignment = yield from self._send_sync(joined)
             if assignment is not None:
                 self._beat_ns = self.client.timeline.now_ns
                 told_ns = self.client.timeline.now_ns
-                self._history.owned.append(Owned(self.group, self.generation, self._owner, assignment, told_ns))
+                self._history.owned.append(Owned(self.group, self.generation, self._owner_name, assignment, told_ns))
                 return assignment
 
-    def _join(self) -> Steps[JoinGroupResponse | None]:
+    def _send_join(self) -> Steps[JoinGroupResponse | None]:
         subscription = ConsumerProtocolSubscription(topics=[self.topic.name])
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(
             name="range", metadata=_VERSION + encode_bytes(subscription, 0)
@@ -121,13 +121,13 @@ class Member(Membership):
         yield from self._coordinators.wait_to_retry(GROUP, self.group, code)
         return None
 
-    def _sync(self, joined: JoinGroupResponse) -> Steps[tuple[Route, ...] | None]:
+    def _send_sync(self, joined: JoinGroupResponse) -> Steps[tuple[Route, ...] | None]:
         request = SyncGroupRequest(
             group_id=self.group,
             generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
-            assignments=self._plan(joined) if joined.leader == self.member_id else [],
+            assignments=self._plan_assignment(joined) if joined.leader == self.member_id else [],
         )
         version = 5 if self.instance_id else self._random.choice((1, 3, 5))
         answer = yield from self._coordinators.send_to_coordinator(
@@ -135,13 +135,13 @@ class Member(Membership):
         )
         code = ErrorCode.NETWORK_EXCEPTION if answer is None else ErrorCode(answer.error_code)
         if answer is not None and code is ErrorCode.NONE:
-            return _assigned(answer.assignment)
+            return _decode_assignment(answer.assignment)
         if code in _FORGOTTEN:
             self.reset_identity()
         yield from self._coordinators.wait_to_retry(GROUP, self.group, code)
         return None
 
-    def _plan(self, joined: JoinGroupResponse) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
+    def _plan_assignment(self, joined: JoinGroupResponse) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
         """Assign the partitions to the members in turn, as round-robin does."""
         members = sorted(member.member_id for member in joined.members)
         row = ConsumerProtocolAssignment.TopicPartition
@@ -153,7 +153,7 @@ class Member(Membership):
             plan.append(SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=data))
         return plan
 
-    def beat(self) -> Steps[None]:
+    def send_heartbeat(self) -> Steps[None]:
         """Send a heartbeat when one is due. Raises Evicted when a rebalance has begun, or is over."""
         now_ns = self.client.timeline.now_ns
         if now_ns - self._beat_ns < BEAT_NS:
@@ -165,7 +165,7 @@ class Member(Membership):
             member_id=self.member_id,
             group_instance_id=self.instance_id,
         )
-        version = self._random.choice((3, 4)) if self.instance_id else self._random.below(5)
+        version = self._random.choice((3, 4)) if self.instance_id else self._random.random_below(5)
         answer = yield from self._coordinators.send_to_coordinator(
             GROUP, self.group, request, version, HeartbeatResponse
         )
@@ -175,12 +175,12 @@ class Member(Membership):
         if code:
             yield from self._coordinators.wait_to_retry(GROUP, self.group, code)
 
-    def evicted(self, code: ErrorCode) -> None:
+    def on_evicted(self, code: ErrorCode) -> None:
         """Handle Evicted: if the group does not know this member any more, join as a new one."""
         if code in _FORGOTTEN:
             self.reset_identity()
 
-    def leave(self) -> Steps[None]:
+    def leave_group(self) -> Steps[None]:
         """Leave the group, so that the others need not wait for the session timeout."""
         version = self._random.choice((3, 4, 5) if self.instance_id else (0, 1, 2, 3, 5))
         request = LeaveGroupRequest(group_id=self.group)
@@ -205,7 +205,7 @@ class Member(Membership):
             answer = yield from self._coordinators.send_to_coordinator(
                 GROUP, self.group, request, version, OffsetCommitResponse
             )
-            code = ErrorCode.NETWORK_EXCEPTION if answer is None else _first(answer)
+            code = ErrorCode.NETWORK_EXCEPTION if answer is None else _first_error(answer)
             if code is ErrorCode.NONE:
                 break
             if code in EVICTED:
@@ -238,12 +238,12 @@ def _commit_request(group: str, member: Membership, positions: Mapping[Route, in
     )
 
 
-def _first(answer: OffsetCommitResponse) -> ErrorCode:
+def _first_error(answer: OffsetCommitResponse) -> ErrorCode:
     codes = [row.error_code for topic in answer.topics for row in topic.partitions if row.error_code]
     return ErrorCode(codes[0]) if codes else ErrorCode.NONE
 
 
-def _assigned(data: bytes) -> tuple[Route, ...]:
+def _decode_assignment(data: bytes) -> tuple[Route, ...]:
     if not data:
         return ()
     view = memoryview(bytes(data))
@@ -269,7 +269,7 @@ def fetch_positions(
         request = _fetch_request(version, group, topics, stable)
         asked_ns = client.timeline.now_ns
         answer = yield from coordinators.send_to_coordinator(GROUP, group, request, version, OffsetFetchResponse)
-        code, rows = (ErrorCode.NETWORK_EXCEPTION, []) if answer is None else _rows(version, answer)
+        code, rows = (ErrorCode.NETWORK_EXCEPTION, []) if answer is None else _offset_rows(version, answer)
         if code is ErrorCode.NONE:
             break
         yield from coordinators.wait_to_retry(GROUP, group, code)
@@ -293,7 +293,7 @@ def _fetch_request(version: int, group: str, topics: Mapping[str, list[int]], st
     return OffsetFetchRequest(groups=[wanted], require_stable=stable)
 
 
-def _rows(version: int, answer: OffsetFetchResponse) -> tuple[ErrorCode, list[tuple[Route, int, str]]]:
+def _offset_rows(version: int, answer: OffsetFetchResponse) -> tuple[ErrorCode, list[tuple[Route, int, str]]]:
     found = answer if version < 8 else answer.groups[0]
     if found.error_code:
         return ErrorCode(found.error_code), []
@@ -308,4 +308,4 @@ def _rows(version: int, answer: OffsetFetchResponse) -> tuple[ErrorCode, list[tu
 
 def pause_a_moment(random: Stream) -> Steps[None]:
     """Wait between two polls of a log without new records."""
-    yield from pause(RETRY_NS // 2 + random.below(2 * RETRY_NS))
+    yield from pause_client(RETRY_NS // 2 + random.random_below(2 * RETRY_NS))

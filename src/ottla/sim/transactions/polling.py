@@ -14,7 +14,7 @@ from ottla.record.errors import CorruptRecord
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Stream
 from ottla.sim.transactions.history import SeenMarker, SeenRecord, View
-from ottla.sim.transactions.steps import RETRY_NS, Steps, pause, request_broker
+from ottla.sim.transactions.steps import RETRY_NS, Steps, pause_client, request_broker
 from ottla.sim.workload.catalog import Topic
 from ottla.sim.world import Timeline
 from ottla.wire.messages import FetchRequest, FetchResponse
@@ -61,30 +61,30 @@ class Parsed:
         self._committed = committed
         self._open: dict[int, None] = {}
         try:
-            self._parse(data if data is not None else memoryview(b""))
+            self._parse_batches(data if data is not None else memoryview(b""))
         except CorruptRecord as error:
             self.damage = f"a batch that cannot be read: {error}"
 
-    def _parse(self, data: memoryview) -> None:
+    def _parse_batches(self, data: memoryview) -> None:
         end = 0
         for pos, header in batches_of(data):
             end = pos + header.size
             if not crc_ok(data, pos, end):
                 raise CorruptRecord(f"checksum of the batch at {header.base_offset}")
-            self._batch(data, pos, header)
+            self._parse_batch(data, pos, header)
             self.end = max(self.end, header.last_offset + 1)
         if end != len(data):
             raise CorruptRecord(f"{len(data) - end} bytes of a batch at the end")
 
-    def _batch(self, data: memoryview, pos: int, header: BatchHeader) -> None:
+    def _parse_batch(self, data: memoryview, pos: int, header: BatchHeader) -> None:
         # 1. From its first offset on, an aborted transaction hides the records of its producer.
-        # 2. The abort marker ends that (in `_control`).
+        # 2. The abort marker ends that (in `_parse_markers`).
         # 3. A batch without a transaction is always shown.
         while self._at < len(self._aborted) and self._aborted[self._at][1] <= header.last_offset:
             self._open[self._aborted[self._at][0]] = None
             self._at += 1
         if header.is_control:
-            self._control(data, pos, header)
+            self._parse_markers(data, pos, header)
         elif not (self._committed and header.is_transactional and header.producer_id in self._open):
             self.records.extend(
                 SeenRecord(record.offset, record.value or b"", header.producer_id, header.producer_epoch)
@@ -92,7 +92,7 @@ class Parsed:
                 if record.offset >= self.position
             )
 
-    def _control(self, data: memoryview, pos: int, header: BatchHeader) -> None:
+    def _parse_markers(self, data: memoryview, pos: int, header: BatchHeader) -> None:
         for record in records_of(data, pos, max_bytes=RECORDS_MAX_BYTES):
             marker = parse_marker(record.key, record.value)
             if marker is None:
@@ -111,21 +111,21 @@ class Polled(NamedTuple):
     view: View
 
 
-def parsed(row: FetchResponse.PartitionData, position: int, committed: bool) -> Parsed:
+def parse_row(row: FetchResponse.PartitionData, position: int, committed: bool) -> Parsed:
     """Parse one partition of an answer."""
     data = row.records if isinstance(row.records, memoryview) else None
     aborted = [(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()]
     return Parsed(data, position, aborted, committed)
 
 
-def poll(
+def poll_partition(
     client: ClusterClient, random: Stream, topic: Topic, partition: int, position: int, max_bytes: int = MAX_BYTES
 ) -> Steps[Polled | None]:
     """Read committed records of a partition; None: the request failed."""
     seen = client.view.get((topic.name, partition))
     if seen is None or seen.leader < 0:
-        client.stale()
-        yield from pause(RETRY_NS)
+        client.mark_metadata_stale()
+        yield from pause_client(RETRY_NS)
         return None
     row = FetchRequest.FetchPartition(
         partition=partition, current_leader_epoch=seen.epoch, fetch_offset=position, partition_max_bytes=max_bytes
@@ -139,14 +139,16 @@ def poll(
     )
     answer = yield from request_broker(seen.leader, request, random.choice(VERSIONS), FetchResponse)
     if answer is None or answer.error_code or answer.responses[0].partitions[0].error_code:
-        client.stale()
-        yield from pause(RETRY_NS)
+        client.mark_metadata_stale()
+        yield from pause_client(RETRY_NS)
         return None
     told = answer.responses[0].partitions[0]
-    found = parsed(told, position, committed=True)
+    found = parse_row(told, position, committed=True)
     if found.damage:
         client.complain(f"{client.name} at {position} of {topic.name}-{partition}: {found.damage}")
-    return Polled(found.records, found.end, view_of(client, topic.log(partition), found, told, committed=True))
+    return Polled(
+        found.records, found.end, view_of(client, topic.partition_log(partition), found, told, committed=True)
+    )
 
 
 def view_of(client: HasName, log: str, found: Parsed, row: FetchResponse.PartitionData, committed: bool) -> View:

@@ -17,7 +17,7 @@ from ottla.sim.entropy import Stream
 from ottla.sim.networks.wire_client import Route
 from ottla.sim.transactions.finding import GROUP, LATER, TRANSACTION, CoordinatorFinder
 from ottla.sim.transactions.history import Committed, Fate, TransactionHistory, Txn
-from ottla.sim.transactions.steps import RETRY_NS, Steps, pause, request_broker, send
+from ottla.sim.transactions.steps import RETRY_NS, Steps, pause_client, request_broker, send_later
 from ottla.sim.world import MS, WALL_START_MS
 from ottla.wire.messages import (
     AddOffsetsToTxnRequest,
@@ -136,12 +136,12 @@ class TransactionalProducer:
 
     # ---- identity ----
 
-    def init(self) -> Steps[None]:
+    def init_producer_id(self) -> Steps[None]:
         """Take the transactional id, or raise its epoch if this producer has it. Raises Fenced if another one has it.
 
         The coordinator aborts an open transaction of the id.
         """
-        self.abandon()
+        self.abandon_transaction()
         while True:
             code = yield from self._init_once()
             if code is ErrorCode.NONE:
@@ -162,19 +162,19 @@ class TransactionalProducer:
         if answer is None:
             return ErrorCode.NETWORK_EXCEPTION
         if not answer.error_code:
-            self._become(answer.producer_id, answer.producer_epoch)
+            self._set_identity(answer.producer_id, answer.producer_epoch)
         return ErrorCode(answer.error_code)
 
-    def _become(self, producer_id: int, epoch: int) -> None:
+    def _set_identity(self, producer_id: int, epoch: int) -> None:
         if self.identity != (producer_id, epoch):
             self._sequences.clear()
         self.identity = (producer_id, epoch)
         self.doubtful = False
 
-    def settle(self) -> Steps[None]:
+    def renew_epoch(self) -> Steps[None]:
         """After a transaction: take a new epoch if a late request of the present one may still arrive."""
         if self.doubtful:
-            yield from self.init()
+            yield from self.init_producer_id()
 
     # ---- a transaction ----
 
@@ -196,17 +196,17 @@ class TransactionalProducer:
         self._groups.clear()
         return txn
 
-    def abandon(self) -> None:
+    def abandon_transaction(self) -> None:
         """Give the transaction up. Without a request for a commit it counts as aborted."""
         txn, self.txn = self.txn, None
         if txn is not None and txn.fate is Fate.OPEN and txn.commit_sent_ns < 0:
             txn.fate, txn.ended_ns = Fate.ABORTED, self.client.timeline.now_ns
 
-    def send(self, route: Route, values: Sequence[bytes], wait: bool = True) -> Steps[None]:
+    def send_values(self, route: Route, values: Sequence[bytes], wait: bool = True) -> Steps[None]:
         """Write values to a partition; with `wait`, until they are acknowledged. Raises Fenced, Abortable."""
-        txn = self._own()
+        txn = self._open_transaction()
         for value in values:
-            txn.values[value] = self._history.log(route)
+            txn.values[value] = self._history.log_of_route(route)
         if self.version == 1:
             yield from self._add_route(route)
         request = self._produce_request(route, values)
@@ -216,11 +216,13 @@ class TransactionalProducer:
             self.doubtful = True
             seen = self.client.view.get(route)
             if seen is not None and seen.leader >= 0:
-                yield from send(seen.leader, request, self._produce_version(), ProduceResponse, self._delay())
+                yield from send_later(
+                    seen.leader, request, self._produce_version(), ProduceResponse, self._draw_delay()
+                )
 
-    def _delay(self) -> int:
+    def _draw_delay(self) -> int:
         """Draw the delay of a request whose answer is not awaited."""
-        return self._random.below(2000 * MS) if self._random.chance(0.7) else 0
+        return self._random.random_below(2000 * MS) if self._random.chance(0.7) else 0
 
     def _send_to_coordinator(
         self, kind: int, key: str, message: Message, version: int, response: type[M]
@@ -228,22 +230,22 @@ class TransactionalProducer:
         """Send a request to a coordinator; sometimes a duplicate of it arrives much later."""
         if self._random.chance(LATE):
             self.doubtful = True
-            node = yield from self._coordinators.find(kind, key)
-            yield from send(node, message, version, response, self._random.below(3000 * MS))
+            node = yield from self._coordinators.find_coordinator(kind, key)
+            yield from send_later(node, message, version, response, self._random.random_below(3000 * MS))
         return (yield from self._coordinators.send_to_coordinator(kind, key, message, version, response))
 
-    def _own(self) -> Txn:
+    def _open_transaction(self) -> Txn:
         assert self.txn is not None, "no transaction"
         return self.txn
 
-    def _who(self) -> tuple[int, int]:
+    def _current_identity(self) -> tuple[int, int]:
         assert self.identity is not None, "no identity"
         return self.identity
 
     def _add_route(self, route: Route) -> Steps[None]:
         if route in self._added:
             return
-        producer_id, epoch = self._who()
+        producer_id, epoch = self._current_identity()
         topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=route[0], partitions=[route[1]])
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
@@ -252,7 +254,7 @@ class TransactionalProducer:
             v3_and_below_topics=[topic],
         )
         while True:
-            version = self._random.below(4)
+            version = self._random.random_below(4)
             answer = yield from self._send_to_coordinator(
                 TRANSACTION, self.transactional_id, request, version, AddPartitionsToTxnResponse
             )
@@ -261,11 +263,11 @@ class TransactionalProducer:
                 if answer is None
                 else answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
             )
-            if (yield from self._accepted(ErrorCode(number))):
+            if (yield from self._is_accepted(ErrorCode(number))):
                 self._added[route] = None
                 return
 
-    def _accepted(self, code: ErrorCode) -> Steps[bool]:
+    def _is_accepted(self, code: ErrorCode) -> Steps[bool]:
         """Whether the coordinator accepted; False: retry. Raises Fenced, Abortable."""
         if code is ErrorCode.NONE:
             return True
@@ -285,7 +287,7 @@ class TransactionalProducer:
         return 12 if self.version == 2 else self._random.choice((3, 7, 8, 9, 10, 11))
 
     def _produce_request(self, route: Route, values: Sequence[bytes]) -> ProduceRequest:
-        producer_id, epoch = self._who()
+        producer_id, epoch = self._current_identity()
         sequence = self._sequences.get(route, 0)
         self._sequences[route] = sequence + len(values)
         stamp = WALL_START_MS + self.client.timeline.now_ns // MS
@@ -310,15 +312,17 @@ class TransactionalProducer:
                 version = self._produce_version()
                 if self._random.chance(LATE):
                     self.doubtful = True
-                    yield from send(seen.leader, request, version, ProduceResponse, self._random.below(3000 * MS))
+                    yield from send_later(
+                        seen.leader, request, version, ProduceResponse, self._random.random_below(3000 * MS)
+                    )
                 answer = yield from request_broker(seen.leader, request, version, ProduceResponse)
                 self.doubtful = self.doubtful or answer is None
             if answer is not None:
                 row = answer.responses[0].partition_responses[0]
                 if self._note_sent(ErrorCode(row.error_code), values, row.base_offset):
                     return
-            self.client.stale()
-            yield from pause(RETRY_NS)
+            self.client.mark_metadata_stale()
+            yield from pause_client(RETRY_NS)
         self.doubtful = True
         raise Abortable
 
@@ -327,7 +331,7 @@ class TransactionalProducer:
         # 2. Fenced: the producer is over.
         # 3. Abortable: only this transaction is over.
         # 4. Anything else is retried; the batch may be written, so the epoch is doubtful.
-        txn = self._own()
+        txn = self._open_transaction()
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             for at, value in enumerate(values):
                 txn.written[value] = -1 if code or offset < 0 else offset + at
@@ -345,11 +349,13 @@ class TransactionalProducer:
         """Make positions of a group part of the transaction. Raises Fenced, Abortable, Evicted."""
         if self.version == 1:
             yield from self._add_group(group)
-        producer_id, epoch = self._who()
+        producer_id, epoch = self._current_identity()
         row, topics = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition, dict[str, list[object]]()
         for (topic, partition), offset in positions.items():
             topics.setdefault(topic, []).append(
-                row(partition_index=partition, committed_offset=offset, committed_metadata=self._own().name)
+                row(
+                    partition_index=partition, committed_offset=offset, committed_metadata=self._open_transaction().name
+                )
             )
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
@@ -365,22 +371,22 @@ class TransactionalProducer:
             ],
         )
         asked_ns = self.client.timeline.now_ns
-        while not (yield from self._committed(group, request)):
+        while not (yield from self._send_offsets(group, request)):
             asked_ns = self.client.timeline.now_ns
         self._note_offsets(group, member, positions, asked_ns)
 
     def _note_offsets(self, group: str, member: Membership, positions: Mapping[Route, int], asked_ns: int) -> None:
-        txn, now_ns, promises = self._own(), self.client.timeline.now_ns, self._history.promises
+        txn, now_ns, promises = self._open_transaction(), self.client.timeline.now_ns, self._history.promises
         for route, offset in positions.items():
             txn.positions[group, route] = offset
             promises.append(Committed(group, route, offset, txn.name, member.generation, asked_ns, now_ns))
 
-    def _committed(self, group: str, request: TxnOffsetCommitRequest) -> Steps[bool]:
+    def _send_offsets(self, group: str, request: TxnOffsetCommitRequest) -> Steps[bool]:
         version = 5 if self.version == 2 else self._random.choice((3, 4))
         answer = yield from self._send_to_coordinator(GROUP, group, request, version, TxnOffsetCommitResponse)
         if answer is None:
             self.doubtful = True
-            yield from pause(RETRY_NS)
+            yield from pause_client(RETRY_NS)
             return False
         codes = [ErrorCode(row.error_code) for topic in answer.topics for row in topic.partitions if row.error_code]
         if not codes:
@@ -396,24 +402,24 @@ class TransactionalProducer:
         return False
 
     def _add_group(self, group: str) -> Steps[None]:
-        producer_id, epoch = self._who()
+        producer_id, epoch = self._current_identity()
         request = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, group_id=group
         )
         while group not in self._groups:
-            version = self._random.below(5)
+            version = self._random.random_below(5)
             answer = yield from self._send_to_coordinator(
                 TRANSACTION, self.transactional_id, request, version, AddOffsetsToTxnResponse
             )
             number = ErrorCode.NETWORK_EXCEPTION if answer is None else answer.error_code
-            if (yield from self._accepted(ErrorCode(number))):
+            if (yield from self._is_accepted(ErrorCode(number))):
                 self._groups[group] = None
 
     # ---- the end ----
 
-    def end(self, commit: bool) -> Steps[None]:
+    def end_transaction(self, commit: bool) -> Steps[None]:
         """Commit or abort. Raises Fenced; it may then be unknown whether the transaction committed."""
-        txn = self._own()
+        txn = self._open_transaction()
         if commit:
             txn.commit_sent_ns = self.client.timeline.now_ns
         unsure = False  # an earlier attempt without a definite answer may have committed
@@ -437,13 +443,13 @@ class TransactionalProducer:
 
     def end_request(self, commit: bool) -> EndTxnRequest:
         """EndTxn of the present transaction."""
-        producer_id, epoch = self._who()
+        producer_id, epoch = self._current_identity()
         return EndTxnRequest(
             transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
         )
 
     def _end_once(self, commit: bool) -> Steps[ErrorCode]:
-        version = 5 if self.version == 2 else self._random.below(5)
+        version = 5 if self.version == 2 else self._random.random_below(5)
         request = self.end_request(commit)
         answer = yield from self._send_to_coordinator(
             TRANSACTION, self.transactional_id, request, version, EndTxnResponse
@@ -451,20 +457,20 @@ class TransactionalProducer:
         if answer is None:
             return ErrorCode.NETWORK_EXCEPTION
         if not answer.error_code and version == 5:
-            self._become(answer.producer_id, answer.producer_epoch)
+            self._set_identity(answer.producer_id, answer.producer_epoch)
         return ErrorCode(answer.error_code)
 
     def end_without_waiting(self, commit: bool) -> Steps[None]:
         """Send EndTxn without waiting for the answer; the caller dies next."""
         if commit:
-            self._own().commit_sent_ns = self.client.timeline.now_ns
-        node = yield from self._coordinators.find(TRANSACTION, self.transactional_id)
+            self._open_transaction().commit_sent_ns = self.client.timeline.now_ns
+        node = yield from self._coordinators.find_coordinator(TRANSACTION, self.transactional_id)
         version = 5 if self.version == 2 else 3
-        yield from send(node, self.end_request(commit), version, EndTxnResponse, self._delay())
+        yield from send_later(node, self.end_request(commit), version, EndTxnResponse, self._draw_delay())
 
-    def abort(self) -> Steps[None]:
+    def abort_transaction(self) -> Steps[None]:
         """Abort, whatever state the transaction is in. Raises Fenced."""
         if self.txn is not None and self.txn.commit_sent_ns < 0 and (self._added or self._groups or self.version == 2):
-            yield from self.end(commit=False)
+            yield from self.end_transaction(commit=False)
         else:
-            self.abandon()
+            self.abandon_transaction()

@@ -23,7 +23,7 @@ from ottla.sim.cluster.runner import (
 from ottla.sim.cluster.workload import ClusterWorkload
 from ottla.sim.runner import CONVERGE_NS, SETTLE_NS
 from ottla.sim.transactions.admin import INTERNAL, TransactionAdmin, TransactionNemesis
-from ottla.sim.transactions.checkers import violations
+from ottla.sim.transactions.checkers import find_violations
 from ottla.sim.transactions.history import Fate, TransactionHistory
 from ottla.sim.transactions.workload import TransactionWorkload
 from ottla.sim.workload.catalog import Catalog, Role, Topic
@@ -39,9 +39,9 @@ COORDINATORS_MIN: Final = 5
 class TransactionOptions(ClusterOptions):
     """Settings of a run, in addition to its seed."""
 
-    def start(self, seed: int) -> ClusterResult:
+    def run_seed(self, seed: int) -> ClusterResult:
         """Run a seed to its verdict."""
-        return TransactionRun(seed, self).run()
+        return TransactionRun(seed, self).run_phases()
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class TransactionResult(ClusterResult):
     """Records that cleaners removed from the topics of coordinators, on the most compacted replicas."""
 
     @property
-    def short_of(self) -> list[str]:
+    def unmet_minimums(self) -> list[str]:
         """The minimums that the seed did not reach; empty when it counts."""
         reached = (
             (self.simulated_ns // SECOND, SECONDS_MIN // SECOND, "simulated seconds"),
@@ -90,9 +90,9 @@ class TransactionRun(ClusterRun):
     def _make_history(self) -> ClusterHistory:
         return TransactionHistory()
 
-    def _properties(self) -> dict[str, str]:
+    def _broker_properties(self) -> dict[str, str]:
         """As for a cluster, with few coordinator partitions, small segments, cleaners, and timeouts of seconds."""
-        random, cleaners = self.streams.stream("coordinators"), self.streams.stream("cleaners")
+        random, cleaners = self.streams.named_stream("coordinators"), self.streams.named_stream("cleaners")
         properties = cluster_properties(self.streams, self.replication)
         for topic in ("offsets.topic", "transaction.state.log"):
             properties[f"{topic}.num.partitions"] = str(random.between(1, 3))
@@ -114,15 +114,15 @@ class TransactionRun(ClusterRun):
         }
 
     def _make_workload(self) -> ClusterWorkload:
-        streams = self.streams.scoped("workload")
+        streams = self.streams.scoped_streams("workload")
         workload = TransactionWorkload(
             self.network, streams, self.catalog, self.history, self.numbers, self.replication, self.flush
         )
         assert isinstance(workload.admin, TransactionAdmin)
-        workload.admin.internal = self._internal
+        workload.admin.internal = self._internal_topics
         return workload
 
-    def _internal(self) -> list[Topic]:
+    def _internal_topics(self) -> list[Topic]:
         """The topics of coordinators. In flush mode their acknowledged records are durable as well."""
         found = []
         for name in INTERNAL:
@@ -131,56 +131,57 @@ class TransactionRun(ClusterRun):
                 topic = Topic(name, Role.COORDINATOR, count, self.ledger.topic_ids[name])
                 found.append(topic)
                 if self.flush:
-                    self.history.flushed.update((topic.log(partition), None) for partition in range(count))
+                    self.history.flushed.update((topic.partition_log(partition), None) for partition in range(count))
         return found
 
-    def _topics(self) -> list[Topic]:
-        return [*self.catalog.topics, *self._internal()]
+    def _all_topics(self) -> list[Topic]:
+        return [*self.catalog.topics, *self._internal_topics()]
 
     # ---- liveness ----
 
-    def _converge(self) -> None:
+    def _await_convergence(self) -> None:
         """Heal; all brokers come back; the copiers copy the rest; then all clients must finish."""
-        self.nemesis.heal()
-        self._need(self._all_ready, "not ready")
-        self._need(self._topics_exist, "topics")
-        self._need(self._in_sync, "not in sync")
+        self.nemesis.heal_faults()
+        self._await_none_missing(self._all_ready, "not ready")
+        self._await_none_missing(self._topics_exist, "topics")
+        self._await_none_missing(self._in_sync, "not in sync")
         self.timeline.run_until(self.timeline.now_ns + SETTLE_NS)
         workload = self.workload
-        workload.hurry()
+        workload.hurry_actors()
         workload.wind_down()
-        self._need(workload.unacknowledged, "unacknowledged")
-        self._need_transactions(workload.uncopied, "not copied")
-        workload.stop()
-        self._need_transactions(workload.unfinished, "not at its end")
-        self._judge()
+        self._await_none_missing(workload.unacknowledged_logs, "unacknowledged")
+        self._need_transactions(workload.uncopied_logs, "not copied")
+        workload.stop_actors()
+        self._need_transactions(workload.unfinished_actors, "not at its end")
+        self._judge_history()
 
     def _need_transactions(self, missing: Callable[[], list[str]], what: str) -> None:
-        """As `_need`; if some transaction may need an operator to end it, missing work is noted as hanging."""
+        """As `_await_none_missing`; if some transaction may need an operator to end it, missing work is noted as
+        hanging."""
         if self.history.ends_transactions:
-            self._need(missing, what)
-        elif not self._until(lambda: not missing(), CONVERGE_NS):
+            self._await_none_missing(missing, what)
+        elif not self._run_until_holds(lambda: not missing(), CONVERGE_NS):
             self.history.hanging.extend(f"{what}: {one}" for one in missing())
 
-    def _judge(self) -> None:
+    def _judge_history(self) -> None:
         workload = self.workload
         workload.ask_positions()
         workload.read_all()
         workload.read_output()
-        self._need_transactions(workload.unasked, "not answered")
-        self._need(workload.unread, "unread")
-        if not self._until(lambda: not workload.unread_output(), CONVERGE_NS):
+        self._need_transactions(workload.unanswered_queries, "not answered")
+        self._await_none_missing(workload.unread_logs, "unread")
+        if not self._run_until_holds(lambda: not workload.unread_output(), CONVERGE_NS):
             self.history.hanging.extend(workload.unread_output())
         workload.note_final()
         workload.note_output()
-        inspector = Inspector(self.nodes, self.ledger, Catalog(self._topics()), self.history)
-        self._until(lambda: not inspector.unequal(), CONVERGE_NS // 4)
-        self.history.unequal.extend(inspector.unequal())
-        routes = [(topic.name, number) for topic in self._internal() for number in range(topic.partitions)]
-        self._removed = sum(inspector.removed(route) for route in routes)
+        inspector = Inspector(self.nodes, self.ledger, Catalog(self._all_topics()), self.history)
+        self._run_until_holds(lambda: not inspector.unequal_logs(), CONVERGE_NS // 4)
+        self.history.unequal.extend(inspector.unequal_logs())
+        routes = [(topic.name, number) for topic in self._internal_topics() for number in range(topic.partitions)]
+        self._removed = sum(inspector.removed_records(route) for route in routes)
 
-    def _result(self) -> ClusterResult:
-        result = super()._result()
+    def _make_result(self) -> ClusterResult:
+        result = super()._make_result()
         fates = [txn.fate for txn in self.history.txns]
         names = ClusterResult.__dataclass_fields__
         return TransactionResult(
@@ -194,5 +195,5 @@ class TransactionRun(ClusterRun):
             generations=len({(owned.group, owned.generation) for owned in self.history.owned}),
         )
 
-    def _violations(self) -> list[tuple[str, str]]:
-        return violations(self.history)
+    def _find_violations(self) -> list[tuple[str, str]]:
+        return find_violations(self.history)

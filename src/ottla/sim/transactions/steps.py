@@ -53,12 +53,12 @@ def request_broker(node: int, message: Message, version: int, response: type[M])
     return answer if isinstance(answer, response) else None
 
 
-def send(node: int, message: Message, version: int, response: type[Message], delay_ns: int) -> Steps[None]:
+def send_later(node: int, message: Message, version: int, response: type[Message], delay_ns: int) -> Steps[None]:
     """Send a request after a delay, and continue at once, as with a separate connection."""
     yield Send(Ask(node, message, version, response), delay_ns)
 
 
-def pause(ns: int) -> Steps[None]:
+def pause_client(ns: int) -> Steps[None]:
     """Do nothing for a while."""
     yield Pause(ns)
 
@@ -85,18 +85,18 @@ class Actor:
         """The time."""
         return self.client.timeline
 
-    def start(self) -> None:
+    def start_steps(self) -> None:
         """Start the steps."""
-        self.client.stale()
-        self._steps = self.steps()
-        self.timeline.after(self.random.below(500 * MS), "actor", self._resume_with_response, None)
+        self.client.mark_metadata_stale()
+        self._steps = self.client_steps()
+        self.timeline.schedule_after(self.random.random_below(500 * MS), "actor", self._resume_with_response, None)
 
-    def steps(self) -> Steps[None]:
+    def client_steps(self) -> Steps[None]:
         """All steps of the client, from its start to its end."""
         raise NotImplementedError
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether its steps are finished."""
         return self._steps is None
 
@@ -106,19 +106,19 @@ class Actor:
         try:
             step = self._steps.send(answer)
             while isinstance(step, Send):
-                self.timeline.after(step.delay_ns, "late request", self._request, step.ask, False)
+                self.timeline.schedule_after(step.delay_ns, "late request", self._send_request, step.ask, False)
                 step = self._steps.send(None)
         except StopIteration:
             self._steps = None
             return
         if isinstance(step, Pause):
-            self.timeline.after(step.ns, "actor", self._resume_with_response, None)
+            self.timeline.schedule_after(step.ns, "actor", self._resume_with_response, None)
         else:
-            self._request(step, True)
+            self._send_request(step, True)
 
-    def _request(self, step: Ask, waiting: bool) -> None:
+    def _send_request(self, step: Ask, waiting: bool) -> None:
         def on_response(answer: Message | None, _life: int) -> None:
             if waiting:
                 self._resume_with_response(answer)
 
-        self.client.wire(step.node).request(step.message, step.version, step.response, on_response)
+        self.client.wire_client(step.node).send_request(step.message, step.version, step.response, on_response)

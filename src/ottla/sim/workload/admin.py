@@ -57,28 +57,28 @@ class Admin:
         self._old_ids: dict[bytes, None] = {}
         self._configs = {name: self._draw_configs(role) for role, name, _ in self.plan}
 
-    def start(self) -> None:
+    def start_admin(self) -> None:
         """Create the topics, and start the periodic deletions."""
         for role, name, partitions in self.plan:
-            self._create(role, name, partitions)
-        self._every(DELETE_TOPICS_NS, self._churn)
-        self._every(DELETE_RECORDS_NS, self._trim)
+            self._create_topic(role, name, partitions)
+        self._repeat_every(DELETE_TOPICS_NS, self._recreate_topic)
+        self._repeat_every(DELETE_RECORDS_NS, self._trim_records)
 
-    def complete(self) -> bool:
+    def has_all_topics(self) -> bool:
         """Whether Metadata has shown all topics."""
         return len(self.catalog.topics) == len(self.plan)
 
-    def _every(self, mean_ns: int, action: Callable[[], None]) -> None:
+    def _repeat_every(self, mean_ns: int, action: Callable[[], None]) -> None:
         def tick() -> None:
             if self.working:
                 action()
-            self._every(mean_ns, action)
+            self._repeat_every(mean_ns, action)
 
-        self.client.timeline.after(int(self.random.exponential(mean_ns)) + PAUSE_NS, "admin", tick)
+        self.client.timeline.schedule_after(int(self.random.exponential(mean_ns)) + PAUSE_NS, "admin", tick)
 
     # ---- creating ----
 
-    def _create(self, role: Role, name: str, partitions: int) -> None:
+    def _create_topic(self, role: Role, name: str, partitions: int) -> None:
         configs = [
             CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
             for key, value in self._configs[name].items()
@@ -87,11 +87,11 @@ class Admin:
             name=name, num_partitions=partitions, replication_factor=self.replication, configs=configs
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=1000)
-        self.client.request(
+        self.client.send_request(
             request,
             CREATE_VERSION,
             CreateTopicsResponse,
-            lambda _response, _life: self._look(role, name, partitions),
+            lambda _response, _life: self._check_topic(role, name, partitions),
             CONTROLLER,
         )
 
@@ -120,7 +120,7 @@ class Admin:
             "delete.retention.ms": str(self.random.choice((500, 2000, 5000))),
         }
 
-    def _look(self, role: Role, name: str, partitions: int) -> None:
+    def _check_topic(self, role: Role, name: str, partitions: int) -> None:
         """Learn from Metadata whether the topic exists: the answer to its creation may be lost."""
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)])
 
@@ -129,55 +129,55 @@ class Admin:
             if isinstance(response, MetadataResponse) and response.topics[0].error_code == 0:
                 topic_id = response.topics[0].topic_id
             topic = Topic(name, role, partitions, topic_id)
-            self.client.stale()  # the answer to the creation may have been NOT_CONTROLLER
+            self.client.mark_metadata_stale()  # the answer to the creation may have been NOT_CONTROLLER
             # 1. A deleted topic still exists, because its deletion, or the answer to it, was lost: delete it again.
             # 2. The topic exists with a new id: the creation succeeded.
             # 3. Otherwise create it again.
             if topic_id in self._old_ids:
-                self.client.timeline.after(PAUSE_NS, "admin", self._delete, topic)
+                self.client.timeline.schedule_after(PAUSE_NS, "admin", self._delete_topic, topic)
             elif topic_id != ZERO_UUID:
-                self._exists(topic)
+                self._note_topic_exists(topic)
             else:
-                self.client.timeline.after(PAUSE_NS, "admin", self._create, role, name, partitions)
+                self.client.timeline.schedule_after(PAUSE_NS, "admin", self._create_topic, role, name, partitions)
 
-        self.client.request(request, METADATA_VERSION, MetadataResponse, found)
+        self.client.send_request(request, METADATA_VERSION, MetadataResponse, found)
 
-    def _exists(self, topic: Topic) -> None:
+    def _note_topic_exists(self, topic: Topic) -> None:
         self.catalog.topics.append(topic)
         configs = self._configs[topic.name]
         if topic.role is Role.KEYED:
             for partition in range(topic.partitions):
-                self.history.compacted[topic.log(partition)] = int(configs["delete.retention.ms"])
-                self.history.rewritten[topic.log(partition)] = self.client.timeline.now_ns
+                self.history.compacted[topic.partition_log(partition)] = int(configs["delete.retention.ms"])
+                self.history.rewritten[topic.partition_log(partition)] = self.client.timeline.now_ns
         elif configs["flush.messages"] == "1":
             for partition in range(topic.partitions):
-                self.history.flushed[topic.log(partition)] = None
+                self.history.flushed[topic.partition_log(partition)] = None
 
     # ---- deleting ----
 
-    def _churn(self) -> None:
+    def _recreate_topic(self) -> None:
         """Delete a topic, then create another one with its name."""
-        for topic in self.catalog.of(Role.CHURN):
+        for topic in self.catalog.topics_of_role(Role.CHURN):
             self.catalog.topics.remove(topic)
             self._old_ids[topic.topic_id] = None
             for partition in range(topic.partitions):
-                self.history.dropped[topic.log(partition)] = self.client.timeline.now_ns
-            self._delete(topic)
+                self.history.dropped[topic.partition_log(partition)] = self.client.timeline.now_ns
+            self._delete_topic(topic)
 
-    def _delete(self, topic: Topic) -> None:
+    def _delete_topic(self, topic: Topic) -> None:
         state = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic.topic_id)
         request = DeleteTopicsRequest(topics=[state], timeout_ms=1000)
-        self.client.request(
+        self.client.send_request(
             request,
             DELETE_VERSION,
             DeleteTopicsResponse,
-            lambda _response, _life: self._create(topic.role, topic.name, topic.partitions),
+            lambda _response, _life: self._create_topic(topic.role, topic.name, topic.partitions),
             CONTROLLER,
         )
 
-    def _trim(self) -> None:
+    def _trim_records(self) -> None:
         """Delete some of the older records of one partition."""
-        topics = self.catalog.of(self.random.choice((Role.EVENTS, Role.PLAIN)))
+        topics = self.catalog.topics_of_role(self.random.choice((Role.EVENTS, Role.PLAIN)))
         if topics:
             self._ask_end(topics[0], topics[0].partitions - 1)
 
@@ -191,14 +191,14 @@ class Admin:
             if isinstance(response, ListOffsetsResponse) and response.topics[0].partitions[0].error_code == 0:
                 self._delete_records(topic, partition, response.topics[0].partitions[0].offset // 3)
 
-        self.client.request(request, 5, ListOffsetsResponse, on_response, (topic.name, partition))
+        self.client.send_request(request, 5, ListOffsetsResponse, on_response, (topic.name, partition))
 
     def _delete_records(self, topic: Topic, partition: int, offset: int) -> None:
-        log = topic.log(partition)
+        log = topic.partition_log(partition)
         self.history.deleted[log] = max(offset, self.history.deleted.get(log, 0))
         asked = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
         request = DeleteRecordsRequest(
             topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic.name, partitions=[asked])], timeout_ms=1000
         )
         route = (topic.name, partition)
-        self.client.request(request, 2, DeleteRecordsResponse, lambda _response, _life: None, route)
+        self.client.send_request(request, 2, DeleteRecordsResponse, lambda _response, _life: None, route)

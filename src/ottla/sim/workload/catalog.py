@@ -41,7 +41,7 @@ class Topic:
     partitions: int
     topic_id: bytes
 
-    def log(self, partition: int) -> str:
+    def partition_log(self, partition: int) -> str:
         """The name of a partition's log in the history."""
         return log_name(self.name, partition, self.topic_id)
 
@@ -57,6 +57,6 @@ class Catalog:
 
     topics: list[Topic] = field(default_factory=list)
 
-    def of(self, role: Role) -> list[Topic]:
+    def topics_of_role(self, role: Role) -> list[Topic]:
         """The topics with that role, oldest first."""
         return [topic for topic in self.topics if topic.role is role]

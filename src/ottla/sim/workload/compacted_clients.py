@@ -12,7 +12,7 @@ from ottla.errors import ErrorCode
 from ottla.record.batch import Record, batches_of, encode_batch, records_of
 from ottla.record.errors import CorruptRecord
 from ottla.sim.entropy import Stream
-from ottla.sim.history import History, Passage, Write, packed, unpacked
+from ottla.sim.history import History, Passage, Write, pack_record, unpack_record
 from ottla.sim.networks.wire_client import Client, WireClient
 from ottla.sim.workload.catalog import Catalog, Role, Topic
 from ottla.sim.workload.producers import Producer, SimulatedLane
@@ -37,23 +37,23 @@ class KeyedProducer(Producer):
         self._living: dict[tuple[bytes, int], list[bytes]] = {}
         """Keys that are not deleted, by partition."""
 
-    def _value(self, lane: SimulatedLane) -> bytes:
+    def _next_value(self, lane: SimulatedLane) -> bytes:
         """A packed record: a new key, a new value of a live key, or its tombstone."""
         self._count += 1
         keys = self._living.setdefault((lane.topic.topic_id, lane.partition), [])
         if len(keys) < KEYS_MIN or self.random.chance(0.3):
             keys.append(b"%s.%d" % (self.name.encode(), self._count))
-            return packed(keys[-1], self._text())
+            return pack_record(keys[-1], self._value_text())
         if self.random.chance(0.4):
-            return packed(keys.pop(self.random.below(len(keys))), None)
-        return packed(self.random.choice(keys), self._text())
+            return pack_record(keys.pop(self.random.random_below(len(keys))), None)
+        return pack_record(self.random.choice(keys), self._value_text())
 
-    def _text(self) -> bytes:
+    def _value_text(self) -> bytes:
         return (b"%d." % self._count * 30)[: self.random.between(1, 120)]
 
-    def _encode(self, write: Write) -> bytes:
+    def _encode_write(self, write: Write) -> bytes:
         stamp = WALL_START_MS + self.client.timeline.now_ns // MS
-        rows = [unpacked(text) for text in write.values]
+        rows = [unpack_record(text) for text in write.values]
         return bytes(
             encode_batch(
                 [Record(at, stamp, key, value) for at, (key, value) in enumerate(rows)],
@@ -79,7 +79,7 @@ class Scan:
         self._records = 0
         self._shown: dict[bytes, bytes | None] = {}
 
-    def _restart(self) -> None:
+    def _restart_scan(self) -> None:
         """Start again at the log start, without the records read so far."""
         self.position, self._records = 0, 0
         self._shown.clear()
@@ -92,21 +92,21 @@ class Scan:
     @property
     def log(self) -> str:
         """The name of its log in the history."""
-        return self.topic.log(self.partition)
+        return self.topic.partition_log(self.partition)
 
     @property
     def at_end(self) -> bool:
         """Whether it has read up to the high watermark of this broker."""
         return self.position == self.high_watermark
 
-    def go_on(self) -> None:
+    def fetch_next(self) -> None:
         """Send the next Fetch request."""
         one = FetchRequest.FetchPartition(
             partition=self.partition, fetch_offset=self.position, partition_max_bytes=RECORDS_MAX_BYTES
         )
         topic = FetchRequest.FetchTopic(topic=self.topic.name, partitions=[one])
         request = FetchRequest(min_bytes=1, max_wait_ms=0, max_bytes=RECORDS_MAX_BYTES, topics=[topic])
-        self._wire.request(request, FETCH_VERSION, FetchResponse, self._on_fetched)
+        self._wire.send_request(request, FETCH_VERSION, FetchResponse, self._on_fetched)
 
     def _on_fetched(self, response: Message | None, _life: int) -> None:
         got = False
@@ -117,8 +117,8 @@ class Scan:
                 with contextlib.suppress(CorruptRecord):  # `readers` check the bytes, and report damage
                     got = isinstance(row.records, memoryview) and self._take_records(row.records)
             elif row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._restart()
-        self._wire.timeline.after(1 if got else AGAIN_NS, "scan", self.go_on)
+                self._restart_scan()
+        self._wire.timeline.schedule_after(1 if got else AGAIN_NS, "scan", self.fetch_next)
 
     def _take_records(self, data: memoryview) -> bool:
         """Note the records of an answer. True if the position moved."""

@@ -97,7 +97,7 @@ class Producer:
         self.history = history
         self.acks = -1 if idempotent or random.chance(0.5) else 1
         self.version = TOPIC_ID_VERSION if role is Role.CHURN else random.choice(VERSIONS)
-        self.codecs = (0, 0, random.below(5))
+        self.codecs = (0, 0, random.random_below(5))
         # The log of CUT has to grow past the truncation while a reply waits.
         self.interval_ns = (100 if role is Role.CUT else random.between(150, 450)) * MS
         self.working = True
@@ -116,50 +116,50 @@ class Producer:
         """Its name in values and in the history."""
         return self.client.name
 
-    def start(self) -> None:
+    def start_writing(self) -> None:
         """Start to write."""
-        self.client.timeline.after(self.random.below(self.interval_ns), "produce", self._tick)
+        self.client.timeline.schedule_after(self.random.random_below(self.interval_ns), "produce", self._on_interval)
 
-    def outstanding(self) -> list[str]:
+    def outstanding_logs(self) -> list[str]:
         """Logs with unacknowledged batches."""
-        return [lane.topic.log(lane.partition) for lane in self._lanes.values() if lane.queue]
+        return [lane.topic.partition_log(lane.partition) for lane in self._lanes.values() if lane.queue]
 
     # ---- making batches ----
 
-    def _tick(self) -> None:
+    def _on_interval(self) -> None:
         wait = 1 + int(self.random.exponential(self.interval_ns))
-        self.client.timeline.after(wait, "produce", self._tick)
+        self.client.timeline.schedule_after(wait, "produce", self._on_interval)
         if not self.working:
             return
         if self.idempotent and self._producer_id < 0:
             self._ask_for_id()
             return
-        topics = self.catalog.of(self.role)
+        topics = self.catalog.topics_of_role(self.role)
         if topics:
             topic = self.random.choice(topics)
-            lane = self._lane(topic, self.random.below(topic.partitions))
+            lane = self._get_lane(topic, self.random.random_below(topic.partitions))
             # A broker without state of a producer accepts any first sequence number. So until one batch is
             # acknowledged, only one may be in flight: a second one could overtake a refused first one.
             limit = IN_FLIGHT_MAX if self.idempotent and lane.lives else 1
             if len(lane.queue) < limit:
-                lane.queue.append(self._batch(lane))
-                self._push(lane)
+                lane.queue.append(self._make_batch(lane))
+                self._send_queued(lane)
 
-    def _lane(self, topic: Topic, partition: int) -> SimulatedLane:
+    def _get_lane(self, topic: Topic, partition: int) -> SimulatedLane:
         key = (topic.topic_id, partition)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = SimulatedLane(topic, partition)
         return lane
 
-    def _batch(self, lane: SimulatedLane) -> SimulatedBatch:
-        values = [self._value(lane) for _ in range(1 + self.random.below(9))]
+    def _make_batch(self, lane: SimulatedLane) -> SimulatedBatch:
+        values = [self._next_value(lane) for _ in range(1 + self.random.random_below(9))]
         sequence = lane.sequence if self.idempotent else -1
         if self.idempotent:
             lane.sequence = (lane.sequence + len(values)) & 0x7FFFFFFF
         write = Write(
             self.name,
-            lane.topic.log(lane.partition),
+            lane.topic.partition_log(lane.partition),
             values,
             self.acks,
             self._producer_id if self.idempotent else -1,
@@ -168,15 +168,15 @@ class Producer:
             self.client.timeline.now_ns,
         )
         self.history.writes.append(write)
-        return SimulatedBatch(write, self._encode(write))
+        return SimulatedBatch(write, self._encode_write(write))
 
-    def _value(self, lane: SimulatedLane) -> bytes:
+    def _next_value(self, lane: SimulatedLane) -> bytes:
         self._count += 1
         head = f"{self.name} {self._count} {lane.topic.name} {lane.partition} ".encode()
         size = self.random.between(0, 120) if self.random.chance(0.97) else self.random.between(2000, 9000)
         return head + (b"%d." % self._count * (size // 4 + 1))[:size]
 
-    def _encode(self, write: Write) -> bytes:
+    def _encode_write(self, write: Write) -> bytes:
         stamp = WALL_START_MS + self.client.timeline.now_ns // MS
         records = [Record(at, stamp, b"k%d" % at, value) for at, value in enumerate(write.values)]
         return bytes(
@@ -191,22 +191,22 @@ class Producer:
 
     # ---- sending ----
 
-    def _push(self, lane: SimulatedLane) -> None:
+    def _send_queued(self, lane: SimulatedLane) -> None:
         """Send all batches of the lane that are not in flight."""
         while not lane.recovering and lane.flying < len(lane.queue):
             batch = lane.queue[lane.flying]
             lane.flying += 1
             lane.unanswered += 1
             batch.sends += 1
-            self.client.request(
-                self._request(lane, batch),
+            self.client.send_request(
+                self._produce_request(lane, batch),
                 self.version,
                 ProduceResponse,
                 lambda response, life, batch=batch: self._on_response(lane, batch, response, life),  # type: ignore[misc]
                 (lane.topic.name, lane.partition),
             )
 
-    def _request(self, lane: SimulatedLane, batch: SimulatedBatch) -> ProduceRequest:
+    def _produce_request(self, lane: SimulatedLane, batch: SimulatedBatch) -> ProduceRequest:
         topic = ProduceRequest.TopicProduceData(
             partition_data=[ProduceRequest.PartitionProduceData(index=lane.partition, records=batch.encoded)]
         )
@@ -221,13 +221,13 @@ class Producer:
         # recovers sends again only when no request is in flight, so that batches keep their order.
         lane.unanswered -= 1
         if lane.queue and any(other is batch for other in lane.queue):
-            self._judge(lane, batch, response, life)
+            self._judge_response(lane, batch, response, life)
         if lane.recovering and lane.unanswered == 0:
-            self.client.timeline.after(RETRY_NS, "produce again", self._resume_sending, lane)
+            self.client.timeline.schedule_after(RETRY_NS, "produce again", self._resume_sending, lane)
         elif not lane.recovering:
-            self._push(lane)
+            self._send_queued(lane)
 
-    def _judge(self, lane: SimulatedLane, batch: SimulatedBatch, response: Message | None, life: int) -> None:
+    def _judge_response(self, lane: SimulatedLane, batch: SimulatedBatch, response: Message | None, life: int) -> None:
         # 1. No answer: the batch may be in the log.
         # 2. Acknowledged, or a duplicate of a batch whose offset the broker does not remember.
         # 3. The broker lost the sequence. This counts only for the oldest batch: a later one fails with it.
@@ -235,23 +235,23 @@ class Producer:
         # 5. Any other error: retry.
         if not isinstance(response, ProduceResponse):
             batch.uncertain = True
-            self._recover(lane)
+            self._recover_lane(lane)
             return
         row = response.responses[0].partition_responses[0]
         code = ErrorCode(row.error_code)
         first = lane.queue[0] is batch
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._acknowledge(lane, batch, row.base_offset if code is ErrorCode.NONE else -1, life)
+            self._acknowledge_batch(lane, batch, row.base_offset if code is ErrorCode.NONE else -1, life)
         elif code in SEQUENCE_LOST and first:
             self._sequence_lost(lane, code, life)
         elif code in FINAL or (code in GONE and lane.topic not in self.catalog.topics):
-            self._refused(lane, batch)
+            self._on_refused(lane, batch)
         else:
             batch.uncertain = batch.uncertain or code in UNCERTAIN
-            self.client.stale()
-            self._recover(lane)
+            self.client.mark_metadata_stale()
+            self._recover_lane(lane)
 
-    def _acknowledge(self, lane: SimulatedLane, batch: SimulatedBatch, offset: int, life: int) -> None:
+    def _acknowledge_batch(self, lane: SimulatedLane, batch: SimulatedBatch, offset: int, life: int) -> None:
         write = batch.write
         write.outcome, write.offset, write.life, write.sends = Outcome.OK, offset, life, batch.sends
         write.completed_ns = self.client.timeline.now_ns
@@ -266,7 +266,7 @@ class Producer:
         if at < lane.flying:
             lane.flying -= 1
 
-    def _refused(self, lane: SimulatedLane, batch: SimulatedBatch) -> None:
+    def _on_refused(self, lane: SimulatedLane, batch: SimulatedBatch) -> None:
         """Drop a batch that no retry can write. With sequence numbers, later batches of the lane fail as well."""
         if not batch.uncertain:
             batch.write.outcome = Outcome.FAIL
@@ -277,7 +277,7 @@ class Producer:
     def _sequence_lost(self, lane: SimulatedLane, code: ErrorCode, life: int) -> None:
         """The broker lost our sequence: drop all unacknowledged batches, and take a new producer id."""
         now = self.client.timeline.now_ns
-        log = lane.topic.log(lane.partition)
+        log = lane.topic.partition_log(lane.partition)
         since_life = lane.lives.get(lane.queue[0].write.sequence, 0)
         if since_life:
             self.history.refusals.append(Refusal(self.name, log, life, now, code.name, since_life))
@@ -292,14 +292,14 @@ class Producer:
             lane.recovering = lane.unanswered > 0
         self._producer_id = -1
 
-    def _recover(self, lane: SimulatedLane) -> None:
+    def _recover_lane(self, lane: SimulatedLane) -> None:
         lane.recovering = True
 
     def _resume_sending(self, lane: SimulatedLane) -> None:
         if lane.unanswered == 0:
             lane.recovering = False
             lane.flying = 0
-            self._push(lane)
+            self._send_queued(lane)
 
     # ---- identity ----
 
@@ -308,9 +308,9 @@ class Producer:
             return
         self._asking = True
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        self.client.request(request, self.random.below(5), InitProducerIdResponse, self._identified)
+        self.client.send_request(request, self.random.random_below(5), InitProducerIdResponse, self._on_producer_id)
 
-    def _identified(self, response: Message | None, _life: int) -> None:
+    def _on_producer_id(self, response: Message | None, _life: int) -> None:
         self._asking = False
         if isinstance(response, InitProducerIdResponse) and response.error_code == 0:
             self._producer_id, self._epoch = response.producer_id, response.producer_epoch

@@ -54,7 +54,7 @@ class Cursor:
     @property
     def log(self) -> str:
         """Its name in the history."""
-        return self.topic.log(self.partition)
+        return self.topic.partition_log(self.partition)
 
 
 class Reader:
@@ -89,14 +89,14 @@ class Reader:
         """Its name in the history."""
         return self.client.name
 
-    def start(self) -> None:
+    def start_reading(self) -> None:
         """Start to read."""
-        self._fetch_later(self.random.below(PAUSE_NS))
+        self._fetch_later(self.random.random_below(PAUSE_NS))
 
-    def cursors(self) -> list[Cursor]:
+    def list_cursors(self) -> list[Cursor]:
         """Its positions in all partitions of the existing topics."""
         found = []
-        for topic in self.catalog.of(self.role):
+        for topic in self.catalog.topics_of_role(self.role):
             for partition in range(topic.partitions):
                 key = (topic.topic_id, partition)
                 cursor = self._cursors.get(key)
@@ -105,17 +105,17 @@ class Reader:
                 found.append(cursor)
         return found
 
-    def restart(self, wanted: int) -> None:
+    def restart_at(self, wanted: int) -> None:
         """Forget all positions, and start again at that end of the logs."""
         self.wanted = wanted
         self._cursors.clear()
         self._forget_session()
 
     def _fetch_later(self, delay_ns: int) -> None:
-        self.client.timeline.after(delay_ns, "read", self._go_on)
+        self.client.timeline.schedule_after(delay_ns, "read", self._fetch_next)
 
-    def _go_on(self) -> None:
-        cursors = [cursor for cursor in self.cursors() if not cursor.broken]
+    def _fetch_next(self) -> None:
+        cursors = [cursor for cursor in self.list_cursors() if not cursor.broken]
         unknown = [cursor for cursor in cursors if cursor.position < 0]
         if unknown:
             self._ask_ends(unknown[0])
@@ -134,12 +134,12 @@ class Reader:
         ]
         topic = ListOffsetsRequest.ListOffsetsTopic(name=cursor.topic.name, partitions=partitions)
         request = ListOffsetsRequest(replica_id=-1, topics=[topic])
-        version = 1 + self.random.below(8)
-        self.client.request(
-            request, version, ListOffsetsResponse, lambda response, life: self._ends(cursor, response, life)
+        version = 1 + self.random.random_below(8)
+        self.client.send_request(
+            request, version, ListOffsetsResponse, lambda response, life: self._on_list_offsets(cursor, response, life)
         )
 
-    def _ends(self, cursor: Cursor, response: Message | None, life: int) -> None:
+    def _on_list_offsets(self, cursor: Cursor, response: Message | None, life: int) -> None:
         if isinstance(response, ListOffsetsResponse):
             row = response.topics[0].partitions[0]
             if row.error_code == 0:
@@ -147,10 +147,10 @@ class Reader:
                 self._note_ends(cursor, life)
                 self._fetch_later(0)
                 return
-        self._stale(cursor)
+        self._mark_cursor_stale(cursor)
         self._fetch_later(PAUSE_NS)
 
-    def _stale(self, cursor: Cursor) -> None:
+    def _mark_cursor_stale(self, cursor: Cursor) -> None:
         """Hook after an error that may be due to stale metadata; a single broker needs nothing here."""
 
     def _note_ends(self, cursor: Cursor, life: int) -> None:
@@ -180,7 +180,7 @@ class Reader:
             request.forgotten_topics_data = self._forgotten_topics(cursors)
         self._session_cursors = cursors
         positions = {(c.topic.name, c.topic.topic_id, c.partition): (c, c.position) for c in cursors}
-        self.client.request(
+        self.client.send_request(
             request, self.version, FetchResponse, lambda response, life: self._on_fetched(positions, response, life)
         )
 
@@ -224,7 +224,7 @@ class Reader:
         if not isinstance(response, FetchResponse) or response.error_code:
             self._forget_session()
             for cursor, _ in positions.values():
-                self._stale(cursor)
+                self._mark_cursor_stale(cursor)
             self._fetch_later(PAUSE_NS)
             return
         if self.sessions and self.version >= SESSION_VERSION:
@@ -244,7 +244,7 @@ class Reader:
     def _take_row(self, cursor: Cursor, row: FetchResponse.PartitionData, life: int) -> bool:
         """Note one partition of an answer. True if it had records."""
         if row.error_code:
-            self._error(cursor, ErrorCode(row.error_code), life)
+            self._on_error(cursor, ErrorCode(row.error_code), life)
             return False
         return self._note_records(cursor, row, life)
 
@@ -255,7 +255,7 @@ class Reader:
         records: list[tuple[int, bytes]] = []
         damage = ""
         if isinstance(data, memoryview) and len(data):
-            records, damage = _parse(data, cursor.position, epochs)
+            records, damage = _parse_batches(data, cursor.position, epochs)
         read = Read(
             self.name,
             cursor.log,
@@ -277,18 +277,20 @@ class Reader:
             cursor.position = records[-1][0] + 1
         return bool(records)
 
-    def _error(self, cursor: Cursor, code: ErrorCode, life: int) -> None:
+    def _on_error(self, cursor: Cursor, code: ErrorCode, life: int) -> None:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             now = self.client.timeline.now_ns
             self.history.resets.append(Reset(self.name, cursor.log, life, now, cursor.position))
             cursor.position = -1
         else:
-            self._stale(cursor)
+            self._mark_cursor_stale(cursor)
         if code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             self._forget_session()
 
 
-def _parse(data: memoryview, position: int, epochs: list[tuple[int, int]]) -> tuple[list[tuple[int, bytes]], str]:
+def _parse_batches(
+    data: memoryview, position: int, epochs: list[tuple[int, int]]
+) -> tuple[list[tuple[int, bytes]], str]:
     """Offsets and values from the position on, and the defect of the bytes; adds leader epochs of batches."""
     records: list[tuple[int, bytes]] = []
     end = 0
@@ -298,13 +300,15 @@ def _parse(data: memoryview, position: int, epochs: list[tuple[int, int]]) -> tu
             if not crc_ok(data, pos, end):
                 return records, f"checksum of the batch at {header.base_offset}"
             epochs.append((header.base_offset, header.leader_epoch))
-            _collect(data, pos, header, position, records)
+            _collect_records(data, pos, header, position, records)
     except CorruptRecord as error:
         return records, f"a batch that cannot be read: {error}"
     return records, "" if end == len(data) else f"the answer ends {len(data) - end} bytes into a batch"
 
 
-def _collect(data: memoryview, pos: int, header: BatchHeader, position: int, records: list[tuple[int, bytes]]) -> None:
+def _collect_records(
+    data: memoryview, pos: int, header: BatchHeader, position: int, records: list[tuple[int, bytes]]
+) -> None:
     if header.record_count != header.last_offset_delta + 1:
         raise CorruptRecord(f"{header.record_count} records, last offset delta {header.last_offset_delta}")
     found = records_of(data, pos, max_bytes=RECORDS_MAX_BYTES)

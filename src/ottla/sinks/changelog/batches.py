@@ -39,20 +39,20 @@ class Batches:
         batch.persist()  # it is read twice
         try:
             positions = self._changelog.positions
-            ends = {tp: end for tp, end in _ends(batch).items() if end > positions.get(tp, 0)}
+            ends = {tp: end for tp, end in _end_offsets(batch).items() if end > positions.get(tp, 0)}
             if ends:
-                fresh = batch.where(_behind({tp: positions.get(tp, 0) for tp in ends}))
-                self._changelog.change(_keyed(self._aggregate(fresh)), self._merge, ends)
+                fresh = batch.where(_new_rows_condition({tp: positions.get(tp, 0) for tp in ends}))
+                self._changelog.change(_keyed_rows(self._aggregate(fresh)), self._merge, ends)
         finally:
             batch.unpersist()
 
 
-def _ends(batch: Any) -> dict[TopicPartition, int]:
+def _end_offsets(batch: Any) -> dict[TopicPartition, int]:
     found = batch.groupBy("topic", "partition").agg({"offset": "max"}).collect()
     return {TopicPartition(topic, partition): offset + 1 for topic, partition, offset in found}
 
 
-def _behind(positions: dict[TopicPartition, int]) -> str:
+def _new_rows_condition(positions: dict[TopicPartition, int]) -> str:
     """An SQL condition for new rows. Names of topics contain no quotes."""
     return " OR ".join(
         f"(topic = '{tp.topic}' AND partition = {tp.partition} AND offset >= {offset})"
@@ -60,7 +60,7 @@ def _behind(positions: dict[TopicPartition, int]) -> str:
     )
 
 
-def _keyed(rows: Any) -> Iterator[tuple[bytes | None, Any]]:
+def _keyed_rows(rows: Any) -> Iterator[tuple[bytes | None, Any]]:
     if "key" not in rows.columns:
         raise UsageError("the aggregated rows have no column key", "Name the grouping column `key`")
     for row in rows.toLocalIterator(prefetchPartitions=True):

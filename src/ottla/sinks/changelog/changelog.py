@@ -70,7 +70,7 @@ class Changelog:
         if self._superseded:
             raise Superseded(self.topic)
         self.close()
-        self._topics.ensure()
+        self._topics.ensure_topics()
         producer = Producer({**self._settings, "transactional.id": f"ottla-changelog-{self.topic}"})
         try:
             producer.init_transactions()
@@ -87,17 +87,17 @@ class Changelog:
     @property
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset of each partition of the source that the state does not include yet."""
-        self._need()
+        self._open_producer()
         return dict(self._positions)
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, or None."""
-        self._need()
+        self._open_producer()
         return self._state.get(key)
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """All keys and values."""
-        self._need()
+        self._open_producer()
         return iter(list(self._state.items()))
 
     def starting_offsets(self, *topics: str) -> str:
@@ -105,7 +105,7 @@ class Changelog:
 
         `earliest` would give the same state, but read more.
         """
-        self._need()
+        self._open_producer()
         found: dict[str, dict[str, int]] = {}
         for tp in self._topics.source_partitions(topics):
             found.setdefault(tp.topic, {})[str(tp.partition)] = self._positions.get(tp, -2)
@@ -125,7 +125,7 @@ class Changelog:
         Returns how many were new. Raises Superseded, UsageError, ClientError: then all or nothing was written; the next
         call reads which.
         """
-        self._need()
+        self._open_producer()
         fresh = [each for each in records if self.is_new(TopicPartition(each.topic, each.partition), each.offset)]
         ends: dict[TopicPartition, int] = {}
         for each in fresh:
@@ -141,7 +141,7 @@ class Changelog:
         self, rows: Iterable[tuple[bytes | None, R]], merge: Merge[R], ends: Mapping[TopicPartition, int]
     ) -> None:
         """Merge rows by key, and write the changed keys and the new positions in one transaction."""
-        producer = self._need()
+        producer = self._open_producer()
         changes: dict[bytes, bytes | None] = {}
         for key, row in rows:
             if key is None:
@@ -149,9 +149,9 @@ class Changelog:
             changes[key] = merge(changes[key] if key in changes else self._state.get(key), row)
         changes = {key: value for key, value in changes.items() if self._state.get(key) != value}
         if ends:
-            self._commit(producer, changes, ends)
+            self._commit_changes(producer, changes, ends)
 
-    def _commit(
+    def _commit_changes(
         self, producer: Producer, changes: Mapping[bytes, bytes | None], ends: Mapping[TopicPartition, int]
     ) -> None:
         try:
@@ -175,7 +175,7 @@ class Changelog:
                 self._state[key] = value
         self._positions |= ends
 
-    def _need(self) -> Producer:
+    def _open_producer(self) -> Producer:
         if self._producer is None:
             self.restore()
         assert self._producer is not None

@@ -33,9 +33,9 @@ class Topics:
         self._partitions = partitions
         self._replication_factor = replication_factor
         self.id = ""
-        """The id of the state's topic, once `ensure` has read it."""
+        """The id of the state's topic, once `ensure_topics` has read it."""
 
-    def ensure(self) -> None:
+    def ensure_topics(self) -> None:
         """Create missing topics, and check both. Raises NotCompacted, ClientError."""
         with closing(Cluster(ClientConfig.from_mapping(self._settings))) as cluster:
             wanted = {self.state: self._partitions, self.positions: 1}

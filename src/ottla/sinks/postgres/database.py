@@ -53,7 +53,7 @@ class Database:
         self._conninfo, self._patience_s, self._idle_ms = state
         self._connection = None
 
-    def run(self, work: Callable[[Cursor], T]) -> T:
+    def run_transaction(self, work: Callable[[Cursor], T]) -> T:
         """Run `work` in one transaction, and return its result once that is committed.
 
         While the server is down, refuses connections, or aborts the transaction in favour of another one, `work` is
@@ -65,7 +65,7 @@ class Database:
         wait_s = _FIRST_WAIT_S
         while True:
             try:
-                connection = self._open()
+                connection = self._open_connection()
                 with connection.transaction(), connection.cursor() as cursor:
                     return work(cursor)
             except psycopg.errors.ReadOnlySqlTransaction as error:
@@ -77,7 +77,7 @@ class Database:
                 self._drop_if_broken()
                 problem = error
             if time.monotonic() + wait_s > deadline:
-                raise DatabaseGone(self._patience_s, _text(problem)) from problem
+                raise DatabaseGone(self._patience_s, _error_text(problem)) from problem
             time.sleep(wait_s)
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
@@ -87,14 +87,14 @@ class Database:
         if connection is not None:
             connection.close()
 
-    def _open(self) -> Connection:
+    def _open_connection(self) -> Connection:
         if self._connection is None or self._connection.closed:
             try:
                 self._connection = psycopg.connect(_with_defaults(self._conninfo), autocommit=True)
             except psycopg.OperationalError as error:
                 if any(each in str(error) for each in _HOPELESS):
                     raise BadDatabase(
-                        f"the database refused the connection: {_text(error)}",
+                        f"the database refused the connection: {_error_text(error)}",
                         "Correct the connection string, or the grants",
                     ) from error
                 raise
@@ -118,5 +118,5 @@ def _with_defaults(conninfo: str) -> str:
     return make_conninfo(conninfo, **{key: value for key, value in _DEFAULTS.items() if key not in given})
 
 
-def _text(error: psycopg.Error) -> str:
+def _error_text(error: psycopg.Error) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__

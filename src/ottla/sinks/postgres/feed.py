@@ -56,7 +56,7 @@ class Feed:
     def claim(self, partitions: Iterable[TopicPartition]) -> None:
         """Take these partitions over; their previous owners can write nothing any more. Raises DatabaseGone."""
         wanted = [TopicPartition(*each) for each in partitions]
-        self._mine |= self._database.run(lambda cursor: self._tables.claim(cursor, wanted))
+        self._mine |= self._database.run_transaction(lambda cursor: self._tables.claim_partitions(cursor, wanted))
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions that were revoked; writes nothing."""
@@ -81,7 +81,8 @@ class Feed:
         return len(fresh)
 
     def write_to(self, offsets: Mapping[TopicPartition, int], store: Callable[[Cursor], object]) -> None:
-        """As `write`, for any client: `offsets` are the next ones to read, as in a commit. They must not decrease."""
+        """As `write`, for any client: `offsets` are the next ones to read, as in a commit. They must not
+        decrease."""
         for tp, offset in offsets.items():
             if tp not in self._mine:
                 raise UsageError(
@@ -92,7 +93,7 @@ class Feed:
                 raise UsageError(f"offset {offset} of {tp} is stored already", "Write only records from `positions` on")
         while True:
             try:
-                self._database.run(lambda cursor: self._write_rows(cursor, offsets, store))
+                self._database.run_transaction(lambda cursor: self._write_rows(cursor, offsets, store))
             except _Changed:
                 continue
             break
@@ -103,13 +104,13 @@ class Feed:
     ) -> None:
         # 1. The offsets are there already: this is a repetition. 2. They are not ours: another claim, or a change by
         #    hand. 3. Write, and take the lock last; if it fails, all is rolled back and looked at again.
-        stored = self._tables.offsets(cursor, list(after))
+        stored = self._tables.read_offsets(cursor, list(after))
         if all(stored.get(tp) == (offset, self._mine[tp].epoch) for tp, offset in after.items()):
             return  # an earlier commit succeeded, and its response was lost
         for tp in after:
             self._check_partition(tp, stored.get(tp))
         store(cursor)
-        if not self._tables.move(cursor, self._mine, after):
+        if not self._tables.move_offsets(cursor, self._mine, after):
             raise _Changed
 
     def _check_partition(self, tp: TopicPartition, stored: Stored | None) -> None:

@@ -102,10 +102,10 @@ def spark_rows(batch: Any) -> Iterator[Sequence[Any]]:
     kinds = [field.dataType.typeName() for field in batch.schema.fields]
     moments = [index for index, kind in enumerate(kinds) if kind == "timestamp"]
     rows: Iterator[Sequence[Any]] = batch.toLocalIterator(prefetchPartitions=True)
-    return map(_zoned(moments), rows) if moments else rows
+    return map(_zone_converter(moments), rows) if moments else rows
 
 
-def _zoned(moments: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def _zone_converter(moments: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     def zoned(row: Sequence[Any]) -> Sequence[Any]:
         values = list(row)
         for index in moments:

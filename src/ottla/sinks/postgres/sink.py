@@ -52,7 +52,7 @@ class Batches:
         query = self._query or query_id(batch)
         while True:
             try:
-                self._database.run(lambda cursor: self._write_batch(cursor, query, batch, batch_id))
+                self._database.run_transaction(lambda cursor: self._write_batch(cursor, query, batch, batch_id))
             except _Changed:
                 continue
             return
@@ -129,7 +129,7 @@ class PostgresSink:
         Raises DatabaseGone, BadDatabase.
         """
         wanted = [TopicPartition(*each) for each in partitions]
-        feed = self._feed()
+        feed = self._make_feed()
         consumer.assign(wanted)
         claim_and_seek(feed, consumer, wanted)
         return feed
@@ -139,7 +139,7 @@ class PostgresSink:
 
         Errors of the database in a rebalance are raised by the consumer's `poll`.
         """
-        feed = self._feed()
+        feed = self._make_feed()
 
         def begin(partitions: list[TopicPartition]) -> None:
             claim_and_seek(feed, consumer, partitions)
@@ -149,7 +149,7 @@ class PostgresSink:
 
     def claim(self, partitions: Iterable[TopicPartition]) -> Feed:
         """For other clients: claim partitions; the client itself must begin to read at the feed's `positions`."""
-        feed = self._feed()
+        feed = self._make_feed()
         feed.claim(partitions)
         return feed
 
@@ -159,33 +159,33 @@ class PostgresSink:
         store: `Rows(…)`, or a function (cursor, DataFrame, batch id). query: a name for the query, if Spark gives no id
         of it (Spark Connect). first_batch: the first batch of the results, if that is not the query's first one.
         """
-        self._create()
+        self._create_tables()
         return Batches(self._database, self._tables, self.name, store, query, first_batch)
 
     def offsets(self) -> dict[TopicPartition, int]:
         """The stored next offsets."""
-        self._create()
-        found = self._database.run(self._tables.offsets)
+        self._create_tables()
+        found = self._database.run_transaction(self._tables.read_offsets)
         return {tp: each.next_offset for tp, each in found.items() if each.next_offset is not None}
 
     def forget(self) -> None:
         """Delete the stored positions of this sink, but not its results. No job may be writing."""
-        self._create()
-        self._database.run(self._tables.delete_positions)
+        self._create_tables()
+        self._database.run_transaction(self._tables.delete_positions)
 
     def close(self) -> None:
         """Close the connection."""
         self._database.close()
 
-    def _feed(self) -> Feed:
-        self._create()
+    def _make_feed(self) -> Feed:
+        self._create_tables()
         return Feed(self._database, self._tables)
 
-    def _create(self) -> None:
+    def _create_tables(self) -> None:
         if self._created:
             return
         try:
-            self._database.run(self._tables.create)
+            self._database.run_transaction(self._tables.create_tables)
         except (psycopg.errors.InvalidSchemaName, psycopg.errors.InsufficientPrivilege) as error:
             raise BadDatabase(
                 f"the sink's tables do not exist and cannot be created: {' '.join(str(error).split())}",

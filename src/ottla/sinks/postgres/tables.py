@@ -62,70 +62,70 @@ class Tables:
         self._sink = sink
         self._schema = schema
 
-    def create(self, cursor: Cursor) -> None:
+    def create_tables(self, cursor: Cursor) -> None:
         """Create missing tables. A user without the permission needs tables that another user created."""
-        names = [self._name(OFFSETS), self._name(BATCHES)]
+        names = [self._table_name(OFFSETS), self._table_name(BATCHES)]
         there = [cursor.execute("SELECT to_regclass(%s)", (each.as_string(),)).fetchone() for each in names]
         if (None,) not in there:
             return
         # Two concurrent CREATE TABLE would collide in the catalogue.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('ottla sink tables'))")
         for text in _CREATE:
-            cursor.execute(self._sql(text))
+            cursor.execute(self._statement(text))
 
-    def claim(self, cursor: Cursor, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Stored]:
+    def claim_partitions(self, cursor: Cursor, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Stored]:
         """Claim partitions: from now on writes with earlier claims fail."""
         claimed = {}
         for tp in sorted(partitions):  # always in this order, so that two claims cannot deadlock
-            row = cursor.execute(self._sql(_CLAIM), (self._sink, tp.topic, tp.partition)).fetchone()
+            row = cursor.execute(self._statement(_CLAIM), (self._sink, tp.topic, tp.partition)).fetchone()
             assert row is not None
-            claimed[tp] = _stored(row[0], row[1])
+            claimed[tp] = _stored_row(row[0], row[1])
         return claimed
 
-    def offsets(
+    def read_offsets(
         self, cursor: Cursor, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, Stored]:
         """The stored rows of these partitions, or of all."""
         if partitions is None:
-            cursor.execute(self._sql(_ALL), (self._sink,))
+            cursor.execute(self._statement(_ALL), (self._sink,))
         else:
             names, numbers = [each.topic for each in partitions], [each.partition for each in partitions]
-            cursor.execute(self._sql(_SOME), (self._sink, names, numbers))
-        return {TopicPartition(str(row[0]), _int(row[1])): _stored(row[2], row[3]) for row in cursor}
+            cursor.execute(self._statement(_SOME), (self._sink, names, numbers))
+        return {TopicPartition(str(row[0]), _to_int(row[1])): _stored_row(row[2], row[3]) for row in cursor}
 
-    def move(
+    def move_offsets(
         self, cursor: Cursor, before: Mapping[TopicPartition, Stored], after: Mapping[TopicPartition, int]
     ) -> bool:
         """The optimistic lock: move offsets that are still as in `before`. False when one is not: roll back then."""
         for tp in sorted(after):
             values = (after[tp], self._sink, *tp, before[tp].epoch, before[tp].next_offset)
-            if cursor.execute(self._sql(_MOVE), values).rowcount != 1:
+            if cursor.execute(self._statement(_MOVE), values).rowcount != 1:
                 return False
         return True
 
     def last_batch(self, cursor: Cursor) -> LastBatch | None:
         """The last stored batch."""
-        row = cursor.execute(self._sql(_LAST), (self._sink,)).fetchone()
-        return None if row is None else LastBatch(str(row[0]), _int(row[1]))
+        row = cursor.execute(self._statement(_LAST), (self._sink,)).fetchone()
+        return None if row is None else LastBatch(str(row[0]), _to_int(row[1]))
 
     def next_batch(self, cursor: Cursor, before: LastBatch | None, after: LastBatch) -> bool:
         """The optimistic lock of a query: False when the stored batch is not `before` any more: roll back then."""
         if before is None:
-            cursor.execute(self._sql(_FIRST_BATCH), (self._sink, *after))
+            cursor.execute(self._statement(_FIRST_BATCH), (self._sink, *after))
         else:
             values = (after.batch_id, self._sink, before.query_id, before.batch_id)
-            cursor.execute(self._sql(_NEXT_BATCH), values)
+            cursor.execute(self._statement(_NEXT_BATCH), values)
         return cursor.rowcount == 1
 
     def delete_positions(self, cursor: Cursor) -> None:
         """Delete all rows of this sink."""
         for text in _FORGET:
-            cursor.execute(self._sql(text), (self._sink,))
+            cursor.execute(self._statement(text), (self._sink,))
 
-    def _sql(self, text: str) -> sql.Composed:
-        return sql.SQL(text).format(offsets=self._name(OFFSETS), batches=self._name(BATCHES))
+    def _statement(self, text: str) -> sql.Composed:
+        return sql.SQL(text).format(offsets=self._table_name(OFFSETS), batches=self._table_name(BATCHES))
 
-    def _name(self, table: str) -> sql.Identifier:
+    def _table_name(self, table: str) -> sql.Identifier:
         return table_name(table) if self._schema is None else sql.Identifier(self._schema, table)
 
 
@@ -134,10 +134,10 @@ def table_name(text: str) -> sql.Identifier:
     return sql.Identifier(*text.split(".", 1))
 
 
-def _stored(next_offset: object, epoch: object) -> Stored:
-    return Stored(None if next_offset is None else _int(next_offset), _int(epoch))
+def _stored_row(next_offset: object, epoch: object) -> Stored:
+    return Stored(None if next_offset is None else _to_int(next_offset), _to_int(epoch))
 
 
-def _int(value: object) -> int:
+def _to_int(value: object) -> int:
     assert isinstance(value, int)
     return value

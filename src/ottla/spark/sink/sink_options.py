@@ -95,7 +95,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     given.refuse_misspelt(NAMES, {})
     kafka = given.kafka()
     timeout = kafka.pop("transaction.timeout.ms", None)
-    levels = {codec: _level(kafka.pop(f"compression.{codec}.level", None), codec) for codec in _LEVELS}
+    levels = {codec: _compression_level(kafka.pop(f"compression.{codec}.level", None), codec) for codec in _LEVELS}
     ignore_keys = ParsedOptions({"kafka.partitioner.ignore.keys": kafka.pop("partitioner.ignore.keys", "false")})
     client = sink_config(kafka)
     largest = max(1, client.max_request_size - _OVERHEAD)
@@ -109,43 +109,43 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         levels.get(client.compression_type),
         min(wanted, largest),
         ignore_keys.flag("kafka.partitioner.ignore.keys", False),
-        _once(given, timeout),
+        _exactly_once_options(given, timeout),
     )
 
 
-def _once(given: ParsedOptions, timeout: str | None) -> ExactlyOnceOptions:
+def _exactly_once_options(given: ParsedOptions, timeout: str | None) -> ExactlyOnceOptions:
     mode = (given.text("exactlyOnce") or "auto").lower()
     if mode not in MODES:
         raise BadOption("exactlyOnce", f"must be one of {', '.join(MODES)}, not {mode!r}")
     name = "kafka.transaction.timeout.ms"
     patience = ParsedOptions({} if timeout is None else {name: timeout}).integer(name, _TRANSACTION_MS, 1)
-    prefix = _name(given, "transactionalIdPrefix", r".*")
+    prefix = _name_option(given, "transactionalIdPrefix", r".*")
     return ExactlyOnceOptions(
         mode,
         PREFIX if prefix is None else prefix,
-        _name(given, "sink", r"[A-Za-z0-9._]+"),  # no '-', which separates the parts of a transactional id
-        _name(given, "jobId", r"\S+"),
+        _name_option(given, "sink", r"[A-Za-z0-9._]+"),  # no '-', which separates the parts of a transactional id
+        _name_option(given, "jobId", r"\S+"),
         patience or _TRANSACTION_MS,
-        _offsets(given),
-        _group(given),
+        _offsets_mode(given),
+        _source_group(given),
         given.flag("stableRows", False),
     )
 
 
-def _group(given: ParsedOptions) -> str | None:
+def _source_group(given: ParsedOptions) -> str | None:
     if (text := given.text("sourceGroup")) == "":
         raise BadOption("sourceGroup", "must not be empty")
     return text
 
 
-def _offsets(given: ParsedOptions) -> str:
+def _offsets_mode(given: ParsedOptions) -> str:
     wanted = (given.text("offsetsInTransaction") or "auto").lower()
     if wanted not in OFFSETS:
         raise BadOption("offsetsInTransaction", f"must be one of {', '.join(OFFSETS)}, not {wanted!r}")
     return wanted
 
 
-def _name(given: ParsedOptions, option: str, pattern: str) -> str | None:
+def _name_option(given: ParsedOptions, option: str, pattern: str) -> str | None:
     text = given.text(option)
     if text is not None and (len(text) > _LONGEST_NAME or not re.fullmatch(pattern, text)):
         allowed = {r".*": "text", r"\S+": "text without spaces"}.get(pattern, "letters, digits, '.' and '_'")
@@ -162,7 +162,7 @@ def stream_scope(options: SinkOptions) -> Scope | None:
         if once.offsets == "true":
             raise BadOption("offsetsInTransaction", "needs a transaction, and exactlyOnce=off has none")
         return None
-    return _transactional(options, Scope.BATCH if once.mode == "batch" else Scope.PARTITION)
+    return _check_transactional(options, Scope.BATCH if once.mode == "batch" else Scope.PARTITION)
 
 
 def batch_scope(options: SinkOptions) -> Scope | None:
@@ -188,10 +188,10 @@ def batch_scope(options: SinkOptions) -> Scope | None:
             "sink",
             "is missing: exactly once needs jobId, or within foreachBatch a name for each write (write_batch)",
         )
-    return _transactional(options, Scope.PARTITION if once.mode == "partition" else Scope.BATCH)
+    return _check_transactional(options, Scope.PARTITION if once.mode == "partition" else Scope.BATCH)
 
 
-def _transactional(options: SinkOptions, scope: Scope) -> Scope:
+def _check_transactional(options: SinkOptions, scope: Scope) -> Scope:
     if not options.client.enable_idempotence:
         raise BadOption("kafka.acks", "and kafka.enable.idempotence must keep their defaults, or set exactlyOnce=off")
     if options.topic == MARKERS:
@@ -199,7 +199,7 @@ def _transactional(options: SinkOptions, scope: Scope) -> Scope:
     return scope
 
 
-def _level(text: str | None, codec: str) -> int | None:
+def _compression_level(text: str | None, codec: str) -> int | None:
     name = f"kafka.compression.{codec}.level"
     low, high = _LEVELS[codec]
     level = ParsedOptions({} if text is None else {name: text}).integer(name, None, low)

@@ -16,7 +16,7 @@ import random
 import time
 from typing import Final, NamedTuple
 
-from ottla.client.batch_transaction import BatchTransaction, ConnectionCache, end, is_fenced
+from ottla.client.batch_transaction import BatchTransaction, ConnectionCache, end_transaction, is_fenced
 from ottla.client.errors import ClientError, DeadlineError, RefusedError
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
@@ -69,36 +69,36 @@ class Claims:
         self._found: Claim | None = None
         """The claim of this batch, once it cannot change any more."""
 
-    def check(self) -> Marker | None:
+    def check_claim(self) -> Marker | None:
         """Check the claim before rows are sent. Returns the marker if an earlier run committed the batch as a whole.
 
         Raises ChangedUnit, StaleDriver, BadCheckpoint and the client's errors.
         """
-        found = self._read()
-        if self._fits(found):
+        found = self._read_claim()
+        if self._fits_claim(found):
             return None
         # The earlier run wrote the batch as a whole: the marker of its one transaction decides.
         if (marker := self._marker_of_whole_batch()) is None:
-            self._write()  # now: this fences partition 0, which may be the task's own
+            self._claim_until_decided()  # now: this fences partition 0, which may be the task's own
         return marker
 
-    def write(self, *, has_read: bool = True) -> None:
-        """Write the claim, before the marker is sent. Raises what `check` raises, and Fenced.
+    def write_claim(self, *, has_read: bool = True) -> None:
+        """Write the claim, before the marker is sent. Raises what `check_claim` raises, and Fenced.
 
         has_read: whether the task has read the rows that it writes.
         """
         if self._wanted.unit == PARTITION and not has_read:
             self._wanted = self._wanted._replace(rows=MOVED)
-        self._write()
+        self._claim_until_decided()
         assert self._found is not None
         before, now = self._found.rows, self._wanted.rows
         if {before, now} == {READ, MOVED}:
             words = {READ: "rows that are read in the task that writes them", MOVED: "rows of other tasks (a shuffle)"}
-            raise ChangedUnit(_words(self._turn, words[before], words[now]))
+            raise ChangedUnit(_changed_text(self._turn, words[before], words[now]))
 
-    def _write(self) -> None:
+    def _claim_until_decided(self) -> None:
         for _ in range(_TRIES):
-            if self._found is not None or (self._fits(self._read()) and self._found is not None):
+            if self._found is not None or (self._fits_claim(self._read_claim()) and self._found is not None):
                 return
             try:
                 self._write_once()
@@ -110,17 +110,17 @@ class Claims:
 
     def _write_once(self) -> None:
         transaction = BatchTransaction(self._links, self._name, self._timeout_ms)
-        transaction.fence()
-        if not self._fits(self._read()):
+        transaction.fence_producer()
+        if not self._fits_claim(self._read_claim()):
             if self._marker_of_whole_batch() is not None:
                 raise StaleDriver(f"{self._turn}: another driver has committed the whole batch; start the query again")
         elif self._found is not None:
             return
-        send_marker(transaction, self._name, _position(self._wanted))
-        end(self._links, transaction.prepared(), commit=True)
+        send_marker(transaction, self._name, _claim_position(self._wanted))
+        end_transaction(self._links, transaction.prepared_transaction(), commit=True)
         self._found = self._wanted
 
-    def _fits(self, found: Claim | None) -> bool:
+    def _fits_claim(self, found: Claim | None) -> bool:
         """Whether this run may write the batch under the present claim.
 
         False: the batch was claimed as a whole, and this run writes it by partition. Raises StaleDriver, ChangedUnit.
@@ -137,41 +137,41 @@ class Claims:
             )
         # 3. The query was changed: markers of the earlier run would not be found under the new names.
         if FOREACH in (found.unit, wanted.unit) and found.unit != wanted.unit:
-            raise ChangedUnit(_words(self._turn, _way(found), _way(wanted)))
+            raise ChangedUnit(_changed_text(self._turn, _way_of(found), _way_of(wanted)))
         if found.sink != wanted.sink:
-            raise ChangedUnit(_words(self._turn, f"sink={found.sink}", f"sink={wanted.sink}"))
+            raise ChangedUnit(_changed_text(self._turn, f"sink={found.sink}", f"sink={wanted.sink}"))
         if found.prefix != wanted.prefix:
             before, now = (f"transactionalIdPrefix={claim.prefix}" for claim in (found, wanted))
-            raise ChangedUnit(_words(self._turn, before, now))
+            raise ChangedUnit(_changed_text(self._turn, before, now))
         # 4. The same unit. 5. Some partitions may be committed, the whole batch is wanted: impossible. The other way
         # round (False) is possible, because one marker decides whether the whole batch is committed.
         if found.unit == wanted.unit:
             self._found = found
             return True
         if found.unit == PARTITION:
-            raise ChangedUnit(_words(self._turn, f"exactlyOnce={found.unit}", f"exactlyOnce={wanted.unit}"))
+            raise ChangedUnit(_changed_text(self._turn, f"exactlyOnce={found.unit}", f"exactlyOnce={wanted.unit}"))
         return False
 
     def _marker_of_whole_batch(self) -> Marker | None:
         """Fence the id of the whole batch, which is then committed already or never; its marker, if it is."""
         name = self._turn._replace(partition=0).name
         transaction = BatchTransaction(self._links, name, self._timeout_ms)
-        transaction.fence()
-        marker = parse_marker(transaction.position(name, MARKER), name)
+        transaction.fence_producer()
+        marker = parse_marker(transaction.committed_position(name, MARKER), name)
         done = marker is not None and (marker.query, marker.batch) == (self._turn.query, self._turn.batch)
         return marker if done else None
 
-    def _read(self) -> Claim | None:
+    def _read_claim(self) -> Claim | None:
         try:
-            return self._claim()
+            return self._stored_claim()
         except ClientError as error:
             if not self._is_renamed(error):
                 raise
-            return self._claim()
+            return self._stored_claim()
 
-    def _claim(self) -> Claim | None:
+    def _stored_claim(self) -> Claim | None:
         groups = self._links.coordinators.groups
-        return _parse(stable_positions(groups, self._name, [MARKER]).get(MARKER), self._name)
+        return _parse_claim(stable_positions(groups, self._name, [MARKER]).get(MARKER), self._name)
 
     def _is_renamed(self, error: ClientError) -> bool:
         """Switch to the name with the query's own prefix if the client may not use the other; True if it did.
@@ -225,7 +225,7 @@ def send_marker(transaction: BatchTransaction, name: str, position: OffsetAndMet
         raise
 
 
-def _words(turn: TaskBatch, before: str, now: str) -> str:
+def _changed_text(turn: TaskBatch, before: str, now: str) -> str:
     return (
         f"batch {turn.batch} of {turn.query} was begun with {before}, and this run has {now}: rows of the batch would "
         "be omitted or written twice. Start the query as it was, until this batch is finished, and change it then; or, "
@@ -233,17 +233,17 @@ def _words(turn: TaskBatch, before: str, now: str) -> str:
     )
 
 
-def _way(claim: Claim) -> str:
+def _way_of(claim: Claim) -> str:
     return "foreachBatch" if claim.unit == FOREACH else "writeStream of this format"
 
 
-def _position(claim: Claim) -> OffsetAndMetadata:
+def _claim_position(claim: Claim) -> OffsetAndMetadata:
     said = {"q": claim.query, "u": claim.unit, "s": claim.sink, "x": claim.prefix, "r": claim.rows}
     metadata = json.dumps(said, separators=(",", ":"))
     return OffsetAndMetadata(claim.batch + 1, -1, metadata)
 
 
-def _parse(found: OffsetAndMetadata | None, name: str) -> Claim | None:
+def _parse_claim(found: OffsetAndMetadata | None, name: str) -> Claim | None:
     if found is None:
         return None
     try:

@@ -6,8 +6,8 @@ lets one of them commit, and the others notice it. Nothing here depends on what 
 1. `take_over`: take the transactional id, which aborts an open transaction of an earlier attempt. Then, and not before,
    read the marker: if it names this batch, there is nothing to do.
 2. `write`: encode rows. They are buffered for a while, so that a slow transformation keeps no transaction open.
-3. `prepare`: send the remaining rows, the marker and the source's offsets, in the same transaction.
-4. `commit`, or for a whole batch the driver: end the transaction. Only then the rows count.
+3. `prepare_commit`: send the remaining rows, the marker and the source's offsets, in the same transaction.
+4. `commit_prepared`, or for a whole batch the driver: end the transaction. Only then the rows count.
 """
 
 from __future__ import annotations
@@ -23,13 +23,20 @@ import pyarrow as pa
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.groups import GroupAdmin
 from ottla.client.admin.types import NewTopic
-from ottla.client.batch_transaction import BatchTransaction, ConnectionCache, Prepared, abort_quietly, end, is_fenced
+from ottla.client.batch_transaction import (
+    BatchTransaction,
+    ConnectionCache,
+    Prepared,
+    abort_quietly,
+    end_transaction,
+    is_fenced,
+)
 from ottla.client.errors import ClientError, DeadlineError, RefusedError, values_of
 from ottla.client.retry import Deadline
 from ottla.client.stable_positions import stable_positions
 from ottla.errors import ErrorCode
 from ottla.spark.errors import BadRows, Fenced, OffsetsOutside
-from ottla.spark.offset_metadata import goes_on, held_until, marked
+from ottla.spark.offset_metadata import held_until, mark_offsets, may_replace
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink.exactly_once import (
     MARKER,
@@ -88,7 +95,7 @@ class TransactionalWrite:
         Raises StaleDriver, BadCheckpoint, ChangedUnit, Fenced and the client's errors.
         """
         for claims in self.claims:
-            if (whole := claims.check()) is not None:
+            if (whole := claims.check_claim()) is not None:
                 return whole
         self.has_begun = True
         # Fence first: an earlier attempt could otherwise commit between the reading and the fencing.
@@ -101,25 +108,25 @@ class TransactionalWrite:
 
     def fence(self) -> None:
         """The first half of `take_over`: take the transactional id."""
-        self._guarded(self._transaction.fence)
+        self._call_guarded(self._transaction.fence_producer)
 
     def read_marker(self) -> Marker | None:
         """The second half of `take_over`: the marker, if it names this batch."""
-        marker = parse_marker(self._transaction.position(self.turn.name, MARKER), self.turn.name)
+        marker = parse_marker(self._transaction.committed_position(self.turn.name, MARKER), self.turn.name)
         return marker if already_written(self.turn, marker) else None
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write_rows(self, batch: pa.RecordBatch) -> None:
         """Encode rows; send them once enough are buffered. Raises BadRows, Fenced and the client's errors."""
-        for tp, queue in self._encoder.encode(batch).items():
+        for tp, queue in self._encoder.encode_rows(batch).items():
             if tp.topic == MARKERS:
                 raise BadRows(f"a row names the topic {MARKERS}, where the sink commits its markers: filter such rows")
             self._held_bytes += sum(len(each.data) for each in queue)
             self._held.setdefault(tp, deque()).extend(queue)
         self.rows += batch.num_rows
         if self._held_bytes > HELD_BYTES or self._transaction.is_open:
-            self._send()
+            self._send_held()
 
-    def prepare(self, sources: Positions | None = None) -> Prepared | None:
+    def prepare_commit(self, sources: Positions | None = None) -> Prepared | None:
         """Send everything that belongs to the transaction; None if there is nothing, and no transaction.
 
         sources: the offsets of the source's group to commit with the rows. Raises Fenced, ChangedUnit, MarkersGone and
@@ -128,15 +135,15 @@ class TransactionalWrite:
         if not self.rows and not sources:
             return None
         for claims in self.claims:
-            claims.write(has_read=self.parts is not None)
-        self._send()
+            claims.write_claim(has_read=self.parts is not None)
+        self._send_held()
         if self._safeguards.marker_inside:
-            self._guarded(self._send_marker)
+            self._call_guarded(self._send_marker)
         for group, offsets in (sources or {}).items():
             self._send_sources(group, offsets)
-        return self._transaction.prepared()
+        return self._transaction.prepared_transaction()
 
-    def ahead(self, sources: Positions) -> Positions:
+    def offsets_ahead(self, sources: Positions) -> Positions:
         """Those of these offsets that move the group forward; rows may also be of earlier batches.
 
         Raises the client's errors.
@@ -145,11 +152,11 @@ class TransactionalWrite:
         for group, offsets in sources.items():
             present = stable_positions(groups, group, list(offsets))
             found[group] = {
-                tp: offset for tp, offset in offsets.items() if goes_on(offset, present.get(tp), self.turn.query)
+                tp: offset for tp, offset in offsets.items() if may_replace(offset, present.get(tp), self.turn.query)
             }
         return {group: offsets for group, offsets in found.items() if offsets}
 
-    def not_held(self, sources: Positions) -> Positions:
+    def offsets_not_held(self, sources: Positions) -> Positions:
         """Those of these offsets that this task may commit, because no other task reads these partitions.
 
         The others are marked (`offset_metadata.hold`). Raises OffsetsOutside if the user demands them all, and the
@@ -168,17 +175,17 @@ class TransactionalWrite:
             found[group] = {tp: offset for tp, offset in offsets.items() if tp not in held}
         return {group: offsets for group, offsets in found.items() if offsets}
 
-    def commit(self, prepared: Prepared) -> None:
+    def commit_prepared(self, prepared: Prepared) -> None:
         """End the transaction. Raises Fenced and the client's errors."""
-        self._guarded(lambda: end(self._links, prepared, commit=True))
+        self._call_guarded(lambda: end_transaction(self._links, prepared, commit=True))
 
     def give_up(self) -> None:
         """Abort the open transaction, without waiting for brokers that do not answer."""
         if self._transaction.is_open:
-            abort_quietly(self._links, self._transaction.prepared())
+            abort_quietly(self._links, self._transaction.prepared_transaction())
 
-    def _send(self) -> None:
-        self._guarded(lambda: send_all(self._transaction.send, self._held))
+    def _send_held(self) -> None:
+        self._call_guarded(lambda: send_all(self._transaction.send_batches, self._held))
         self._held.clear()
         self._held_bytes = 0
 
@@ -189,9 +196,9 @@ class TransactionalWrite:
         if not self._safeguards.offsets_inside:
             values_of(GroupAdmin(self._links.cluster).alter_group_offsets(group, offsets))
             return
-        positions, patience = marked(self.turn, offsets), Deadline.after_ms(_OFFSETS_PATIENCE_MS)
+        positions, patience = mark_offsets(self.turn, offsets), Deadline.after_ms(_OFFSETS_PATIENCE_MS)
         try:
-            self._guarded(lambda: self._transaction.send_positions(group, positions, patience))
+            self._call_guarded(lambda: self._transaction.send_positions(group, positions, patience))
             _LOG.info("spark sink: %s: the offsets of group %s are in its transaction", self.turn, group)
         except ClientError as error:
             last = error.last if isinstance(error, DeadlineError) else error
@@ -199,7 +206,7 @@ class TransactionalWrite:
                 raise
             _LOG.warning("spark sink: %s: group %s is committed after the batch: %s", self.turn, group, last)
 
-    def _guarded(self, step: Callable[[], object]) -> None:
+    def _call_guarded(self, step: Callable[[], object]) -> None:
         try:
             step()
         except ClientError as error:
@@ -208,7 +215,7 @@ class TransactionalWrite:
             raise
 
 
-def write_turn(
+def write_task_batch(
     attempt: TransactionalWrite,
     batches: Iterable[pa.RecordBatch],
     check: Callable[[], None],
@@ -233,8 +240,8 @@ def write_turn(
         if (done := attempt.take_over()) is not None:
             return done
         for batch in chain([] if first is None else [first], coming):
-            attempt.write(batch)
-        return attempt.prepare(sources())
+            attempt.write_rows(batch)
+        return attempt.prepare_commit(sources())
     except Exception as error:
         if not isinstance(error, Fenced):
             attempt.give_up()

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ottla.client.cluster import Cluster
 from ottla.client.columns.columnar import ANONYMOUS, Encoded, Encoder, Producer, fields_of
-from ottla.client.columns.columnar_partitions import chunks, partitions_of_keys, spread
+from ottla.client.columns.columnar_partitions import partition_chunks, partitions_of_keys, spread_rows
 from ottla.client.errors import values_of
 from ottla.client.metadata import NO_LEADER, TopicView
 from ottla.client.produce import Batch, Identity, Sender, new_identity
@@ -44,7 +44,7 @@ def write_batches(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> in
         rows = Rows(cluster, options, identity if options.client.enable_idempotence else None)
         written = 0
         for batch in batches:
-            send_all(lambda heads: values_of(sender.send(heads)), rows.encode(batch))
+            send_all(lambda heads: values_of(sender.send(heads)), rows.encode_rows(batch))
             written += batch.num_rows
         return written
 
@@ -74,7 +74,7 @@ class Rows:
         self._identity = identity
         self._turn = random.randrange(1 << 16)
 
-    def encode(self, batch: pa.RecordBatch) -> dict[TopicPartition, Queue]:
+    def encode_rows(self, batch: pa.RecordBatch) -> dict[TopicPartition, Queue]:
         """The encoded batches of each partition, in their order. Raises BadRows, and the client's errors."""
         rows: int = batch.num_rows
         if not rows:
@@ -83,7 +83,7 @@ class Rows:
         times = np.full(rows, wall_ms(), np.int64)
         encoder = Encoder(columns.get("key"), columns["value"], times, columns.get("headers"))
         return {
-            tp: deque(self._encode(encoder, tp, some))
+            tp: deque(self._encode_partition(encoder, tp, some))
             for topic, chosen in self._by_topic(columns, rows)
             for tp, some in self._by_partition(topic, chosen, columns)
         }
@@ -105,17 +105,17 @@ class Rows:
     ) -> Iterator[tuple[TopicPartition, Ints]]:
         """The rows of each partition, in their order."""
         view = self._cluster.topic(topic, create=True)
-        keyed = self._keyed(rows, columns, len(view.partitions))
+        keyed = self._partitions_by_key(rows, columns, len(view.partitions))
         if keyed is None and "partition" not in columns:
-            for number, some in chunks(len(rows), _open_to_all(view), self._next_turn()):
+            for number, some in partition_chunks(len(rows), _writable_partitions(view), self._next_turn()):
                 yield TopicPartition(topic, number), rows[some]
             return
         chosen = np.full(len(rows), -1, np.int64) if keyed is None else keyed
         if "partition" in columns:
-            _take_named(chosen, columns["partition"], rows, view)
+            _override_partitions(chosen, columns["partition"], rows, view)
         free = np.nonzero(chosen < 0)[0]
         if len(free):
-            chosen[free] = spread(len(free), _open_to_all(view), self._next_turn())
+            chosen[free] = spread_rows(len(free), _writable_partitions(view), self._next_turn())
         order = np.argsort(chosen, kind="stable")
         edges = np.nonzero(np.diff(chosen[order]))[0] + 1
         for part in np.split(order, edges):
@@ -125,7 +125,7 @@ class Rows:
         self._turn += 1
         return self._turn
 
-    def _keyed(self, rows: Ints, columns: Mapping[str, pa.Array], partitions: int) -> Ints | None:
+    def _partitions_by_key(self, rows: Ints, columns: Mapping[str, pa.Array], partitions: int) -> Ints | None:
         """The partition of each row by its key; -1 for a free choice. None: no row has a key."""
         keys = columns.get("key")
         if keys is None or self._options.ignore_keys or keys.null_count == len(keys):
@@ -133,16 +133,16 @@ class Rows:
         data, places = fields_of(keys)
         return partitions_of_keys((data, places[:, rows]), partitions)
 
-    def _encode(self, encoder: Encoder, tp: TopicPartition, rows: Ints) -> list[Encoded]:
-        return encoder.batches(
+    def _encode_partition(self, encoder: Encoder, tp: TopicPartition, rows: Ints) -> list[Encoded]:
+        return encoder.encode_batches(
             rows,
             codec=self._codec,
             level=self._options.level,
             max_bytes=self._options.batch_bytes,
-            producer=self._producer(tp, len(rows)),
+            producer=self._next_producer(tp, len(rows)),
         )
 
-    def _producer(self, tp: TopicPartition, records: int) -> Producer:
+    def _next_producer(self, tp: TopicPartition, records: int) -> Producer:
         if self._identity is None:
             return ANONYMOUS
         identity = self._identity()
@@ -150,13 +150,13 @@ class Rows:
         return Producer(identity.producer_id, identity.producer_epoch, sequence, self._transactional)
 
 
-def _open_to_all(view: TopicView) -> list[int]:
+def _writable_partitions(view: TopicView) -> list[int]:
     """Partitions for rows without a key or partition: those with a leader, or all if none has one."""
     led = [part.partition for part in view.partitions.values() if part.leader != NO_LEADER]
     return led or list(view.partitions)
 
 
-def _take_named(chosen: Ints, named: pa.Array, rows: Ints, view: TopicView) -> None:
+def _override_partitions(chosen: Ints, named: pa.Array, rows: Ints, view: TopicView) -> None:
     """Override the choice by key with the column `partition`, where it is not null. Raises BadRows."""
     numbers = named.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)[rows]
     given = named.is_valid().to_numpy(zero_copy_only=False)[rows]

@@ -56,7 +56,7 @@ class _Reader:
 
         return read_range(self._options, partition.range, partition.group)
 
-    def _split(self) -> Split:
+    def _split_of_options(self) -> Split:
         return Split(self._options.min_partitions, self._options.max_records_per_partition)
 
 
@@ -67,17 +67,17 @@ class BatchReader(_Reader, DataSourceReader):  # type: ignore[misc]
         """The inputs of the tasks. Raises BadOption, and the client's errors."""
         options = self._options
         with Lookup(options) as lookup:
-            there = lookup.partitions()
-            start = lookup.resolve(options.start, there, "starting")
-            end = lookup.resolve(options.end, there, "ending")
-            latest = lookup.latest(there) if options.end.offsets is not None else end
-            due = lookup.due(latest, wall_ms())
+            there = lookup.list_partitions()
+            start = lookup.resolve_position(options.start, there, "starting")
+            end = lookup.resolve_position(options.end, there, "ending")
+            latest = lookup.latest_offsets(there) if options.end.offsets is not None else end
+            due = lookup.due_offsets(latest, wall_ms())
         for tp in there:
             if end[tp] > latest[tp] and options.fail_on_data_loss:
                 raise BadOption("endingOffsets", f"names offset {end[tp]} of {tp}, which ends at {latest[tp]}")
         ranges = [Range(tp, start[tp], min(end[tp], due[tp])) for tp in there]
         wanted = [one for one in ranges if one.size > 0]
-        return [Part(one) for one in offsets.split_ranges(wanted, self._split())]
+        return [Part(one) for one in offsets.split_ranges(wanted, self._split_of_options())]
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -110,9 +110,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end of the query: later records are not read."""
-        lookup = self._lookup()
-        self._target = lookup.latest(lookup.partitions(all_there=False))
-        self._due = lookup.due(self._target, wall_ms())
+        lookup = self._open_lookup()
+        self._target = lookup.latest_offsets(lookup.list_partitions(all_there=False))
+        self._due = lookup.due_offsets(self._target, wall_ms())
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Mapping[str, Any]:  # noqa: N802
         """The END offset of the next batch, or `start` itself when there is nothing to read yet.
@@ -122,30 +122,30 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         DataLoss, BadCheckpoint.
         """
         is_first = offsets.is_initial(start)
-        latest, readable = self._ends(all_there=is_first)
+        latest, readable = self._read_ends(all_there=is_first)
         began = self._initial_offsets(latest) if is_first else None
-        first = began if began is not None else self._committed(start)
-        new = self._found(first, latest, self._remade(start))
+        first = began if began is not None else self._finished_offsets(start)
+        new = self._new_partitions(first, latest, self._recreated_topics(start))
         first = {tp: new.get(tp, first.get(tp, 0)) for tp in latest}
         readable = {tp: max(first[tp], readable[tp]) for tp in latest}
-        end = readable if isinstance(limit, ReadAllAvailable) else self._limit(first, readable)
+        end = readable if isinstance(limit, ReadAllAvailable) else self._limit_batch(first, readable)
         if began is None and (end is None or (end == first and not new)):
             return start
         ids = self._ids if self._options.check_topic_ids else {}
-        return offsets.write_end(End(first if end is None else end, began, new, self._split(), ids))
+        return offsets.write_end(End(first if end is None else end, began, new, self._split_of_options(), ids))
 
-    def _ends(self, *, all_there: bool) -> tuple[Offsets, Offsets]:
+    def _read_ends(self, *, all_there: bool) -> tuple[Offsets, Offsets]:
         """The end of each partition, and how far it may be read now, which is less in topics with a delay."""
-        lookup = self._lookup()
+        lookup = self._open_lookup()
         if self._target is not None:
             if all_there:
-                lookup.partitions()  # raises for missing topics; the target was fixed without looking for them
+                lookup.list_partitions()  # raises for missing topics; the target was fixed without looking for them
             self._latest = self._target
             return self._target, self._due
-        self._latest = lookup.latest(lookup.partitions(all_there=all_there))
-        return self._latest, lookup.due(self._latest, wall_ms())
+        self._latest = lookup.latest_offsets(lookup.list_partitions(all_there=all_there))
+        return self._latest, lookup.due_offsets(self._latest, wall_ms())
 
-    def _committed(self, start: Mapping[str, Any]) -> Offsets:
+    def _finished_offsets(self, start: Mapping[str, Any]) -> Offsets:
         """The offsets of the last finished batch; commits them to the group."""
         found = offsets.from_json(start)
         there = set(self._latest or ())
@@ -155,18 +155,18 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 f"the checkpoint is of a query that read {', '.join(sorted(topics))}, and this one reads "
                 f"{', '.join(sorted({tp.topic for tp in there}))}: use a new checkpoint directory for it"
             )
-        group = self._lookup().group
+        group = self._open_lookup().group
         if group is not None:
             group.commit_offsets({tp: offset for tp, offset in found.items() if tp in there})
         return found
 
-    def _remade(self, start: Mapping[str, Any]) -> list[str]:
+    def _recreated_topics(self, start: Mapping[str, Any]) -> list[str]:
         """Topics whose id has changed since they were last read. Raises DataLoss with failOnDataLoss."""
         known = {**offsets.read_end(start).ids, **self._ids} if not offsets.is_initial(start) else {}
-        self._ids = {**known, **self._lookup().ids}
+        self._ids = {**known, **self._open_lookup().ids}
         other = sorted(topic for topic, topic_id in known.items() if self._ids[topic] != topic_id)
         if other:
-            self._on_lost(f"topic {other[0]} is not the one that the query has read: its topic id has changed")
+            self._on_data_loss(f"topic {other[0]} is not the one that the query has read: its topic id has changed")
         return other
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -186,22 +186,23 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _count_scan(self, start: Mapping[str, Any], end: Mapping[str, Any], parts: Sequence[Range]) -> None:
         """Notice that the plan of the query reads a batch more than once, and hold the group back then.
 
-        Spark plans all reads of a query before its first task begins, and calls `partitions` for each place in which
+        Spark plans all reads of a query before its first task begins, and calls `list_partitions` for each place in
+        which
         the plan reads this source: in a union twice. Raises SharedGroup when the group cannot be held back.
         """
         # 1. The same batch again: several tasks will read it, so that none of them may move the group.
         # 2. The first batch of this process: undo a mark from before a restart, after which the plan may be another.
         # 3. Otherwise there is nothing to do: marks of this query only matter for the offsets of their batch.
-        lookup, ends = self._lookup(), {one.tp: one.end for one in parts}
+        lookup, ends = self._open_lookup(), {one.tp: one.end for one in parts}
         again, is_first = self._scanned == (start, end), self._scanned is None
         self._scanned = (start, end)
         if lookup.group is None or not (again or is_first):
             return
         try:
             if again:
-                lookup.group.hold({one.tp: one.start for one in parts}, ends)
+                lookup.group.hold_offsets({one.tp: one.start for one in parts}, ends)
             else:
-                lookup.group.release(ends)
+                lookup.group.release_offsets(ends)
         except ClientError as error:
             if is_first:
                 _LOG.warning("spark source: cannot read the offsets of group %s: %s", self._options.commit_group, error)
@@ -215,21 +216,22 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def stop(self) -> None:
         """Close the connections."""
         if self._open is not None:
-            self._open.close()
+            self._open.close_connections()
             self._open = None
 
-    def _lookup(self) -> Lookup:
+    def _open_lookup(self) -> Lookup:
         if self._open is None:
             self._open = Lookup(self._options)
         return self._open
 
     def _initial_offsets(self, latest: Offsets) -> Offsets:
-        """The start of the query, at most `latest`: records that came since then are neither skipped nor an error."""
+        """The start of the query, at most `latest`: records that came since then are neither skipped nor an
+        error."""
         named = self._options.start.offsets or {}
-        found = self._lookup().resolve(self._options.start, sorted(latest), "starting")
+        found = self._open_lookup().resolve_position(self._options.start, sorted(latest), "starting")
         return {tp: offset if named.get(tp, LATEST) >= 0 else min(offset, latest[tp]) for tp, offset in found.items()}
 
-    def _found(self, first: Offsets, latest: Offsets, remade: Collection[str]) -> Offsets:
+    def _new_partitions(self, first: Offsets, latest: Offsets, remade: Collection[str]) -> Offsets:
         """First offsets of partitions that are new or were created again. Raises DataLoss with failOnDataLoss.
 
         `remade`: topics that were created again, which was reported already.
@@ -238,25 +240,25 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         # first records of a new partition were removed before the query noticed it.
         gone = sorted(tp for tp in first if tp not in latest)
         again = sorted(tp for tp in latest if latest[tp] < first.get(tp, 0) or tp.topic in remade)
-        new = self._lookup().earliest(tp for tp in latest if tp not in first or tp in again)
+        new = self._open_lookup().earliest_offsets(tp for tp in latest if tp not in first or tp in again)
         if gone:
-            self._on_lost(f"{gone[0]} no longer exists, or the query no longer names it")
+            self._on_data_loss(f"{gone[0]} no longer exists, or the query no longer names it")
         if shorter := [tp for tp in again if tp.topic not in remade]:
             tp = shorter[0]
-            self._on_lost(f"{tp} ends at offset {latest[tp]}, and the query had read up to {first[tp]}")
+            self._on_data_loss(f"{tp} ends at offset {latest[tp]}, and the query had read up to {first[tp]}")
         for tp, begin in sorted(new.items()):
             if tp not in again and begin > 0:
-                self._on_lost(f"the new partition {tp} begins at offset {begin} instead of 0")
+                self._on_data_loss(f"the new partition {tp} begins at offset {begin} instead of 0")
         return new
 
-    def _on_lost(self, what: str) -> None:
+    def _on_data_loss(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLoss(what)
         if what != self._warned:
             _LOG.warning("spark source: %s; the query continues, because failOnDataLoss is false", what)
         self._warned = what
 
-    def _limit(self, first: Offsets, latest: Offsets) -> Offsets | None:
+    def _limit_batch(self, first: Offsets, latest: Offsets) -> Offsets | None:
         """The end within min- and maxOffsetsPerTrigger; None to wait for more records."""
         least, most = self._options.min_offsets_per_trigger, self._options.max_offsets_per_trigger
         waited_ms = (time.monotonic() - self._last_trigger) * 1000
@@ -265,4 +267,4 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if too_few and self._target is None:
             return None
         self._last_trigger = time.monotonic()
-        return latest if most is None else offsets.limited(first, latest, most)
+        return latest if most is None else offsets.limit_offsets(first, latest, most)

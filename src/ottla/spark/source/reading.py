@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ottla.client.admin.admin import Admin
 from ottla.client.cluster import Cluster
-from ottla.client.columns.columnar import HEADER_TYPE, Columns, decode
+from ottla.client.columns.columnar import HEADER_TYPE, Columns, decode_batches
 from ottla.client.errors import ClientError, CorruptBatchError, RefusedError
 from ottla.client.fetching.batches import Fetched, visible_positions
 from ottla.client.fetching.fetch import Fetcher
@@ -25,12 +25,12 @@ from ottla.client.retry import Deadline
 from ottla.errors import ErrorCode
 from ottla.record.batch import ATTRIBUTES_POS, CODEC_MASK
 from ottla.record.errors import CorruptRecord
-from ottla.spark.connection_cache import kept_links
+from ottla.spark.connection_cache import cached_connections
 from ottla.spark.errors import DataLoss
 from ottla.spark.offsets import Range
 from ottla.spark.options import EARLIEST, SourceOptions
 from ottla.spark.source.source_positions import TaskPosition
-from ottla.spark.tasks import leave_note
+from ottla.spark.tasks import write_note
 
 ARROW_SCHEMA: Final = pa.schema(
     [
@@ -62,18 +62,19 @@ def read_range(options: SourceOptions, wanted: Range, group: str | None = None) 
     Raises DataLoss when the log begins after the range's start, or no record comes for `kafkaConsumer.pollTimeoutMs`
     (with failOnDataLoss=false it continues with the records that exist), and the client's errors.
     """
-    with kept_links(options.client) as links:
+    with cached_connections(options.client) as links:
         # The metadata of cached connections may be old: the topic may have been created again since.
         view = links.cluster.refresh([wanted.tp.topic])
-        leave_note(_check_known(view, wanted, group))
+        write_note(_note_of(view, wanted, group))
         fetcher = Fetcher(links.cluster, {wanted.tp: wanted.start}, until={wanted.tp: wanted.end})
-        for fetched in _fetch(fetcher, links.cluster, options, wanted):
-            yield from _rows(fetched, options, wanted)
+        for fetched in _fetch_range(fetcher, links.cluster, options, wanted):
+            yield from _decode_rows(fetched, options, wanted)
         if fetcher.waits:
-            links.close()  # a fetch is still waiting: the next task's first response would wait for its response
+            # a fetch is still waiting: the next task's first response would wait for its response
+            links.close_connections()
 
 
-def _check_known(view: ClusterView, wanted: Range, group: str | None) -> TaskPosition:
+def _note_of(view: ClusterView, wanted: Range, group: str | None) -> TaskPosition:
     if group is None:
         return TaskPosition(None, None, wanted.tp, wanted.end)
     # A coordinator refuses offsets of a topic that no longer exists.
@@ -81,11 +82,11 @@ def _check_known(view: ClusterView, wanted: Range, group: str | None) -> TaskPos
     return TaskPosition(view.cluster_id, group if there else None, wanted.tp, wanted.end)
 
 
-def _fetch(fetcher: Fetcher, cluster: Cluster, options: SourceOptions, wanted: Range) -> Iterator[Fetched]:
+def _fetch_range(fetcher: Fetcher, cluster: Cluster, options: SourceOptions, wanted: Range) -> Iterator[Fetched]:
     position = wanted.start
     patience = Deadline.after_ms(options.poll_timeout_ms)
     while position < wanted.end and fetcher.active:
-        for fetched in _poll(fetcher, options, wanted):
+        for fetched in _poll_fetcher(fetcher, options, wanted):
             if fetched.error is not None:
                 position = _log_start(cluster, options, wanted, position, fetched.error)
                 fetcher.seek(wanted.tp, position)
@@ -101,18 +102,20 @@ def _fetch(fetcher: Fetcher, cluster: Cluster, options: SourceOptions, wanted: R
             if fetched.records:
                 yield fetched
         if position < wanted.end and patience.expired:
-            _lost(options, f"{wanted.tp} returned no record at offset {position}, and the query expects {wanted.end}")
+            _on_data_loss(
+                options, f"{wanted.tp} returned no record at offset {position}, and the query expects {wanted.end}"
+            )
             return
 
 
-def _poll(fetcher: Fetcher, options: SourceOptions, wanted: Range) -> Iterable[Fetched]:
+def _poll_fetcher(fetcher: Fetcher, options: SourceOptions, wanted: Range) -> Iterable[Fetched]:
     """The next responses; none when the partition was deleted, which then is removed from the fetcher."""
     try:
         return fetcher.poll(min(options.poll_timeout_ms, 10_000))
     except RefusedError as error:
         if error.code not in _GONE:
             raise
-    _lost(options, f"{wanted.tp} no longer exists")
+    _on_data_loss(options, f"{wanted.tp} no longer exists")
     fetcher.remove(wanted.tp)
     return ()
 
@@ -120,28 +123,28 @@ def _poll(fetcher: Fetcher, options: SourceOptions, wanted: Range) -> Iterable[F
 def _log_start(cluster: Cluster, options: SourceOptions, wanted: Range, position: int, error: ClientError) -> int:
     """The offset at which to continue after the broker refused `position`."""
     if isinstance(error, RefusedError) and error.code in _GONE:
-        _lost(options, f"{wanted.tp} no longer exists")
+        _on_data_loss(options, f"{wanted.tp} no longer exists")
         return wanted.end
     if not isinstance(error, RefusedError) or error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
         raise error
     answer = Admin(cluster).list_offsets({wanted.tp: EARLIEST})[wanted.tp]
     if isinstance(answer, ClientError):
         raise answer
-    _lost(options, f"{wanted.tp} begins at offset {answer.offset}, and the query expects offset {position}")
+    _on_data_loss(options, f"{wanted.tp} begins at offset {answer.offset}, and the query expects offset {position}")
     return answer.offset if answer.offset > position else wanted.end
 
 
-def _lost(options: SourceOptions, what: str) -> None:
+def _on_data_loss(options: SourceOptions, what: str) -> None:
     if options.fail_on_data_loss:
         raise DataLoss(what)
 
 
-def _rows(fetched: Fetched, options: SourceOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
+def _decode_rows(fetched: Fetched, options: SourceOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
     tp = fetched.tp
     visible = visible_positions(fetched.records, tp, fetched.aborted, check_crcs=options.client.check_crcs)
-    for group in _groups(fetched.records, visible):
+    for group in _group_batches(fetched.records, visible):
         try:
-            columns = decode(
+            columns = decode_batches(
                 fetched.records,
                 group,
                 start=max(wanted.start, fetched.fetch_offset),
@@ -155,7 +158,7 @@ def _rows(fetched: Fetched, options: SourceOptions, wanted: Range) -> Iterator[p
             yield batch.slice(first, ROWS)
 
 
-def _groups(records: memoryview, batches: Sequence[int]) -> Iterator[list[int]]:
+def _group_batches(records: memoryview, batches: Sequence[int]) -> Iterator[list[int]]:
     """Groups of batches to decode together: limited, so that their decompressed size stays small."""
     group: list[int] = []
     packed = 0
@@ -180,15 +183,15 @@ def to_arrow(columns: Columns, topic: str, partition: int) -> pa.RecordBatch:
         columns.keys,
         columns.values,
         pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(name * count)]),
-        _numbers(ARROW_SCHEMA.field("partition").type, np.full(count, partition, np.int32)),
-        _numbers(ARROW_SCHEMA.field("offset").type, columns.offsets),
-        _numbers(ARROW_SCHEMA.field("timestamp").type, micros),
-        _numbers(ARROW_SCHEMA.field("timestampType").type, columns.timestamp_types),
+        _number_array(ARROW_SCHEMA.field("partition").type, np.full(count, partition, np.int32)),
+        _number_array(ARROW_SCHEMA.field("offset").type, columns.offsets),
+        _number_array(ARROW_SCHEMA.field("timestamp").type, micros),
+        _number_array(ARROW_SCHEMA.field("timestampType").type, columns.timestamp_types),
     ]
     if columns.headers is None:
         return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
     return pa.RecordBatch.from_arrays([*arrays, columns.headers], schema=ARROW_SCHEMA.append(HEADERS_FIELD))
 
 
-def _numbers(kind: pa.DataType, numbers: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> pa.Array:
+def _number_array(kind: pa.DataType, numbers: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])

@@ -62,23 +62,23 @@ class OttlaSource(DataSource):  # type: ignore[misc]  # pyspark's classes are no
             raise BadOption("mode", "must be append: a topic cannot be overwritten")
         from ottla.spark.sink.writers import BatchWriter  # noqa: PLC0415
 
-        return BatchWriter(self._checked(schema))
+        return BatchWriter(self._checked_options(schema))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
         """The writer of `df.writeStream`; output mode complete appends all of the result. Raises BadOption, BadRows."""
         from ottla.spark.sink.writers import StreamWriter  # noqa: PLC0415
 
-        return StreamWriter(self._checked_stream(schema))
+        return StreamWriter(self._checked_stream_options(schema))
 
-    def _checked_stream(self, schema: Any) -> SinkOptions:
+    def _checked_stream_options(self, schema: Any) -> SinkOptions:
         from ottla.spark.sink.sink_options import stream_scope  # noqa: PLC0415
         from ottla.spark.source.source_positions import check_source_column  # noqa: PLC0415
 
-        options = self._checked(schema)
+        options = self._checked_options(schema)
         check_source_column(schema, options.once, stream_scope(options))
         return options
 
-    def _checked(self, schema: Any) -> SinkOptions:
+    def _checked_options(self, schema: Any) -> SinkOptions:
         from ottla.spark.sink.sink_options import check_schema, sink_options  # noqa: PLC0415
 
         freeze_loaded_modules()

@@ -63,16 +63,16 @@ class Sources:
         self._seen: dict[TopicPartition, int] = {}
         self._rows = 0
 
-    def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def watch_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass the batches on, and collect the offsets in their column `_source`."""
         for batch in batches:
             self._rows += batch.num_rows
             if self._by_rows is not None and self._wanted != "false" and COLUMN in batch.schema.names:
-                for tp, offset in behind(batch.column(batch.schema.names.index(COLUMN))).items():
+                for tp, offset in next_offsets(batch.column(batch.schema.names.index(COLUMN))).items():
                     self._seen[tp] = max(offset, self._seen.get(tp, 0))
             yield batch
 
-    def found(self) -> Positions:
+    def known_positions(self) -> Positions:
         """The offsets to commit, as far as they are known by now.
 
         Raises OffsetsOutside if the user demands them all and those of a row are unknown.
@@ -84,9 +84,9 @@ class Sources:
         if self._by_rows is not None and self._seen:
             return {self._by_rows: dict(self._seen)}
         notes = list(self._notes())
-        fit = [one for one in notes if self._fits(one)]
+        fit = [one for one in notes if self._is_committable(one)]
         if self._wanted == "true" and self._rows and (not fit or len(fit) < len(notes)):
-            raise OffsetsOutside(_why(notes, by_rows=self._by_rows is not None))
+            raise OffsetsOutside(_why_unknown(notes, by_rows=self._by_rows is not None))
         found: Positions = {}
         for one in fit:
             assert one.group is not None
@@ -94,12 +94,12 @@ class Sources:
             places[one.tp] = max(one.offset, places.get(one.tp, 0))
         return found
 
-    def _fits(self, one: TaskPosition) -> bool:
+    def _is_committable(self, one: TaskPosition) -> bool:
         named = self._group in (None, one.group)
         return one.group is not None and named and one.cluster is not None and one.cluster == self._cluster()
 
 
-def _why(notes: Iterable[TaskPosition], *, by_rows: bool) -> str:
+def _why_unknown(notes: Iterable[TaskPosition], *, by_rows: bool) -> str:
     known = list(notes)
     text = "offsetsInTransaction=true is impossible: "
     if known and any(one.group is None for one in known):
@@ -117,7 +117,7 @@ def _why(notes: Iterable[TaskPosition], *, by_rows: bool) -> str:
     )
 
 
-def behind(column: pa.Array) -> dict[TopicPartition, int]:
+def next_offsets(column: pa.Array) -> dict[TopicPartition, int]:
     """The offset after the last row of each partition, from a column of structs. Rows with nulls are skipped, as the
     unmatched ones of an outer join."""
     names = [column.type.field(number).name for number in range(column.type.num_fields)]

@@ -104,54 +104,54 @@ class BatchRetention:
         self._producers = producers
         self._bounds = bounds
 
-    def control(self, header: BatchHeader, marker: Marker | None) -> RetentionDecision:
+    def decide_control(self, header: BatchHeader, marker: Marker | None) -> RetentionDecision:
         """Decide about a control batch. `marker`: its transaction marker; None for another control record or none."""
         # 1. Records of its transaction are left, or it is not a marker: it stays.
         if not self._transactions.is_needless(header, marker):
             return COPY
         # 2. Nothing is left to remove, or its delete horizon has passed.
         if not header.record_count or self._is_due(header):
-            return self._emptied(header)
+            return self._decide_empty(header)
         # 3. The first pass that finds it needless sets the horizon; 4. later passes wait for that time.
         if header.delete_horizon_ms is None:
-            return RetentionDecision(RetentionFate.REWRITE, b"\1" * header.record_count, self._horizon())
+            return RetentionDecision(RetentionFate.REWRITE, b"\1" * header.record_count, self._new_delete_horizon())
         return COPY
 
-    def without_keys(self, header: BatchHeader) -> RetentionDecision | None:
+    def decide_without_keys(self, header: BatchHeader) -> RetentionDecision | None:
         """Decide about a data batch without reading its keys; None when they are needed."""
         # 1. Aborted records are never seen by consumers of committed ones, and have no part in the map of keys.
         if self._transactions.is_aborted(header) or not header.record_count:
-            return self._emptied(header)
+            return self._decide_empty(header)
         # 2. The first pass did not come this far.
         if header.base_offset >= self._alive.end_offset:
             return COPY
         # 3. The first pass has read all its records, none is missing: its live offsets are known without its keys.
         whole = header.record_count == header.last_offset_delta + 1
         seen = header.base_offset >= self._alive.start_offset and header.last_offset < self._alive.end_offset
-        return self._by_offsets(header) if seen and whole else None
+        return self._decide_by_offsets(header) if seen and whole else None
 
-    def _by_offsets(self, header: BatchHeader) -> RetentionDecision | None:
+    def _decide_by_offsets(self, header: BatchHeader) -> RetentionDecision | None:
         """Decide about a batch that the first pass has read whole, and that never lost a record; None: by its keys."""
         place = header.base_offset, header.last_offset
-        kept = self._alive.within(*place)
+        kept = self._alive.offsets_within(*place)
         horizon = None
         if self._alive.has_tombstones(*place):
             # Its tombstones may be removed now: only the keys show which of its live records are tombstones.
             if self._is_due(header):
                 return None
-            horizon = self._horizon() if header.delete_horizon_ms is None else None
+            horizon = self._new_delete_horizon() if header.delete_horizon_ms is None else None
         if not kept:
-            return self._emptied(header)
+            return self._decide_empty(header)
         if len(kept) == header.record_count and horizon is None:
             return COPY
         return RetentionDecision(RetentionFate.REWRITE, kept, horizon)
 
-    def kept(self, header: BatchHeader, keys: Keys) -> tuple[bytearray, bool]:
+    def kept_records(self, header: BatchHeader, keys: Keys) -> tuple[bytearray, bool]:
         """Which of some records of a batch stay, one byte for each, and whether a tombstone is among them.
 
-        For batches for which `without_keys` returned None, piece by piece.
+        For batches for which `decide_without_keys` returned None, piece by piece.
         """
-        keep = self._latest.kept(header.base_offset, keys)
+        keep = self._latest.kept_records(header.base_offset, keys)
         standing = [index for index in keys.tombstones if keep[index]]
         if standing and self._is_due(header):
             for index in standing:
@@ -159,16 +159,16 @@ class BatchRetention:
             standing = []
         return keep, bool(standing)
 
-    def with_keys(self, header: BatchHeader, keep: bytearray, has_tombstones: bool) -> RetentionDecision:
-        """Decide about a batch after `kept` has seen all its records."""
-        horizon = self._horizon() if has_tombstones and header.delete_horizon_ms is None else None
+    def decide_with_keys(self, header: BatchHeader, keep: bytearray, has_tombstones: bool) -> RetentionDecision:
+        """Decide about a batch after `kept_records` has seen all its records."""
+        horizon = self._new_delete_horizon() if has_tombstones and header.delete_horizon_ms is None else None
         if 1 not in keep:
-            return self._emptied(header)
+            return self._decide_empty(header)
         if 0 not in keep and horizon is None:
             return COPY
         return RetentionDecision(RetentionFate.REWRITE, bytes(keep), horizon)
 
-    def _horizon(self) -> int:
+    def _new_delete_horizon(self) -> int:
         return add_saturating(self._bounds.now_ms, self._bounds.delete_retention_ms)
 
     def _is_due(self, header: BatchHeader) -> bool:
@@ -180,7 +180,7 @@ class BatchRetention:
             horizon is not None and self._bounds.now_ms >= horizon and header.last_offset < self._bounds.removable_below
         )
 
-    def _emptied(self, header: BatchHeader) -> RetentionDecision:
+    def _decide_empty(self, header: BatchHeader) -> RetentionDecision:
         """Decide about a batch of which no record stays."""
         if not self._is_last_of_its_producer(header):
             return DROP

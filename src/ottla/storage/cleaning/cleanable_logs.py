@@ -46,7 +46,7 @@ class CleanableRange(NamedTuple):
     """By how much its oldest segment is older than max.compaction.lag.ms; 0 when it is not."""
 
     @property
-    def overdue(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether it is compacted whatever its dirty ratio is."""
         return self.delay_ms > 0
 
@@ -58,7 +58,7 @@ def dirty_start(checkpoint: int | None, start_offset: int, end_offset: int) -> i
     return checkpoint
 
 
-def cleanable(
+def cleanable_range(
     segments: Sequence[SegmentFacts], dirty_from: int, stable_offset: int, now_ms: int, rules: CompactionRules
 ) -> CleanableRange | None:
     """What can be compacted in a log; None when nothing can.
@@ -69,7 +69,7 @@ def cleanable(
     # An empty active segment does not hold the newest record: the one before it does, and stays in its place.
     if len(segments) > 1 and not segments[-1].size:
         segments = segments[:-1]
-    until = _until(segments, stable_offset, now_ms - rules.min_lag_ms)
+    until = _first_uncleanable_offset(segments, stable_offset, now_ms - rules.min_lag_ms)
     below = [segment for segment in segments if segment.base_offset < until]
     ends = [*(segment.base_offset for segment in below[1:]), until]
     dirty = [segment for segment, end in zip(below, ends, strict=False) if end > dirty_from]
@@ -81,17 +81,17 @@ def cleanable(
     return CleanableRange(dirty_from, until, dirty_bytes, ratio, max(0, delay_ms))
 
 
-def dirtiest(logs: Iterable[tuple[K, CleanableRange | None, CompactionRules]]) -> K | None:
+def dirtiest_log(logs: Iterable[tuple[K, CleanableRange | None, CompactionRules]]) -> K | None:
     """The log to compact next: of those that are overdue or above their ratio, the one with the largest ratio."""
     due = [
         (found.ratio, key)
         for key, found, rules in logs
-        if found is not None and (found.overdue or found.ratio > rules.min_dirty_ratio)
+        if found is not None and (found.is_overdue or found.ratio > rules.min_dirty_ratio)
     ]
     return max(due, key=lambda each: each[0])[1] if due else None
 
 
-def _until(segments: Sequence[SegmentFacts], stable_offset: int, youngest_ms: int) -> int:
+def _first_uncleanable_offset(segments: Sequence[SegmentFacts], stable_offset: int, youngest_ms: int) -> int:
     """The base of the first segment that must stay as it is: active, unstable in part, or with records too young."""
     for segment, following in pairwise(segments):
         if following.base_offset > stable_offset or segment.largest_timestamp > youngest_ms:

@@ -16,9 +16,15 @@ from ottla.config.topic import TopicConfig
 from ottla.record.validation import EXPANDED_MAX
 from ottla.seams import Clock, Failure, Kind, Workers
 from ottla.storage.cleaning.batch_retention import LastBatch, RetentionBounds
-from ottla.storage.cleaning.cleanable_logs import CleanableRange, CompactionRules, SegmentFacts, cleanable, dirtiest
+from ottla.storage.cleaning.cleanable_logs import (
+    CleanableRange,
+    CompactionRules,
+    SegmentFacts,
+    cleanable_range,
+    dirtiest_log,
+)
 from ottla.storage.cleaning.cleaning_pass import Cleaned, CleaningPass, CleaningTask, Damaged, WorkerLost
-from ottla.storage.cleaning.steps import Steps, Wait, go
+from ottla.storage.cleaning.steps import Steps, Wait, run_steps
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.log_dir_context import LogDirContext
@@ -41,7 +47,7 @@ class CleaningThrottle:
         """Bytes per second."""
         self._free_ns = 0
 
-    def charge(self, size: int, now_ns: int) -> int:
+    def charge_bytes(self, size: int, now_ns: int) -> int:
         """Count `size` bytes as moved; returns the nanoseconds to wait before more are."""
         if self.rate <= 0:
             return _SECOND_NS
@@ -127,14 +133,14 @@ class Cleaner:
         """Time since the last search for a log to compact."""
         return (self._clock.now().mono_ns - self._looked_ns) / _MS
 
-    def uncleanable(self) -> Iterator[tuple[str, list[Log]]]:
+    def uncleanable_logs(self) -> Iterator[tuple[str, list[Log]]]:
         """By directory, the logs that are no longer compacted."""
         for _, directory in self._places:
             yield directory.name, [log for log in directory.logs.values() if log.cleaning.uncleanable is not None]
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start_workers(self) -> None:
         """Start the workers; call it once the logs are loaded."""
         self._started = True
         self._throttle.rate = self._config.log_cleaner_io_max_bytes_per_second
@@ -142,32 +148,33 @@ class Cleaner:
             return
         for number in range(self._config.log_cleaner_threads):
             if number not in self._running:
-                self._running[number] = self._work(number)
-                go(self._running[number], self._crashed)
+                self._running[number] = self._run_worker(number)
+                run_steps(self._running[number], self._on_worker_ended)
 
-    def configure(self, config: BrokerConfig) -> None:
+    def apply_config(self, config: BrokerConfig) -> None:
         """Take changed settings; a pass in progress keeps the old ones."""
         self._config = config
         if self._started:
-            self.start()
+            self.start_workers()
 
-    def stop(self) -> None:
+    def stop_workers(self) -> None:
         """Stop all passes, before the logs are closed."""
         self.stopped, self._started = True, False
         for log, _ in self._busy.values():
             try:
-                log.cleaning.settle()
+                log.cleaning.finish_exchange()
             except Failure as failure:
                 _logger.error("%s: %s", log.tp, failure)
         passes = [each for _, each in self._busy.values()]
         for steps in self._running.values():
             steps.close()
         for each in passes:
-            each.close()
+            each.close_files()
         self._running.clear()
 
-    def _crashed(self, outcome: object) -> None:
-        """Count a worker that ended: it should not, before `stop`. After that, what it waited for still completes."""
+    def _on_worker_ended(self, outcome: object) -> None:
+        """Count a worker that ended: it should not, before `stop_workers`. After that, what it waited for still
+        completes."""
         if self.stopped:
             return
         self.ended += 1
@@ -175,43 +182,43 @@ class Cleaner:
 
     # -- one after the other -------------------------------------------------------------------------------------------
 
-    def _work(self, number: int) -> Steps[None]:
+    def _run_worker(self, number: int) -> Steps[None]:
         while not self.stopped:
             chosen = None
             if number < self._config.log_cleaner_threads:
-                chosen = yield from self._choose()
+                chosen = yield from self._choose_log()
             if chosen is None:
-                yield self._after(max(BACKOFF_MIN_MS, self._config.log_cleaner_backoff_ms) * _MS)
+                yield self._wait_for(max(BACKOFF_MIN_MS, self._config.log_cleaner_backoff_ms) * _MS)
             else:
-                yield from self._clean(number, *chosen)
+                yield from self._clean_log(number, *chosen)
 
-    def _choose(self) -> Steps[tuple[LogDirContext, LogDir, Log, CleanableRange] | None]:
+    def _choose_log(self) -> Steps[tuple[LogDirContext, LogDir, Log, CleanableRange] | None]:
         """The log that needs compaction most. Examines a few logs per turn."""
         due: list[tuple[int, CleanableRange | None, CompactionRules]] = []
         found: list[tuple[LogDirContext, LogDir, Log, CleanableRange | None]] = []
-        for looked, (place, log) in enumerate(self._candidates(), 1):
-            facts = self._facts(place[0], log)
-            due.append((len(found), facts, _rules(log.config)))
+        for looked, (place, log) in enumerate(self._candidate_logs(), 1):
+            facts = self._cleanable_or_none(place[0], log)
+            due.append((len(found), facts, _compaction_rules(log.config)))
             found.append((*place, log, facts))
             if looked % LOGS_PER_TURN == 0:
-                yield self._after(0)
+                yield self._wait_for(0)
         self._looked_ns = self._clock.now().mono_ns
         seen = [facts for _, facts, _ in due if facts is not None]
         self.max_dirty_ratio = max((facts.ratio for facts in seen), default=0.0)
         self.max_delay_ms = max((facts.delay_ms for facts in seen), default=0)
-        slot = dirtiest(due)
+        slot = dirtiest_log(due)
         if slot is None:
             return None
         home, directory, log, facts = found[slot]
-        return (home, directory, log, facts) if facts is not None and self._may(home, log) else None
+        return (home, directory, log, facts) if facts is not None and self._may_clean(home, log) else None
 
-    def _candidates(self) -> list[tuple[tuple[LogDirContext, LogDir], Log]]:
-        self._wake()
+    def _candidate_logs(self) -> list[tuple[tuple[LogDirContext, LogDir], Log]]:
+        self._drop_expired_rests()
         return [
             (place, log)
             for place in self._places
             for log in self._compacted_in(*place)
-            if len(log.segments) > 1 and self._may(place[0], log)
+            if len(log.segments) > 1 and self._may_clean(place[0], log)
         ]
 
     def _compacted_in(self, home: LogDirContext, directory: LogDir) -> Collection[Log]:
@@ -226,53 +233,55 @@ class Cleaner:
         home.renewed.clear()
         return found.values()
 
-    def _may(self, home: LogDirContext, log: Log) -> bool:
+    def _may_clean(self, home: LogDirContext, log: Log) -> bool:
         """Whether a worker may begin with the log."""
         free = all(log is not other for other, _ in self._busy.values()) and id(log) not in self._resting
-        stays = not log.closed and not self._moves(log)
+        stays = not log.closed and not self._is_moving(log)
         return free and stays and home.offline is None and log.cleaning.uncleanable is None
 
-    def _moves(self, log: Log) -> bool:
+    def _is_moving(self, log: Log) -> bool:
         """Whether the log is being copied to another directory: the copy would have records without the tombstone that
         deletes them, if compaction removed that one before it is copied."""
         moves = (directory.moves for _, directory in self._places)
-        return any(log.tp in each.futures or log.tp in each.leaving for each in moves)
+        return any(log.tp in each.futures or log.tp in each.replaced for each in moves)
 
-    def _wake(self) -> None:
+    def _drop_expired_rests(self) -> None:
         now = self._clock.now().mono_ns
         self._resting = {key: (log, until) for key, (log, until) in self._resting.items() if until > now}
 
-    def _facts(self, home: LogDirContext, log: Log) -> CleanableRange | None:
+    def _cleanable_or_none(self, home: LogDirContext, log: Log) -> CleanableRange | None:
         try:
-            return self._cleanable(home, log)
+            return self._find_cleanable(home, log)
         except Failure as failure:
             self._on_failed(home, log, failure.as_value())
             return None
 
-    def _cleanable(self, home: LogDirContext, log: Log) -> CleanableRange | None:
+    def _find_cleanable(self, home: LogDirContext, log: Log) -> CleanableRange | None:
         segments = [
             SegmentFacts(segment.base_offset, segment.size, segment.largest_timestamp) for segment in log.segments
         ]
         unstable = log.first_unstable_offset if home.safeguards.cleans_stable_only else None
         stable = log.high_watermark if unstable is None else min(unstable, log.high_watermark)
-        return cleanable(segments, log.cleaned_until, stable, self._clock.now().wall_ms, _rules(log.config))
+        return cleanable_range(
+            segments, log.cleaned_until, stable, self._clock.now().wall_ms, _compaction_rules(log.config)
+        )
 
-    def _clean(
+    def _clean_log(
         self, number: int, home: LogDirContext, directory: LogDir, log: Log, facts: CleanableRange
     ) -> Steps[None]:
         began = self._clock.now().mono_ns
         try:
-            task = self._task(home, log, facts, lambda: self._secure(home, directory, log))
-            work = CleaningPass(home, self._workers, task, self._pace)
+            task = self._make_task(home, log, facts, lambda: self._make_inputs_durable(home, directory, log))
+            work = CleaningPass(home, self._workers, task, self._throttle_wait)
             self._busy[number] = log, work
-            cleaned = yield from work.steps()
+            cleaned = yield from work.run_steps()
         except Failure as failure:
             self._on_failed(home, log, failure.as_value())
             return
         finally:
             self._busy.pop(number, None)
         log.cleaning.checkpoint = cleaned.end_offset
-        log.cleaning.losses = 0
+        log.cleaning.worker_losses = 0
         directory.checkpoint_cleaned(log.tp)
         seconds = (self._clock.now().mono_ns - began) / 1e9
         self.last[number] = CleaningRun(cleaned, seconds)
@@ -282,7 +291,7 @@ class Cleaner:
         )  # fmt: skip
 
     @staticmethod
-    def _secure(home: LogDirContext, directory: LogDir, log: Log) -> Steps[None]:
+    def _make_inputs_durable(home: LogDirContext, directory: LogDir, log: Log) -> Steps[None]:
         """Make durable what the removals of the pass depend on.
 
         A record is removed because of later records of its key, or a marker: a power cut must not take those. And the
@@ -296,7 +305,7 @@ class Cleaner:
             log.cleaning.checkpoint = log.cleaned_until
             yield partial(directory.save_cleaned, log.tp)
 
-    def _task(
+    def _make_task(
         self, home: LogDirContext, log: Log, facts: CleanableRange, secure: Callable[[], Steps[None]]
     ) -> CleaningTask:
         now_ms = self._clock.now().wall_ms
@@ -313,13 +322,13 @@ class Cleaner:
             RetentionBounds(
                 now_ms, log.config.delete_retention_ms, log.removable_below, home.safeguards.tombstones_stay
             ),
-            self._room,
+            self._key_memory_bytes,
             EXPANDED_MAX,
             secure,
         )
 
     @property
-    def _room(self) -> int:
+    def _key_memory_bytes(self) -> int:
         """Bytes of memory for the keys of one pass."""
         config = self._config
         share = config.log_cleaner_io_buffer_load_factor / max(1, config.log_cleaner_threads)
@@ -327,7 +336,7 @@ class Cleaner:
 
     def _on_failed(self, home: LogDirContext, log: Log, failure: Failure) -> None:
         """Leave the log as it is, for good or for some time; the next search chooses among the others."""
-        why = _final(log, failure)
+        why = _final_reason(log, failure)
         if why is not None:
             log.cleaning.uncleanable = why
             _logger.error("%s is not compacted any more: %s", log.tp, why)
@@ -339,30 +348,30 @@ class Cleaner:
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def _after(self, wait_ns: int) -> Wait:
+    def _wait_for(self, wait_ns: int) -> Wait:
         def wait(done: Callable[[None], None]) -> None:
             timers = self._places[0][0].timers
-            timers.add(self._clock.now().mono_ns + wait_ns, lambda: done(None))
+            timers.add_timer(self._clock.now().mono_ns + wait_ns, lambda: done(None))
 
         return wait
 
-    def _pace(self, size: int) -> Wait | None:
+    def _throttle_wait(self, size: int) -> Wait | None:
         if self._throttle.rate >= _UNPACED:
             return None
-        wait_ns = self._throttle.charge(size, self._clock.now().mono_ns)
-        return self._after(wait_ns) if wait_ns > 0 else None
+        wait_ns = self._throttle.charge_bytes(size, self._clock.now().mono_ns)
+        return self._wait_for(wait_ns) if wait_ns > 0 else None
 
 
-def _final(log: Log, failure: Failure) -> str | None:
+def _final_reason(log: Log, failure: Failure) -> str | None:
     """Why another pass would fail as well; None when it may succeed."""
     if isinstance(failure, Damaged):
         return failure.message
     if isinstance(failure, WorkerLost):
-        log.cleaning.losses += 1
-        if log.cleaning.losses >= LOSSES_MAX:
+        log.cleaning.worker_losses += 1
+        if log.cleaning.worker_losses >= LOSSES_MAX:
             return f"{LOSSES_MAX} times in a row {failure.message}"
     return None
 
 
-def _rules(config: TopicConfig) -> CompactionRules:
+def _compaction_rules(config: TopicConfig) -> CompactionRules:
     return CompactionRules(config.min_cleanable_dirty_ratio, config.min_compaction_lag_ms, config.max_compaction_lag_ms)

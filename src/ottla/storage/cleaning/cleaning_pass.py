@@ -55,7 +55,7 @@ class Extent(NamedTuple):
     """Bytes of the larger of its indexes."""
 
 
-def groups(segments: Sequence[Extent], segment_bytes: int, index_bytes: int) -> list[list[Extent]]:
+def group_segments(segments: Sequence[Extent], segment_bytes: int, index_bytes: int) -> list[list[Extent]]:
     """Runs of neighbours that fit one segment in bytes, in bytes of index and in relative offsets, in order."""
     found: list[list[Extent]] = []
     size = index_size = 0
@@ -79,7 +79,7 @@ LOT: Final = 256
 Batch = tuple[bytes, BatchHeader]
 
 
-def _nothing() -> Steps[None]:
+def _no_steps() -> Steps[None]:
     yield from ()
 
 
@@ -103,7 +103,7 @@ class CleaningTask:
     dedupe_bytes: int
     max_batch_bytes: int
     """The most bytes that a batch may expand to."""
-    secure: Callable[[], Steps[None]] = _nothing
+    make_durable: Callable[[], Steps[None]] = _no_steps
     """Makes durable what the removals of the pass depend on."""
 
 
@@ -131,16 +131,20 @@ class WorkerLost(Failure):
     """A worker process died over a part of the log: out of memory, killed, or a batch that is too much for it."""
 
 
-def unpaced(_: int) -> Wait | None:
+def no_throttle(_: int) -> Wait | None:
     """No throttle."""
     return None
 
 
 class CleaningPass:
-    """The work on one log; `steps` once."""
+    """The work on one log; `run_steps` once."""
 
     def __init__(
-        self, home: LogDirContext, workers: Workers, task: CleaningTask, pace: Callable[[int], Wait | None] = unpaced
+        self,
+        home: LogDirContext,
+        workers: Workers,
+        task: CleaningTask,
+        pace: Callable[[int], Wait | None] = no_throttle,
     ) -> None:
         """`pace` gets the number of bytes that were read or written, and may return what to wait for."""
         self._home = home
@@ -151,107 +155,107 @@ class CleaningPass:
         self._transactions = CleanedTransactions(self._aborted)
         self._changes = task.state.changes
         self._bytes_read = 0
-        self._looked_at = 0
+        self._records_in_turn = 0
         """Records that were examined in this turn."""
         self._files: CleanedFiles | None = None
         self._expected = 0
         """The next batch that is read begins here or later."""
 
-    def close(self) -> None:
+    def close_files(self) -> None:
         """Close the files of a pass whose steps were closed before their end."""
         if self._files is not None:
-            self._files.close()
+            self._files.close_files()
 
-    def steps(self) -> Steps[Cleaned]:
+    def run_steps(self) -> Steps[Cleaned]:
         """Clean. Raises Failure: of the disk, of a worker, CONFLICT: the log changed; WorkerLost; Damaged."""
         self._task.state.until = self._task.until
         try:
-            return (yield from self._both())
+            return (yield from self._run_both_passes())
         finally:
             self._task.state.until = None
 
-    def _both(self) -> Steps[Cleaned]:
+    def _run_both_passes(self) -> Steps[Cleaned]:
         task = self._task
-        yield from task.secure()
+        yield from task.make_durable()
         # First pass: the map of keys, as far as memory allows; it may end before `until`.
         latest = OffsetMap(max(task.dirty_from, task.start_offset), task.dedupe_bytes)
-        yield from self._gather(latest)
-        alive = yield from self._alive(latest)
+        yield from self._build_offset_map(latest)
+        alive = yield from self._live_offsets(latest)
         judge = BatchRetention(latest, alive, self._transactions, task.producers, task.bounds)
         # Second pass: rewrite group by group, from the log's beginning up to where the map ends.
         before = after = 0
-        for group in self._groups(latest.end_offset):
+        for group in self._segment_groups(latest.end_offset):
             before += sum(segment.size for segment in group)
             fresh = yield from self._rewrite_group(group, judge)
             after += fresh.size
-        cleaned = Cleaned(latest.end_offset, before, after, self._bytes_read, latest.used)
+        cleaned = Cleaned(latest.end_offset, before, after, self._bytes_read, latest.used_share)
         # Millions of keys are freed in many turns: at once it would block the loop.
         while latest.release_memory():
-            yield self._breathe
+            yield self._yield_turn
         self._check_segments(())
         return cleaned
 
     # -- first pass ----------------------------------------------------------------------------------------------------
 
-    def _gather(self, latest: OffsetMap) -> Steps[None]:
+    def _build_offset_map(self, latest: OffsetMap) -> Steps[None]:
         start = latest.start_offset
         seen = CleanedTransactions([txn for txn in self._aborted if txn.last_offset >= start])
-        first = self._task.segments.floor(start)
-        for segment in self._below(self._task.until, first):
+        first = self._task.segments.floor_slot(start)
+        for segment in self._sealed_segments_below(self._task.until, first):
             pos = 0
             while pos < segment.size:
-                chunk, size = yield from self._chunk(segment, pos)
-                for lot in _lots(chunk):
+                chunk, size = yield from self._read_chunk(segment, pos)
+                for lot in _split_lots(chunk):
                     yield from self._map_keys(lot, seen, latest)
-                    if latest.full:
+                    if latest.is_full:
                         return
                 pos += size
-        latest.skip(self._task.until - 1)
+        latest.skip_to_offset(self._task.until - 1)
 
     def _map_keys(self, lot: list[Batch], seen: CleanedTransactions, latest: OffsetMap) -> Steps[None]:
         """Add the keys of some batches to the map, as far as there is room."""
-        counting = [batch for batch in lot if not self._counts_for_nothing(*batch, seen)]
+        counting = [batch for batch in lot if not self._has_no_live_keys(*batch, seen)]
         fresh = [batch for batch in counting if batch[1].last_offset >= latest.end_offset]
         # A worker may return the keys of fewer batches, or of a part of one: `at` and `begin` say where to continue.
         at, begin = 0, ReadPosition()
         while at < len(fresh):
-            pieces = yield from self._keys([batch for batch, _ in fresh[at:]], begin)
+            pieces = yield from self._read_keys([batch for batch, _ in fresh[at:]], begin)
             for (_, header), keys in zip(fresh[at:], pieces, strict=False):
-                yield from self._add(latest, header, keys)
-                if latest.full:
+                yield from self._add_keys(latest, header, keys)
+                if latest.is_full:
                     return
-            at, begin = _after(at, pieces)
-        latest.skip(lot[-1][1].last_offset)
+            at, begin = _next_read_position(at, pieces)
+        latest.skip_to_offset(lot[-1][1].last_offset)
 
-    def _counts_for_nothing(self, batch: bytes, header: BatchHeader, seen: CleanedTransactions) -> bool:
+    def _has_no_live_keys(self, batch: bytes, header: BatchHeader, seen: CleanedTransactions) -> bool:
         if header.is_control:
             seen.is_needless(header, marker_of(memoryview(batch), 0))
             return True
         return seen.is_aborted(header) or not header.record_count
 
-    def _add(self, latest: OffsetMap, header: BatchHeader, keys: Keys) -> Steps[None]:
+    def _add_keys(self, latest: OffsetMap, header: BatchHeader, keys: Keys) -> Steps[None]:
         for start in range(0, len(keys.keys), PIECE):
-            piece = keys.piece(start, start + PIECE)
-            yield from self._rest_before(len(piece.keys))
-            latest.add(header.base_offset, piece)
-            if latest.full:
+            piece = keys.slice_records(start, start + PIECE)
+            yield from self._wait_before_records(len(piece.keys))
+            latest.add_keys(header.base_offset, piece)
+            if latest.is_full:
                 return
         if keys.rest is None:
-            latest.skip(header.last_offset)
+            latest.skip_to_offset(header.last_offset)
 
-    def _alive(self, latest: OffsetMap) -> Steps[LiveOffsets]:
+    def _live_offsets(self, latest: OffsetMap) -> Steps[LiveOffsets]:
         """The offsets in the map, sorted: which records of that part stay, now that all of its keys are known."""
         pieces = []
-        for piece in latest.packed():
+        for piece in latest.packed_offsets():
             pieces.append(piece)
-            yield self._breathe
-        offsets, tombstones = yield from self._work("sorted_offsets", b"".join(pieces))
+            yield self._yield_turn
+        offsets, tombstones = yield from self._run_compaction_job("sorted_offsets", b"".join(pieces))
         return LiveOffsets(latest.start_offset, latest.end_offset, offsets, tombstones)
 
     # -- second pass ---------------------------------------------------------------------------------------------------
 
-    def _groups(self, end_offset: int) -> list[list[Segment]]:
-        found = self._below(end_offset)
+    def _segment_groups(self, end_offset: int) -> list[list[Segment]]:
+        found = self._sealed_segments_below(end_offset)
         extents = [
             Extent(
                 segment.base_offset, self._task.segments.end_of(slot, self._task.until), segment.size,
@@ -263,7 +267,7 @@ class CleaningPass:
         config = self._task.config
         return [
             [by_base[each.base_offset] for each in group]
-            for group in groups(extents, config.segment_bytes, config.segment_index_bytes)
+            for group in group_segments(extents, config.segment_bytes, config.segment_index_bytes)
         ]
 
     def _rewrite_group(self, group: Sequence[Segment], judge: BatchRetention) -> Steps[Segment]:
@@ -273,65 +277,67 @@ class CleaningPass:
         try:
             for segment in group:
                 yield from self._rewrite_segment(segment, judge, files)
-            yield from files.finish(self._transactions.kept[kept:])
+            yield from files.finish_files(self._transactions.kept[kept:])
             self._check_segments(group)
         except Failure:
-            files.close()
+            files.close_files()
             if not task.state.closed:
-                files.discard(self._home)
+                files.discard_files(self._home)
             raise
         exchange = SegmentSwap(
             self._home, task.directory, task.segments, task.state, files, group, task.config
         )  # fmt: skip
-        return (yield from exchange.steps())
+        return (yield from exchange.run_steps())
 
     def _rewrite_segment(self, segment: Segment, judge: BatchRetention, files: CleanedFiles) -> Steps[None]:
         pos = 0
         while pos < segment.size:
-            chunk, size = yield from self._chunk(segment, pos)
-            for lot in _lots(chunk):
-                verdicts = yield from self._judged(lot, judge)
-                written = yield from self._changed(lot, verdicts)
-                files.add(written)
-                yield from self._pay(sum(len(batch) for batch, _ in written))
+            chunk, size = yield from self._read_chunk(segment, pos)
+            for lot in _split_lots(chunk):
+                verdicts = yield from self._decide_batches(lot, judge)
+                written = yield from self._apply_decisions(lot, verdicts)
+                files.add_batches(written)
+                yield from self._wait_for_throttle(sum(len(batch) for batch, _ in written))
             pos += size
 
-    def _judged(self, lot: list[Batch], judge: BatchRetention) -> Steps[list[RetentionDecision]]:
+    def _decide_batches(self, lot: list[Batch], judge: BatchRetention) -> Steps[list[RetentionDecision]]:
         """The decisions about some batches."""
-        verdicts = [self._at_once(judge, *batch) for batch in lot]
+        verdicts = [self._decide_without_keys(judge, *batch) for batch in lot]
         asked = [slot for slot, verdict in enumerate(verdicts) if verdict is None]
         keep, has_tombstones = bytearray(), False
         at, begin = 0, ReadPosition()
         while at < len(asked):
-            pieces = yield from self._keys([lot[slot][0] for slot in asked[at:]], begin)
+            pieces = yield from self._read_keys([lot[slot][0] for slot in asked[at:]], begin)
             for slot, keys in zip(asked[at:], pieces, strict=False):
                 header = lot[slot][1]
                 for start in range(0, len(keys.keys), PIECE):
-                    piece = keys.piece(start, start + PIECE)
-                    yield from self._rest_before(len(piece.keys))
-                    stays, stands = judge.kept(header, piece)
+                    piece = keys.slice_records(start, start + PIECE)
+                    yield from self._wait_before_records(len(piece.keys))
+                    stays, stands = judge.kept_records(header, piece)
                     keep += stays
                     has_tombstones = has_tombstones or stands
                 if keys.rest is None:
-                    verdicts[slot] = judge.with_keys(header, keep, has_tombstones)
+                    verdicts[slot] = judge.decide_with_keys(header, keep, has_tombstones)
                     keep, has_tombstones = bytearray(), False
-            at, begin = _after(at, pieces)
+            at, begin = _next_read_position(at, pieces)
         return [verdict for verdict in verdicts if verdict is not None]
 
-    def _at_once(self, judge: BatchRetention, batch: bytes, header: BatchHeader) -> RetentionDecision | None:
+    def _decide_without_keys(
+        self, judge: BatchRetention, batch: bytes, header: BatchHeader
+    ) -> RetentionDecision | None:
         """The decision about a batch that needs no keys; None for others."""
         if header.is_control:
-            return judge.control(header, marker_of(memoryview(batch), 0))
-        return judge.without_keys(header)
+            return judge.decide_control(header, marker_of(memoryview(batch), 0))
+        return judge.decide_without_keys(header)
 
-    def _changed(self, lot: list[Batch], verdicts: list[RetentionDecision]) -> Steps[list[Batch]]:
+    def _apply_decisions(self, lot: list[Batch], verdicts: list[RetentionDecision]) -> Steps[list[Batch]]:
         """The batches after the decisions are carried out, in their order."""
         rewrites = [
             rewrite
             for (batch, _), verdict in zip(lot, verdicts, strict=True)
             if (rewrite := _rewrite_of(batch, verdict)) is not None
         ]
-        again = yield from self._work("rewritten", rewrites, self._task.max_batch_bytes)
+        again = yield from self._run_compaction_job("rewritten", rewrites, self._task.max_batch_bytes)
         fresh = iter(again)
         return [
             (new := next(fresh), header_at(new))
@@ -343,34 +349,34 @@ class CleaningPass:
 
     # -- for both passes -----------------------------------------------------------------------------------------------
 
-    def _below(self, offset: int, first: int = 0) -> list[Segment]:
+    def _sealed_segments_below(self, offset: int, first: int = 0) -> list[Segment]:
         segments = self._task.segments
         found = [segments[slot] for slot in range(first, len(segments))]
         return [segment for segment in found if segment.base_offset < offset and not segment.active]
 
-    def _keys(self, batches: list[bytes], begin: ReadPosition) -> Steps[list[Keys]]:
-        found: list[Keys] = yield from self._work("keys_of", batches, self._task.max_batch_bytes, begin)
+    def _read_keys(self, batches: list[bytes], begin: ReadPosition) -> Steps[list[Keys]]:
+        found: list[Keys] = yield from self._run_compaction_job("keys_of", batches, self._task.max_batch_bytes, begin)
         return found
 
-    def _work(self, name: str, pieces: Any, *more: object) -> Steps[Any]:
+    def _run_compaction_job(self, name: str, pieces: Any, *more: object) -> Steps[Any]:
         """Run a job in a worker, unless its input is empty."""
         if not pieces and name != "sorted_offsets":
             return []
-        return (yield from self._job(f"ottla.record.compaction:{name}", pieces, *more))
+        return (yield from self._run_job(f"ottla.record.compaction:{name}", pieces, *more))
 
-    def _job(self, job: str, *arguments: object) -> Steps[Any]:
+    def _run_job(self, job: str, *arguments: object) -> Steps[Any]:
         try:
-            found = yield lambda done: self._workers.run(job, arguments, done)
+            found = yield lambda done: self._workers.run_job(job, arguments, done)
         except Failure as failure:
             if failure.kind is Kind.IO:
                 raise Damaged(f"{self._task.tp}: {failure.message}") from failure
             if failure.kind in (Kind.UNKNOWN, Kind.TIMEOUT, Kind.FULL):
                 raise WorkerLost(failure.kind, failure.message) from failure
             raise
-        self._looked_at = 0
+        self._records_in_turn = 0
         return found
 
-    def _chunk(self, segment: Segment, pos: int) -> Steps[tuple[list[Batch], int]]:
+    def _read_chunk(self, segment: Segment, pos: int) -> Steps[tuple[list[Batch], int]]:
         """Whole batches from a position on, several or a single large one, and their size in the segment.
 
         Messages of formats v0 and v1 are converted to batches of v2.
@@ -379,14 +385,14 @@ class CleaningPass:
         size = min(CHUNK, segment.size - pos)
         data = yield from self._read_segment(segment, pos, size)
         try:
-            size, is_old = _extent(data)
+            size, is_old = _whole_entries_size(data)
             # The first entry is larger than a chunk: read exactly that one.
             if not size and (first := entry_at(data, 0, len(data))) is not None:
                 data = yield from self._read_segment(segment, pos, first[1] + LOG_OVERHEAD)
-                size, is_old = _extent(data)
+                size, is_old = _whole_entries_size(data)
             if is_old:
-                data = yield from self._job(MODERNIZE_JOB, data[:size], self._task.max_batch_bytes)
-            found = _whole(data)
+                data = yield from self._run_job(MODERNIZE_JOB, data[:size], self._task.max_batch_bytes)
+            found = _whole_batches(data)
         except CorruptRecord as error:
             raise Damaged(f"{segment.path} at {pos}: {error}") from error
         if not found:
@@ -395,13 +401,13 @@ class CleaningPass:
         if not pos:
             self._expected = segment.base_offset
         for _, header in found:
-            if header.base_offset < self._expected or not self._is_sound(header, segment):
+            if header.base_offset < self._expected or not self._is_plausible(header, segment):
                 raise Damaged(f"{segment.path}: a batch at {pos} or after has impossible offsets or counts: {header}")
             self._expected = header.last_offset + 1
-        yield from self._pay(size)
+        yield from self._wait_for_throttle(size)
         return found, size
 
-    def _is_sound(self, header: BatchHeader, segment: Segment) -> bool:
+    def _is_plausible(self, header: BatchHeader, segment: Segment) -> bool:
         """Whether offsets and count are possible: they are used before the checksum of the batch is verified."""
         room = self._task.max_batch_bytes if header.codec else header.size
         far = header.last_offset - segment.base_offset
@@ -409,23 +415,23 @@ class CleaningPass:
 
     def _read_segment(self, segment: Segment, pos: int, size: int) -> Steps[bytes]:
         data = bytes((yield lambda done: segment.file.read(pos, size, done)))
-        self._looked_at = 0
+        self._records_in_turn = 0
         self._bytes_read += len(data)
         return data
 
-    def _pay(self, size: int) -> Steps[None]:
+    def _wait_for_throttle(self, size: int) -> Steps[None]:
         wait = self._pace(size)
         if wait is not None:
             yield wait
 
-    def _rest_before(self, records: int) -> Steps[None]:
+    def _wait_before_records(self, records: int) -> Steps[None]:
         """Announce that `records` are about to be examined: waits for another turn when this one had enough of them."""
-        if self._looked_at and self._looked_at + records > PIECE:
-            yield self._breathe
-            self._looked_at = 0
-        self._looked_at += records
+        if self._records_in_turn and self._records_in_turn + records > PIECE:
+            yield self._yield_turn
+            self._records_in_turn = 0
+        self._records_in_turn += records
 
-    def _breathe(self, done: Callable[[Any], None]) -> None:
+    def _yield_turn(self, done: Callable[[Any], None]) -> None:
         """Wait for a later turn: a read of nothing completes in one."""
         self._task.segments.active.file.read(0, 0, done)
 
@@ -438,11 +444,11 @@ class CleaningPass:
             raise Failure(Kind.CONFLICT, f"{task.tp} changed while it was cleaned")
 
 
-def _lots(chunk: list[Batch]) -> list[list[Batch]]:
+def _split_lots(chunk: list[Batch]) -> list[list[Batch]]:
     return [chunk[at : at + LOT] for at in range(0, len(chunk), LOT)]
 
 
-def _after(at: int, pieces: list[Keys]) -> tuple[int, ReadPosition]:
+def _next_read_position(at: int, pieces: list[Keys]) -> tuple[int, ReadPosition]:
     """Where reading keys continues: the index of the batch, and the position in it."""
     rest = pieces[-1].rest
     return (at + len(pieces), ReadPosition()) if rest is None else (at + len(pieces) - 1, rest)
@@ -454,7 +460,7 @@ def _rewrite_of(batch: bytes, verdict: RetentionDecision) -> Rewrite | None:
     return Rewrite(batch, b"", None) if verdict.fate is RetentionFate.BARE else None
 
 
-def _extent(data: bytes) -> tuple[int, bool]:
+def _whole_entries_size(data: bytes) -> tuple[int, bool]:
     """Bytes of the whole entries at the beginning, and whether any is of format v0 or v1. Raises CorruptRecord."""
     size, is_old = 0, False
     for pos, header in entries_of(data):
@@ -463,6 +469,6 @@ def _extent(data: bytes) -> tuple[int, bool]:
     return size, is_old
 
 
-def _whole(data: bytes) -> list[Batch]:
+def _whole_batches(data: bytes) -> list[Batch]:
     """The whole batches at the beginning. Raises CorruptRecord."""
     return [(data[pos : pos + header.size], header) for pos, header in batches_of(data)]

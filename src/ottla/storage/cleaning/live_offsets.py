@@ -23,15 +23,15 @@ class LiveOffsets:
         self._tombstones: array[int] = array("q")
         self._tombstones.frombytes(tombstones)
 
-    def within(self, base_offset: int, last_offset: int) -> array[int]:
+    def offsets_within(self, base_offset: int, last_offset: int) -> array[int]:
         """The live offsets of a batch."""
-        return _slice(self._offsets, base_offset, last_offset)
+        return _offsets_between(self._offsets, base_offset, last_offset)
 
     def has_tombstones(self, base_offset: int, last_offset: int) -> bool:
         """Whether any live record of a batch is a tombstone."""
-        return bool(_slice(self._tombstones, base_offset, last_offset))
+        return bool(_offsets_between(self._tombstones, base_offset, last_offset))
 
 
-def _slice(offsets: array[int], first: int, last: int) -> array[int]:
+def _offsets_between(offsets: array[int], first: int, last: int) -> array[int]:
     start = bisect_left(offsets, first)
     return offsets[start : bisect_left(offsets, last + 1, start)]

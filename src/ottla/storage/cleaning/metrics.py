@@ -12,9 +12,9 @@ from ottla.storage.cleaning.cleaner import Cleaner, CleaningRun
 from ottla.storage.log import Log
 
 
-def declare(registry: Registry, cleaner: Cleaner) -> None:
+def declare_metrics(registry: Registry, cleaner: Cleaner) -> None:
     """Add the rows of one broker's cleaner."""
-    add, manager, prefix = registry.gauge, "kafka_log_logcleanermanager_", "kafka_log_logcleaner_"
+    add, manager, prefix = registry.add_gauge, "kafka_log_logcleanermanager_", "kafka_log_logcleaner_"
     add(
         f"{manager}max_dirty_percent",
         "The largest share of bytes not yet compacted in any log, at the last search for one to compact.",
@@ -44,34 +44,34 @@ def declare(registry: Registry, cleaner: Cleaner) -> None:
     add(
         f"{prefix}cleaner_recopy_percent",
         "Bytes written by the last passes, as a share of the bytes of the segments that they rewrote.",
-        lambda: 100 * _share(cleaner),
+        lambda: 100 * _recopied_share(cleaner),
     )
     add(
         f"{prefix}max_clean_time_secs",
         "The duration of the longest of the last passes.",
-        lambda: _largest(cleaner, lambda run: run.seconds),
+        lambda: _largest_of_runs(cleaner, lambda run: run.seconds),
     )
     add(
         f"{prefix}max_buffer_utilization_percent",
         "The largest share of the memory for keys that one of the last passes used.",
-        lambda: 100 * _largest(cleaner, lambda run: run.cleaned.map_used),
+        lambda: 100 * _largest_of_runs(cleaner, lambda run: run.cleaned.map_used),
     )
 
 
 def _by_directory(cleaner: Cleaner, count: Callable[[Log], float]) -> Iterator[tuple[Labels, float]]:
-    for directory, logs in cleaner.uncleanable():
+    for directory, logs in cleaner.uncleanable_logs():
         yield {"logDirectory": directory}, sum(map(count, logs))
 
 
 def _dirty_bytes(log: Log) -> float:
-    dirty = log.segments.floor(log.cleaned_until)
+    dirty = log.segments.floor_slot(log.cleaned_until)
     return float(sum(log.segments[slot].size for slot in range(dirty, len(log.segments) - 1)))
 
 
-def _share(cleaner: Cleaner) -> float:
+def _recopied_share(cleaner: Cleaner) -> float:
     before = sum(run.cleaned.bytes_before for run in cleaner.last.values())
     return sum(run.cleaned.bytes_after for run in cleaner.last.values()) / before if before else 0.0
 
 
-def _largest(cleaner: Cleaner, read: Callable[[CleaningRun], float]) -> float:
+def _largest_of_runs(cleaner: Cleaner, read: Callable[[CleaningRun], float]) -> float:
     return max(map(read, cleaner.last.values()), default=0.0)

@@ -39,25 +39,25 @@ class OffsetMap:
         return len(self._latest)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether the memory is used up."""
         return len(self._latest) >= self._capacity
 
     @property
-    def used(self) -> float:
+    def used_share(self) -> float:
         """The share of the memory that is used, 0 to 1; the last piece may exceed it."""
         return len(self._latest) / self._capacity
 
-    def skip(self, last_offset: int) -> None:
+    def skip_to_offset(self, last_offset: int) -> None:
         """Mark all offsets up to this one as known: the rest is markers, aborted data, or was removed before."""
         self.end_offset = max(self.end_offset, last_offset + 1)
 
-    def add(self, base_offset: int, keys: Keys) -> None:
+    def add_keys(self, base_offset: int, keys: Keys) -> None:
         """Add records of a batch. A piece is always added whole, so that every pass advances by one at least."""
         deltas, latest = keys.deltas, self._latest
         known = bisect_left(deltas, self.end_offset - base_offset)
         if known:
-            keys = keys.piece(known, len(deltas))
+            keys = keys.slice_records(known, len(deltas))
             deltas = keys.deltas
         for key, delta in zip(keys.keys, deltas, strict=True):
             if key is not None:
@@ -69,7 +69,7 @@ class OffsetMap:
         if deltas:
             self.end_offset = base_offset + deltas[-1] + 1
 
-    def kept(self, base_offset: int, keys: Keys) -> bytearray:
+    def kept_records(self, base_offset: int, keys: Keys) -> bytearray:
         """One byte per record of a batch: 1 where no later record has its key. Records without a key are removed."""
         latest, end = self._latest, self.end_offset
         offsets = [base_offset + delta for delta in keys.deltas]
@@ -79,7 +79,7 @@ class OffsetMap:
             for key, offset, last in zip(keys.keys, offsets, found, strict=True)
         )
 
-    def packed(self) -> Iterator[bytes]:
+    def packed_offsets(self) -> Iterator[bytes]:
         """All offsets, piece by piece, in the form that `sorted_offsets` takes."""
         offsets = iter(self._latest.values())
         while piece := array("q", islice(offsets, PIECE)):

@@ -2,7 +2,8 @@
 
 Zone: deterministic. The names of the new files are durable before the first of three renames, and each rename before
 the next: after a power loss the new segment must never appear beside a part of the old ones. The log is served from
-its open files meanwhile; code that changes its segments finishes the exchange first (`CleaningState.settle`). The
+its open files meanwhile; code that changes its segments finishes the exchange first (`CleaningState.finish_exchange`).
+The
 last rename is two, the log before its indexes: while the log is still `.swap`, an index without a suffix is an old one.
 """
 
@@ -41,12 +42,12 @@ class SegmentSwap:
         self._files = files
         self._old = old
         self._config = config
-        self._gone: list[str] = []
+        self._retired_names: list[str] = []
         # In this order, each durable before the next; the segments in memory are replaced after the last one.
-        self._acts = [self._announce, self._retire, self._name_log, self._name_indexes]
-        self._fresh: Segment | None = None
+        self._renames = [self._rename_to_swap, self._rename_old_to_deleted, self._name_log, self._name_indexes]
+        self._new_segment: Segment | None = None
 
-    def steps(self) -> Steps[Segment]:
+    def run_steps(self) -> Steps[Segment]:
         """Exchange the files; returns the new segment. Raises Failure: CONFLICT when the log was closed meanwhile.
 
         After any other failure the directory is offline, and its next start repairs the names.
@@ -54,25 +55,25 @@ class SegmentSwap:
         self._open_indexes()
         self._state.exchange = self
         try:
-            yield from self._wait()
-            while self._fresh is None:
-                self._act()
-                if self._fresh is None:
-                    yield from self._wait()
+            yield from self._wait_until_durable()
+            while self._new_segment is None:
+                self._run_next_rename()
+                if self._new_segment is None:
+                    yield from self._wait_until_durable()
         except Failure as failure:
-            raise self._broken(failure.as_value()) from failure
+            raise self._report_failure(failure.as_value()) from failure
         finally:
             self._state.exchange = None
-        return self._fresh
+        return self._new_segment
 
     def finish_now(self) -> None:
         """Do the remaining renames now, waiting for the disk. Raises Failure; the directory is offline then."""
         try:
-            while self._fresh is None:
+            while self._new_segment is None:
                 self._home.disk.sync_now(self._directory)
-                self._act()
+                self._run_next_rename()
         except Failure as failure:
-            raise self._broken(failure.as_value()) from failure
+            raise self._report_failure(failure.as_value()) from failure
         finally:
             self._state.exchange = None
 
@@ -83,19 +84,19 @@ class SegmentSwap:
             assert segment.time_index is not None, "reading the property opens the file"
             assert segment.txn_index is not None, "reading the property opens the file"
 
-    def _wait(self) -> Steps[None]:
+    def _wait_until_durable(self) -> Steps[None]:
         if self._home.safeguards.exchange_in_order:
-            yield self._durable
-            self._check()
+            yield self._sync_names
+            self._check_not_closed()
 
-    def _durable(self, done: Done[None]) -> None:
+    def _sync_names(self, done: Done[None]) -> None:
         self._home.disk.sync_dir(self._directory, done)
 
-    def _check(self) -> None:
-        if self._state.closed and self._fresh is None:
+    def _check_not_closed(self) -> None:
+        if self._state.closed and self._new_segment is None:
             raise Failure(Kind.CONFLICT, f"{self._directory} was closed while it was cleaned")
 
-    def _broken(self, failure: Failure) -> Failure:
+    def _report_failure(self, failure: Failure) -> Failure:
         if self._state.closed:
             return Failure(Kind.CONFLICT, f"{self._directory} was closed while it was cleaned")
         self._home.on_failed(Failure(Kind.IO, f"segments of {self._directory} are half exchanged: {failure.message}"))
@@ -103,20 +104,20 @@ class SegmentSwap:
 
     # -- one after the other -------------------------------------------------------------------------------------------
 
-    def _act(self) -> None:
-        if self._acts:
-            self._acts.pop(0)()
+    def _run_next_rename(self) -> None:
+        if self._renames:
+            self._renames.pop(0)()
         else:
-            self._take_over()
+            self._replace_segments()
 
-    def _announce(self) -> None:
+    def _rename_to_swap(self) -> None:
         """Name the new files `.swap`: from here on the next start finishes the exchange."""
-        self._files.rename(CLEANED, SWAP)
+        self._files.rename_files(CLEANED, SWAP)
 
-    def _retire(self) -> None:
+    def _rename_old_to_deleted(self) -> None:
         names = [name for segment in self._old for name in self._names_of(segment)]
-        self._gone = [name for name in names if self._home.disk.exists(name)]
-        for name in self._gone:
+        self._retired_names = [name for name in names if self._home.disk.exists(name)]
+        for name in self._retired_names:
             self._home.disk.rename(name, name + DELETED)
 
     def _names_of(self, segment: Segment) -> list[str]:
@@ -125,17 +126,17 @@ class SegmentSwap:
         return [f"{self._directory}/{file_name(segment.base_offset, kind)}" for kind in kinds]
 
     def _name_log(self) -> None:
-        self._files.rename(SWAP, "", (LOG,))
+        self._files.rename_files(SWAP, "", (LOG,))
 
     def _name_indexes(self) -> None:
-        self._files.rename(SWAP, "", INDEX_SUFFIXES)
+        self._files.rename_files(SWAP, "", INDEX_SUFFIXES)
 
-    def _take_over(self) -> None:
+    def _replace_segments(self) -> None:
         fresh = Segment(self._home.disk, self._directory, self._old[0].base_offset, self._config)
-        self._segments.replace(self._old, fresh)
+        self._segments.replace_segments(self._old, fresh)
         for segment in self._old:
-            segment.close()
-        for name in self._gone:
+            segment.close_files()
+        for name in self._retired_names:
             self._home.unlink_later(name + DELETED, self._config.file_delete_delay_ms)
         self._state.on_exchanged(fresh)
-        self._fresh = fresh
+        self._new_segment = fresh

@@ -23,7 +23,7 @@ class OngoingSwap(Protocol):
 class CleaningState:
     """The state of one log."""
 
-    __slots__ = ("changes", "checkpoint", "closed", "exchange", "losses", "on_exchanged", "uncleanable", "until")
+    __slots__ = ("changes", "checkpoint", "closed", "exchange", "on_exchanged", "uncleanable", "until", "worker_losses")
 
     def __init__(self, on_exchanged: Callable[[Segment], None]) -> None:
         """`on_exchanged` gets the segment that has replaced others."""
@@ -40,25 +40,25 @@ class CleaningState:
         """While it is set, some segments have neither their old names nor their new ones."""
         self.uncleanable: str | None = None
         """Why this log is no longer compacted; None while it is."""
-        self.losses = 0
+        self.worker_losses = 0
         """Passes in a row over which a worker process died."""
 
-    def settle(self) -> None:
+    def finish_exchange(self) -> None:
         """Finish an exchange in progress; call it before the segments change. Raises Failure."""
         if self.exchange is not None:
             self.exchange.finish_now()
 
-    def interrupt(self) -> None:
+    def interrupt_pass(self) -> None:
         """End the pass in progress after its exchange, so that the segments do not change. Raises Failure."""
-        self.settle()
+        self.finish_exchange()
         self.changes += 1
 
-    def cut(self, offset: int) -> bool:
+    def note_cut(self, offset: int) -> bool:
         """Note that the log will be cut at `offset`; whether the cleaner's checkpoint must be durable before that."""
         if self.until is not None and offset < self.until:
             self.changes += 1
         self.uncleanable = None
-        self.losses = 0
+        self.worker_losses = 0
         if self.checkpoint is None or self.checkpoint <= offset:
             return False
         self.checkpoint = offset

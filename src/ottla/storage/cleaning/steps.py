@@ -16,7 +16,7 @@ Wait = Callable[[Callable[[Any], None]], None]
 Steps = Generator[Wait, Any, T]
 
 
-def go(steps: Steps[T], done: Done[T]) -> None:
+def run_steps(steps: Steps[T], done: Done[T]) -> None:
     """Start the steps; `done` gets their result, or the Failure that ended them, in this turn if they never wait."""
 
     def resume(outcome: object) -> None:

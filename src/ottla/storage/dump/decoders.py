@@ -27,31 +27,31 @@ CONSUMER_PROTOCOL: Final = "consumer"
 
 def as_offsets(offset: int, key: bytes | None, value: bytes | None) -> Content:
     """A record of `__consumer_offsets`."""
-    return _content(GROUP_RECORDS, offset, key, value)
+    return _decode_record(GROUP_RECORDS, offset, key, value)
 
 
 def as_transactions(offset: int, key: bytes | None, value: bytes | None) -> Content:
     """A record of `__transaction_state`."""
-    return _content(TRANSACTION_RECORDS, offset, key, value)
+    return _decode_record(TRANSACTION_RECORDS, offset, key, value)
 
 
-def _content(types: RecordTypes, offset: int, key: bytes | None, value: bytes | None) -> Content:
+def _decode_record(types: RecordTypes, offset: int, key: bytes | None, value: bytes | None) -> Content:
     try:
         record = parse_record(types, key, value)
     except UnknownType as error:
         return Content(f"Unknown record type {error.number} at offset {offset}, skipping.", None)
     except ApiError as error:
         return Content(f"Error at offset {offset}, skipping. {error.message}", None)
-    shown_key = _text({"type": str(record.type), "data": message_as_json(record.key, 0)})
+    shown_key = _json_text({"type": str(record.type), "data": message_as_json(record.key, 0)})
     if record.value is None:
         return Content(shown_key, "<DELETE>")
     data = message_as_json(record.value, record.version)
     if isinstance(record.value, GroupMetadataValue) and record.value.protocol_type == CONSUMER_PROTOCOL:
         _open_members(record.value, data)
-    return Content(shown_key, _text({"version": str(record.version), "data": data}))
+    return Content(shown_key, _json_text({"version": str(record.version), "data": data}))
 
 
-def _text(value: Json) -> str:
+def _json_text(value: Json) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -60,8 +60,8 @@ def message_as_json(message: Message | Struct, version: int) -> dict[str, Json]:
     shown: dict[str, Json] = {}
     for field in message.FIELDS:
         value = getattr(message, field.name)
-        if field.exists(version) and (field.tag is None or not _at_default(message, field, value)):
-            shown[_camel(field.name)] = _value_as_json(field.type, field.of, value, version)
+        if field.exists_in(version) and (field.tag is None or not _at_default(message, field, value)):
+            shown[_camel_case(field.name)] = _value_as_json(field.type, field.of, value, version)
     return shown
 
 
@@ -72,7 +72,7 @@ def _at_default(message: Message | Struct, field: Field, value: object) -> bool:
     return value == ([] if field.default == () else field.default)
 
 
-def _camel(name: str) -> str:
+def _camel_case(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 

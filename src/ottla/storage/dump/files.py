@@ -58,7 +58,7 @@ class BatchFile:
             size -= len(part)
         return b"".join(parts)
 
-    def frames(self, pos: int = 0) -> Iterator[Frame]:
+    def iter_frames(self, pos: int = 0) -> Iterator[Frame]:
         """Batches from `pos` on, until one is cut short. Raises CorruptRecord where none can begin."""
         while (frame := self.frame_at(pos)) is not None:
             yield frame
@@ -80,11 +80,11 @@ class BatchFile:
         last_offset = header_at(head).last_offset if magic >= MAGIC_V2 else offset
         return Frame(pos, LOG_OVERHEAD + length, magic, last_offset)
 
-    def header(self, frame: Frame) -> BatchHeader:
+    def read_header(self, frame: Frame) -> BatchHeader:
         """The header of a v2 batch."""
         return header_at(self.read(frame.position, HEADER_SIZE))
 
-    def checksum(self, frame: Frame) -> int:
+    def compute_checksum(self, frame: Frame) -> int:
         """The CRC-32C that a v2 batch ought to have."""
         crc, pos, end = 0, frame.position + ATTRIBUTES_POS, frame.position + frame.size
         while pos < end and (part := self.read(pos, min(_CHUNK, end - pos))):
@@ -92,7 +92,7 @@ class BatchFile:
             pos += len(part)
         return crc
 
-    def batch(self, frame: Frame) -> bytes:
+    def read_batch(self, frame: Frame) -> bytes:
         """All bytes of a batch. Raises CorruptRecord for one that is too large to open."""
         if frame.size > BATCH_MAX:
             raise CorruptRecord(f"a batch of {frame.size} bytes is not opened, the limit is {BATCH_MAX}")

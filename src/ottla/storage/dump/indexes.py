@@ -54,7 +54,7 @@ def base_offset_of(path: str) -> int:
     return int(digits)
 
 
-def sibling(path: str, suffix: str) -> str:
+def sibling_path(path: str, suffix: str) -> str:
     """The file of the same segment with another suffix."""
     return os.path.join(os.path.dirname(path), os.path.basename(path).partition(".")[0] + suffix)
 
@@ -73,7 +73,7 @@ def dump_offset_index(path: str, options: IndexOptions, mismatches: dict[int, in
             check_offset_index(path, base, index)
             yield Words(f"{path} passed sanity check.")
             return
-        with BatchFile(sibling(path, ".log")) as log:
+        with BatchFile(sibling_path(path, ".log")) as log:
             for relative, position in index.until_zeros(1, 0):
                 found = _last_offset_at(log, position, options.max_message_size)
                 if found != base + relative:
@@ -101,7 +101,10 @@ def dump_time_index(path: str, options: IndexOptions, errors: TimeErrors) -> Ite
             check_time_index(path, base, index)
             yield Words(f"{path} passed sanity check.")
             return
-        with BatchFile(sibling(path, ".log")) as log, Entries(sibling(path, ".index"), _OFFSET_ENTRY) as offsets:
+        with (
+            BatchFile(sibling_path(path, ".log")) as log,
+            Entries(sibling_path(path, ".index"), _OFFSET_ENTRY) as offsets,
+        ):
             before = -1
             for timestamp, relative in index.until_zeros(1, 1):
                 _check_time_entry(log, offsets, timestamp, base, relative, before, errors)
@@ -114,7 +117,7 @@ def _check_time_entry(
     log: BatchFile, offsets: Entries, timestamp: int, base: int, relative: int, before: int, errors: TimeErrors
 ) -> None:
     offset = base + relative
-    frame = _first_ending_at_or_after(log, offsets.lookup(relative), offset)
+    frame = _first_ending_at_or_after(log, offsets.lookup_position(relative), offset)
     if frame is None or frame.last_offset != offset:
         errors.not_found.append((offset, -1 if frame is None else frame.last_offset))
         return
@@ -127,7 +130,7 @@ def _check_time_entry(
 
 def _first_ending_at_or_after(log: BatchFile, position: int, offset: int) -> Frame | None:
     try:
-        return next((frame for frame in log.frames(position) if frame.last_offset >= offset), None)
+        return next((frame for frame in log.iter_frames(position) if frame.last_offset >= offset), None)
     except CorruptRecord:
         return None
 
@@ -136,9 +139,9 @@ def _largest_timestamp(log: BatchFile, frame: Frame) -> int:
     """The largest timestamp of the records, which may differ from the one in the header."""
     try:
         if frame.magic >= MAGIC_V2:
-            records = records_of(log.batch(frame), 0, max_bytes=BATCH_MAX)
+            records = records_of(log.read_batch(frame), 0, max_bytes=BATCH_MAX)
             return max((record.timestamp for record in records), default=-1)
-        message = legacy.message_at(log.batch(frame), 0)
+        message = legacy.message_at(log.read_batch(frame), 0)
         return max((inner.timestamp for inner in legacy.messages_in(message, BATCH_MAX)), default=-1)
     except CorruptRecord:
         return -1
@@ -194,7 +197,7 @@ class Entries:
                 return
             yield entry[0], entry[1]
 
-    def lookup(self, relative: int) -> int:
+    def lookup_position(self, relative: int) -> int:
         """For an offset index: the position of the largest entry at or below `relative`; 0 without one."""
         low, high = 0, self.count
         while low < high:

@@ -31,7 +31,7 @@ def codec_name(codec: int) -> str:
     return CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else f"unknown({codec})"
 
 
-def boolean(value: bool) -> str:
+def java_boolean(value: bool) -> str:
     """The text that Java prints for a boolean."""
     return "true" if value else "false"
 
@@ -64,7 +64,7 @@ class Fields(NamedTuple):
     fields: tuple[tuple[str, int | str | OptionalLong], ...]
 
     def text(self) -> str:
-        return " ".join([f"{name}: {_shown(value)}" for name, value in self.fields])
+        return " ".join([f"{name}: {_value_text(value)}" for name, value in self.fields])
 
     def json(self) -> Json:
         plain = {name: each.value if isinstance(each, OptionalLong) else each for name, each in self.fields}
@@ -84,10 +84,10 @@ class Batch(NamedTuple):
             f"baseOffset: {h.base_offset} lastOffset: {h.last_offset} count: {h.record_count} "
             f"baseSequence: {h.base_sequence} lastSequence: {h.last_sequence} producerId: {h.producer_id} "
             f"producerEpoch: {h.producer_epoch} partitionLeaderEpoch: {h.leader_epoch} "
-            f"isTransactional: {boolean(h.is_transactional)} isControl: {boolean(h.is_control)} "
+            f"isTransactional: {java_boolean(h.is_transactional)} isControl: {java_boolean(h.is_control)} "
             f"deleteHorizonMs: {OptionalLong(h.delete_horizon_ms)} "
             f"position: {self.position} {stamp_name(h)}: {h.max_timestamp} size: {h.size} magic: {h.magic} "
-            f"compresscodec: {codec_name(h.codec)} crc: {h.crc} isvalid: {boolean(self.valid)}"
+            f"compresscodec: {codec_name(h.codec)} crc: {h.crc} isvalid: {java_boolean(self.valid)}"
         )
 
     def json(self) -> Json:
@@ -147,9 +147,9 @@ class RecordLine(NamedTuple):
         if self.metadata:
             parts.append(
                 f"offset: {self.offset} {self.stamp}: {self.timestamp} "
-                f"keySize: {_size(self.key)} valueSize: {_size(self.value)}"
+                f"keySize: {_field_size(self.key)} valueSize: {_field_size(self.value)}"
             )
-            parts += [f"{name}: {_shown(value)}" for name, value in self.rest]
+            parts += [f"{name}: {_value_text(value)}" for name, value in self.rest]
         if self.content is not None and self.content.key is not None:
             parts.append(f"key: {self.content.key}")
         if self.content is not None and self.content.payload is not None:
@@ -159,7 +159,7 @@ class RecordLine(NamedTuple):
     def json(self) -> Json:
         item: Json = {"type": "record", "offset": self.offset}
         if self.metadata:
-            item |= {self.stamp: self.timestamp, "keySize": _size(self.key), "valueSize": _size(self.value)}
+            item |= {self.stamp: self.timestamp, "keySize": _field_size(self.key), "valueSize": _field_size(self.value)}
             item |= dict(self.rest)
         if self.content is not None:
             item |= _json_field("key", self.key, self.content.key)
@@ -167,13 +167,13 @@ class RecordLine(NamedTuple):
         return item
 
 
-def _size(field: bytes | None) -> int:
+def _field_size(field: bytes | None) -> int:
     return -1 if field is None else len(field)
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, bool):
-        return boolean(value)
+        return java_boolean(value)
     if isinstance(value, tuple) and not isinstance(value, OptionalLong):
         return f"[{','.join(value)}]"
     return str(value)

@@ -23,10 +23,10 @@ Decoder = Callable[[int, bytes | None, bytes | None], Content]
 
 def as_text(_offset: int, key: bytes | None, value: bytes | None) -> Content:
     """The decoder of ordinary topics: UTF-8, with replacement characters for other bytes."""
-    return Content(_text(key), _text(value))
+    return Content(_field_text(key), _field_text(value))
 
 
-def _text(field: bytes | None) -> str | None:
+def _field_text(field: bytes | None) -> str | None:
     return None if field is None else field.decode(errors="replace")
 
 
@@ -56,7 +56,7 @@ class Gaps:
             self.pairs.extend((self._last, offset))
         self._last = offset
 
-    def lines(self) -> Iterator[str]:
+    def report_lines(self) -> Iterator[str]:
         """Kafka's report of the gaps."""
         for i in range(0, len(self.pairs), 2):
             yield f"  {self.pairs[i]} is followed by {self.pairs[i + 1]}"
@@ -71,7 +71,7 @@ def dump_log(path: str, options: LogOptions, gaps: Gaps, complain: Callable[[str
     with BatchFile(path, options.max_bytes) as file:
         position = 0
         try:
-            for frame in file.frames():
+            for frame in file.iter_frames():
                 yield from _dump_batch(file, frame, options, gaps, complain)
                 position = frame.position + frame.size
         except CorruptRecord as error:
@@ -84,25 +84,25 @@ def dump_log(path: str, options: LogOptions, gaps: Gaps, complain: Callable[[str
 def _dump_batch(
     file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps, complain: Callable[[str], None]
 ) -> Iterator[Item]:
-    walk = _modern if frame.magic >= MAGIC_V2 else _legacy
+    walk = _dump_v2_batch if frame.magic >= MAGIC_V2 else _dump_message
     try:
         yield from walk(file, frame, options, gaps)
     except CorruptRecord as error:
         complain(f"{file.path}: batch at position {frame.position}: {error.message}")
 
 
-def _modern(file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps) -> Iterator[Item]:
-    header = file.header(frame)
-    yield Batch(header, frame.position, file.checksum(frame) == header.crc)
+def _dump_v2_batch(file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps) -> Iterator[Item]:
+    header = file.read_header(frame)
+    yield Batch(header, frame.position, file.compute_checksum(frame) == header.crc)
     if options.deep:
-        for record in records_of(file.batch(frame), 0, max_bytes=BATCH_MAX):
+        for record in records_of(file.read_batch(frame), 0, max_bytes=BATCH_MAX):
             gaps.check_offset(record.offset)
             yield _record_line(header, record, options)
 
 
 def _record_line(header: BatchHeader, record: Record, options: LogOptions) -> RecordLine:
     rest: list[tuple[str, object]] = [
-        ("sequence", _sequence(header, record)),
+        ("sequence", _record_sequence(header, record)),
         ("headerKeys", tuple([readable_text(key) for key, _ in record.headers])),
     ]
     if header.is_control:
@@ -122,7 +122,7 @@ def _record_line(header: BatchHeader, record: Record, options: LogOptions) -> Re
     )
 
 
-def _sequence(header: BatchHeader, record: Record) -> int:
+def _record_sequence(header: BatchHeader, record: Record) -> int:
     if header.base_sequence < 0:
         return -1
     return (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
@@ -140,8 +140,8 @@ def _control_fields(record: Record) -> list[tuple[str, object]]:
     return [("controlType", f"{name}({number})")]
 
 
-def _legacy(file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps) -> Iterator[Item]:
-    message = legacy.message_at(file.batch(frame), 0)
+def _dump_message(file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps) -> Iterator[Item]:
+    message = legacy.message_at(file.read_batch(frame), 0)
     stamp = _legacy_stamp(message)
     yield Fields(
         "message",

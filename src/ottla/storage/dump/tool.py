@@ -31,7 +31,7 @@ _SIZE_MAX = 1 << 28
 
 def dump_snapshot(path: str) -> Iterator[Item]:
     """Producers of a snapshot. Raises OSError and CorruptCheckpoint."""
-    for entry in parse_snapshot(_content(path)):
+    for entry in parse_snapshot(_read_small_file(path)):
         first_offset = entry.current_txn_first_offset
         fields: list[tuple[str, int | str | OptionalLong]] = [
             ("producerId", entry.producer_id),
@@ -53,17 +53,17 @@ def dump_snapshot(path: str) -> Iterator[Item]:
 
 def dump_epochs(path: str) -> Iterator[Item]:
     """Leader epochs of a partition. Raises OSError and CorruptCheckpoint."""
-    for epoch, start_offset in parse_epochs(_content(path)):
+    for epoch, start_offset in parse_epochs(_read_small_file(path)):
         yield Fields("leader epoch", (("epoch", epoch), ("startOffset", start_offset)))
 
 
 def dump_offsets(path: str) -> Iterator[Item]:
     """Offsets of an offset checkpoint. Raises OSError and CorruptCheckpoint."""
-    for tp, offset in parse_offsets(_content(path)).items():
+    for tp, offset in parse_offsets(_read_small_file(path)).items():
         yield Fields("offset", (("topic", tp.topic), ("partition", tp.partition), ("offset", offset)))
 
 
-def _content(path: str) -> bytes:
+def _read_small_file(path: str) -> bytes:
     with open(path, "rb") as file:
         content = file.read(_SIZE_MAX + 1)
     if len(content) > _SIZE_MAX:
@@ -83,7 +83,7 @@ class Options(NamedTuple):
 
 
 class Dump:
-    """One run over several files. Items come from `items`; afterwards `report` lists the mismatches."""
+    """One run over several files. Items come from `iter_items`; afterwards `report_lines` lists the mismatches."""
 
     def __init__(self, options: Options, complain: Complain) -> None:
         """`complain` takes lines for the standard error."""
@@ -95,26 +95,26 @@ class Dump:
         self.failed = False
         """Whether a file could not be read, or its content does not match its name."""
 
-    def items(self, paths: Sequence[str]) -> Iterator[Item]:
+    def iter_items(self, paths: Sequence[str]) -> Iterator[Item]:
         """Everything in these files, in order; a file that cannot be read is reported to `complain` and skipped."""
         for path in paths:
             yield Words(f"Dumping {path}")
             try:
-                yield from self._one(path)
+                yield from self._dump_file(path)
             except OSError as error:
-                self._fail(f"{error.filename or path}: {error.strerror}")
+                self._report_failure(f"{error.filename or path}: {error.strerror}")
             except (CorruptCheckpoint, CorruptIndex) as error:
-                self._fail(str(error) if path in str(error) else f"{path}: {error}")
+                self._report_failure(str(error) if path in str(error) else f"{path}: {error}")
 
-    def _fail(self, line: str) -> None:
+    def _report_failure(self, line: str) -> None:
         self.failed = True
         self._complain(line)
 
-    def _one(self, path: str) -> Iterator[Item]:
+    def _dump_file(self, path: str) -> Iterator[Item]:
         name = os.path.basename(path)
         suffix = os.path.splitext(name)[1]
         if suffix in (".log", ".checkpoint"):
-            return self._log(path, name)
+            return self._dump_log_file(path, name)
         if suffix == ".index":
             return dump_offset_index(path, self._options.indexes, self._mismatches.setdefault(path, {}))
         if suffix == ".timeindex":
@@ -133,16 +133,16 @@ class Dump:
         self._complain(f"Ignoring unknown file {path}{hint}")
         return iter(())
 
-    def _log(self, path: str, name: str) -> Iterator[Item]:
+    def _dump_log_file(self, path: str, name: str) -> Iterator[Item]:
         if name.endswith(".log"):
             yield Words(f"Log starting offset: {base_offset_of(path)}")
         elif found := _CLUSTER_SNAPSHOT.fullmatch(name):
             yield Words(f"Snapshot end offset: {int(found[1])}, epoch: {int(found[2])}")
         else:
             raise CorruptIndex(f"{path}: not the name of a cluster snapshot")
-        yield from dump_log(path, self._options.logs, self._gaps.setdefault(path, Gaps()), self._fail)
+        yield from dump_log(path, self._options.logs, self._gaps.setdefault(path, Gaps()), self._report_failure)
 
-    def report(self) -> Iterator[str]:
+    def report_lines(self) -> Iterator[str]:
         """Kafka's lines about mismatches of index entries and offsets, for the standard error."""
         for path, mismatches in self._mismatches.items():
             if mismatches:
@@ -153,7 +153,7 @@ class Dump:
         for path, gaps in self._gaps.items():
             if gaps.pairs:
                 yield f"Non-consecutive offsets in {os.path.abspath(path)}"
-            yield from gaps.lines()
+            yield from gaps.report_lines()
 
     def _report_times(self) -> Iterator[str]:
         for path, errors in self._time_errors.items():

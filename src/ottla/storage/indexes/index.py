@@ -40,7 +40,8 @@ LOT_BYTES: Final = 4096
 
 
 def largest_at_most(unpack: Unpack, view: Buffer, entry: int, shift: int, count: int, target: int, warm: int) -> int:
-    """The slot with the largest key ≤ `target`; -1 when there is none. A key lies `shift` bytes into its `entry`.
+    """The slot with the largest key ≤ `target`; -1 when there is none. A key lies `shift` bytes into its
+    `entry`.
 
     Bisection over all slots would read pages that nothing else reads, and that are cold just when the index has grown
     by a page. So the last `warm` slots are tried first, and only they are bisected when the target is among them.
@@ -51,7 +52,7 @@ def largest_at_most(unpack: Unpack, view: Buffer, entry: int, shift: int, count:
     high = count - 1
     least = unpack(view, low * entry + shift)[0]
     if least > target:
-        return -1 if low == 0 else _far(unpack, view, entry, shift, low, least, target)
+        return -1 if low == 0 else _largest_below_warm(unpack, view, entry, shift, low, least, target)
     while low < high:
         middle = (low + high + 1) >> 1
         if unpack(view, middle * entry + shift)[0] > target:
@@ -61,7 +62,9 @@ def largest_at_most(unpack: Unpack, view: Buffer, entry: int, shift: int, count:
     return low
 
 
-def _far(unpack: Unpack, view: Buffer, entry: int, shift: int, high: int, above: int, target: int) -> int:
+def _largest_below_warm(
+    unpack: Unpack, view: Buffer, entry: int, shift: int, high: int, above: int, target: int
+) -> int:
     """As `largest_at_most`, below the warm section, which begins at slot `high` with the key `above`.
 
     Entries are spread nearly evenly: linear interpolation guesses a slot, and steps that double from there find two
@@ -167,11 +170,11 @@ class Index:
         return self.size // self.ENTRY
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether the next append is refused."""
         return self.size >= self.limit
 
-    def _view(self) -> bytearray | memoryview:
+    def _entries_view(self) -> bytearray | memoryview:
         if self._buffer is None:
             self._buffer = self._file.view()
         return self._buffer
@@ -183,18 +186,18 @@ class Index:
             self._file.append((bytes(buffer[self._written : self.size]),))
             self._written = self.size
 
-    def sync(self, done: Done[int]) -> None:
+    def sync_file(self, done: Done[int]) -> None:
         """Make the written entries durable."""
         self.dirty = False
         self._file.sync(done)
 
-    def seal(self) -> None:
+    def seal_file(self) -> None:
         """End appending: write out, trim the file, free the memory."""
         self.write_out()
         self._file.seal()
         self._buffer = None
 
-    def rest(self) -> None:
+    def release_file(self) -> None:
         """Free resources of an index that is not used for some time."""
         self._file.rest()
 
@@ -220,7 +223,7 @@ class Index:
 
     # -- keys ----------------------------------------------------------------------------------------------------------
 
-    def _refuse(self, offset: int) -> NoReturn:
+    def _raise_refusal(self, offset: int) -> NoReturn:
         """Raise the error for an entry that cannot be appended."""
         if self.size >= self.limit:
             raise IndexFull(f"{self.path} holds its {self.max_entries} entries")
@@ -228,11 +231,11 @@ class Index:
             raise IndexOverflow(f"offset {offset} does not fit an index that starts at {self.base_offset}")
         raise NotMonotonic(f"the entry for offset {offset} is not above the last one of {self.path}")
 
-    def _search(self, key: Unpack, shift: int, target: int) -> int:
+    def _search_slot(self, key: Unpack, shift: int, target: int) -> int:
         """The slot with the largest key ≤ target; the key lies `shift` bytes into an entry."""
         view, entry = self._buffer, self.ENTRY
         if view is None:
-            view = self._view()
+            view = self._entries_view()
         return largest_at_most(key, view, entry, shift, self.size // entry, target, WARM_BYTES // entry)
 
 
@@ -278,7 +281,7 @@ class OffsetIndex(Index):
         """
         relative = offset - self.base_offset
         if self.size >= self.limit or not self._last < relative <= MAX_RELATIVE_OFFSET:
-            self._refuse(offset)
+            self._raise_refusal(offset)
         buffer = self._buffer
         assert isinstance(buffer, bytearray), "only the active index is appended to"
         buffer += _PAIR.pack(relative, position)
@@ -287,35 +290,35 @@ class OffsetIndex(Index):
         self.dirty = True
 
     def _note_last(self) -> None:
-        self._last = self.entry(self.size // 8 - 1).offset - self.base_offset if self.size else -1
+        self._last = self.entry_at_slot(self.size // 8 - 1).offset - self.base_offset if self.size else -1
 
-    def entry(self, slot: int) -> OffsetPosition:
+    def entry_at_slot(self, slot: int) -> OffsetPosition:
         """The entry in a slot, absolute."""
-        relative, position = _PAIR.unpack_from(self._view(), slot * 8)
+        relative, position = _PAIR.unpack_from(self._entries_view(), slot * 8)
         return OffsetPosition(self.base_offset + relative, position)
 
     @property
-    def last(self) -> OffsetPosition | None:
+    def last_entry(self) -> OffsetPosition | None:
         """The entry with the largest offset."""
-        return self.entry(self.size // 8 - 1) if self.size else None
+        return self.entry_at_slot(self.size // 8 - 1) if self.size else None
 
     @property
-    def start(self) -> OffsetPosition:
+    def segment_start(self) -> OffsetPosition:
         """The start of the segment, as an entry."""
         return OffsetPosition(self.base_offset, 0)
 
-    def lookup(self, offset: int) -> OffsetPosition:
+    def lookup_offset(self, offset: int) -> OffsetPosition:
         """The largest entry ≤ `offset`; the segment's start when there is none."""
-        slot = self._search(_INT, 0, offset - self.base_offset)
-        return self.entry(slot) if slot >= 0 else self.start
+        slot = self._search_slot(_INT, 0, offset - self.base_offset)
+        return self.entry_at_slot(slot) if slot >= 0 else self.segment_start
 
     def place_of(self, offset: int) -> tuple[OffsetPosition, int]:
         """`lookup`, and the position in the entry above that one: its batch reaches beyond `offset`. -1: none above."""
-        view = self._view() if self._buffer is None else self._buffer
+        view = self._entries_view() if self._buffer is None else self._buffer
         size = self.size
         slot = largest_at_most(_INT, view, 8, 0, size // 8, offset - self.base_offset, _WARM_PAIRS)
         if slot < 0:
-            return self.start, _INT(view, 4)[0] if size else -1
+            return self.segment_start, _INT(view, 4)[0] if size else -1
         above = (slot + 1) * 8
         relative, position = _PAIR.unpack_from(view, above - 8)
         floor = _new(OffsetPosition, (self.base_offset + relative, position))
@@ -323,24 +326,24 @@ class OffsetIndex(Index):
 
     def floor_of_position(self, position: int) -> int:
         """The largest position in the index ≤ `position`: where a batch begins. 0 when there is none."""
-        view = self._view() if self._buffer is None else self._buffer
+        view = self._entries_view() if self._buffer is None else self._buffer
         slot = largest_at_most(_INT, view, 8, 4, self.size // 8, position, _WARM_PAIRS)
         return int(_INT(view, slot * 8 + 4)[0]) if slot >= 0 else 0
 
     def offset_from(self, position: int) -> int:
         """The offset of the first entry at or above `position`: no batch before that reaches it. -1: there is none."""
-        slot = self._search(_INT, 4, position - 1) + 1
-        return self.entry(slot).offset if slot < self.entries else -1
+        slot = self._search_slot(_INT, 4, position - 1) + 1
+        return self.entry_at_slot(slot).offset if slot < self.entries else -1
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above `offset`."""
-        self._cut_entries(self._search(_INT, 0, offset - self.base_offset - 1) + 1)
+        self._cut_entries(self._search_slot(_INT, 0, offset - self.base_offset - 1) + 1)
 
-    def sane(self, log_size: int) -> bool:
+    def is_sane(self, log_size: int) -> bool:
         """Whether file size and last entry are possible for a log of that size."""
         if self._file.size % 8 and self._file.size != self.max_entries * 8:
             return False
-        last = self.last
+        last = self.last_entry
         return last is None or (last.offset >= self.base_offset and 0 <= last.position < max(log_size, 1))
 
 
@@ -373,7 +376,7 @@ class TimeIndex(Index):
         limit = self.limit + 12 if closing else self.limit
         low = offset < self._last_offset or timestamp < self._last
         if self.size >= limit or (low and self.size) or not 0 <= relative <= MAX_RELATIVE_OFFSET:
-            self._refuse(offset)
+            self._raise_refusal(offset)
         if timestamp == self._last:
             return
         buffer = self._buffer
@@ -385,32 +388,32 @@ class TimeIndex(Index):
         self.dirty = True
 
     def _note_last(self) -> None:
-        self._last, self._last_offset = self.last
+        self._last, self._last_offset = self.last_entry
 
-    def entry(self, slot: int) -> TimestampOffset:
+    def entry_at_slot(self, slot: int) -> TimestampOffset:
         """The entry in a slot, absolute."""
-        timestamp, relative = _TIMED.unpack_from(self._view(), slot * 12)
+        timestamp, relative = _TIMED.unpack_from(self._entries_view(), slot * 12)
         return TimestampOffset(timestamp, self.base_offset + relative)
 
     @property
-    def last(self) -> TimestampOffset:
+    def last_entry(self) -> TimestampOffset:
         """The entry with the largest timestamp; (-1, base offset) when there is none."""
-        return self.entry(self.size // 12 - 1) if self.size else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        return self.entry_at_slot(self.size // 12 - 1) if self.size else TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
-    def lookup(self, timestamp: int) -> TimestampOffset:
+    def lookup_timestamp(self, timestamp: int) -> TimestampOffset:
         """The largest entry whose timestamp is ≤ `timestamp`; (-1, base offset) when there is none."""
-        slot = self._search(_LONG, 0, timestamp)
-        return self.entry(slot) if slot >= 0 else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        slot = self._search_slot(_LONG, 0, timestamp)
+        return self.entry_at_slot(slot) if slot >= 0 else TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above `offset`."""
-        self._cut_entries(self._search(_INT, 8, offset - self.base_offset - 1) + 1)
+        self._cut_entries(self._search_slot(_INT, 8, offset - self.base_offset - 1) + 1)
 
-    def sane(self) -> bool:
+    def is_sane(self) -> bool:
         """Whether file size, first and last entry are possible for a time index."""
         if self._file.size % 12 and self._file.size != self.max_entries * 12:
             return False
         if not self.size:
             return True
-        first, last = self.entry(0), self.last
+        first, last = self.entry_at_slot(0), self.last_entry
         return first.timestamp <= last.timestamp and first.offset <= last.offset and last.timestamp >= 0

@@ -48,18 +48,18 @@ class EpochsFile:
     def save_entries(self, entries: Entries) -> None:
         """Write the epochs to the file: with the next flush if the file only lags, else at once."""
         # Entries that were cut off must not stay in the file: they would be taken for those of later records.
-        if self._content is not None and is_behind(self._due or self._content, entries):
+        if self._content is not None and lags_behind(self._due or self._content, entries):
             self._due = entries
         else:
-            self.write(entries)
+            self.write_entries(entries)
 
-    def write(self, entries: Entries) -> None:
+    def write_entries(self, entries: Entries) -> None:
         """Begin to write the epochs to the file."""
         self._content, self._due = entries, None
-        self._file.write(format_epochs(entries))
+        self._file.write_soon(format_epochs(entries))
         self.when_idle(self._on_written)
 
-    def write_now(self, entries: Entries) -> None:
+    def write_entries_now(self, entries: Entries) -> None:
         """Write the epochs to the file, blocking. Raises Failure."""
         self._content, self._due = None, entries
         self._file.write_now(format_epochs(entries))
@@ -69,15 +69,15 @@ class EpochsFile:
         """Begin to write the file if it is due; returns whether it was."""
         if self._due is None:
             return False
-        self.write(self._due)
+        self.write_entries(self._due)
         return True
 
-    def lay_beside(self) -> bool:
+    def write_beside(self) -> bool:
         """Write a due file under a temporary name, unsynced. False: it is not due, or another write is in progress.
 
-        A sync of the whole directory follows, then `put_in_place`, then another sync. Raises Failure.
+        A sync of the whole directory follows, then `rename_beside`, then another sync. Raises Failure.
         """
-        if self._due is None or self._file.busy:
+        if self._due is None or self._file.is_writing:
             return False
         beside = self._home.disk.open(self._path() + TEMPORARY, create=True)
         try:
@@ -87,7 +87,7 @@ class EpochsFile:
             beside.close()
         return True
 
-    def put_in_place(self) -> None:
+    def rename_beside(self) -> None:
         """Rename the temporary file to the name of the old one. Raises Failure."""
         self._home.disk.rename(self._path() + TEMPORARY, self._path())
         self._content, self._due = self._due, None
@@ -104,12 +104,12 @@ class EpochsFile:
         """
         if begin:
             self.write_due()
-        return [self.when_idle] if self._file.busy else []
+        return [self.when_idle] if self._file.is_writing else []
 
     @property
-    def busy(self) -> bool:
+    def is_writing(self) -> bool:
         """Whether a write is in progress."""
-        return self._file.busy
+        return self._file.is_writing
 
     def when_idle(self, tell: Callable[[object], None]) -> None:
         """Call back with the outcome once no write is in progress; only allowed while busy."""
@@ -121,7 +121,7 @@ class EpochsFile:
             self._content, self._due = None, self._content
 
 
-def is_behind(content: Entries, entries: Entries) -> bool:
+def lags_behind(content: Entries, entries: Entries) -> bool:
     """Whether a file with `content` lacks only the newest entries, and has extra ones only below the log start."""
     if not entries:
         return not content

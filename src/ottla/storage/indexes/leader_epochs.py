@@ -41,21 +41,21 @@ class LeaderEpochs:
     def let_go(self, end_offset: int) -> None:
         """Drop all references to a log that was closed and ended at `end_offset`, and persist no change."""
         self._end_offset = lambda: end_offset
-        self._persist = _dropped
+        self._persist = _ignore_entries
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
         """All of them, oldest first."""
         return tuple(self._entries)
 
-    def assign(self, epoch: int, start_offset: int) -> None:
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """Note that a leader of this epoch writes from `start_offset` on. A repeated epoch adds nothing."""
         assert epoch >= 0
         assert start_offset >= 0
         if self._put_entry(EpochEntry(epoch, start_offset)):
             self._persist(self.entries)
 
-    def expect(self, epoch: int, start_offset: int) -> bool:
+    def expect_epoch(self, epoch: int, start_offset: int) -> bool:
         """Note that a leader of this epoch has begun and written nothing yet; the log ends at `start_offset`.
 
         Returns whether the file has to be written before its first record. Where epochs that have records change,
@@ -115,11 +115,11 @@ class LeaderEpochs:
         elif above > 1:
             self._replace_entries(self._entries[above - 1 :])
 
-    def take_over(self, entries: Iterable[EpochEntry]) -> None:
+    def replace_all(self, entries: Iterable[EpochEntry]) -> None:
         """Replace all entries by these: those of the log that this one's log is a copy of."""
         self._replace_entries(list(entries))
 
-    def clear(self) -> None:
+    def clear_entries(self) -> None:
         """Drop all entries."""
         if self._entries:
             self._replace_entries([])
@@ -130,5 +130,5 @@ class LeaderEpochs:
         self._persist(self.entries)
 
 
-def _dropped(_: tuple[EpochEntry, ...]) -> None:
+def _ignore_entries(_: tuple[EpochEntry, ...]) -> None:
     pass

@@ -43,7 +43,7 @@ def offset_for(
         _begin_search(segments, start_offset, timestamp, done, workers)
     except Failure as failure:
         refused = failure.as_value()
-        later(segments, lambda: done(refused))
+        run_later(segments, lambda: done(refused))
 
 
 def _begin_search(
@@ -61,21 +61,21 @@ def _begin_search(
         ):
             _Search(list(segments)[slot:], start_offset, timestamp, done, workers).begin_search()
             return
-    later(segments, lambda: done(None))
+    run_later(segments, lambda: done(None))
 
 
 def offset_of_largest(
     segments: SegmentList, start_offset: int, done: Done[TimestampOffset | None], workers: Workers | None = None
 ) -> None:
     """The first record at or after `start_offset` with the largest timestamp of all; None when there is none."""
-    newest = largest(segments)
+    newest = largest_timestamp(segments)
     if newest < 0:
-        later(segments, lambda: done(None))
+        run_later(segments, lambda: done(None))
     else:
         offset_for(segments, start_offset, newest, done, workers)
 
 
-def largest(segments: SegmentList) -> int:
+def largest_timestamp(segments: SegmentList) -> int:
     """The largest timestamp of any record, -1 when there is none."""
     newest = -1
     for segment in segments:
@@ -85,7 +85,7 @@ def largest(segments: SegmentList) -> int:
     return newest
 
 
-def later(segments: SegmentList, action: Callable[[], None]) -> None:
+def run_later(segments: SegmentList, action: Callable[[], None]) -> None:
     """Run `action` in a turn of its own: a read of nothing is the shortest way there."""
     segments.active.file.read(0, 0, lambda _: action())
 
@@ -114,14 +114,14 @@ class _Search:
     def begin_search(self) -> None:
         """Start in the first segment."""
         segment = self._segment = self._segments.pop(0)
-        known = segment.time_index.lookup(self._timestamp)
-        self._position = segment.index.lookup(max(known.offset, self._start_offset)).position
-        self._read(READ_BYTES)
+        known = segment.time_index.lookup_timestamp(self._timestamp)
+        self._position = segment.index.lookup_offset(max(known.offset, self._start_offset)).position
+        self._read_entries(READ_BYTES)
 
-    def _read(self, size: int) -> None:
-        self._segment.file.read(self._position, size, self._got)
+    def _read_entries(self, size: int) -> None:
+        self._segment.file.read(self._position, size, self._on_read)
 
-    def _got(self, view: memoryview | Failure) -> None:
+    def _on_read(self, view: memoryview | Failure) -> None:
         if isinstance(view, Failure):
             self._done(view)
             return
@@ -136,14 +136,14 @@ class _Search:
                 opened += 1
                 if opened > OPENED_IN_TURN:
                     self._position += at
-                    self._read(READ_BYTES)
+                    self._read_entries(READ_BYTES)
                     return
-                if self._opens(view, at, header):
+                if self._ends_at_entry(view, at, header):
                     return
             at += size
-        self._go_on(at, header, got - at)
+        self._continue_search(at, header, got - at)
 
-    def _opens(self, view: memoryview, at: int, header: HeaderTuple) -> bool:
+    def _ends_at_entry(self, view: memoryview, at: int, header: HeaderTuple) -> bool:
         """Unpack the entry at `at`. Whether the walk ends here: it held the answer, or a worker unpacks it."""
         arguments = (bytes(view[at : at + header[1] + LOG_OVERHEAD]), self._timestamp, self._start_offset)
         try:
@@ -158,11 +158,11 @@ class _Search:
                 def opened(result: object) -> None:
                     self._on_opened(header, result)
 
-                self._workers.run(SEEK_JOB, (*arguments, RECORDS_MAX_BYTES), opened, self._segment.directory)
+                self._workers.run_job(SEEK_JOB, (*arguments, RECORDS_MAX_BYTES), opened, self._segment.directory)
                 return True
-            found = self._unreadable(header)
+            found = self._unreadable_answer(header)
         except CorruptRecord:
-            found = self._unreadable(header)
+            found = self._unreadable_answer(header)
         if found is not None:
             self._done(TimestampOffset(*found))
         return found is not None
@@ -170,14 +170,14 @@ class _Search:
     def _on_opened(self, header: HeaderTuple, result: object) -> None:
         """A worker has unpacked the entry at the position."""
         if isinstance(result, Failure):
-            result = self._unreadable(header)
+            result = self._unreadable_answer(header)
         if isinstance(result, tuple):
             self._done(TimestampOffset(*result))
         else:
             self._position += header[1] + LOG_OVERHEAD
-            self._go_on(0, None, 0)
+            self._continue_search(0, None, 0)
 
-    def _unreadable(self, header: HeaderTuple) -> tuple[int, int]:
+    def _unreadable_answer(self, header: HeaderTuple) -> tuple[int, int]:
         """The answer for an entry that cannot be unpacked: its first possible offset, so that no record is missed."""
         first = self._segment.base_offset if is_wrapper(header) else header[0]
         return header[8], max(first, self._start_offset)
@@ -185,7 +185,7 @@ class _Search:
     def _may_hold(self, header: HeaderTuple) -> bool:
         return header[8] >= self._timestamp and header[0] + header[6] >= self._start_offset
 
-    def _go_on(self, at: int, header: HeaderTuple | None, left: int) -> None:
+    def _continue_search(self, at: int, header: HeaderTuple | None, left: int) -> None:
         """Continue with the entry at `at`, which may be past the bytes that were read, or with the next segment.
 
         `left`: bytes that were read from there on. If they are enough for a header and show none, the log is damaged.
@@ -198,7 +198,7 @@ class _Search:
         if header is None and ENTRY_MIN <= min(HEADER_SIZE, behind) <= left:
             self._done(None)
         elif behind >= ENTRY_MIN and (header is None or size <= behind):
-            self._read(max(size, READ_BYTES))
+            self._read_entries(max(size, READ_BYTES))
         elif self._segments:
             self.begin_search()
         else:

@@ -59,13 +59,13 @@ class TxnIndex:
         self.dirty = False
         self.sane = True
         if disk.exists(path):
-            self._load()
+            self._load_entries()
 
-    def _load(self) -> None:
+    def _load_entries(self) -> None:
         file = self._file = self._disk.open(self.path, create=False)
         content = self._content = bytearray(file.size)
         got = file.read_now(0, memoryview(content)) if content else 0
-        right = _right(memoryview(content)[: got - got % _ENTRY.size])
+        right = _valid_size(memoryview(content)[: got - got % _ENTRY.size])
         self.sane = right == len(content)
         del content[right:]
         self._written = right
@@ -76,9 +76,9 @@ class TxnIndex:
     @property
     def entries(self) -> list[AbortedTransaction]:
         """All of them."""
-        return [self._entry(slot) for slot in range(len(self))]
+        return [self._entry_at_slot(slot) for slot in range(len(self))]
 
-    def _entry(self, slot: int) -> AbortedTransaction:
+    def _entry_at_slot(self, slot: int) -> AbortedTransaction:
         return AbortedTransaction(*_ENTRY.unpack_from(self._content, slot * _ENTRY.size)[1:])
 
     def _last_offset(self, slot: int) -> int:
@@ -105,18 +105,18 @@ class TxnIndex:
         self._written = len(self._content)
 
     @property
-    def emptied(self) -> bool:
+    def is_emptied(self) -> bool:
         """Whether there is an empty file, as a cut leaves it, or damage."""
         return self._file is not None and not self._content
 
     @property
-    def sum(self) -> IndexChecksum | None:
+    def file_checksum(self) -> IndexChecksum | None:
         """Size and checksum of the file once all entries are in it; None without a file. Only for a sane index."""
         if self._file is None and not self._content:
             return None
         return IndexChecksum(len(self._content), crc32c(self._content))
 
-    def reaches(self, offset: int) -> bool:
+    def reaches_offset(self, offset: int) -> bool:
         """Whether there is an entry with its marker at or above `offset`."""
         content = self._content
         return (
@@ -124,11 +124,11 @@ class TxnIndex:
             and _LAST_OFFSET.unpack_from(content, len(content) - _ENTRY.size + _LAST_OFFSET_POS)[0] >= offset
         )
 
-    def collect(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
+    def collect_aborted(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
         """Transactions with records in [start, end), and whether later segments cannot have more of them."""
         found: list[AbortedTransaction] = []
         for slot in range(self._first_from(start), len(self)):
-            entry = self._entry(slot)
+            entry = self._entry_at_slot(slot)
             if entry.first_offset < end:
                 found.append(entry)
             if entry.last_stable_offset >= end:
@@ -146,7 +146,7 @@ class TxnIndex:
         if self._file is not None:
             self._file.truncate(self._written)
 
-    def sync(self, done: Done[int]) -> None:
+    def sync_file(self, done: Done[int]) -> None:
         """Make the written entries durable; only called when there is a file."""
         assert self._file is not None, "nothing was ever written"
         self.dirty = False
@@ -158,7 +158,7 @@ class TxnIndex:
             self._file.close()
 
 
-def _right(content: memoryview) -> int:
+def _valid_size(content: memoryview) -> int:
     """The size of the valid entries at the beginning, in bytes: up to the first entry that is impossible."""
     last, right = -1, 0
     for version, _, first_offset, last_offset, _ in _ENTRY.iter_unpack(content):

@@ -19,7 +19,7 @@ from ottla.storage.segments.segment import Segment
 from ottla.storage.segments.segments import SegmentList
 
 
-def name_of(segment: Segment) -> str:
+def index_file_name(segment: Segment) -> str:
     """The name of a segment's transaction index in the file."""
     return file_name(segment.base_offset, TXN_INDEX)
 
@@ -48,27 +48,27 @@ class TxnIndexChecksums:
 
     def record_checksum(self, segment: Segment) -> None:
         """Record the checksum of a segment's index, which is finished. Raises Failure."""
-        found = segment.txn_index.sum
+        found = segment.txn_index.file_checksum
         if found is None:
-            self._sums.pop(name_of(segment), None)
+            self._sums.pop(index_file_name(segment), None)
         else:
-            self._sums[name_of(segment)] = found
+            self._sums[index_file_name(segment)] = found
 
-    def save(self) -> None:
+    def save_checksums(self) -> None:
         """Begin to write the file if it is outdated, without indexes of segments that were removed."""
-        present = [name_of(segment) for segment in self._segments] if self._sums else []
+        present = [index_file_name(segment) for segment in self._segments] if self._sums else []
         self._sums = {name: self._sums[name] for name in present if name in self._sums}
         if self._sums != self._saved:
             self._saved = dict(self._sums)
-            self._file.write(format_checksums(self._saved))
+            self._file.write_soon(format_checksums(self._saved))
 
-    def stop(self, barrier: CompletionBarrier) -> None:
+    def record_active(self, barrier: CompletionBarrier) -> None:
         """Record the active segment's index as well, at a stop: the log is not written any more."""
         try:
             self.record_checksum(self._segments.active)
         except Failure as failure:
-            barrier.fail(failure.as_value())
+            barrier.note_failure(failure.as_value())
             return
-        self.save()
-        if self._file.busy:
-            self._file.when_idle(barrier.expect())
+        self.save_checksums()
+        if self._file.is_writing:
+            self._file.when_idle(barrier.add_expected())

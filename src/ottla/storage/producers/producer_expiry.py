@@ -36,7 +36,7 @@ class ProducerExpiry:
         self._count += 1
         heapq.heappush(self._heap, (wall_ms, self._count, ref(state)))
 
-    def expire(self, now_ms: int, after_ms: int, most: int = AT_ONCE) -> bool:
+    def expire_producers(self, now_ms: int, after_ms: int, most: int = AT_ONCE) -> bool:
         """Visit up to `most` producers that may have been silent for `after_ms`; True when more are due."""
         while self._heap and self._heap[0][0] <= now_ms - after_ms:
             if most <= 0:
@@ -47,5 +47,5 @@ class ProducerExpiry:
                 continue
             looked, _ = state.expire_some(now_ms, after_ms, most)
             most -= looked + 1
-            state.schedule()
+            state.schedule_expiry()
         return False

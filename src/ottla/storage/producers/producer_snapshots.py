@@ -13,7 +13,7 @@ from ottla.seams import Failure, Kind
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_snapshot
 from ottla.storage.layout import SNAPSHOT, parse_file_name
 from ottla.storage.log_dir_context import LogDirContext
-from ottla.storage.producers.producer_state import ProducerState, SnapshotEntry, marker_of, replay
+from ottla.storage.producers.producer_state import ProducerState, SnapshotEntry, marker_of, replay_batch
 from ottla.storage.segments.scan import read_file, walk_headers
 from ottla.storage.segments.segment import Segment
 from ottla.storage.segments.segment_files import snapshot_path
@@ -27,7 +27,7 @@ def snapshot_offsets(names: Iterable[str]) -> list[int]:
     return sorted(file.base_offset for file in parsed if file and file.kind == SNAPSHOT and not file.state)
 
 
-def telling(segments: Iterable[Segment], start: int, mark: int, end: int) -> int:
+def sufficient_snapshot_offset(segments: Iterable[Segment], start: int, mark: int, end: int) -> int:
     """The highest offset whose snapshot is sufficient for a log with that start, high watermark and end.
 
     A snapshot does not have the start of a transaction that has ended. Readers of committed records wait there until
@@ -43,13 +43,13 @@ def _has_marker(segments: Iterable[Segment], start: int, end: int) -> bool:
         if segment.base_offset >= end:
             break
         if following is None or following.base_offset > start:
-            for _, header in walk_headers(segment.file, segment.index.lookup(start).position, segment.size):
+            for _, header in walk_headers(segment.file, segment.index.lookup_offset(start).position, segment.size):
                 if header[5] & CONTROL and start <= header[0] < end:
                     return True
     return False
 
 
-def _believed(entries: Sequence[SnapshotEntry], offset: int) -> bool:
+def _are_below_offset(entries: Sequence[SnapshotEntry], offset: int) -> bool:
     """The check at a cut: its snapshots are this process's own, or were checked when it started."""
     return all(entry.last_offset < offset for entry in entries)
 
@@ -61,7 +61,7 @@ def load_newest(
     start: int,
     end: int,
     state: ProducerState,
-    right: Callable[[Sequence[SnapshotEntry], int], bool] = _believed,
+    right: Callable[[Sequence[SnapshotEntry], int], bool] = _are_below_offset,
 ) -> None:
     """Fill `state` from the newest readable snapshot in [start, end]; without one it is empty at `start`.
 
@@ -101,7 +101,7 @@ def replay_to(home: LogDirContext, segments: Iterable[Segment], state: ProducerS
 
 
 def _replay_segment(segment: Segment, state: ProducerState, end: int, now_ms: int) -> None:
-    position = segment.index.lookup(state.end_offset).position
+    position = segment.index.lookup_offset(state.end_offset).position
     for at, header in walk_headers(segment.file, position, segment.size):
         if header[0] >= end:
             return
@@ -112,10 +112,10 @@ def _replay_segment(segment: Segment, state: ProducerState, end: int, now_ms: in
             batch = memoryview(bytearray(header[1] + 12))
             segment.file.read_now(at, batch)
             marker = marker_of(batch, 0)
-        replay(state, header, marker, now_ms)
+        replay_batch(state, header, marker, now_ms)
 
 
-def prune(home: LogDirContext, directory: str, offsets: Sequence[int], bases: Sequence[int]) -> None:
+def prune_snapshots(home: LogDirContext, directory: str, offsets: Sequence[int], bases: Sequence[int]) -> None:
     """Remove snapshots that neither begin a segment nor lie above the last one's base as the newest of all."""
     for offset in offsets:
         newest = offset == offsets[-1] and offset > bases[-1]
@@ -135,6 +135,6 @@ def reload_after_cut(
     for offset in offsets:
         if offset > end:
             home.disk.unlink_now(snapshot_path(directory, offset))
-    load_newest(home, directory, offsets, start, telling(segments, *marks), state)
+    load_newest(home, directory, offsets, start, sufficient_snapshot_offset(segments, *marks), state)
     replay_to(home, segments, state, end)
     return max((offset for offset in offsets if offset <= end), default=-1)

@@ -93,14 +93,14 @@ class Producer:
         """When its last batch or marker arrived; its expiry counts from then."""
         self.txn_first_offset = NO_OFFSET
 
-    def find(self, base_sequence: int, last_sequence: int) -> Duplicate | None:
+    def find_batch(self, base_sequence: int, last_sequence: int) -> Duplicate | None:
         """The place of the kept batch with exactly these sequences; None when there is none."""
         for last, last_offset, delta, timestamp in self.batches:
             if last == last_sequence and (last - delta) & _SEQUENCE_MASK == base_sequence:
                 return Duplicate(last_offset - delta, last_offset, timestamp)
         return None
 
-    def snapshot(self) -> SnapshotEntry:
+    def to_snapshot_entry(self) -> SnapshotEntry:
         """The entry of a snapshot file."""
         last_sequence, last_offset, delta, _ = self.batches[-1] if self.batches else _NO_BATCH
         return _new(SnapshotEntry, (
@@ -122,7 +122,7 @@ class CompletedTransaction(NamedTuple):
 class Frozen:
     """The producers of a state as they were at an offset, while the state takes later batches.
 
-    Their entries are taken some at a time; a producer that changes before its turn is copied by `keep`.
+    Their entries are taken some at a time; a producer that changes before its turn is copied by `keep_entry`.
     """
 
     __slots__ = ("_kept", "_left", "count", "offset")
@@ -133,16 +133,18 @@ class Frozen:
         self.count = len(producers)
         self.offset = offset
 
-    def keep(self, producer_id: int) -> None:
+    def keep_entry(self, producer_id: int) -> None:
         """Copy the entry of a producer that is about to change."""
         producer = self._left.pop(producer_id, None)
         if producer is not None:
-            self._kept.append(producer.snapshot())
+            self._kept.append(producer.to_snapshot_entry())
 
     def take_entries(self, most: int) -> list[SnapshotEntry]:
         """About `most` more entries, in any order; none when all were taken."""
         taken, self._kept = self._kept, []
-        taken += [self._left.popitem()[1].snapshot() for _ in range(min(len(self._left), max(0, most - len(taken))))]
+        taken += [
+            self._left.popitem()[1].to_snapshot_entry() for _ in range(min(len(self._left), max(0, most - len(taken))))
+        ]
         return taken
 
 
@@ -193,7 +195,7 @@ class ProducerState:
 
     # -- before an append ----------------------------------------------------------------------------------------------
 
-    def check(self, header: HeaderTuple) -> Duplicate | None:
+    def check_batch(self, header: HeaderTuple) -> Duplicate | None:
         """Whether a client's batch may be appended; a Duplicate when it is in the log already.
 
         Raises ApiError INVALID_PRODUCER_EPOCH (fenced by a newer epoch), OUT_OF_ORDER_SEQUENCE_NUMBER (a gap, or
@@ -203,17 +205,17 @@ class ProducerState:
         # 1. An unknown producer may begin anywhere, unless the state is cautious.
         # 2. Outside a transaction nothing is written while one of the producer is open.
         # 3. An older epoch is fenced, a newer one begins at sequence 0.
-        # 4. In its epoch: the expected sequence is the rule, `_judge` decides about anything else.
+        # 4. In its epoch: the expected sequence is the rule, `_check_sequence` decides about anything else.
         producer = self._producers.get(header[9])
         if producer is None:
             if self.cautious and header[11]:
-                raise _unknown(header[9], header[11])
+                raise _unknown_producer_error(header[9], header[11])
             return None
         if producer.txn_first_offset >= 0 and not header[5] & TRANSACTIONAL:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, f"producer {producer.producer_id} has an open transaction here")
         epoch, first = header[10], header[11]
         if epoch < producer.epoch:
-            raise _fenced(producer, epoch)
+            raise _fenced_error(producer, epoch)
         if epoch > producer.epoch:
             if first != 0:
                 raise _out_of_order(producer, first, 0)
@@ -223,7 +225,7 @@ class ProducerState:
         expected = (batches[-1][0] + 1) & _SEQUENCE_MASK if batches else 0
         if first == expected:
             return None
-        return _judge(producer, first, last, expected)
+        return _check_sequence(producer, first, last, expected)
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
         """Whether the producer has an open transaction in that epoch."""
@@ -252,16 +254,16 @@ class ProducerState:
         if producer is None or epoch > producer.epoch:
             return True
         if epoch < producer.epoch or (bumped and producer.txn_first_offset >= 0):
-            raise _fenced(producer, epoch)
+            raise _fenced_error(producer, epoch)
         return not bumped
 
     # -- with an append, and when replaying ----------------------------------------------------------------------------
 
-    def update(self, header: HeaderTuple, base_offset: int, wall_ms: int) -> None:
+    def note_batch(self, header: HeaderTuple, base_offset: int, wall_ms: int) -> None:
         """Note a data batch of a producer, written at `base_offset`."""
         producer_id, epoch, first_sequence = header[9], header[10], header[11]
         if self.frozen is not None:
-            self.frozen.keep(producer_id)
+            self.frozen.keep_entry(producer_id)
         producer = self._producers.get(producer_id)
         if producer is None or producer.epoch != epoch or not producer.batches:
             producer = self._begin_producer(producer, producer_id, epoch, first_sequence, wall_ms)
@@ -292,7 +294,7 @@ class ProducerState:
         producer = self._producers[producer_id] = Producer(producer_id, epoch)
         heapq.heappush(self._due, (wall_ms, producer_id))
         if not self._is_noted:
-            self.schedule()
+            self.schedule_expiry()
         return producer
 
     def end_transaction(
@@ -305,7 +307,7 @@ class ProducerState:
         """
         producer_id, epoch = header[9], header[10]
         if self.frozen is not None:
-            self.frozen.keep(producer_id)
+            self.frozen.keep_entry(producer_id)
         producer = self._producers.get(producer_id) or self._add_producer_id(producer_id, epoch, wall_ms)
         if producer.epoch != epoch:
             producer.epoch = epoch
@@ -322,53 +324,54 @@ class ProducerState:
         completed = _new(CompletedTransaction, (producer_id, first, base_offset, not marker.commit))
         self.completed.append(completed)
         if len(self.completed) >= self._sweep_at:
-            self._settle(high_watermark)
+            self._drop_completed(high_watermark)
             self._sweep_at = 2 * len(self.completed) + _SWEEP
-        return self._aborted(completed) if completed.aborted else None
+        return self._aborted_transaction(completed) if completed.aborted else None
 
-    def _aborted(self, completed: CompletedTransaction) -> AbortedTransaction:
+    def _aborted_transaction(self, completed: CompletedTransaction) -> AbortedTransaction:
         oldest = next(iter(self.ongoing.values()), completed.last_offset + 1)
         return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, oldest)
 
     # -- what read_committed may see -----------------------------------------------------------------------------------
 
-    def _settle(self, high_watermark: int) -> None:
+    def _drop_completed(self, high_watermark: int) -> None:
         self.completed = [txn for txn in self.completed if txn.last_offset >= high_watermark]
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
         if self.completed:
-            self._settle(high_watermark)
+            self._drop_completed(high_watermark)
         oldest = next(iter(self.ongoing.values()), None)
         if not self.completed:
             return oldest
         firsts = [txn.first_offset for txn in self.completed]
         return min(firsts) if oldest is None else min(oldest, *firsts)
 
-    def has_late(self, now_ms: int, after_ms: int) -> bool:
+    def has_late_transaction(self, now_ms: int, after_ms: int) -> bool:
         """Whether a transaction is open whose producer has sent nothing for longer than `after_ms`."""
         return any(now_ms - self._producers[producer_id].wall_ms > after_ms for producer_id in self.ongoing)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
-    def attach(self, calendar: ProducerExpiry) -> None:
+    def attach_expiry(self, calendar: ProducerExpiry) -> None:
         """Schedule the expiry of the producers in this calendar."""
         self._calendar = calendar
         self._is_noted = False
-        self.schedule()
+        self.schedule_expiry()
 
-    def schedule(self) -> None:
+    def schedule_expiry(self) -> None:
         """Add the time when the first producer may be due to the calendar, which has no entry of this state."""
         self._is_noted = bool(self._due) and self._calendar is not None
         if self._due and self._calendar is not None:
             self._calendar.add_state(self, self._due[0][0])
 
-    def expire(self, now_ms: int, after_ms: int) -> int:
+    def expire_producers(self, now_ms: int, after_ms: int) -> int:
         """Drop producers without an open transaction that sent nothing for `after_ms`. Returns how many."""
         return self.expire_some(now_ms, after_ms, len(self._due))[1]
 
     def expire_some(self, now_ms: int, after_ms: int, most: int) -> tuple[int, int]:
-        """As `expire`, but visits at most `most` producers: (how many were visited, how many were dropped)."""
+        """As `expire_producers`, but visits at most `most` producers: (how many were visited, how many were
+        dropped)."""
         due, looked, gone = self._due, 0, 0
         while looked < most and due and due[0][0] <= now_ms - after_ms:
             looked += 1
@@ -386,14 +389,14 @@ class ProducerState:
                 gone += 1
         return looked, gone
 
-    def freeze(self) -> Frozen:
+    def freeze_producers(self) -> Frozen:
         """The producers for a snapshot at the present end. A snapshot in progress is given up."""
         self.frozen = Frozen(self._producers, self.end_offset)
         return self.frozen
 
-    def snapshot(self) -> list[SnapshotEntry]:
+    def snapshot_entries(self) -> list[SnapshotEntry]:
         """The entries of a snapshot file, by producer id."""
-        return [self._producers[producer_id].snapshot() for producer_id in sorted(self._producers)]
+        return [self._producers[producer_id].to_snapshot_entry() for producer_id in sorted(self._producers)]
 
     def load_entries(self, entries: Iterable[SnapshotEntry], end_offset: int, wall_ms: int) -> None:
         """Replace the state by that of a snapshot. Expiry counts from `wall_ms`, the present time."""
@@ -406,7 +409,7 @@ class ProducerState:
             self._load_one(entry, wall_ms)
         self._due = [(wall_ms, producer_id) for producer_id in sorted(self._producers)]
         if not self._is_noted:
-            self.schedule()
+            self.schedule_expiry()
         oldest_first = sorted(self.ongoing.items(), key=lambda item: item[1])
         self.ongoing = dict(oldest_first)
 
@@ -421,14 +424,16 @@ class ProducerState:
             self.ongoing[entry.producer_id] = producer.txn_first_offset
 
 
-def replay(state: ProducerState, header: HeaderTuple, marker: Marker | None, wall_ms: int) -> AbortedTransaction | None:
+def replay_batch(
+    state: ProducerState, header: HeaderTuple, marker: Marker | None, wall_ms: int
+) -> AbortedTransaction | None:
     """Note a batch that was read from the log. `marker`: the content of a control batch, None for other records."""
     if header[9] < 0 or header[5] & CONTROL:
         state.end_offset = header[0] + header[6] + 1
         if header[9] < 0 or marker is None:
             return None
         return state.end_transaction(header, header[0], marker, wall_ms)
-    state.update(header, header[0], wall_ms)
+    state.note_batch(header, header[0], wall_ms)
     return None
 
 
@@ -442,14 +447,14 @@ def marker_of(view: memoryview, pos: int) -> Marker | None:
     return None
 
 
-def _judge(producer: Producer, first: int, last: int, expected: int) -> Duplicate:
+def _check_sequence(producer: Producer, first: int, last: int, expected: int) -> Duplicate:
     """Decide about a batch with an unexpected sequence.
 
     1. It is one of the kept batches: a duplicate, answered with its first offset.
     2. It ends before the expected sequence, and begins where this epoch was seen: written, but not kept any more.
     3. Otherwise it is a gap, or cannot be distinguished from one.
     """
-    duplicate = producer.find(first, last)
+    duplicate = producer.find_batch(first, last)
     if duplicate is not None:
         return duplicate
     behind = (expected - first) & _SEQUENCE_MASK
@@ -470,14 +475,14 @@ def _out_of_order(producer: Producer, sequence: int, expected: int) -> ApiError:
     )
 
 
-def _unknown(producer_id: int, sequence: int) -> ApiError:
+def _unknown_producer_error(producer_id: int, sequence: int) -> ApiError:
     return ApiError(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"the unknown producer {producer_id} begins at sequence {sequence}, where 0 is due",
     )
 
 
-def _fenced(producer: Producer, epoch: int) -> ApiError:
+def _fenced_error(producer: Producer, epoch: int) -> ApiError:
     assert producer.epoch != NO_PRODUCER_EPOCH, "a producer without an epoch cannot fence another"
     return ApiError(
         ErrorCode.INVALID_PRODUCER_EPOCH,

@@ -29,14 +29,14 @@ class SnapshotWriting:
         self._log = log
         self._home = home
         self._producers = log.producers
-        self._frozen = log.producers.freeze()
+        self._frozen = log.producers.freeze_producers()
         self._packed: list[bytes] = []
 
-    def start(self) -> None:
+    def schedule_step(self) -> None:
         """Begin in a later turn."""
-        self._home.timers.add(self._home.clock.now().mono_ns + _PAUSE_NS, self._step)
+        self._home.timers.add_timer(self._home.clock.now().mono_ns + _PAUSE_NS, self._run_step)
 
-    def _step(self) -> None:
+    def _run_step(self) -> None:
         log, frozen = self._log, self._frozen
         if self._producers.frozen is not frozen:
             return  # the log was cut, or a newer snapshot was written
@@ -46,7 +46,7 @@ class SnapshotWriting:
         entries = frozen.take_entries(AT_ONCE)
         if entries:
             self._packed.append(pack_entries(entries))
-            self.start()
+            self.schedule_step()
             return
         self._producers.frozen = None
         if frozen.offset >= log.start_offset:

@@ -17,7 +17,7 @@ from ottla.storage.segments.segment import Segment
 def indexes_sane(segment: Segment) -> bool:
     """Whether the index files of a segment exist and are possible."""
     try:
-        return segment.index.sane(segment.size) and segment.time_index.sane() and segment.txn_index.sane
+        return segment.index.is_sane(segment.size) and segment.time_index.is_sane() and segment.txn_index.sane
     except Failure as failure:
         if failure.kind is Kind.NOT_DONE:
             return False
@@ -31,7 +31,7 @@ def rebuild_beside(disk: Disk, segment: Segment, go_through: Callable[[Segment],
     """
     segment.index_state = CLEANED
     go_through(segment)
-    segment.seal()
+    segment.seal_segment()
     segment.close_indexes()
     segment.index_state = ""
     for kinds in ((TIME_INDEX, TXN_INDEX), (INDEX,)):

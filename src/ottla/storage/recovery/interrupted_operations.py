@@ -16,7 +16,7 @@ from ottla.storage.log_dir_context import LogDirContext
 from ottla.storage.segments.scan import walk_headers
 
 
-def tidy(home: LogDirContext, directory: str) -> list[str]:
+def finish_interrupted(home: LogDirContext, directory: str) -> list[str]:
     """Finish or undo interrupted operations; returns the names of the files that are left. Raises Failure."""
     listed = [name for name in home.disk.list(directory) if not name.endswith("/")]
     files = {name: parsed for name in listed if (parsed := parse_file_name(name)) is not None}
@@ -24,54 +24,54 @@ def tidy(home: LogDirContext, directory: str) -> list[str]:
         return _without_orphans(home, directory, listed, files)
     # `.deleted` files were replaced or removed for good. A `.cleaned` file shows that a set was not complete: `.swap`
     # files at or above its base are dropped, those below it are finished.
-    _drop(home, directory, [name for name, file in files.items() if file.state == DELETED])
+    _drop_files(home, directory, [name for name, file in files.items() if file.state == DELETED])
     incomplete = min((file.base_offset for file in files.values() if file.state == CLEANED), default=None)
     swaps = {name: file for name, file in files.items() if file.state == SWAP}
     if swaps and not home.safeguards.exchange_finished:
-        _drop_now(home, directory, list(swaps))
+        _drop_files_now(home, directory, list(swaps))
     elif swaps:
         home.disk.sync_now(directory)  # a killed process renamed them; no old file is removed before that is durable
         live = {name: file for name, file in files.items() if not file.state}
-        _finish(home, directory, swaps, live, incomplete)
+        _finish_swaps(home, directory, swaps, live, incomplete)
         home.disk.sync_now(directory)
     # Last: without them the next start would take a set that is renamed in part for a complete one.
-    _drop(home, directory, [name for name, file in files.items() if file.state == CLEANED])
+    _drop_files(home, directory, [name for name, file in files.items() if file.state == CLEANED])
     names = [name for name in home.disk.list(directory) if not name.endswith("/")]
     files = {name: parsed for name in names if (parsed := parse_file_name(name)) is not None and not parsed.state}
     return _without_orphans(home, directory, names, files)
 
 
-def _drop(home: LogDirContext, directory: str, names: Sequence[str]) -> None:
+def _drop_files(home: LogDirContext, directory: str, names: Sequence[str]) -> None:
     for name in names:
-        home.unlink(f"{directory}/{name}")
+        home.unlink_path(f"{directory}/{name}")
 
 
-def _finish(
+def _finish_swaps(
     home: LogDirContext, directory: str, swaps: dict[str, FileName], live: dict[str, FileName], incomplete: int | None
 ) -> None:
     """Replace segments by complete `.swap` files."""
     dropped = [name for name, file in swaps.items() if incomplete is not None and file.base_offset >= incomplete]
-    _drop_now(home, directory, dropped)
+    _drop_files_now(home, directory, dropped)
     taken = {name: file for name, file in swaps.items() if name not in dropped}
     replaced: list[str] = []
     for name, file in taken.items():
         if file.kind == LOG:
             end = _end_offset(home, f"{directory}/{name}", file.base_offset)
             replaced += [old for old, live_file in live.items() if file.base_offset <= live_file.base_offset < end]
-    _drop_now(home, directory, [name for name in dict.fromkeys(replaced) if live[name].kind != SNAPSHOT])
+    _drop_files_now(home, directory, [name for name in dict.fromkeys(replaced) if live[name].kind != SNAPSHOT])
     home.disk.sync_now(directory)  # the new log must not appear beside a part of the old ones
-    _name(home, directory, [file for file in taken.values() if file.kind == LOG])
+    _rename_swaps(home, directory, [file for file in taken.values() if file.kind == LOG])
     home.disk.sync_now(directory)  # while the log is still a `.swap`, an index without that suffix is an old one
-    _name(home, directory, [file for file in taken.values() if file.kind != LOG])
+    _rename_swaps(home, directory, [file for file in taken.values() if file.kind != LOG])
 
 
-def _name(home: LogDirContext, directory: str, files: Sequence[FileName]) -> None:
+def _rename_swaps(home: LogDirContext, directory: str, files: Sequence[FileName]) -> None:
     for file in files:
         name = f"{directory}/{file_name(file.base_offset, file.kind)}"
         home.disk.rename(name + SWAP, name)
 
 
-def _drop_now(home: LogDirContext, directory: str, names: Sequence[str]) -> None:
+def _drop_files_now(home: LogDirContext, directory: str, names: Sequence[str]) -> None:
     for name in names:
         home.disk.unlink_now(f"{directory}/{name}")
 
@@ -92,5 +92,5 @@ def _without_orphans(home: LogDirContext, directory: str, names: list[str], pars
     orphans = [
         name for name, file in parsed.items() if file.kind not in (LOG, SNAPSHOT) and file.base_offset not in bases
     ]
-    _drop_now(home, directory, orphans)
+    _drop_files_now(home, directory, orphans)
     return names if not orphans else [name for name in names if name not in orphans]

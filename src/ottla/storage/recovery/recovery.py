@@ -19,7 +19,7 @@ from ottla.record.validation import HeaderTuple
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_checksums, parse_epochs, parse_partition_metadata
 from ottla.storage.indexes.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.storage.indexes.txn_index import IndexChecksum
-from ottla.storage.indexes.txn_index_checksums import name_of
+from ottla.storage.indexes.txn_index_checksums import index_file_name
 from ottla.storage.layout import (
     INCOMPLETE,
     LEADER_EPOCHS,
@@ -31,27 +31,33 @@ from ottla.storage.layout import (
 )
 from ottla.storage.log import Log
 from ottla.storage.log_dir_context import LogDirContext
-from ottla.storage.log_loss import IncompleteLog, format_lack, parse_lack
-from ottla.storage.producers.producer_snapshots import load_newest, prune, replay_to, snapshot_offsets, telling
-from ottla.storage.producers.producer_state import ProducerState, marker_of, replay
+from ottla.storage.log_loss import IncompleteLog, format_loss, parse_loss
+from ottla.storage.producers.producer_snapshots import (
+    load_newest,
+    prune_snapshots,
+    replay_to,
+    snapshot_offsets,
+    sufficient_snapshot_offset,
+)
+from ottla.storage.producers.producer_state import ProducerState, marker_of, replay_batch
 from ottla.storage.recovery.found_logs import LogMarks
 from ottla.storage.recovery.index_rebuild import indexes_sane, rebuild_beside
-from ottla.storage.recovery.interrupted_operations import tidy
+from ottla.storage.recovery.interrupted_operations import finish_interrupted
 from ottla.storage.recovery.sanity_check import (
-    aborted_right,
-    begin_late,
-    begins_right,
-    edges,
+    active_offsets_rise,
+    epochs_begin_late,
+    epochs_match,
     epochs_of,
-    epochs_right,
-    snapshot_right,
+    find_edge_fault,
+    snapshot_matches,
+    txn_index_matches,
 )
 from ottla.storage.recovery.segment_splitting import split_at, split_sealed
 from ottla.storage.recovery.valid_prefix import valid_batches
 from ottla.storage.retention.retention import before_start
 from ottla.storage.segments.scan import read_file, walk_headers
 from ottla.storage.segments.segment import Segment
-from ottla.storage.segments.segment_files import create_segment, draw_jitter, retire, snapshot_path
+from ottla.storage.segments.segment_files import create_segment, draw_jitter, retire_segment, snapshot_path
 from ottla.storage.segments.segments import SegmentList
 from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
 
@@ -70,11 +76,10 @@ def open_log(
 ) -> Log:
     """The log in `directory`, ready to be appended to; an empty directory gives an empty log.
 
-    `scanned` gets the number of bytes that recovery reads. Raises Failure.
-    """
+    `scanned` gets the number of bytes that recovery reads. Raises Failure."""
     opening = _Opening(home, tp, directory, config, found, scanned)
     try:
-        return opening.log()
+        return opening.build_log()
     finally:
         opening.epochs.let_go(0)  # it refers to `opening`
 
@@ -97,11 +102,11 @@ class _Opening:
         self.config = config
         self.found = found
         self.scanned = scanned
-        self.names = [] if found.is_new else tidy(home, directory)
+        self.names = [] if found.is_new else finish_interrupted(home, directory)
         self.snapshots = snapshot_offsets(self.names)
-        self.stored_epochs: list[EpochEntry] = self._small(LEADER_EPOCHS, parse_epochs, [])
-        self.txn_sums: dict[str, IndexChecksum] = self._small(TXN_SUMS, parse_checksums, {})
-        self.lack: IncompleteLog | None = self._small(INCOMPLETE, parse_lack, None)
+        self.stored_epochs: list[EpochEntry] = self._read_small_file(LEADER_EPOCHS, parse_epochs, [])
+        self.txn_sums: dict[str, IndexChecksum] = self._read_small_file(TXN_SUMS, parse_checksums, {})
+        self.loss: IncompleteLog | None = self._read_small_file(INCOMPLETE, parse_loss, None)
         self.has_aborted = any(name.endswith(TXN_INDEX) for name in self.names)
         self.end_offset = 0
         self.epochs = LeaderEpochs(self.stored_epochs, lambda: self.end_offset, lambda _: None)
@@ -115,7 +120,7 @@ class _Opening:
         self.renamed = False
         """Whether names in the directory have changed: they are synced before the log is used."""
 
-    def _small(self, name: str, parse: Callable[[bytes], T], without: T) -> T:
+    def _read_small_file(self, name: str, parse: Callable[[bytes], T], without: T) -> T:
         """The content of a file beside the log; `without` for one that is missing or cannot be parsed."""
         if name not in self.names:
             return without
@@ -127,7 +132,7 @@ class _Opening:
 
     # -- the whole -------------------------------------------------------------------------------------------------
 
-    def log(self) -> Log:
+    def build_log(self) -> Log:
         """Open the segments, recover them if necessary, and create the log."""
         bases = sorted(file.base_offset for name in self.names if (file := parse_file_name(name)) and file.kind == LOG)
         self.segments = [Segment(self.home.disk, self.directory, base, self.config) for base in bases]
@@ -137,58 +142,57 @@ class _Opening:
             self._begin_at(self.found.start_offset)
         elif self.found.clean or not self.home.safeguards.recovery_scan:
             split_sealed(self.home, self.segments, self.config)
-            self._trust()
+            self._trust_files()
         else:
             split_sealed(self.home, self.segments, self.config)
-            self._recover()
+            self._recover_log()
         if self.end_offset < max(self.found.recovery_point, self.found.high_watermark):
-            self._misses(IncompleteLog.END)
+            self._note_loss(IncompleteLog.END)
         if self.found.start_offset > self.end_offset:
             self._start_above_end()
         self.epochs.truncate_from_end(self.end_offset)
         self._check_epochs()
         if self.renamed:
             self.home.disk.sync_now(self.directory)
-        return self._assemble()
+        return self._assemble_log()
 
-    def _assemble(self) -> Log:
+    def _assemble_log(self) -> Log:
         start_offset = max(self.found.start_offset, self.segments[0].base_offset)
         self.epochs.truncate_from_start(start_offset)
         self.epochs.truncate_from_end(self.end_offset)
         bases = [segment.base_offset for segment in self.segments]
-        prune(self.home, self.directory, self.snapshots, bases)
+        prune_snapshots(self.home, self.directory, self.snapshots, bases)
         self._load_active()
-        topic_id = self._small(PARTITION_METADATA, parse_partition_metadata, ZERO_UUID)
+        topic_id = self._read_small_file(PARTITION_METADATA, parse_partition_metadata, ZERO_UUID)
         log = Log(
             self.home, self.tp, self.directory, topic_id, self.config, SegmentList(self.segments), start_offset,
             self.end_offset, self.recovery_point, list(self.epochs.entries), self.state,
             max((offset for offset in self.snapshots if offset <= self.end_offset), default=-1),
             self.txn_sums,
         )  # fmt: skip
-        log.lack = self.lack
+        log.loss = self.loss
         if not self.found.clean and not self.found.durable:
-            log.doubt()
+            log.doubt_durability()
         log.high_watermark = min(max(self.found.high_watermark, start_offset), self.end_offset)
         log.compare_epochs(self.stored_epochs, trusted=self.found.clean)
         if self.has_aborted or self.txn_sums:
-            log.vouch(self.segments[:-1])
+            log.record_index_checksums(self.segments[:-1])
         for segment in self.segments:
-            segment.rest()
+            segment.release_files()
         return log
 
-    def _misses(self, lack: IncompleteLog) -> None:
+    def _note_loss(self, lack: IncompleteLog) -> None:
         """Record durably, before anything else changes, that durable or committed records are lost."""
-        if self.home.safeguards.losses_told and (self.lack is None or lack > self.lack):
-            self.lack = lack
-            self.home.disk.replace_now(f"{self.directory}/{INCOMPLETE}", format_lack(lack))
+        if self.home.safeguards.losses_told and (self.loss is None or lack > self.loss):
+            self.loss = lack
+            self.home.disk.replace_now(f"{self.directory}/{INCOMPLETE}", format_loss(lack))
 
     def _check_start(self) -> None:
         """Correct an impossible log start, which is damage, so that it does not hide records.
 
         After a clean stop everything is durable, so a start beyond that is wrong. And leader epochs begin where the log
         begins: if they begin below, and the records between exist, these were not deleted. After any other stop the
-        epochs may be older than the start, since a flush writes them.
-        """
+        epochs may be older than the start, since a flush writes them."""
         start, durable = self.found.start_offset, max(self.found.recovery_point, self.found.high_watermark)
         first = self.segments[0].base_offset if self.segments else durable
         if self.found.clean and 0 < durable < start:
@@ -206,7 +210,7 @@ class _Opening:
         """Drop segments wholly below the log start: they were about to be removed, and flushes left them out."""
         count = before_start([segment.base_offset for segment in self.segments], self.found.start_offset)
         for segment in self.segments[:count]:
-            retire(self.home, segment, 0)
+            retire_segment(self.home, segment, 0)
         del self.segments[:count]
         self.renamed = self.renamed or count > 0
 
@@ -219,13 +223,12 @@ class _Opening:
     def _start_above_end(self) -> None:
         """The log start is above everything that survived: begin there, as the records below it were deleted.
 
-        The file of log starts may be damaged instead, which cannot be detected here, so this is logged.
-        """
+        The file of log starts may be damaged instead, which cannot be detected here, so this is logged."""
         text = "%s: log start offset %d is above the end %d of the records that survived, dropping all of them"
         _logger.warning(text, self.tp, self.found.start_offset, self.end_offset)
-        self._misses(IncompleteLog.WITHIN)
+        self._note_loss(IncompleteLog.WITHIN)
         for segment in self.segments:
-            retire(self.home, segment, 0)
+            retire_segment(self.home, segment, 0)
         self.renamed = True
         self.state = ProducerState()
         self._begin_at(self.found.start_offset)
@@ -237,22 +240,22 @@ class _Opening:
         for _, header in walk_headers(active.file, 0, min(active.size, HEADER_SIZE * 2**20)):
             active.first_timestamp = header[8]
             break
-        last = active.index.last
+        last = active.index.last_entry
         active.bytes_since_index = active.size - (last.position if last else 0)
 
     # -- after a clean stop ----------------------------------------------------------------------------------------
 
-    def _trust(self) -> None:
+    def _trust_files(self) -> None:
         """Trust the files; a segment whose indexes or end are impossible is still read."""
-        self._believe(len(self.segments) - 1)
+        self._check_ends(len(self.segments) - 1)
         active = self.segments[-1]
         if not self._indexes_right(active, MAX_OFFSET):
             _logger.warning("%s: indexes of %s do not match it, rebuilding them", self.tp, active.path)
             self._recover_from(len(self.segments) - 1)
             return
-        active.activate(self.config)
+        active.make_appendable(self.config)
         end, self.end_offset = active.walk_tail()
-        right = end == active.size and begins_right(active) and self.end_offset <= active.max_offset + 1
+        right = end == active.size and active_offsets_rise(active) and self.end_offset <= active.max_offset + 1
         if not right and self.home.safeguards.recovery_scan:
             _logger.warning("%s: %s does not end with a valid batch, recovering it", self.tp, active.path)
             self._recover_from(len(self.segments) - 1)
@@ -264,76 +267,76 @@ class _Opening:
         self.recovery_point = self.end_offset
 
     @property
-    def compacted(self) -> bool:
+    def is_compacted(self) -> bool:
         """Whether offsets may be missing."""
         return "compact" in self.config.cleanup_policy or self.found.cleaned_until > 0
 
-    def _believe(self, count: int) -> None:
+    def _check_ends(self, count: int) -> None:
         """Check the ends of the first `count` segments and of their indexes, before they are trusted."""
         first = self.segments[0].base_offset
         if self.stored_epochs and max(self.stored_epochs[0].start_offset, self.found.start_offset) < first:
             _logger.error("%s: records below offset %d are missing", self.tp, first)
-            self._misses(IncompleteLog.WITHIN)
+            self._note_loss(IncompleteLog.WITHIN)
         for segment, following in zip(self.segments[:count], self.segments[1:], strict=False):
-            if segment.txn_index.emptied or not self._indexes_right(segment, following.base_offset):
-                self._rebuild(segment)
-            wrong = edges(segment, following.base_offset, self.compacted or following.base_offset > segment.max_offset)
-            if wrong:
+            if segment.txn_index.is_emptied or not self._indexes_right(segment, following.base_offset):
+                self._rebuild_indexes(segment)
+            may_end_early = self.is_compacted or following.base_offset > segment.max_offset
+            if wrong := find_edge_fault(segment, following.base_offset, may_end_early):
                 _logger.error("%s: %s is damaged: %s", self.tp, segment.path, wrong)
-                self._misses(IncompleteLog.WITHIN)
+                self._note_loss(IncompleteLog.WITHIN)
 
     def _indexes_right(self, segment: Segment, following: int) -> bool:
         """Whether the indexes of a segment, which ends at `following` or below, can be those of its batches."""
-        if not indexes_sane(segment) or segment.time_index.last.offset >= following:
+        if not indexes_sane(segment) or segment.time_index.last_entry.offset >= following:
             return False
-        noted = self.txn_sums.get(name_of(segment))
-        if noted is not None and noted != segment.txn_index.sum and self.home.safeguards.txn_indexes_vouched:
+        noted = self.txn_sums.get(index_file_name(segment))
+        if noted is not None and noted != segment.txn_index.file_checksum and self.home.safeguards.txn_indexes_vouched:
             return False
-        return aborted_right(segment, following, self.compacted)
+        return txn_index_matches(segment, following, self.is_compacted)
 
     def _check_epochs(self) -> None:
         """Compute the leader epochs from the log if the checkpoint does not match it, or lacks the first ones."""
-        if not epochs_right(
-            self.epochs.entries, self.segments, self.found.start_offset, self.end_offset, self.compacted
+        if not epochs_match(
+            self.epochs.entries, self.segments, self.found.start_offset, self.end_offset, self.is_compacted
         ):
             _logger.warning("%s: its leader epochs do not match it, rebuilding them", self.tp)
-            self.epochs.clear()
+            self.epochs.clear_entries()
             for epoch, start_offset in epochs_of(self.segments):
-                self.epochs.assign(epoch, start_offset)
-        elif self.compacted and begin_late(self.epochs.entries, self.segments, self.found.start_offset):
+                self.epochs.assign_epoch(epoch, start_offset)
+        elif self.is_compacted and epochs_begin_late(self.epochs.entries, self.segments, self.found.start_offset):
             known = self.epochs.entries
             before = [entry for entry in epochs_of(self.segments) if entry.start_offset < known[0].start_offset]
-            self.epochs.clear()
+            self.epochs.clear_entries()
             for epoch, start_offset in (*before, *known):
-                self.epochs.assign(epoch, start_offset)
+                self.epochs.assign_epoch(epoch, start_offset)
 
     def _load_producers(self, end: int, is_clean_end: bool = False) -> None:
         """Compute the state of producers at `end`. A clean stop that left no snapshot had no producers."""
         start = max(self.found.start_offset, self.segments[0].base_offset)
-        newest = telling(self.segments, start, self.found.high_watermark, end)
+        newest = sufficient_snapshot_offset(self.segments, start, self.found.high_watermark, end)
         if is_clean_end and not self.snapshots and newest == end:
             self.state.load_entries((), end, self.home.clock.now().wall_ms)
             return
-        right = partial(snapshot_right, segments=self.segments, compacted=self.compacted)
+        right = partial(snapshot_matches, segments=self.segments, compacted=self.is_compacted)
         load_newest(self.home, self.directory, self.snapshots, min(start, end), newest, self.state, right)
         # `load_newest` removed those that are impossible.
         self.snapshots = [at for at in self.snapshots if self.home.disk.exists(snapshot_path(self.directory, at))]
         replay_to(self.home, self.segments, self.state, end)
 
-    def _rebuild(self, segment: Segment) -> None:
+    def _rebuild_indexes(self, segment: Segment) -> None:
         """Rebuild the indexes of one sealed segment."""
         _logger.warning("%s: indexes of %s do not match it, rebuilding them", self.tp, segment.path)
         self._load_producers(segment.base_offset)
-        rebuild_beside(self.home.disk, segment, self._go_through)
+        rebuild_beside(self.home.disk, segment, self._read_segment)
 
     # -- after any other stop --------------------------------------------------------------------------------------
 
-    def _recover(self) -> None:
+    def _recover_log(self) -> None:
         bases = [segment.base_offset for segment in self.segments]
         # A recovery point at the beginning of a segment may have been reached before the roll: then no sync has
         # covered the indexes of the segment before it.
         slot = max([0, *(at for at, base in enumerate(bases) if base < self.found.recovery_point)])
-        self._believe(slot)
+        self._check_ends(slot)
         self._recover_from(slot)
         if self.end_offset < self.recovery_point:
             self._recover_all()
@@ -357,10 +360,10 @@ class _Opening:
         while kept < len(self.segments):
             segment = self.segments[kept]
             if kept > slot:
-                if not self._continues(kept):
+                if not self._continues_log(kept):
                     break
-                self.segments[kept - 1].seal()
-            valid = self._go_through(segment, self.recovery_point)
+                self.segments[kept - 1].seal_segment()
+            valid = self._read_segment(segment, self.recovery_point)
             kept += 1
             if valid < segment.size and split_at(self.home, self.segments, kept - 1, valid, self.config):
                 continue
@@ -370,10 +373,10 @@ class _Opening:
         if kept < len(self.segments):
             self._drop_behind(kept)
         if torn is not None:
-            self._cut(*torn)
+            self._cut_tail(*torn)
         self._drop_snapshots()
 
-    def _continues(self, slot: int) -> bool:
+    def _continues_log(self, slot: int) -> bool:
         """Whether a segment continues the one before it: it begins at its end, in a compacted log maybe later."""
         base = self.segments[slot].base_offset
         if base <= self.end_offset:
@@ -386,7 +389,7 @@ class _Opening:
             if not self._has_records(slot):
                 return False
             _logger.error("%s: records from offset %d to %d are missing", self.tp, self.end_offset, base)
-            self._misses(IncompleteLog.WITHIN)
+            self._note_loss(IncompleteLog.WITHIN)
         self.hole = min(self.hole, self.end_offset)
         return True
 
@@ -404,19 +407,18 @@ class _Opening:
         durable = max(self.found.recovery_point, self.found.cleaned_until)
         return base > durable and self.home.safeguards.holes_explained
 
-    def _go_through(self, segment: Segment, durable: int = MAX_OFFSET) -> int:
+    def _read_segment(self, segment: Segment, durable: int = MAX_OFFSET) -> int:
         """Read a segment, compute its indexes, note producers and epochs; returns the bytes that are whole batches.
 
-        From offset `durable` on the log ends where leader epochs decrease: records that had been cut off follow.
-        """
-        segment.activate(self.config, keep_entries=False)
+        From offset `durable` on the log ends where leader epochs decrease: records that had been cut off follow."""
+        segment.make_appendable(self.config, keep_entries=False)
         segment.max_timestamp, segment.offset_of_max_timestamp = -1, segment.base_offset
         segment.bytes_since_index = 0
         self.end_offset = self.state.end_offset = segment.base_offset
         valid = 0
         check_crc = self.home.safeguards.crc_check
         for position, header in valid_batches(segment.file, segment.size, segment.base_offset, check_crc):
-            if header[0] >= durable and self._is_of_another_life(header):
+            if header[0] >= durable and self._was_cut_off(header):
                 break
             last = header[0] + header[6]
             size = header[1] + LOG_OVERHEAD
@@ -434,8 +436,7 @@ class _Opening:
 
     def _note_epoch(self, header: HeaderTuple) -> None:
         """Note the leader epoch of an entry. Messages of formats v0 and v1, and batches that the cleaner made of them,
-        do not have it: for these the checkpoint is trusted.
-        """
+        do not have it: for these the checkpoint is trusted."""
         epoch, start = header[2], header[0]
         if epoch == NO_EPOCH:
             known = [entry for entry in self.stored_epochs if entry.start_offset <= header[0]]
@@ -443,15 +444,15 @@ class _Opening:
                 return
             epoch, start = known[-1]
         if epoch > self.epochs.latest:
-            self.epochs.assign(epoch, self._began(epoch, start))
+            self.epochs.assign_epoch(epoch, self._epoch_start(epoch, start))
 
-    def _began(self, epoch: int, start: int) -> int:
+    def _epoch_start(self, epoch: int, start: int) -> int:
         """Where an epoch began whose first remaining batch is at `start`: the checkpoint may have a lower offset, of
         records that were compacted away, but above the batch before."""
         known = (entry.start_offset for entry in self.stored_epochs if entry.epoch == epoch)
         return next((offset for offset in known if self.end_offset <= offset <= start), start)
 
-    def _is_of_another_life(self, header: HeaderTuple) -> bool:
+    def _was_cut_off(self, header: HeaderTuple) -> bool:
         """Whether a batch had been cut off: it follows newer batches, or precedes the new ones (according to the
         checkpoint its epoch began at a lower offset)."""
         if header[2] <= self.epochs.latest:
@@ -464,12 +465,12 @@ class _Opening:
             batch = memoryview(bytearray(header[1] + LOG_OVERHEAD))
             segment.file.read_now(position, batch)
             marker = marker_of(batch, 0)
-        aborted = replay(self.state, header, marker, self.home.clock.now().wall_ms)
+        aborted = replay_batch(self.state, header, marker, self.home.clock.now().wall_ms)
         if aborted is not None:
             segment.txn_index.append(aborted)
             self.has_aborted = True
 
-    def _cut(self, segment: Segment, valid: int) -> None:
+    def _cut_tail(self, segment: Segment, valid: int) -> None:
         """Cut the torn tail of a segment."""
         _logger.warning("%s: cutting %d bytes, which are not whole batches, after offset %d from %s",
                         self.tp, segment.size - valid, self.end_offset, segment.path)  # fmt: skip
@@ -483,11 +484,10 @@ class _Opening:
         """Drop the segments after a cut, which do not continue the log any more.
 
         The newest first, each before the next, and all before the cut: where offsets may be missing, a segment left by
-        a stop in between would seem to continue the log.
-        """
+        a stop in between would seem to continue the log."""
         for segment in reversed(self.segments[slot:]):
             _logger.warning("%s: dropping %s, which follows a cut", self.tp, segment.path)
-            retire(self.home, segment, 0)
+            retire_segment(self.home, segment, 0)
             self.home.disk.sync_now(self.directory)
         del self.segments[slot:]
 

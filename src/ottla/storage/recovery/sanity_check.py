@@ -39,7 +39,7 @@ def header_at(segment: Segment, position: int) -> HeaderTuple | None:
 
 def header_reaching(segment: Segment, offset: int) -> HeaderTuple | None:
     """The header of the first batch whose last offset is at or above `offset`; None when the segment has none."""
-    position = segment.index.lookup(offset).position
+    position = segment.index.lookup_offset(offset).position
     while (header := header_at(segment, position)) is not None:
         if header[0] + header[6] >= offset:
             return header
@@ -47,7 +47,7 @@ def header_reaching(segment: Segment, offset: int) -> HeaderTuple | None:
     return None
 
 
-def edges(segment: Segment, following: int, compacted: bool) -> str:
+def find_edge_fault(segment: Segment, following: int, compacted: bool) -> str:
     """The fault of the first or last batches of a sealed segment; empty: none. `following`: the next one's base."""
     if not segment.size:
         return "" if compacted or following == segment.base_offset else "it is empty"
@@ -64,9 +64,9 @@ def edges(segment: Segment, following: int, compacted: bool) -> str:
     return ""
 
 
-def begins_right(segment: Segment) -> bool:
+def active_offsets_rise(segment: Segment) -> bool:
     """Whether the offsets of the last batches of the active segment rise, from its base on."""
-    last = segment.index.last
+    last = segment.index.last_entry
     expected = segment.base_offset
     for _, header in walk_headers(segment.file, last.position if last else 0, segment.size):
         if header[3] != MAGIC_V2:
@@ -78,7 +78,7 @@ def begins_right(segment: Segment) -> bool:
     return first is None or segment.base_offset <= first[0] + first[6] <= segment.max_offset
 
 
-def aborted_right(segment: Segment, following: int, compacted: bool) -> bool:
+def txn_index_matches(segment: Segment, following: int, compacted: bool) -> bool:
     """Whether the entries of a transaction index are in this segment, and the markers of the newest ones exist."""
     entries = segment.txn_index.entries
     for entry in entries:
@@ -96,14 +96,14 @@ def aborted_right(segment: Segment, following: int, compacted: bool) -> bool:
             opened = header_reaching(segment, entry.first_offset)
             if opened is None or opened[0] != entry.first_offset or opened[9] != entry.producer_id:
                 return False
-            if not _is_one(segment, entry):
+            if not _is_single_transaction(segment, entry):
                 return False
     return True
 
 
-def _is_one(segment: Segment, entry: AbortedTransaction) -> bool:
+def _is_single_transaction(segment: Segment, entry: AbortedTransaction) -> bool:
     """Whether no other transaction of the producer ends within this one, as far as its first batches show."""
-    position = segment.index.lookup(entry.first_offset).position
+    position = segment.index.lookup_offset(entry.first_offset).position
     for _ in range(_HEADERS_LOOKED_AT):
         header = header_at(segment, position)
         if header is None or header[0] >= entry.last_offset:
@@ -114,7 +114,7 @@ def _is_one(segment: Segment, entry: AbortedTransaction) -> bool:
     return True
 
 
-def epochs_right(
+def epochs_match(
     entries: Sequence[EpochEntry], segments: Sequence[Segment], start: int, end: int, compacted: bool
 ) -> bool:
     """Whether leader epochs begin where those of the batches do, and the newest is that of the last batch."""
@@ -139,7 +139,7 @@ def epochs_right(
     )
 
 
-def begin_late(entries: Sequence[EpochEntry], segments: Sequence[Segment], start: int) -> bool:
+def epochs_begin_late(entries: Sequence[EpochEntry], segments: Sequence[Segment], start: int) -> bool:
     """Whether the first batch of a compacted log is below all of its leader epochs.
 
     The records below them were deleted, and this checkpoint is newer than that of the log starts.
@@ -180,12 +180,14 @@ def epochs_of(segments: Sequence[Segment]) -> list[EpochEntry]:
     return found
 
 
-def snapshot_right(entries: Sequence[SnapshotEntry], offset: int, segments: Sequence[Segment], compacted: bool) -> bool:
+def snapshot_matches(
+    entries: Sequence[SnapshotEntry], offset: int, segments: Sequence[Segment], compacted: bool
+) -> bool:
     """Whether a producer snapshot is of `offset`: nothing in it is later, and the batches just before it are in it."""
     # 1. Nothing in it is from `offset` on, and the last batches of its producers are theirs.
     if any(entry.last_offset >= offset or entry.current_txn_first_offset >= offset for entry in entries):
         return False
-    if not compacted and not all(_wrote(segments, entry) for entry in entries[-_ENTRIES_LOOKED_AT:]):
+    if not compacted and not all(_wrote_last_batch(segments, entry) for entry in entries[-_ENTRIES_LOOKED_AT:]):
         return False
     # 2. Read the batches just before `offset`: the last data batch, its epoch and the last marker of each producer.
     known = {entry.producer_id: entry for entry in entries}
@@ -193,7 +195,7 @@ def snapshot_right(entries: Sequence[SnapshotEntry], offset: int, segments: Sequ
     epochs: dict[int, int] = {}
     ended: dict[int, int] = {}
     for segment in [each for each in segments if each.base_offset < offset][-2:]:
-        before = segment.index.lookup(offset - 1).position
+        before = segment.index.lookup_offset(offset - 1).position
         start = segment.index.floor_of_position(max(0, before - _BYTES_LOOKED_AT))
         for _, header in walk_headers(segment.file, start, min(segment.size, before + 2 * _BYTES_LOOKED_AT)):
             if header[0] >= offset:
@@ -216,7 +218,7 @@ def snapshot_right(entries: Sequence[SnapshotEntry], offset: int, segments: Sequ
     )
 
 
-def _wrote(segments: Sequence[Segment], entry: SnapshotEntry) -> bool:
+def _wrote_last_batch(segments: Sequence[Segment], entry: SnapshotEntry) -> bool:
     """Whether the last batch of a producer is its own, if the log still has it."""
     found = _batch_of(segments, entry.last_offset) if entry.last_offset >= 0 else None
     return found is None or found[3] != MAGIC_V2 or found[9] == entry.producer_id

@@ -43,10 +43,10 @@ def split_at(home: LogDirContext, segments: list[Segment], slot: int, position: 
     if found is None or (position and found[0] != position):
         return False
     segment.close_indexes()
-    fresh = _split(home, segment, *found, config)
+    fresh = _split_segment(home, segment, *found, config)
     following = segments[slot + 1 : slot + 2]
     if following and following[0].base_offset == fresh.base_offset:  # a crash came between the two halves of a split
-        fresh.close()
+        fresh.close_files()
     else:
         segments.insert(slot + 1, fresh)
     return True
@@ -61,7 +61,7 @@ def _first_beyond(segment: Segment, position: int) -> tuple[int, int] | None:
     return None
 
 
-def _split(home: LogDirContext, segment: Segment, position: int, base: int, config: TopicConfig) -> Segment:
+def _split_segment(home: LogDirContext, segment: Segment, position: int, base: int, config: TopicConfig) -> Segment:
     """Move the entries from `position` on, the first of which has offset `base`, to a new segment without indexes."""
     path = f"{segment.directory}/{file_name(base, LOG)}"
     if not home.disk.exists(path):

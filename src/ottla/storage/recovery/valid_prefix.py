@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD
-from ottla.record.log_entries import ENTRY_MIN, checksum, covered_from, entry_at
+from ottla.record.log_entries import ENTRY_MIN, covered_from, entry_at, entry_checksum
 from ottla.record.validation import HeaderTuple
 from ottla.storage.indexes.index import LAST_OFFSET, MAX_RELATIVE_OFFSET
 from ottla.storage.segments.scan import Readable
@@ -42,7 +42,7 @@ def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) 
                     break  # read again, from this entry on
                 if check_crc and not large_crc_ok(file, position, header, view):
                     return
-            elif check_crc and checksum(header, view[at + covered_from(header) : end]) != header[4]:
+            elif check_crc and entry_checksum(header, view[at + covered_from(header) : end]) != header[4]:
                 return
             yield position + at, header
             expected = last + 1
@@ -61,6 +61,6 @@ def large_crc_ok(file: Readable, position: int, header: HeaderTuple, view: memor
         got = file.read_now(at, view[: min(len(view), end - at)])
         if not got:
             return False
-        crc = checksum(header, view[:got], crc)
+        crc = entry_checksum(header, view[:got], crc)
         at += got
     return crc == header[4]

@@ -39,9 +39,9 @@ class DiskReserve:
         except Failure:
             return SELDOM_MS  # the next write reports the failure
         # Writes resume only with an eighth more than the reserve: a little free space would be used up at once.
-        short = free < (reserve + reserve // 8 if home.short else reserve)
-        if short != home.short:
-            home.short = short
+        short = free < (reserve + reserve // 8 if home.is_short else reserve)
+        if short != home.is_short:
+            home.is_short = short
             if short:
                 text = "log directory %s has %d bytes free, below its reserve of %d: refusing clients' records"
                 _logger.error(text, home.disk.name, free, reserve)

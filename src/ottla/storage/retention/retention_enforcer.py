@@ -11,7 +11,7 @@ from ottla.seams import Failure, Instant
 from ottla.storage.log_dir_context import LogDirContext
 from ottla.storage.retention.retention import before_start, beyond_age, beyond_size
 from ottla.storage.segments.segment import Segment
-from ottla.storage.segments.segment_files import retire
+from ottla.storage.segments.segment_files import retire_segment
 
 if TYPE_CHECKING:
     from ottla.storage.log_files import LogFiles
@@ -37,37 +37,37 @@ class RetentionEnforcer:
         log = self._log
         if log is None:
             return 0
-        count = self._count(log, now)
+        count = self._count_removable(log, now)
         try:
             self._drop_first(log, count)
         except Failure as failure:
-            raise self._home.refusal(failure.as_value()) from failure
+            raise self._home.storage_error(failure.as_value()) from failure
         return count
 
     def needs_flush(self, now: Instant) -> bool:
         """`Log.retention_needs_flush`."""
         log = self._log
-        return log is not None and not log.has_durable_names and self._count(log, now) == len(log.segments)
+        return log is not None and not log.has_durable_names and self._count_removable(log, now) == len(log.segments)
 
     def due_ms(self, now: Instant) -> int | None:
         """`Log.retention_due_ms`."""
         log = self._log
         if log is None or (len(log.segments) == 1 and not log.segments.first.size):
             return None
-        if self._unneeded(log, now):
+        if self._count_unneeded(log, now):
             return now.wall_ms
         if "delete" not in log.config.cleanup_policy or log.config.retention_ms < 0:
             return None
         return log.segments.first.largest_timestamp + log.config.retention_ms + 1
 
-    def _count(self, log: LogFiles, now: Instant) -> int:
+    def _count_removable(self, log: LogFiles, now: Instant) -> int:
         """How many of the oldest segments are removed now."""
         if len(log.segments) == 1 and not log.segments.first.size:
             return 0
-        return min(self._unneeded(log, now), self._removable(log))
+        return min(self._count_unneeded(log, now), self._count_allowed(log))
 
     @staticmethod
-    def _unneeded(log: LogFiles, now: Instant) -> int:
+    def _count_unneeded(log: LogFiles, now: Instant) -> int:
         """How many segments need not be kept."""
         count = before_start([segment.base_offset for segment in log.segments], log.start_offset)
         if "delete" in log.config.cleanup_policy:
@@ -77,7 +77,7 @@ class RetentionEnforcer:
         return count
 
     @staticmethod
-    def _removable(log: LogFiles) -> int:
+    def _count_allowed(log: LogFiles) -> int:
         """How many segments may be dropped at all."""
         if log.cleaning.exchange is not None:
             return 0  # their files are being renamed: the next check removes them
@@ -91,29 +91,29 @@ class RetentionEnforcer:
         if not count:
             return
         if count == len(log.segments):
-            log.roll()
+            log.roll_segment()
         gone = log.segments.drop_first(count)
         self.dropping += 1
         log.set_start_offset(log.segments.first.base_offset)
         # The new start is durable before the first rename: otherwise a power cut could restore some segments and not
         # others, and the log would have a hole.
         if self._home.safeguards.start_before_names:
-            self._home.save_starts(lambda: self._retire(gone))
+            self._home.save_starts(lambda: self._retire_segments(gone))
         else:
-            self._retire(gone)
+            self._retire_segments(gone)
 
-    def _retire(self, gone: list[Segment]) -> None:
+    def _retire_segments(self, gone: list[Segment]) -> None:
         log = self._log
         if log is None or log.closed or self._home.offline is not None:
             return
         try:
             for segment in gone:
-                retire(self._home, segment, log.config.file_delete_delay_ms)
+                retire_segment(self._home, segment, log.config.file_delete_delay_ms)
         except Failure as failure:
             self._home.on_failed(failure.as_value())
-        self._home.disk.sync_dir(log.directory, self._names_gone)
+        self._home.disk.sync_dir(log.directory, self._on_names_synced)
 
-    def _names_gone(self, outcome: object) -> None:
+    def _on_names_synced(self, outcome: object) -> None:
         self.dropping -= 1
         if self._log is not None:
             self._home.starts_moved[self._log.tp] = None

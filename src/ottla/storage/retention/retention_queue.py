@@ -2,7 +2,7 @@
 
 Zone: deterministic. A log without changes waits in a heap by the wall time at which its oldest segment is due; it has
 one entry there, and is checked when that is reached. Only a change of the log can make it due earlier, or by size; then
-it is checked for that (`LogDirContext.wake`).
+it is checked for that (`LogDirContext.on_log_changed`).
 """
 
 from __future__ import annotations

@@ -21,12 +21,12 @@ class BatchPositionCache:
         self.offsets = array("q")
         self.positions = array("q")
 
-    def trim(self) -> None:
+    def trim_older(self) -> None:
         """Drop the older half."""
         del self.offsets[:KEPT]
         del self.positions[:KEPT]
 
-    def clear(self) -> None:
+    def clear_positions(self) -> None:
         """Drop all entries: another segment, or a truncation."""
         del self.offsets[:]
         del self.positions[:]
@@ -43,7 +43,7 @@ class BatchPositionCache:
             return -1
         return self.positions[bisect_left(offsets, offset)]
 
-    def boundary(self, start: int, bound: int) -> int:
+    def boundary_below(self, start: int, bound: int) -> int:
         """The largest remembered position in (start, bound]; -1 when there is none."""
         slot = bisect_right(self.positions, bound) - 1
         if slot < 0:

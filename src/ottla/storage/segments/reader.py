@@ -39,7 +39,7 @@ class LogReader:
         self._scan = scan
         self._probe = memoryview(bytearray(1))
 
-    def region(
+    def find_region(
         self, offset: int, max_bytes: int, limit: int, log_end: int, at_least_one: bool, patient: bool
     ) -> Region | None:
         """Whole batches from the one holding `offset` on: below `limit`, at most `max_bytes`, of one segment.
@@ -50,24 +50,24 @@ class LogReader:
         segments, slots = self._segments, self._segments.slots
         slot = len(slots) - 1
         if offset < slots[slot].base_offset:
-            slot = segments.floor(offset)
+            slot = segments.floor_slot(offset)
         # In a compacted log the batches from `offset` to the end of its segment may be missing: try the next ones.
-        start = self._position(slot, offset, patient)
+        start = self._find_position(slot, offset, patient)
         while start < 0:
             slot += 1
             if slot == len(slots):
                 return None
-            start = self._position(slot, offset, patient)
+            start = self._find_position(slot, offset, patient)
         # The end: of the segment, before the batch that holds `limit`, or where `max_bytes` are reached.
         segment = slots[slot]
         stop = segment.size
         if limit < log_end and limit < segments.end_of(slot, log_end):
-            stop = self._position(slot, limit, patient)
+            stop = self._find_position(slot, limit, patient)
             if stop < 0:
                 stop = segment.size
         size = stop - start
         if size > max_bytes:
-            size = self._fit(slot, start, max_bytes, at_least_one, patient)
+            size = self._fit_size(slot, start, max_bytes, at_least_one, patient)
         if size <= 0:
             return None
         region = _new(Region, (segment.file, start, size, segment.file.generation))
@@ -75,7 +75,7 @@ class LogReader:
             self._check_warm(region)
         return region
 
-    def _position(self, slot: int, offset: int, patient: bool) -> int:
+    def _find_position(self, slot: int, offset: int, patient: bool) -> int:
         """Where the first batch begins whose last offset is ≥ `offset`; -1 when the segment has none."""
         slots = self._segments.slots
         if slot == len(slots) - 1:
@@ -120,14 +120,14 @@ class LogReader:
         except CorruptRecord:
             return found.last_offset
 
-    def _fit(self, slot: int, start: int, max_bytes: int, at_least_one: bool, patient: bool) -> int:
+    def _fit_size(self, slot: int, start: int, max_bytes: int, at_least_one: bool, patient: bool) -> int:
         """The largest size ≤ `max_bytes` (nearly: an index is sparse) that ends where a batch ends."""
         slots = self._segments.slots
         segment = slots[slot]
         # From the cheapest source to the dearest: remembered positions, the index, headers in the file.
         end = -1
         if slot == len(slots) - 1 and self._tail.positions and start + max_bytes >= self._tail.positions[0]:
-            end = self._tail.boundary(start, start + max_bytes)
+            end = self._tail.boundary_below(start, start + max_bytes)
         if end <= start:
             end = (segment.open_index or segment.index).floor_of_position(start + max_bytes)
         if end <= start:

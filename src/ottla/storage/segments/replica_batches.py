@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POS, MAGIC_V2
-from ottla.record.log_entries import ENTRY_MIN, checksum, covered_from, entry_at, is_wrapper
+from ottla.record.log_entries import ENTRY_MIN, covered_from, entry_at, entry_checksum, is_wrapper
 from ottla.record.validation import HeaderTuple
 from ottla.storage.indexes.index import LAST_OFFSET
 from ottla.types import NO_EPOCH
@@ -35,7 +35,7 @@ def replica_batches(
     `newest_epoch`: up to there this log is a prefix of that leader's, which is what epochs are compared for. And a
     wrapper message is taken to begin at the end of the log before it.
     """
-    batches, error = _whole(view, log_end, newest_epoch, check_crc)
+    batches, error = _whole_batches(view, log_end, newest_epoch, check_crc)
     if any(header[2] == NO_EPOCH for _, _, header in batches):
         _put_epochs(batches, newest_epoch if newest_epoch != ANY_EPOCH else NO_EPOCH)
     return batches, error
@@ -50,7 +50,7 @@ def _put_epochs(batches: list[ReplicaBatch], epoch: int) -> None:
             batches[at] = start, end, (*header[:2], epoch, *header[3:])
 
 
-def _whole(
+def _whole_batches(
     view: memoryview, log_end: int, newest_epoch: int, check_crc: bool
 ) -> tuple[list[ReplicaBatch], ApiError | None]:
     batches: list[ReplicaBatch] = []
@@ -60,20 +60,22 @@ def _whole(
         if header is None:
             if view[at + MAGIC_POS] == MAGIC_V2 and at + HEADER_SIZE > size:
                 break
-            return batches, _corrupt(f"no batch and no message begins where offset {log_end} is due")
+            return batches, _corrupt_message(f"no batch and no message begins where offset {log_end} is due")
         # 1. Offsets first: a batch that the log has already, or that no log can have, is an error even if it is cut.
         # 2. A batch that is cut short, or of a leader that is not known yet, ends the response without an error.
         # 3. Only the first batch may begin below the end of the log. 4. The checksum.
         end = at + header[1] + LOG_OVERHEAD
         last = header[0] + header[6]
         if last < log_end or last > LAST_OFFSET:
-            return batches, _corrupt(f"offsets {header[0]} to {last} in {end - at} bytes where {log_end} is due")
+            return batches, _corrupt_message(
+                f"offsets {header[0]} to {last} in {end - at} bytes where {log_end} is due"
+            )
         if end > size or header[2] > newest_epoch:
             break
         if batches and header[0] < log_end:
-            return batches, _corrupt(f"offset {header[0]} where {log_end} is due")
-        if check_crc and checksum(header, view[at + covered_from(header) : end]) != header[4]:
-            return batches, _corrupt(f"the checksum of the batch at offset {header[0]} is wrong")
+            return batches, _corrupt_message(f"offset {header[0]} where {log_end} is due")
+        if check_crc and entry_checksum(header, view[at + covered_from(header) : end]) != header[4]:
+            return batches, _corrupt_message(f"the checksum of the batch at offset {header[0]} is wrong")
         if is_wrapper(header):
             header = (log_end, *header[1:6], last - log_end, *header[7:])
         batches.append((at, end, header))
@@ -82,5 +84,5 @@ def _whole(
     return batches, None
 
 
-def _corrupt(message: str) -> ApiError:
+def _corrupt_message(message: str) -> ApiError:
     return ApiError(ErrorCode.CORRUPT_MESSAGE, message)

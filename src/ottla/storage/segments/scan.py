@@ -75,18 +75,18 @@ class HeaderScan:
         """
         view = self._view
         while position + ENTRY_MIN <= end:
-            got = self._fill(file, position, end, patient)
+            got = self._fill_buffer(file, position, end, patient)
             at, stop = 0, got - (HEADER_SIZE if position + got < end else ENTRY_MIN)
             while at <= stop:
                 base, length, magic, attributes, delta = _FRAME(view, at)
                 after = position + at + length + LOG_OVERHEAD
                 if magic != MAGIC_V2:
                     if not _is_old(magic, length) or after > end:
-                        raise damaged(position + at)
+                        raise damaged_log_error(position + at)
                     if base >= offset:
                         return ScannedBatch(position + at, -1 if attributes & CODEC_MASK else base, base, after)
                 elif length < _BATCH_LENGTH_MIN or delta < 0 or after > end:
-                    raise damaged(position + at)
+                    raise damaged_log_error(position + at)
                 elif base + delta >= offset:
                     return _new(ScannedBatch, (position + at, base, base + delta, after))
                 at += length + LOG_OVERHEAD
@@ -98,7 +98,7 @@ class HeaderScan:
         if position + ENTRY_MIN > end:
             return None
         if file.try_read(position, self._head) < HEADER_SIZE:
-            got = self._read(file, position, end, self._head, patient)
+            got = self._read_into(file, position, end, self._head, patient)
             if got < min(HEADER_SIZE, end - position):
                 return None
         base, length, magic, attributes, delta = _FRAME(self._view)
@@ -119,23 +119,23 @@ class HeaderScan:
         """The largest boundary of batches ≤ `position + room`; `position` itself when the first batch is larger."""
         bound = position + room
         while position + ENTRY_MIN <= end:
-            self._fill(file, position, end, patient)
+            self._fill_buffer(file, position, end, patient)
             _, length, magic, _, _ = _FRAME(self._view, 0)
             if length < _BATCH_LENGTH_MIN if magic == MAGIC_V2 else not _is_old(magic, length):
-                raise damaged(position)
+                raise damaged_log_error(position)
             if position + length + LOG_OVERHEAD > bound:
                 break
             position += length + LOG_OVERHEAD
         return position
 
-    def _fill(self, file: File, position: int, end: int, patient: bool) -> int:
+    def _fill_buffer(self, file: File, position: int, end: int, patient: bool) -> int:
         """Read headers from `position` on into the buffer; at least one."""
-        got = self._read(file, position, end, self._view[: min(CHUNK, end - position)], patient)
+        got = self._read_into(file, position, end, self._view[: min(CHUNK, end - position)], patient)
         if got < HEADER_SIZE and got < end - position:
-            raise damaged(position)
+            raise damaged_log_error(position)
         return got
 
-    def _read(self, file: File, position: int, end: int, into: memoryview, patient: bool) -> int:
+    def _read_into(self, file: File, position: int, end: int, into: memoryview, patient: bool) -> int:
         got = file.try_read(position, into)
         if got < HEADER_SIZE and got < end - position:
             if not patient:
@@ -150,7 +150,7 @@ def _is_old(magic: int, length: int) -> bool:
     return 0 <= magic < MAGIC_V2 and length >= OLD_SIZES[magic]
 
 
-def damaged(position: int) -> ApiError:
+def damaged_log_error(position: int) -> ApiError:
     """The error for a client when no batch begins in a log file where one should."""
     return ApiError(ErrorCode.CORRUPT_MESSAGE, f"the log is damaged at position {position}")
 

@@ -102,14 +102,14 @@ class Segment:
     def index(self) -> OffsetIndex:
         """Offset → position."""
         if self.open_index is None:
-            self.open_index = OffsetIndex(*self._opening(INDEX))
+            self.open_index = OffsetIndex(*self._index_arguments(INDEX))
         return self.open_index
 
     @property
     def time_index(self) -> TimeIndex:
         """Timestamp → offset."""
         if self._time_index is None:
-            self._time_index = TimeIndex(*self._opening(TIME_INDEX))
+            self._time_index = TimeIndex(*self._index_arguments(TIME_INDEX))
         return self._time_index
 
     @property
@@ -119,29 +119,29 @@ class Segment:
             self._txn_index = TxnIndex(self._disk, self.path_of(TXN_INDEX) + self.index_state)
         return self._txn_index
 
-    def _opening(self, suffix: str) -> tuple[Disk, str, int, int, bool]:
+    def _index_arguments(self, suffix: str) -> tuple[Disk, str, int, int, bool]:
         limit = self._index_limit if self.active else 0
         return self._disk, self.path_of(suffix) + self.index_state, self.base_offset, limit, self.active
 
-    def activate(self, config: TopicConfig, keep_entries: bool = True) -> None:
+    def make_appendable(self, config: TopicConfig, keep_entries: bool = True) -> None:
         """Make the segment appendable: its indexes are reopened for writing. Raises Failure."""
         if keep_entries:
             self.write_out()
         self.close_indexes()
         if not keep_entries:
             for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
-                self._empty(self.path_of(suffix) + self.index_state)
+                self._truncate_file(self.path_of(suffix) + self.index_state)
             # Otherwise a power cut after a clean stop could restore its entries, which hide committed records.
-            self.txn_index.dirty = self.txn_index.emptied
+            self.txn_index.dirty = self.txn_index.is_emptied
         self.active = True
         self._index_limit = config.segment_index_bytes
-        if self.full:
+        if self.is_full:
             self.roll_size = -1
         if self._disk.exists(self.path_of(TXN_INDEX) + self.index_state):
             # Opened now, when a failure is allowed: once there is an entry, the marker is in the log already.
             assert self.txn_index is not None
 
-    def _empty(self, path: str) -> None:
+    def _truncate_file(self, path: str) -> None:
         """Truncate a file to 0 without reading it: a sparse index that a crash left is long."""
         if self._disk.exists(path):
             file = self._disk.open(path, create=False)
@@ -149,7 +149,7 @@ class Segment:
                 file.truncate(0)
             file.close()
 
-    def arm(self, config: TopicConfig, now_ms: int) -> None:
+    def set_roll_bounds(self, config: TopicConfig, now_ms: int) -> None:
         """Compute the bounds past which the next append rolls (SEMANTICS: four conditions)."""
         self.index_interval = config.index_interval_bytes
         self.bound_size(config)
@@ -162,9 +162,9 @@ class Segment:
 
     def bound_size(self, config: TopicConfig) -> None:
         """Set the size past which the next append rolls."""
-        self.roll_size = -1 if self.full else config.segment_bytes
+        self.roll_size = -1 if self.is_full else config.segment_bytes
 
-    def relocate(self, directory: str) -> None:
+    def relocate_files(self, directory: str) -> None:
         """Note the new name of its directory."""
         self.directory = directory
         self.path = self.path_of(LOG)
@@ -173,9 +173,9 @@ class Segment:
                 index.path = self.path_of(kind)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether an index takes no more entries."""
-        return self.index.full or self.time_index.full
+        return self.index.is_full or self.time_index.is_full
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Segment:
             and now_ms <= self.roll_wall_ms
         )
 
-    def write(self, view: memoryview) -> int:
+    def write_batches(self, view: memoryview) -> int:
         """Write several batches at once; the caller calls `index_batch` for each. Returns the position of the first.
 
         Raises Failure of the log file; then nothing has changed.
@@ -238,16 +238,16 @@ class Segment:
             if index is not None:
                 index.write_out()
 
-    def syncs(self, with_indexes: bool) -> list[Callable[[Callable[[object], None]], None]]:
+    def sync_jobs(self, with_indexes: bool) -> list[Callable[[Callable[[object], None]], None]]:
         """The syncs that make the segment durable, to be called with their completion."""
         jobs: list[Callable[[Callable[[object], None]], None]] = [self.file.sync]
         if with_indexes:
             indexes = (self.open_index, self._time_index, self._txn_index)
-            jobs += [index.sync for index in indexes if index is not None and index.dirty]
+            jobs += [index.sync_file for index in indexes if index is not None and index.dirty]
         return jobs
 
     @property
-    def unsaved(self) -> bool:
+    def has_unsaved_index(self) -> bool:
         """Whether an index has entries that are not in its file, or not durable."""
         indexes = (self.open_index, self._time_index, self._txn_index)
         return any(index is not None and index.dirty for index in indexes)
@@ -255,15 +255,15 @@ class Segment:
     def close_time_index(self) -> None:
         """Append the segment's largest timestamp to the time index, as its last entry: it need not be searched."""
         index = self.time_index
-        if self.max_timestamp > index.last.timestamp and index.size < index.limit + index.ENTRY:
+        if self.max_timestamp > index.last_entry.timestamp and index.size < index.limit + index.ENTRY:
             index.append(self.max_timestamp, self.offset_of_max_timestamp, closing=True)
 
-    def seal(self) -> None:
+    def seal_segment(self) -> None:
         """End appending: complete the time index, write out and trim the indexes. Raises Failure; may be repeated."""
         self.close_time_index()
         self.write_out()
-        self.index.seal()
-        self.time_index.seal()
+        self.index.seal_file()
+        self.time_index.seal_file()
         self.active = False
         self.roll_size = NEVER
 
@@ -289,7 +289,7 @@ class Segment:
         Returns the position and the offset where batches end.
         """
         self.load_max_timestamp()
-        last = self.index.last
+        last = self.index.last_entry
         end, end_offset = last.position if last else 0, self.base_offset
         for position, header in walk_headers(self.file, end, self.size):
             end, end_offset = position + header[1] + LOG_OVERHEAD, header[0] + header[6] + 1
@@ -299,7 +299,7 @@ class Segment:
 
     def load_max_timestamp(self) -> None:
         """Take the largest timestamp from the time index."""
-        last: TimestampOffset = self.time_index.last
+        last: TimestampOffset = self.time_index.last_entry
         self.max_timestamp, self.offset_of_max_timestamp = last
 
     @property
@@ -315,11 +315,11 @@ class Segment:
 
     # -- end of life ---------------------------------------------------------------------------------------------------
 
-    def rest(self) -> None:
+    def release_files(self) -> None:
         """Free resources after a start: the log is open, but not used yet."""
         for index in (self.open_index, self._time_index):
             if index is not None:
-                index.rest()
+                index.release_file()
         if not self.active:
             self.file.rest()
 
@@ -330,7 +330,7 @@ class Segment:
                 index.close()
         self.open_index = self._time_index = self._txn_index = None
 
-    def close(self) -> None:
+    def close_files(self) -> None:
         """Close all files."""
         self.close_indexes()
         self.file.close()

@@ -24,9 +24,9 @@ def create_segment(
         if segment.size:  # an old file of the same name, left by a truncation or a damaged disk
             segment.file.truncate(0)
             segment.size = segment.hot_from = 0
-        segment.activate(config, keep_entries=is_first)
+        segment.make_appendable(config, keep_entries=is_first)
     except Failure:
-        discard(home, segment)
+        discard_segment(home, segment)
         raise
     segment.jitter_ms = draw_jitter(home, config)
     return segment
@@ -35,26 +35,26 @@ def create_segment(
 def draw_jitter(home: LogDirContext, config: TopicConfig) -> int:
     """How much earlier than segment.ms this segment rolls, ms: partitions created together do not roll together."""
     jitter = config.segment_jitter_ms
-    return home.entropy.below("segment-jitter", jitter) if jitter > 0 else 0
+    return home.entropy.random_below("segment-jitter", jitter) if jitter > 0 else 0
 
 
-def discard(home: LogDirContext, segment: Segment) -> None:
+def discard_segment(home: LogDirContext, segment: Segment) -> None:
     """Remove a segment that was just created."""
-    segment.close()
+    segment.close_files()
     for suffix in SEGMENT_SUFFIXES:
         home.disk.unlink_now(segment.path_of(suffix))
 
 
-def retire(home: LogDirContext, segment: Segment, delay_ms: int) -> None:
+def retire_segment(home: LogDirContext, segment: Segment, delay_ms: int) -> None:
     """Rename a segment's files to `.deleted` and remove them after a delay. Raises Failure."""
     for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
         path = segment.path_of(suffix)
-        if _renamed(home, path):
+        if _rename_to_deleted(home, path):
             home.unlink_later(path + DELETED, delay_ms)
-    segment.close()
+    segment.close_files()
 
 
-def _renamed(home: LogDirContext, path: str) -> bool:
+def _rename_to_deleted(home: LogDirContext, path: str) -> bool:
     """Rename a file to `.deleted`; False when it does not exist, as a segment need not have every kind."""
     if not home.disk.exists(path):
         return False

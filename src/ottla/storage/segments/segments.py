@@ -44,7 +44,7 @@ class SegmentList:
         """The segment that is appended to."""
         return self._segments[-1]
 
-    def floor(self, offset: int) -> int:
+    def floor_slot(self, offset: int) -> int:
         """Slot of the segment with the largest base ≤ `offset`; the first one when there is none."""
         return max(0, bisect_right(self._bases, offset) - 1)
 
@@ -63,8 +63,8 @@ class SegmentList:
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in [start, end), by the offset of their markers."""
         found: list[AbortedTransaction] = []
-        for slot in range(self.floor(start), len(self._segments)):
-            some, complete = self._segments[slot].txn_index.collect(start, end)
+        for slot in range(self.floor_slot(start), len(self._segments)):
+            some, complete = self._segments[slot].txn_index.collect_aborted(start, end)
             found += some
             if complete:
                 break
@@ -76,9 +76,9 @@ class SegmentList:
         The index decides where the region ends, so the result may have some transactions from just after it.
         """
         newest = self._segments[-1]
-        if region.file is newest.file and not newest.txn_index.reaches(start):
+        if region.file is newest.file and not newest.txn_index.reaches_offset(start):
             return []
-        slot = self.floor(start)
+        slot = self.floor_slot(start)
         while self._segments[slot].file is not region.file:
             slot += 1
         segment, stop = self._segments[slot], region.pos + region.size
@@ -86,13 +86,13 @@ class SegmentList:
         end = self.end_of(slot, log_end) if after < 0 else after + 1
         return self.aborted_transactions(start, min(end, limit))
 
-    def add(self, segment: Segment) -> None:
+    def add_segment(self, segment: Segment) -> None:
         """Add a new active segment."""
         assert not self._bases or segment.base_offset > self._bases[-1]
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
 
-    def replace(self, old: Sequence[Segment], fresh: Segment) -> None:
+    def replace_segments(self, old: Sequence[Segment], fresh: Segment) -> None:
         """Replace neighbouring segments by one that has the base offset of the first."""
         slot = self._segments.index(old[0])
         assert self._segments[slot : slot + len(old)] == list(old), "the replaced segments are not neighbours in order"

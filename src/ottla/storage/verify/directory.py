@@ -42,14 +42,15 @@ def is_partition(source: Source) -> bool:
     return any((file := parse_file_name(name)) is not None and file.kind == LOG for name in source.names(""))
 
 
-def verify(source: Source, counted: Counted, said: Callable[[str], None] = lambda _: None) -> Report:
-    """Check a log directory, or one partition's. `said` gets the name of each partition in turn. Raises OSError."""
+def verify_directory(source: Source, counted: Counted, said: Callable[[str], None] = lambda _: None) -> Report:
+    """Check a log directory, or one partition's. `said` gets the name of each partition in turn. Raises
+    OSError."""
     report = Report()
     if is_partition(source):
         report.logs = 1
-        PartitionCheck(source, "", Marks(), report, counted).run()
+        PartitionCheck(source, "", Marks(), report, counted).run_check()
         return report
-    _Directory(source, report, counted, said).run()
+    _Directory(source, report, counted, said).run_check()
     return report
 
 
@@ -60,36 +61,36 @@ class _Directory:
         self.source = source
         self.report = report
         self.counted = counted
-        self.said = said
+        self.on_partition = said
         self.offsets: dict[str, dict[TopicPartition, int]] = {}
         self.names = list(source.names(""))
 
-    def run(self) -> None:
-        clean = self._clean()
-        self._meta()
+    def run_check(self) -> None:
+        clean = self._check_clean_mark()
+        self._check_meta()
         for name in CHECKPOINTS:
-            self.offsets[name] = self._checkpoint(name, clean=clean)
+            self.offsets[name] = self._read_checkpoint(name, clean=clean)
         outcomes: dict[TopicPartition, Outcome] = {}
         for name in self.names:
             if not name.endswith("/"):
                 if name not in _KNOWN and not name.endswith(".tmp"):
-                    self._find(name, "stranger", "not a file of a log directory", harmless=True)
+                    self._add_finding(name, "stranger", "not a file of a log directory", harmless=True)
                 continue
             tp = parse_log_dir(name[:-1])
             if tp is not None:
-                self.said(name[:-1])
+                self.on_partition(name[:-1])
                 self.report.logs += 1
                 outcomes[tp] = PartitionCheck(
-                    self.source, name[:-1], self._marks(tp, clean=clean), self.report, self.counted
-                ).run()
+                    self.source, name[:-1], self._marks_of(tp, clean=clean), self.report, self.counted
+                ).run_check()
             elif name.rstrip("/") not in METADATA_LOGS:
                 moving = name.rstrip("/").endswith(_ON_THE_WAY)
                 text = "a partition that is moved or removed" if moving else "not a partition's directory"
-                self._find(name, "unfinished" if moving else "stranger", text, harmless=True)
+                self._add_finding(name, "unfinished" if moving else "stranger", text, harmless=True)
         for name in CHECKPOINTS:
             self._check_offsets(name, outcomes)
 
-    def _find(
+    def _add_finding(
         self,
         name: str,
         kind: str,
@@ -101,55 +102,55 @@ class _Directory:
     ) -> None:
         self.report.findings.append(Finding(name, kind, message, repair, tuple(actions), None, harmless))
 
-    def _content(self, name: str) -> bytes | None:
+    def _read_file(self, name: str) -> bytes | None:
         try:
             return content_of(self.source, name)
         except OSError as error:
-            self._find(name, "unreadable", str(error.strerror))
+            self._add_finding(name, "unreadable", str(error.strerror))
             return None
 
-    def _clean(self) -> bool:
-        if CLEAN_SHUTDOWN not in self.names or (content := self._content(CLEAN_SHUTDOWN)) is None:
+    def _check_clean_mark(self) -> bool:
+        if CLEAN_SHUTDOWN not in self.names or (content := self._read_file(CLEAN_SHUTDOWN)) is None:
             return False
         try:
             parse_clean_shutdown(content)
         except CorruptCheckpoint as error:
-            self._find(
+            self._add_finding(
                 CLEAN_SHUTDOWN, "clean stop", str(error), "removed: the next start recovers", [Remove(CLEAN_SHUTDOWN)]
             )
             return False
         return True
 
-    def _meta(self) -> None:
+    def _check_meta(self) -> None:
         if META_PROPERTIES not in self.names:
-            self._find(
+            self._add_finding(
                 META_PROPERTIES,
                 "metadata",
                 "it is missing: this is not a broker's directory, or a new one",
                 harmless=True,
             )
             return
-        content = self._content(META_PROPERTIES)
+        content = self._read_file(META_PROPERTIES)
         try:
             if content is not None:
                 parse_meta_properties(content)
         except CorruptCheckpoint as error:
             text = "write it again with the broker's node.id and its cluster's id, which own the records"
-            self._find(META_PROPERTIES, "metadata", f"{error}; {text}")
+            self._add_finding(META_PROPERTIES, "metadata", f"{error}; {text}")
 
-    def _checkpoint(self, name: str, *, clean: bool) -> dict[TopicPartition, int]:
+    def _read_checkpoint(self, name: str, *, clean: bool) -> dict[TopicPartition, int]:
         if name not in self.names:
             if clean and name in (RECOVERY_POINTS, HIGH_WATERMARKS):
-                self._find(name, "checkpoint", f"it is missing; {_HARMLESS_MISSING}", harmless=True)
+                self._add_finding(name, "checkpoint", f"it is missing; {_HARMLESS_MISSING}", harmless=True)
             return {}
-        content = self._content(name)
+        content = self._read_file(name)
         try:
             return {} if content is None else parse_offsets(content)
         except CorruptCheckpoint as error:
-            self._find(name, "checkpoint", str(error), f"removed: {_HARMLESS_MISSING}", [Remove(name)])
+            self._add_finding(name, "checkpoint", str(error), f"removed: {_HARMLESS_MISSING}", [Remove(name)])
             return {}
 
-    def _marks(self, tp: TopicPartition, *, clean: bool) -> Marks:
+    def _marks_of(self, tp: TopicPartition, *, clean: bool) -> Marks:
         return Marks(
             self.offsets[LOG_STARTS].get(tp, -1),
             self.offsets[RECOVERY_POINTS].get(tp, -1),
@@ -166,4 +167,4 @@ class _Directory:
             return
         kept = {tp: offset for tp, offset in entries.items() if tp not in beyond}
         told = ", ".join(f"{tp} ends at {outcomes[tp].end}, the entry is {entries[tp]}" for tp in beyond)
-        self._find(name, "checkpoint", told, "these entries are removed", [Write(name, format_offsets(kept))])
+        self._add_finding(name, "checkpoint", told, "these entries are removed", [Write(name, format_offsets(kept))])

@@ -72,7 +72,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
 
     @property
-    def clean(self) -> bool:
+    def is_clean(self) -> bool:
         """Whether nothing is damaged."""
         return all(finding.harmless for finding in self.findings)
 
@@ -80,5 +80,5 @@ class Report:
         """For machines."""
         return {
             "logs": self.logs, "segments": self.segments, "batches": self.batches, "bytes": self.bytes,
-            "clean": self.clean, "findings": [finding.json() for finding in self.findings],
+            "clean": self.is_clean, "findings": [finding.json() for finding in self.findings],
         }  # fmt: skip

@@ -36,26 +36,26 @@ class OffsetEntries:
         self.wrong = f"{len(content) % OFFSET_ENTRY.size} bytes too many" if len(content) % OFFSET_ENTRY.size else ""
         """The first fault of it; empty: none so far."""
 
-    def batch(self, position: int, header: HeaderTuple) -> None:
+    def check_batch(self, position: int, header: HeaderTuple) -> None:
         """Compare the entries up to this batch with it; called for all batches in order."""
         while self._at < len(self._entries) and self._entries[self._at][1] <= position:
             relative, at = self._entries[self._at]
             last = header[0] + header[6]
             if at != position:
-                self._say(f"entry {self._at} points to byte {at}, where no batch begins")
+                self._note_fault(f"entry {self._at} points to byte {at}, where no batch begins")
             elif not header[0] <= self._base + relative <= last:
-                self._say(f"entry {self._at} has offset {self._base + relative}, the batch ends at {last}")
+                self._note_fault(f"entry {self._at} has offset {self._base + relative}, the batch ends at {last}")
             elif self._at and self._entries[self._at - 1] >= (relative, at):
-                self._say(f"entry {self._at} is not above the one before it")
+                self._note_fault(f"entry {self._at} is not above the one before it")
             self._at += 1
 
-    def _say(self, what: str) -> None:
+    def _note_fault(self, what: str) -> None:
         self.wrong = self.wrong or what
 
-    def end(self) -> str:
+    def finish_check(self) -> str:
         """Call after all batches; returns the first fault of the index, empty if there is none."""
         if self._at < len(self._entries):
-            self._say(f"entry {self._at} points to byte {self._entries[self._at][1]}, after the last batch")
+            self._note_fault(f"entry {self._at} points to byte {self._entries[self._at][1]}, after the last batch")
         return self.wrong
 
 
@@ -70,30 +70,32 @@ class TimeEntries:
         self._largest = NO_TIMESTAMP
         self.wrong = f"{len(content) % TIME_ENTRY.size} bytes too many" if len(content) % TIME_ENTRY.size else ""
 
-    def batch(self, header: HeaderTuple) -> None:
+    def check_batch(self, header: HeaderTuple) -> None:
         """Compare the entries up to this batch with it; called for all batches in order."""
         self._largest = max(self._largest, header[8])
         last = header[0] + header[6]
         while self._at < len(self._entries) and self._base + self._entries[self._at][1] <= last:
             timestamp, relative = self._entries[self._at]
             if relative < 0:
-                self._say(f"entry {self._at} has an offset below the segment's first")
+                self._note_fault(f"entry {self._at} has an offset below the segment's first")
             elif timestamp != self._largest:
-                self._say(f"entry {self._at} has {timestamp}, the largest timestamp up to there is {self._largest}")
+                self._note_fault(
+                    f"entry {self._at} has {timestamp}, the largest timestamp up to there is {self._largest}"
+                )
             elif self._at and self._entries[self._at - 1][0] >= timestamp:
-                self._say(f"entry {self._at} is not above the one before it")
+                self._note_fault(f"entry {self._at} is not above the one before it")
             self._at += 1
 
-    def _say(self, what: str) -> None:
+    def _note_fault(self, what: str) -> None:
         self.wrong = self.wrong or what
 
-    def end(self) -> str:
+    def finish_check(self) -> str:
         """Call after all batches; returns the first fault of the index, empty if there is none."""
         if self._at < len(self._entries):
-            self._say(f"entry {self._at} points after the last batch")
+            self._note_fault(f"entry {self._at} points after the last batch")
         newest = self._entries[-1][0] if self._entries else NO_TIMESTAMP
         if self._sealed and newest != self._largest:
-            self._say(f"its last entry has {newest}, the largest timestamp of the segment is {self._largest}")
+            self._note_fault(f"its last entry has {newest}, the largest timestamp of the segment is {self._largest}")
         return self.wrong
 
 
@@ -109,7 +111,7 @@ class NewIndexes:
         self.offsets = bytearray()
         self.times = bytearray()
 
-    def batch(self, position: int, size: int, header: HeaderTuple) -> None:
+    def add_batch(self, position: int, size: int, header: HeaderTuple) -> None:
         """Index a batch if an entry is due; called for all batches in order."""
         last = header[0] + header[6]
         if header[8] > self._largest:
@@ -125,6 +127,6 @@ class NewIndexes:
             self._noted = self._largest
             self.times += TIME_ENTRY.pack(self._largest, self._offset_of_largest - self._base)
 
-    def end(self) -> None:
+    def finish_indexes(self) -> None:
         """Call after all batches: appends the largest timestamp, the last entry of a time index."""
         self._note_time()

@@ -38,14 +38,14 @@ from ottla.storage.layout import (
     file_name,
     parse_file_name,
 )
-from ottla.storage.producers.producer_state import ProducerState, SnapshotEntry, marker_of, replay
+from ottla.storage.producers.producer_state import ProducerState, SnapshotEntry, marker_of, replay_batch
 from ottla.storage.recovery.valid_prefix import valid_batches
 from ottla.storage.segments.scan import Readable
 from ottla.storage.verify.damage import next_batch
 from ottla.storage.verify.findings import Action, Cut, Finding, Remove, Report, Write
 from ottla.storage.verify.indexes import NewIndexes, OffsetEntries, TimeEntries
 from ottla.storage.verify.reading import Source, content_of
-from ottla.storage.verify.transactions import aborted_in, entry_bytes, unlike
+from ottla.storage.verify.transactions import aborted_in, compare_snapshots, entry_bytes
 
 KNOWN: Final = (LEADER_EPOCHS, PARTITION_METADATA, MOVING, TXN_SUMS, INCOMPLETE)
 Counted = Callable[[int, int], None]
@@ -92,26 +92,26 @@ class PartitionCheck:
 
     # -- the whole -----------------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run_check(self) -> Outcome:
         """Check everything. Raises OSError of the directory itself."""
         names = list(self.source.names(self.directory))
-        topic_id = self._metadata(names)
+        topic_id = self._check_metadata(names)
         files = {name: parsed for name in names if (parsed := parse_file_name(name)) is not None}
-        self._strangers(names, files)
-        self.sums = self._sums() if TXN_SUMS in names else {}
+        self._find_strangers(names, files)
+        self.sums = self._read_checksums() if TXN_SUMS in names else {}
         live = {name: file for name, file in files.items() if not file.state}
         bases = sorted(file.base_offset for file in live.values() if file.kind == LOG)
         self._load_snapshots(live)
-        end = self._segments(bases, live) if bases else 0
+        end = self._check_segments(bases, live) if bases else 0
         if self.intact:
             self._check_epochs(names, bases[0] if bases else 0, end)
         self._check_snapshots_above(end)
         return Outcome(topic_id, bases[0] if bases else 0, end)
 
-    def _path(self, name: str) -> str:
+    def _path_of(self, name: str) -> str:
         return f"{self.directory}/{name}" if self.directory else name
 
-    def _find(
+    def _add_finding(
         self,
         name: str,
         kind: str,
@@ -122,107 +122,109 @@ class PartitionCheck:
         *,
         harmless: bool = False,
     ) -> None:
-        finding = Finding(self._path(name), kind, message, repair, tuple(actions), lost, harmless)
+        finding = Finding(self._path_of(name), kind, message, repair, tuple(actions), lost, harmless)
         self.report.findings.append(finding)
 
-    def _content(self, name: str) -> bytes | None:
+    def _read_file(self, name: str) -> bytes | None:
         """A small file; None, and a finding, when it cannot be read."""
         try:
-            return content_of(self.source, self._path(name))
+            return content_of(self.source, self._path_of(name))
         except OSError as error:
-            self._find(name, "unreadable", str(error.strerror))
+            self._add_finding(name, "unreadable", str(error.strerror))
             return None
 
     # -- small files ---------------------------------------------------------------------------------------------------
 
-    def _metadata(self, names: list[str]) -> bytes | None:
+    def _check_metadata(self, names: list[str]) -> bytes | None:
         if PARTITION_METADATA not in names:
             return None
-        content = self._content(PARTITION_METADATA)
+        content = self._read_file(PARTITION_METADATA)
         try:
             return None if content is None else parse_partition_metadata(content)
         except CorruptCheckpoint as error:
             text = "restore its 22 characters of topic_id from another replica: without it the log is not served"
-            self._find(PARTITION_METADATA, "metadata", f"{error}; {text}")
+            self._add_finding(PARTITION_METADATA, "metadata", f"{error}; {text}")
             return None
 
-    def _sums(self) -> dict[str, IndexChecksum]:
-        content = self._content(TXN_SUMS)
+    def _read_checksums(self) -> dict[str, IndexChecksum]:
+        content = self._read_file(TXN_SUMS)
         try:
             return {} if content is None else parse_checksums(content)
         except CorruptCheckpoint as error:
-            self._find(TXN_SUMS, "checksums", str(error), "removed", [Remove(self._path(TXN_SUMS))], harmless=True)
+            self._add_finding(
+                TXN_SUMS, "checksums", str(error), "removed", [Remove(self._path_of(TXN_SUMS))], harmless=True
+            )
             return {}
 
-    def _strangers(self, names: list[str], files: dict[str, FileName]) -> None:
+    def _find_strangers(self, names: list[str], files: dict[str, FileName]) -> None:
         bases = {file.base_offset for file in files.values() if file.kind == LOG and not file.state}
         for name in names:
             file = files.get(name)
             if file is None:
                 if name not in KNOWN and not name.endswith(".tmp"):
-                    self._find(name, "stranger", "not a file of a log", harmless=True)
+                    self._add_finding(name, "stranger", "not a file of a log", harmless=True)
             elif file.state:
-                self._find(
+                self._add_finding(
                     name, "unfinished", "left by a deletion or a cleaning; the next start ends it", harmless=True
                 )
             elif file.kind not in (LOG, SNAPSHOT) and file.base_offset not in bases:
-                self._find(name, "orphan", "its .log file is missing", "removed", [Remove(self._path(name))])
+                self._add_finding(name, "orphan", "its .log file is missing", "removed", [Remove(self._path_of(name))])
 
     def _load_snapshots(self, live: dict[str, FileName]) -> None:
         for name, file in live.items():
             if file.kind != SNAPSHOT:
                 continue
-            content = self._content(name)
+            content = self._read_file(name)
             try:
                 if content is not None:
                     self.snapshots[file.base_offset] = tuple(parse_snapshot(content))
             except CorruptCheckpoint as error:
-                self._find(name, "producer snapshot", str(error), "removed", [Remove(self._path(name))])
+                self._add_finding(name, "producer snapshot", str(error), "removed", [Remove(self._path_of(name))])
 
     # -- the log -------------------------------------------------------------------------------------------------------
 
-    def _segments(self, bases: list[int], live: dict[str, FileName]) -> int:
+    def _check_segments(self, bases: list[int], live: dict[str, FileName]) -> int:
         """Every segment in order; returns the log's end."""
         start = self.snapshots.get(bases[0])
         self.state.load_entries(start or (), bases[0], 0)
         if 0 <= self.marks.start < bases[0]:
             lost = (self.marks.start, bases[0])
-            self._find(file_name(bases[0], LOG), "hole", f"the log starts at {self.marks.start}", lost=lost)
+            self._add_finding(file_name(bases[0], LOG), "hole", f"the log starts at {self.marks.start}", lost=lost)
         end = bases[0]
         for base, following in zip(bases, [*bases[1:], None], strict=True):
             if base > end and not self.gaps and self.intact:
                 text = f"the segment before it ends at {end}"
-                self._find(file_name(base, LOG), "hole", text, lost=(end, base))
-            end = self._segment(base, following, live)
+                self._add_finding(file_name(base, LOG), "hole", text, lost=(end, base))
+            end = self._check_segment(base, following, live)
         if self.marks.clean and self.intact and end < self.marks.recovery_point:
             lost = (end, self.marks.recovery_point)
-            self._find(file_name(bases[-1], LOG), "short", f"records up to {lost[1]} were durable", lost=lost)
+            self._add_finding(file_name(bases[-1], LOG), "short", f"records up to {lost[1]} were durable", lost=lost)
         return end
 
-    def _segment(self, base: int, following: int | None, live: dict[str, FileName]) -> int:
+    def _check_segment(self, base: int, following: int | None, live: dict[str, FileName]) -> int:
         """One segment; returns where it ends."""
         name = file_name(base, LOG)
         try:
-            file = self.source.open(self._path(name))
+            file = self.source.open(self._path_of(name))
         except OSError as error:
-            self._find(name, "unreadable", str(error.strerror))
+            self._add_finding(name, "unreadable", str(error.strerror))
             self.intact = False
             return base
         try:
             walk = _Walk(self, file, base, following, live)
-            end = walk.run()
+            end = walk.check_batches()
             self.report.segments += 1
             self.report.batches += walk.batches
             self.report.bytes += file.size
             if walk.position < file.size:
-                self._damaged(file, name, walk.position, end, following)
+                self._report_damage(file, name, walk.position, end, following)
             else:
                 walk.check_indexes()
         finally:
             file.close()
         return end
 
-    def _damaged(self, file: Readable, name: str, position: int, end: int, following: int | None) -> None:
+    def _report_damage(self, file: Readable, name: str, position: int, end: int, following: int | None) -> None:
         """Report bytes in a log file that are not a batch: damage before other batches, or a torn tail."""
         self.intact = False
         # 1. Batches follow, here or in the next segment: records are lost between, and a cut would lose the others.
@@ -232,15 +234,15 @@ class PartitionCheck:
         size = file.size - position
         if behind is not None:
             text = f"byte {position}: no whole batch with the right checksum; the next one is at offset {behind}"
-            self._find(name, "damaged batch", text, lost=(end, behind))
+            self._add_finding(name, "damaged batch", text, lost=(end, behind))
             return
         known = max(self.marks.recovery_point, self.marks.high_watermark, end)
         text = f"byte {position}: {size} bytes after offset {end} are not whole batches"
         stem = name.removesuffix(LOG)
-        actions: list[Action] = [Cut(self._path(name), position)]
-        actions += [Remove(self._path(stem + kind)) for kind in (INDEX, TIME_INDEX)]
+        actions: list[Action] = [Cut(self._path_of(name), position)]
+        actions += [Remove(self._path_of(stem + kind)) for kind in (INDEX, TIME_INDEX)]
         repair = f"cut to {position} bytes; its indexes are removed, the next start rebuilds them"
-        self._find(name, "torn tail", text, repair, actions, (end, known) if known > end else None)
+        self._add_finding(name, "torn tail", text, repair, actions, (end, known) if known > end else None)
 
     # -- producers and epochs ------------------------------------------------------------------------------------------
 
@@ -255,25 +257,25 @@ class PartitionCheck:
             batch = memoryview(bytearray(header[1] + LOG_OVERHEAD))
             file.read_now(position, batch)
             marker = marker_of(batch, 0)
-        return replay(self.state, header, marker, 0)
+        return replay_batch(self.state, header, marker, 0)
 
     def check_snapshot(self, offset: int) -> None:
         """Check the snapshot at `offset`, if there is one, once all batches below it were read."""
         stored = self.snapshots.pop(offset, None)
         if stored is None or not self.intact:
             return
-        wrong = unlike(stored, self.state.snapshot(), offset)
+        wrong = compare_snapshots(stored, self.state.snapshot_entries(), offset)
         if wrong:
             name = file_name(offset, SNAPSHOT)
-            write = Write(self._path(name), format_snapshot(self.state.snapshot()))
-            self._find(name, "producer snapshot", wrong, "rebuilt from the log", [write])
+            write = Write(self._path_of(name), format_snapshot(self.state.snapshot_entries()))
+            self._add_finding(name, "producer snapshot", wrong, "rebuilt from the log", [write])
 
     def _check_snapshots_above(self, end: int) -> None:
         for offset in sorted(self.snapshots):
             name = file_name(offset, SNAPSHOT)
             if offset > end and self.intact:
-                self._find(
-                    name, "producer snapshot", f"above the log's end {end}", "removed", [Remove(self._path(name))]
+                self._add_finding(
+                    name, "producer snapshot", f"above the log's end {end}", "removed", [Remove(self._path_of(name))]
                 )
 
     def _check_epochs(self, names: list[str], first: int, end: int) -> None:
@@ -281,7 +283,7 @@ class PartitionCheck:
             if self.epochs and self.marks.clean and end > max(first, self.marks.start):
                 self._epochs_wrong("it is missing")
             return
-        content = self._content(LEADER_EPOCHS)
+        content = self._read_file(LEADER_EPOCHS)
         if content is None:
             return
         try:
@@ -306,8 +308,8 @@ class PartitionCheck:
             self._epochs_wrong(f"epoch {stored[-1].epoch} begins at {stored[-1].start_offset}, the log ends at {end}")
 
     def _epochs_wrong(self, what: str) -> None:
-        write = Write(self._path(LEADER_EPOCHS), format_epochs(self.epochs))
-        self._find(LEADER_EPOCHS, "leader epochs", what, "rebuilt from the log", [write])
+        write = Write(self._path_of(LEADER_EPOCHS), format_epochs(self.epochs))
+        self._add_finding(LEADER_EPOCHS, "leader epochs", what, "rebuilt from the log", [write])
 
 
 class _Walk:
@@ -325,14 +327,14 @@ class _Walk:
         self.batches = 0
         self.aborted: list[AbortedTransaction] = []
         self.new = NewIndexes(base)
-        self.offsets = self._entries(INDEX)
-        self.times = self._entries(TIME_INDEX)
+        self.offsets = self._read_entries(INDEX)
+        self.times = self._read_entries(TIME_INDEX)
 
-    def _entries(self, kind: str) -> bytes | None:
+    def _read_entries(self, kind: str) -> bytes | None:
         name = file_name(self.base, kind)
-        return self.check._content(name) if name in self.live else None
+        return self.check._read_file(name) if name in self.live else None
 
-    def run(self) -> int:
+    def check_batches(self) -> int:
         """Read the batches; returns the offset where they end."""
         check, end = self.check, self.base
         check.check_snapshot(self.base)
@@ -345,17 +347,17 @@ class _Walk:
                 check.check_snapshot(offset)
             end = header[0] + header[6] + 1
             size = header[1] + LOG_OVERHEAD
-            self._batch(position, size, header)
+            self._check_batch(position, size, header)
             self.position = position + size
         for offset in [offset for offset in check.snapshots if offset == end]:
             check.check_snapshot(offset)
         return end
 
-    def _batch(self, position: int, size: int, header: HeaderTuple) -> None:
+    def _check_batch(self, position: int, size: int, header: HeaderTuple) -> None:
         self.batches += 1
-        self.offset_entries.batch(position, header)
-        self.time_entries.batch(header)
-        self.new.batch(position, size, header)
+        self.offset_entries.check_batch(position, header)
+        self.time_entries.check_batch(header)
+        self.new.add_batch(position, size, header)
         aborted = self.check.check_batch(self.file, position, header)
         if aborted is not None:
             self.aborted.append(aborted)
@@ -363,33 +365,33 @@ class _Walk:
 
     def check_indexes(self) -> None:
         """Check the indexes, once the whole segment was read."""
-        self.new.end()
-        self._check(INDEX, self.offsets, self.offset_entries.end(), bytes(self.new.offsets))
-        self._check(TIME_INDEX, self.times, self.time_entries.end(), bytes(self.new.times))
+        self.new.finish_indexes()
+        self._check_index(INDEX, self.offsets, self.offset_entries.finish_check(), bytes(self.new.offsets))
+        self._check_index(TIME_INDEX, self.times, self.time_entries.finish_check(), bytes(self.new.times))
         self._check_transactions()
 
-    def _check(self, kind: str, content: bytes | None, wrong: str, fresh: bytes) -> None:
+    def _check_index(self, kind: str, content: bytes | None, wrong: str, fresh: bytes) -> None:
         name = file_name(self.base, kind)
-        path = self.check._path(name)
+        path = self.check._path_of(name)
         harmless = not self.sealed and not self.check.marks.clean
         if content is None:
             if self.sealed or self.check.marks.clean:
-                self.check._find(name, "index", "it is missing", "rebuilt", [Write(path, fresh)], harmless=True)
+                self.check._add_finding(name, "index", "it is missing", "rebuilt", [Write(path, fresh)], harmless=True)
         elif wrong:
-            self.check._find(name, "index", wrong, "rebuilt", [Write(path, fresh)], harmless=harmless)
+            self.check._add_finding(name, "index", wrong, "rebuilt", [Write(path, fresh)], harmless=harmless)
 
     def _check_transactions(self) -> None:
         name = file_name(self.base, TXN_INDEX)
-        content = self.check._content(name) if name in self.live else b""
+        content = self.check._read_file(name) if name in self.live else b""
         if content is None:
             return
         wrong = aborted_in(content, self.aborted, self.base)
         if not wrong and self.check.sums.get(name) not in (None, IndexChecksum(len(content), crc32c(content))):
             wrong = f"it does not have the checksum of when it was finished ({TXN_SUMS})"
         if wrong and (self.sealed or self.check.marks.clean):
-            fresh = Write(self.check._path(name), b"".join(map(entry_bytes, self.aborted)))
-            self.check._find(name, "transaction index", wrong, "rebuilt", [fresh, *self._without_sums()])
+            fresh = Write(self.check._path_of(name), b"".join(map(entry_bytes, self.aborted)))
+            self.check._add_finding(name, "transaction index", wrong, "rebuilt", [fresh, *self._without_sums()])
 
     def _without_sums(self) -> list[Action]:
         """Remove the checksums of indexes, which a repair changes; the next start records them again."""
-        return [Remove(self.check._path(TXN_SUMS))] if self.check.sums else []
+        return [Remove(self.check._path_of(TXN_SUMS))] if self.check.sums else []

@@ -12,7 +12,7 @@ from ottla.storage.layout import CLEAN_SHUTDOWN
 from ottla.storage.verify.findings import Action, Cut, Finding, Remove, Write
 
 
-def repair(root: str, findings: Iterable[Finding]) -> list[Finding]:
+def repair_directory(root: str, findings: Iterable[Finding]) -> list[Finding]:
     """Carry out the actions of all findings that have some; returns those. Raises OSError.
 
     After a cut the mark of a clean stop is removed first, so that the next start recovers the logs.
@@ -22,16 +22,16 @@ def repair(root: str, findings: Iterable[Finding]) -> list[Finding]:
         _remove_path(os.path.join(root, CLEAN_SHUTDOWN))
     for finding in done:
         for action in finding.actions:
-            _do(root, action)
+            _apply_action(root, action)
     return done
 
 
-def _do(root: str, action: Action) -> None:
+def _apply_action(root: str, action: Action) -> None:
     path = os.path.join(root, action.path)
     if isinstance(action, Cut):
         _cut_path(path, action.size)
     elif isinstance(action, Write):
-        _write(path, action.content)
+        _write_path(path, action.content)
     else:
         assert isinstance(action, Remove)
         _remove_path(path)
@@ -46,7 +46,7 @@ def _cut_path(path: str, size: int) -> None:
         os.close(descriptor)
 
 
-def _write(path: str, content: bytes) -> None:
+def _write_path(path: str, content: bytes) -> None:
     beside = path + ".tmp"
     with open(beside, "wb") as file:
         file.write(content)

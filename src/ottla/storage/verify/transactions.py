@@ -45,7 +45,7 @@ def aborted_in(content: bytes, expected: Sequence[AbortedTransaction], base: int
     return ""
 
 
-def unlike(stored: Sequence[SnapshotEntry], expected: Sequence[SnapshotEntry], offset: int) -> str:
+def compare_snapshots(stored: Sequence[SnapshotEntry], expected: Sequence[SnapshotEntry], offset: int) -> str:
     """The fault of a producer snapshot at an offset; empty: none. A producer that it lacks may have expired."""
     known = {entry.producer_id: entry for entry in expected}
     for entry in stored:

@@ -35,7 +35,7 @@ class Assignor(Protocol):
     def user_data(self, owned: Sequence[TopicPartition] | None, generation: int) -> bytes | None:
         """User data of a member's subscription. owned: its last assignment (None: it had none), of `generation`."""
 
-    def assign(self, topics: Topics, members: Subscriptions) -> Assignment:
+    def assign_partitions(self, topics: Topics, members: Subscriptions) -> Assignment:
         """The assignment. Topics that are missing in `topics` do not exist (yet)."""
 
 
@@ -71,7 +71,7 @@ class Range:
         """None."""
         return None
 
-    def assign(self, topics: Topics, members: Subscriptions) -> Assignment:
+    def assign_partitions(self, topics: Topics, members: Subscriptions) -> Assignment:
         """See Assignor."""
         order, racks = member_order(members), racks_of(members)
         wanted = {member: frozenset(members[member].topics) for member in members}
@@ -107,23 +107,23 @@ class _TopicState:
         self._each, self._extra = divmod(len(racks), len(consumers)) if consumers else (0, 0)
         self.rack_aware = use_racks(self._rack.values(), racks)
 
-    def matches(self, consumer: str, number: int) -> bool:
+    def matches_rack(self, consumer: str, number: int) -> bool:
         """Whether the partition has a replica in the consumer's rack; a consumer without rack matches all."""
         rack = self._rack.get(consumer)
         return rack is None or rack in self.racks[number]
 
-    def room(self, consumer: str) -> int:
+    def remaining_quota(self, consumer: str) -> int:
         """How many more partitions the consumer may get."""
         return max(0, self._each + (self._extra > 0) - self._given[consumer])
 
     def assign_ranges(self, may: Callable[[str, int], bool], result: Assignment) -> None:
         """Assign each consumer, in order, its share of the partitions that are left and allowed by `may`."""
         for consumer in self.consumers:
-            chosen = [number for number in self._left if may(consumer, number)][: self.room(consumer)]
+            chosen = [number for number in self._left if may(consumer, number)][: self.remaining_quota(consumer)]
             if chosen:
-                self.give(consumer, chosen, result)
+                self.give_partitions(consumer, chosen, result)
 
-    def give(self, consumer: str, numbers: Sequence[int], result: Assignment) -> None:
+    def give_partitions(self, consumer: str, numbers: Sequence[int], result: Assignment) -> None:
         """Assign the partitions to the consumer."""
         result[consumer] += [TopicPartition(self.name, number) for number in numbers]
         self._given[consumer] += len(numbers)
@@ -143,7 +143,7 @@ def _match_racks(states: Sequence[_TopicState], result: Assignment) -> None:
         if len(group) > 1:
             _match_together(group, count, result)
         elif group[0].rack_aware:
-            group[0].assign_ranges(group[0].matches, result)
+            group[0].assign_ranges(group[0].matches_rack, result)
 
 
 def _match_together(group: Sequence[_TopicState], count: int, result: Assignment) -> None:
@@ -153,13 +153,13 @@ def _match_together(group: Sequence[_TopicState], count: int, result: Assignment
         if found is None:
             continue
         for state in group:
-            state.give(found, [number], result)
-        if not any(state.room(found) for state in group):
+            state.give_partitions(found, [number], result)
+        if not any(state.remaining_quota(found) for state in group):
             remaining.remove(found)
 
 
 def _fits_all(group: Sequence[_TopicState], consumer: str, number: int) -> bool:
-    return all(state.matches(consumer, number) and state.room(consumer) for state in group)
+    return all(state.matches_rack(consumer, number) and state.remaining_quota(consumer) for state in group)
 
 
 class RoundRobin:
@@ -172,7 +172,7 @@ class RoundRobin:
         """None."""
         return None
 
-    def assign(self, topics: Topics, members: Subscriptions) -> Assignment:
+    def assign_partitions(self, topics: Topics, members: Subscriptions) -> Assignment:
         """See Assignor."""
         result: Assignment = {member: [] for member in members}
         order = member_order(members)

@@ -52,10 +52,10 @@ def hash_order(keys: Iterable[str]) -> list[str]:
     """
     inserted = list(dict.fromkeys(keys))
     mask = table_size(len(inserted)) - 1
-    return sorted(inserted, key=lambda key: _spread(string_hash(key)) & mask)
+    return sorted(inserted, key=lambda key: _spread_bits(string_hash(key)) & mask)
 
 
-def _spread(value: int) -> int:
+def _spread_bits(value: int) -> int:
     return value ^ (value >> 16)
 
 
@@ -71,16 +71,16 @@ class PartitionSet:
     def __bool__(self) -> bool:
         return bool(self._members)
 
-    def add(self, tp: TopicPartition) -> None:
+    def add_partition(self, tp: TopicPartition) -> None:
         """Add a partition, after those in the same bucket."""
-        self._members.setdefault(tp, _spread(partition_hash(tp)))
+        self._members.setdefault(tp, _spread_bits(partition_hash(tp)))
         self._most = max(self._most, len(self._members))
 
-    def discard(self, tp: TopicPartition) -> None:
+    def discard_partition(self, tp: TopicPartition) -> None:
         """Remove a partition, if it is there; the table does not shrink."""
         self._members.pop(tp, None)
 
-    def first(self) -> TopicPartition:
+    def first_partition(self) -> TopicPartition:
         """The first element of its iterator."""
         mask = table_size(self._most) - 1
         return min(self._members, key=lambda tp: self._members[tp] & mask)

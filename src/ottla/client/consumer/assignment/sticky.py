@@ -34,7 +34,7 @@ class Sticky:
         """The partitions that the member had, and their generation."""
         return None if owned is None else encode_sticky(owned, generation)
 
-    def assign(self, topics: Topics, members: Subscriptions) -> Assignment:
+    def assign_partitions(self, topics: Topics, members: Subscriptions) -> Assignment:
         """See Assignor."""
         claims = {member: Claim(*decode_sticky(each.user_data)) for member, each in members.items()}
         return assign_sticky(topics, members, claims).partitions
@@ -50,12 +50,12 @@ class CooperativeSticky:
         """The generation, for leaders that cannot read version 2 of the subscription."""
         return encode_generation(generation)
 
-    def assign(self, topics: Topics, members: Subscriptions) -> Assignment:
+    def assign_partitions(self, topics: Topics, members: Subscriptions) -> Assignment:
         """See Assignor. Partitions that move stay unassigned: their owner gives them up, and joins again."""
-        found = assign_sticky(topics, members, {member: _claim(each) for member, each in members.items()})
+        found = assign_sticky(topics, members, {member: _claim_of(each) for member, each in members.items()})
         moving = found.moving
         if moving is None:
-            moving = _moving(members, found.partitions)
+            moving = _moving_partitions(members, found.partitions)
         for tp, member in moving.items():
             found.partitions[member].remove(tp)
         return found.partitions
@@ -73,25 +73,25 @@ def assign_sticky(topics: Topics, members: Subscriptions, claims: Mapping[str, C
     """Assign partitions. A claim of a member counts unless a member of a later generation claims the same partition."""
     order = hash_order(members)
     existing = {name: each for name, each in topics.items() if each and _is_wanted(name, members)}
-    owned, doubtful = _owned(existing, order, members, claims)
-    racks = _racks(existing, members)
+    owned, doubtful = _owned_partitions(existing, order, members, claims)
+    racks = _rack_map(existing, members)
     # 1. Equal subscriptions: partitions are interchangeable, one pass is enough. 2. Different subscriptions: the
     # general algorithm, which moves partitions one by one.
     if len({frozenset(each.topics) for each in members.values()}) == 1:
-        return _Constrained(existing, racks, owned, doubtful).build()
-    return StickyResult(GeneralAssignment(existing, racks, owned, members, claims).build(), None)
+        return _Constrained(existing, racks, owned, doubtful).build_assignment()
+    return StickyResult(GeneralAssignment(existing, racks, owned, members, claims).build_assignment(), None)
 
 
 def _is_wanted(topic: str, members: Subscriptions) -> bool:
     return any(topic in each.topics for each in members.values())
 
 
-def _claim(each: Subscription) -> Claim:
+def _claim_of(each: Subscription) -> Claim:
     generation = each.generation if each.generation >= 0 else decode_generation(each.user_data)
     return Claim(each.owned, generation)
 
 
-def _owned(
+def _owned_partitions(
     topics: Topics, order: Sequence[str], members: Subscriptions, claims: Mapping[str, Claim]
 ) -> tuple[Assignment, dict[TopicPartition, None]]:
     """(partitions of each member, partitions that two members of the same generation claim)."""
@@ -120,7 +120,7 @@ def _owned(
     return owned, doubtful
 
 
-def _racks(topics: Topics, members: Subscriptions) -> Racks:
+def _rack_map(topics: Topics, members: Subscriptions) -> Racks:
     consumers = racks_of(members)
     partitions = {
         TopicPartition(name, number): each for name, racks in topics.items() for number, each in enumerate(racks)
@@ -135,7 +135,7 @@ def _racks(topics: Topics, members: Subscriptions) -> Racks:
     return Racks({}, {}, crowd)
 
 
-def _moving(members: Subscriptions, result: Assignment) -> dict[TopicPartition, str]:
+def _moving_partitions(members: Subscriptions, result: Assignment) -> dict[TopicPartition, str]:
     """Partitions that move from one member to another, with their new owners."""
     added = {tp: member for member, got in result.items() for tp in set(got) - set(members[member].owned)}
     revoked = {tp for member, got in result.items() for tp in set(members[member].owned) - set(got)}
@@ -163,32 +163,32 @@ class _Constrained:
         """Members with `least` partitions, which may get one more."""
         self._moving: dict[TopicPartition, str] = {}
 
-    def build(self) -> StickyResult:
+    def build_assignment(self) -> StickyResult:
         """The assignment."""
         # In this order, as in Java: 1. members keep what they may; 2. the rest is ordered by name, and partitions
         # that few consumers share a rack with come first; 3. it is dealt out within racks; 4. then to any member.
         self._keep_owned()
-        left = self._unassigned()
+        left = self._unassigned_partitions()
         self._under.sort(key=string_key)
         self._at_least.sort(key=string_key)
         left.sort(key=lambda tp: self._racks.crowd.get(tp, 0))
         if self._racks.consumers:
             left = self._deal_within_racks(left)
-        self._deal(left)
+        self._deal_partitions(left)
         return StickyResult(self._result, self._moving)
 
     def _keep_owned(self) -> None:
         for member, partitions in self._owned.items():
             owned = []
             for tp in partitions:
-                if self._racks.mismatch(member, tp):
+                if self._racks.lacks_replica(member, tp):
                     self._given_up[tp] = member
                 elif tp not in self._doubtful:
                     owned.append(tp)
             owned.sort(key=lambda tp: (tp.partition, string_key(tp.topic)))
-            self._keep(member, owned)
+            self._keep_partitions(member, owned)
 
-    def _keep(self, member: str, owned: list[TopicPartition]) -> None:
+    def _keep_partitions(self, member: str, owned: list[TopicPartition]) -> None:
         # 1. Fewer than `least`: keep all, and get more later. 2. Enough for an extra one, and some are left: keep
         # `most`. 3. Else keep `least`; the member may get an extra one later, while some are left.
         more_allowed = self._with_extra < self._extra
@@ -210,7 +210,7 @@ class _Constrained:
         if self._with_extra == self._extra:
             self._at_least.clear()
 
-    def _unassigned(self) -> list[TopicPartition]:
+    def _unassigned_partitions(self) -> list[TopicPartition]:
         taken = {tp for partitions in self._result.values() for tp in partitions}
         return [
             tp
@@ -253,7 +253,7 @@ class _Constrained:
             self._count_extra()
         return member, turn
 
-    def _deal(self, left: Sequence[TopicPartition]) -> None:
+    def _deal_partitions(self, left: Sequence[TopicPartition]) -> None:
         turn = 0
         for tp in left:
             if not self._under:

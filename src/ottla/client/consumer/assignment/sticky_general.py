@@ -36,13 +36,14 @@ class Racks(NamedTuple):
     crowd: Mapping[TopicPartition, int]
     """Number of consumers that share a rack with the partition."""
 
-    def mismatch(self, consumer: str, tp: TopicPartition) -> bool:
+    def lacks_replica(self, consumer: str, tp: TopicPartition) -> bool:
         """Whether no replica is in the consumer's rack."""
         rack = self.consumers.get(consumer)
         return rack is not None and rack not in self.partitions.get(tp, ())
 
     def next_consumer(self, tp: TopicPartition, consumers: Sequence[str], first: int) -> int:
-        """Index of the next consumer from `first` on, in turn, with a replica in its rack; -1: there is none."""
+        """Index of the next consumer from `first` on, in turn, with a replica in its rack; -1: there is
+        none."""
         racks = self.partitions.get(tp, ())
         for step in range(len(consumers)):
             at = (first + step) % len(consumers)
@@ -68,7 +69,7 @@ class _Movements:
         if before[0] != new:
             self._add_partition(tp, (before[0], new))
 
-    def instead_of(self, tp: TopicPartition, old: str, new: str) -> TopicPartition:
+    def partition_to_move(self, tp: TopicPartition, old: str, new: str) -> TopicPartition:
         """The partition to move: one of the same topic that moved the opposite way before, if there is one."""
         pairs = self._by_topic.get(tp.topic)
         if pairs is None:
@@ -76,16 +77,16 @@ class _Movements:
         if tp in self._pairs:
             old = self._pairs[tp][0]
         back = pairs.get((new, old))
-        return back.first() if back else tp
+        return back.first_partition() if back else tp
 
     def _add_partition(self, tp: TopicPartition, pair: tuple[str, str]) -> None:
         self._pairs[tp] = pair
-        self._by_topic.setdefault(tp.topic, {}).setdefault(pair, PartitionSet()).add(tp)
+        self._by_topic.setdefault(tp.topic, {}).setdefault(pair, PartitionSet()).add_partition(tp)
 
     def _remove_partition(self, tp: TopicPartition, pair: tuple[str, str]) -> None:
         del self._pairs[tp]
         pairs = self._by_topic[tp.topic]
-        pairs[pair].discard(tp)
+        pairs[pair].discard_partition(tp)
         if not pairs[pair]:
             del pairs[pair]
         if not pairs:
@@ -103,25 +104,25 @@ class _ByLoad:
     def __iter__(self) -> Iterator[str]:
         return iter([member for _, _, member in self._sorted])
 
-    def add(self, member: str) -> None:
+    def add_member(self, member: str) -> None:
         """Add a member with its present load."""
         key = (len(self._assignment[member]), string_key(member), member)
         self._keys[member] = key
         insort(self._sorted, key)
 
-    def discard(self, member: str) -> None:
+    def remove_member(self, member: str) -> None:
         """Remove a member. Call this before its load changes."""
         key = self._keys.pop(member, None)
         if key is not None:
             del self._sorted[bisect_left(self._sorted, key)]
 
     @property
-    def least(self) -> str:
+    def least_loaded(self) -> str:
         """The member with the fewest partitions."""
         return self._sorted[0][2]
 
     @property
-    def most(self) -> str:
+    def most_loaded(self) -> str:
         """The member with the most partitions."""
         return self._sorted[-1][2]
 
@@ -144,20 +145,20 @@ class GeneralAssignment:
         }
         self._consumers = {topic: [each for each in order if topic in self._wanted[each]] for topic in topics}
         self._owner = {tp: member for member, partitions in owned.items() for tp in partitions}
-        self._previous = _previous(order, claims)
+        self._previous = _previous_owners(order, claims)
         ordered = sorted(topics, key=lambda topic: (len(self._consumers[topic]), string_key(topic)))
         self._all = [TopicPartition(topic, number) for topic in ordered for number in range(len(topics[topic]))]
         self._by_load = _ByLoad(self._current)
         self._movements = _Movements()
         self._revoking = False
 
-    def build(self) -> Assignment:
+    def build_assignment(self) -> Assignment:
         """The assignment."""
         kept = self._keep_owned()
         unassigned = [tp for tp in self._all if tp not in kept]
         for member in self._current:
-            self._by_load.add(member)
-        self._balance(unassigned)
+            self._by_load.add_member(member)
+        self._balance_members(unassigned)
         return self._current
 
     def _keep_owned(self) -> set[TopicPartition]:
@@ -165,30 +166,32 @@ class GeneralAssignment:
         kept: set[TopicPartition] = set()
         for member, partitions in self._current.items():
             stays = [
-                tp for tp in partitions if tp.topic in self._wanted[member] and not self._racks.mismatch(member, tp)
+                tp
+                for tp in partitions
+                if tp.topic in self._wanted[member] and not self._racks.lacks_replica(member, tp)
             ]
             self._revoking |= len(stays) < len(partitions)
             partitions[:] = stays
             kept.update(stays)
         return kept
 
-    def _balance(self, unassigned: Sequence[TopicPartition]) -> None:
+    def _balance_members(self, unassigned: Sequence[TopicPartition]) -> None:
         # Java's steps: 1. Assign what is unassigned, within racks first. 2. Take aside members whose partitions cannot
         # move. 3. Improve the balance, first with new partitions only, so that owned ones move as little as possible.
         # 4. Keep the assignment before step 3 if the result is not better. 5. Put the members of step 2 back.
-        initializing = not self._current[self._by_load.most]
+        initializing = not self._current[self._by_load.most_loaded]
         rest = self._assign_partitions(unassigned, match=True) if self._racks.consumers else unassigned
         self._assign_partitions(rest, match=False)
         movable = {topic for topic, consumers in self._consumers.items() if len(consumers) >= 2}
         fixed = {member: self._current[member] for member in self._wanted if not self._may_change(member, movable)}
         for member in fixed:
-            self._by_load.discard(member)
+            self._by_load.remove_member(member)
             del self._current[member]
         before = {member: list(partitions) for member, partitions in self._current.items()}
         if not self._revoking:
-            self._reassign([tp for tp in unassigned if tp.topic in movable])
-        changed = self._reassign([tp for tp in self._all if tp.topic in movable])
-        if not initializing and changed and _imbalance(self._current) >= _imbalance(before):
+            self._reassign_partitions([tp for tp in unassigned if tp.topic in movable])
+        changed = self._reassign_partitions([tp for tp in self._all if tp.topic in movable])
+        if not initializing and changed and _load_imbalance(self._current) >= _load_imbalance(before):
             self._current.update(before)
         self._current.update(fixed)
 
@@ -198,11 +201,11 @@ class GeneralAssignment:
 
     def _assign_one(self, tp: TopicPartition, match: bool) -> bool:
         for member in self._by_load:
-            if tp.topic in self._wanted[member] and not (match and self._racks.mismatch(member, tp)):
-                self._by_load.discard(member)
+            if tp.topic in self._wanted[member] and not (match and self._racks.lacks_replica(member, tp)):
+                self._by_load.remove_member(member)
                 self._current[member].append(tp)
                 self._owner[tp] = member
-                self._by_load.add(member)
+                self._by_load.add_member(member)
                 return True
         return False
 
@@ -213,20 +216,20 @@ class GeneralAssignment:
     def _most_for(self, member: str) -> int:
         return sum(len(self._topics[topic]) for topic in self._wanted[member])
 
-    def _reassign(self, partitions: Sequence[TopicPartition]) -> bool:
+    def _reassign_partitions(self, partitions: Sequence[TopicPartition]) -> bool:
         """Move partitions while that improves the balance; returns whether one moved."""
         moved_any = False
         while True:
             moved = False
             for tp in partitions:
-                if self._balanced():
+                if self._is_balanced():
                     break
-                moved |= self._improve(tp)
+                moved |= self._move_if_better(tp)
             if not moved:
                 return moved_any
             moved_any = True
 
-    def _improve(self, tp: TopicPartition) -> bool:
+    def _move_if_better(self, tp: TopicPartition) -> bool:
         # 1. Back to its owner of an earlier generation, if that has at least two fewer. 2. To the member with the
         # fewest, if any other consumer of the topic has at least two fewer.
         consumer = self._owner[tp]
@@ -243,22 +246,22 @@ class GeneralAssignment:
         return False
 
     def _move_partition(self, tp: TopicPartition, new: str) -> None:
-        moved = self._movements.instead_of(tp, self._owner[tp], new)
+        moved = self._movements.partition_to_move(tp, self._owner[tp], new)
         old = self._owner[moved]
-        self._by_load.discard(old)
-        self._by_load.discard(new)
+        self._by_load.remove_member(old)
+        self._by_load.remove_member(new)
         self._movements.record_move(moved, old, new)
         self._current[old].remove(moved)
         self._current[new].append(moved)
         self._owner[moved] = new
-        self._by_load.add(new)
-        self._by_load.add(old)
+        self._by_load.add_member(new)
+        self._by_load.add_member(old)
 
-    def _balanced(self) -> bool:
+    def _is_balanced(self) -> bool:
         """Whether no member has two partitions more than another one that could take one of them."""
         if not self._by_load:
             return True
-        least, most = len(self._current[self._by_load.least]), len(self._current[self._by_load.most])
+        least, most = len(self._current[self._by_load.least_loaded]), len(self._current[self._by_load.most_loaded])
         return least >= most - 1 or not any(self._could_get(member) for member in self._by_load)
 
     def _could_get(self, member: str) -> bool:
@@ -273,7 +276,7 @@ class GeneralAssignment:
         )
 
 
-def _previous(order: Sequence[str], claims: Mapping[str, Claim]) -> dict[TopicPartition, str]:
+def _previous_owners(order: Sequence[str], claims: Mapping[str, Claim]) -> dict[TopicPartition, str]:
     """Owners of partitions in earlier generations: they may get them back."""
     newest = max(each.generation_or_none for each in claims.values())
     found: dict[TopicPartition, tuple[int, str]] = {}
@@ -286,7 +289,7 @@ def _previous(order: Sequence[str], claims: Mapping[str, Claim]) -> dict[TopicPa
     return {tp: member for tp, (_, member) in found.items()}
 
 
-def _imbalance(assignment: Assignment) -> int:
+def _load_imbalance(assignment: Assignment) -> int:
     """The sum of the differences between all pairs of loads."""
     loads = sorted(len(partitions) for partitions in assignment.values())
     return sum(load * (2 * at - len(loads) + 1) for at, load in enumerate(loads))

@@ -70,7 +70,7 @@ class Channel:
         self.node = node
         self.connection = connection
         self.address = connection.address
-        self.sock = connection.detach()
+        self.sock = connection.detach_socket()
         self.sock.setblocking(False)
         self._config = connection.config
         self._most = connection.config.receive_message_max_bytes
@@ -89,17 +89,17 @@ class Channel:
         return bool(self._out)
 
     @property
-    def until(self) -> float:
+    def response_deadline(self) -> float:
         """When the oldest request times out; infinite if none is unanswered."""
         return self.awaited[0].until if self.awaited else float("inf")
 
-    def send(self, api_key: int, message: Message, version: int, tag: Any, *, answered: bool = True) -> None:
-        """Queue a request. answered=False: there is no answer; `flush` reports when it was written.
+    def send_request(self, api_key: int, message: Message, version: int, tag: Any, *, answered: bool = True) -> None:
+        """Queue a request. answered=False: there is no answer; `flush_requests` reports when it was written.
 
         Raises UsageError for a value that does not fit the protocol, without queueing anything.
         """
         self._next_id = (self._next_id + 1) & 0x7FFF_FFFF
-        parts = self._frame(api_key, message, version)
+        parts = self._encode_frame(api_key, message, version)
         now = time.monotonic()
         for part in parts[:-1]:
             self._out.append((part, None))
@@ -109,10 +109,10 @@ class Channel:
             self.awaited.append(PendingResponse(self._next_id, api_key, version, tag, now, until, None))
 
     def send_lone(self, lone: LoneProduce, records: bytearray | memoryview, tag: Any, *, answered: bool = True) -> None:
-        """Queue a prepared Produce request of one batch; as `send`."""
+        """Queue a prepared Produce request of one batch; as `send_request`."""
         self._next_id = (self._next_id + 1) & 0x7FFF_FFFF
         size = len(records)
-        head = lone.frame(self._next_id, size)
+        head = lone.frame_head(self._next_id, size)
         last = None if answered else tag
         if size <= _COPIED:
             self._out.append((memoryview(b"".join((head, records, lone.tail))), last))
@@ -125,7 +125,7 @@ class Channel:
                 _new(PendingResponse, (self._next_id, ApiKey.PRODUCE, lone.version, tag, now, until, lone))
             )
 
-    def _frame(self, api_key: int, message: Message, version: int) -> list[memoryview]:
+    def _encode_frame(self, api_key: int, message: Message, version: int) -> list[memoryview]:
         header = encode_request_header(api_key, version, self._next_id, self._config.client_id)
         parts: list[memoryview] = []
         try:
@@ -138,7 +138,7 @@ class Channel:
         size = len(header) + sum(part.nbytes for part in parts)
         return [memoryview(size.to_bytes(4, "big") + header), *parts]
 
-    def flush(self) -> list[Received]:
+    def flush_requests(self) -> list[Received]:
         """Write what the socket takes. Returns requests without an answer that were written. Raises ClientError."""
         left: list[Received] = []
         try:
@@ -160,7 +160,7 @@ class Channel:
             raise why_lost(self.address, self._config, error) from error
         return left
 
-    def receive(self) -> tuple[list[Received], ClientError | None]:
+    def receive_responses(self) -> tuple[list[Received], ClientError | None]:
         """The answers that have arrived, and the error after them, or None. After an error the caller closes this."""
         try:
             chunk = self.sock.recv(_CHUNK)
@@ -215,14 +215,14 @@ class Channel:
         self.awaited.popleft()
         return Received(asked.tag, message, time.monotonic() - asked.sent_at)
 
-    def late(self) -> RequestTimeoutError:
+    def timeout_error(self) -> RequestTimeoutError:
         """The error for a request that was not answered in time."""
         return RequestTimeoutError(
             f"{self.address} did not answer in time",
             "The broker is overloaded, stopped or cut off; request.timeout.ms sets the limit",
         )
 
-    def close(self) -> list[tuple[Any, bool]]:
+    def close_channel(self) -> list[tuple[Any, bool]]:
         """Close; returns (tag, whether the broker may have it) of requests without an outcome."""
         with contextlib.suppress(OSError):
             self.sock.close()
@@ -241,12 +241,12 @@ def open_in_background(
     def connect() -> None:
         connection = Connection(address, config)
         try:
-            connection.open(Deadline.after_ms(config.request_timeout_ms))
+            connection.open_connection(Deadline.after_ms(config.request_timeout_ms))
         except ClientError as error:
-            connection.close()
+            connection.close_connection()
             then(error)
         except Exception as error:  # noqa: BLE001  the producer waits for an outcome
-            connection.close()
+            connection.close_connection()
             then(MalformedReplyError(f"connecting to {address} failed: {error!r}"))
         else:
             then(connection)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.client.errors import ClientError, MalformedReplyError, error_code, refusal
+from ottla.client.errors import ClientError, MalformedReplyError, error_code, refused_error
 from ottla.client.metadata import ClusterView, TopicView
 from ottla.client.producer.config import ProducerConfig
 from ottla.client.producer.core import BatchResponse, ProduceCall
@@ -46,7 +46,7 @@ def produce_request(call: ProduceCall, view: ClusterView, config: ProducerConfig
     transactional = bool(config.transactional_id)
     by_topic: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
     for batch in call.batches:
-        records = batch.encoded(transactional=transactional)
+        records = batch.encode_batch(transactional=transactional)
         part = ProduceRequest.PartitionProduceData(index=batch.tp.partition, records=records)
         by_topic.setdefault(batch.tp.topic, []).append(part)
     return ProduceRequest(
@@ -94,7 +94,7 @@ def producer_id_request() -> InitProducerIdRequest:
 
 def producer_id_of(answer: InitProducerIdResponse) -> ProducerId | ClientError:
     """The producer id in an answer, or the error."""
-    error = refusal(answer.error_code, "producer id")
+    error = refused_error(answer.error_code, "producer id")
     if error is None and (answer.producer_id < 0 or answer.producer_epoch < 0):
         return MalformedReplyError(f"a broker returned the invalid producer id {answer.producer_id}")
     return error or ProducerId(answer.producer_id, answer.producer_epoch)

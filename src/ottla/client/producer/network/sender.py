@@ -79,39 +79,39 @@ class Sender:
         self._wake_in.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         self.asleep = False
-        """Whether the thread waits, or is about to, and needs `wake` to see news."""
+        """Whether the thread waits, or is about to, and needs `wake_sender` to see news."""
         self.closing_at: float | None = None
         """When to fail undelivered batches; None while the producer is open, 0.0 after the thread has ended."""
         self.failed_at_end = 0
         """Number of batches that were not done when the thread ended, and failed."""
-        self.telling: list[ProducerBatch] = []
+        self.running_callbacks: list[ProducerBatch] = []
         """Finished batches whose callbacks are being called."""
         self.self_adding = True
         """Whether transactional batches add their partitions themselves (transaction version 2)."""
         self.latency_sum = 0.0
         self.latency_max = 0.0
         self.answers = 0
-        self.thread = threading.Thread(target=self._run, name="ottla-producer", daemon=True)
+        self.thread = threading.Thread(target=self._run_thread, name="ottla-producer", daemon=True)
 
     # -- from other threads ----------------------------------------------------------------------------------------
 
-    def finish(self, until: float) -> None:
+    def finish_by(self, until: float) -> None:
         """Deliver all accepted records until a time of the monotonic clock, then end. Takes no lock."""
         self.closing_at = until if self.closing_at is None else min(self.closing_at, until)
         self._core.accumulator.hurried = True
-        self.nudge()
+        self.request_work()
 
     @property
     def patience_s(self) -> float:
         """How many seconds the program waits for deliveries when it ends."""
         return self._config.request_timeout_ms / 1000
 
-    def nudge(self) -> None:
+    def request_work(self) -> None:
         """Make the thread look for work in its next round, also if it is not asleep."""
         self._core.accumulator.news = True
-        self.wake()
+        self.wake_sender()
 
-    def wake(self) -> None:
+    def wake_sender(self) -> None:
         """Wake the thread. Set the news before this call."""
         if self.asleep:
             self.asleep = False
@@ -121,28 +121,28 @@ class Sender:
                 return  # the socket is full of wake-ups, or the thread has ended
 
     @property
-    def connections(self) -> int:
+    def connection_count(self) -> int:
         """Number of open connections."""
         return len(self._links)
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         self._shared.owner = threading.get_ident()
-        error = closed_early()
+        error = closed_early_error()
         try:
-            while (pause := self.turn()) is not None:
-                self.hear(pause)
+            while (pause := self.run_round()) is not None:
+                self.wait_for_events(pause)
         except Exception as failure:  # noqa: BLE001  a defect of ours: fail all batches, so that no caller waits for ever
-            error = defect(failure)
+            error = defect_error(failure)
         finally:
-            self.end(error)
+            self.end_sending(error)
 
-    def end(self, error: ClientError) -> None:
+    def end_sending(self, error: ClientError) -> None:
         """Close all connections, and fail unfinished batches with `error`."""
         for link in list(self._links.values()):
             self._selector.unregister(link.sock)
-            link.close()
+            link.close_channel()
         now = time.monotonic()
         with self._shared.lock:
             self.closing_at = 0.0
@@ -150,37 +150,37 @@ class Sender:
                 event(now)
             self.failed_at_end = len(self._core.accumulator.incomplete)
             self._core.fail_all(error)
-            done = self.telling = self._core.take_done()
-            self._shared.notify()
+            done = self.running_callbacks = self._core.take_done()
+            self._shared.notify_waiters()
         self._run_callbacks(done)
         for _, outcome in self._inbox:
             if isinstance(outcome, Connection):
-                outcome.close()
+                outcome.close_connection()
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()
 
-    def turn(self) -> float | None:
-        """One round, without waiting. Returns how many seconds to `hear` before the next one; None: it was the last."""
+    def run_round(self) -> float | None:
+        """One round, without waiting. Returns seconds for `wait_for_events`; None: it was the last round."""
         if self._events:
-            self.digest()  # first, so that callers get their answers before new requests are prepared
+            self.digest_events()  # first, so that callers get their answers before new requests are prepared
         now = time.monotonic()
         with self._shared.lock:
             self._core.accumulator.news = False
-            work = self._core.work(now, self._links if now < self._ends_at else self._lasting(now))
+            work = self._core.next_work(now, self._links if now < self._ends_at else self._usable_nodes(now))
             done = self._core.take_done() if self._core.done else []
             if done:
-                self.telling = done
-                self._shared.notify()
+                self.running_callbacks = done
+                self._shared.notify_waiters()
             over = self.closing_at is not None and (not self._core.accumulator.incomplete or now >= self.closing_at)
         if done:
             self._run_callbacks(done)
         if over:
             return None
-        self._act(work, now)
-        return self._pause(now, work.wake_at)
+        self._perform_work(work, now)
+        return self._seconds_to_wait(now, work.wake_at)
 
-    def digest(self) -> bool:
+    def digest_events(self) -> bool:
         """Pass events to the core, and call the callbacks of finished batches; False if there was no event."""
         if not self._events:
             return False
@@ -189,25 +189,25 @@ class Sender:
             events, self._events = self._events, []
             for event in events:
                 event(now)
-            done = self.telling = self._core.take_done()
-            self._shared.notify()
+            done = self.running_callbacks = self._core.take_done()
+            self._shared.notify_waiters()
         self._run_callbacks(done)
         return True
 
-    def _act(self, work: Work, now: float) -> None:
+    def _perform_work(self, work: Work, now: float) -> None:
         for call in work.calls:
             self._send_produce(call)
         self._unreached = work.connect
         for node in work.connect:
-            self._open(node, now)
+            self._open_connection(node, now)
         if work.topics is not None:
             self._topics = work.topics
         self._id_wanted = self._id_wanted or work.producer_id
         if self._topics is not None or self._id_wanted:
             self._ask_any(now)
 
-    def _pause(self, now: float, wake_at: float) -> float:
-        """Seconds to wait at most. From here on `wake` ends the wait."""
+    def _seconds_to_wait(self, now: float, wake_at: float) -> float:
+        """Seconds to wait at most. From here on `wake_sender` ends the wait."""
         if self._topics is not None or self._id_wanted or self._unreached:
             wake_at = min([wake_at, *(until for _, until in self._failures.values() if until > now)])
         self._late_at = NEVER
@@ -221,14 +221,14 @@ class Sender:
         ready = self._core.accumulator.news or self._events or self._inbox
         return 0.0 if ready else min(max(0.0, pause), _LONGEST_SLEEP_S)
 
-    def hear(self, timeout: float) -> None:
-        """Wait for sockets, `wake` or `timeout` seconds; then read, write, and close connections that timed out."""
+    def wait_for_events(self, timeout: float) -> None:
+        """Wait for sockets, `wake_sender` or `timeout` seconds; read, write, close connections that timed out."""
         events = self._selector.select(timeout)
         self.asleep = False
         for key, mask in events:
             link: Channel | None = key.data
             if link is None:
-                self._hear_wake()
+                self._read_wakeups()
             elif self._links.get(link.node) is link:
                 self._move_channel(link, mask)
         now = time.monotonic()
@@ -237,19 +237,19 @@ class Sender:
         if now >= self._ends_at:
             self._drop_ended(now)
         while self._inbox:
-            self._opened(*self._inbox.pop(0))
+            self._on_opened(*self._inbox.pop(0))
 
-    def _hear_wake(self) -> None:
+    def _read_wakeups(self) -> None:
         try:
             self._wake_in.recv(4_096)
         except BlockingIOError:
             return  # an earlier call has read it
 
     def _drop_late(self, now: float) -> None:
-        for link in [link for link in self._links.values() if link.until <= now]:
-            self._close_channel(link, link.late())
+        for link in [link for link in self._links.values() if link.response_deadline <= now]:
+            self._close_channel(link, link.timeout_error())
 
-    def _lasting(self, now: float) -> Collection[int]:
+    def _usable_nodes(self, now: float) -> Collection[int]:
         """The nodes whose connection may take requests: its SASL session has not expired (KIP-368)."""
         return [node for node, link in self._links.items() if link.connection.session_ends > now]
 
@@ -259,7 +259,7 @@ class Sender:
         for link in [link for link in ended if not link.awaited and not link.wants_write]:
             self._selector.unregister(link.sock)
             del self._links[link.node]
-            link.close()
+            link.close_channel()
             self._events.append(lambda _now: None)  # causes a round, which connects again if batches wait
         self._ends_at = min((link.connection.session_ends for link in self._links.values()), default=NEVER)
 
@@ -268,10 +268,10 @@ class Sender:
     def _address_of(self, node: int) -> Address | None:
         if node < 0:
             return self._bootstrap.get(node)
-        found = self._core.book.view.nodes.get(node)
+        found = self._core.metadata.view.nodes.get(node)
         return found.address if found is not None else None
 
-    def _open(self, node: int, now: float) -> bool:
+    def _open_connection(self, node: int, now: float) -> bool:
         """Start to connect, unless that is in progress or in backoff."""
         address = self._address_of(node)
         if address is None or node in self._links or node in self._opening or self._failures.get(node, (0, 0))[1] > now:
@@ -284,22 +284,22 @@ class Sender:
                 if not over:
                     self._inbox.append((node, outcome))
             if not over:
-                self.wake()
+                self.wake_sender()
             elif isinstance(outcome, Connection):
-                outcome.close()
+                outcome.close_connection()
 
         open_in_background(address, self._config, then)
         return True
 
-    def _opened(self, node: int, outcome: Connection | ClientError) -> None:
+    def _on_opened(self, node: int, outcome: Connection | ClientError) -> None:
         self._opening.discard(node)
         if isinstance(outcome, ClientError):
             self._core.last_error = outcome
             self._note_failure(node)
             # If the node is gone, only newer metadata has the new leaders.
-            self._events.append(lambda _now: self._core.book.stale())
+            self._events.append(lambda _now: self._core.metadata.mark_stale())
             if isinstance(outcome, AuthenticationError | ConfigError) and not self._links:
-                self._events.append(partial(_denied, self._core, outcome))
+                self._events.append(partial(_set_denial, self._core, outcome))
             return
         self._failures.pop(node, None)
         link = self._links[node] = Channel(node, outcome)
@@ -318,13 +318,13 @@ class Sender:
         self._selector.unregister(link.sock)
         del self._links[link.node]
         self._note_failure(link.node)
-        for tag, sent in link.close():
-            self._lost(tag, error, sent=sent)
-        self._events.append(lambda _now: self._core.book.stale())
+        for tag, sent in link.close_channel():
+            self._on_lost_request(tag, error, sent=sent)
+        self._events.append(lambda _now: self._core.metadata.mark_stale())
 
-    def _lost(self, tag: Any, error: ClientError, *, sent: bool) -> None:
+    def _on_lost_request(self, tag: Any, error: ClientError, *, sent: bool) -> None:
         if tag == _METADATA:
-            self._events.append(self._core.book.on_metadata_failure)
+            self._events.append(self._core.metadata.on_metadata_failure)
         elif tag == _PRODUCER_ID:
             self._events.append(lambda now: self._core.on_no_producer_id(now, error))
         else:
@@ -336,7 +336,7 @@ class Sender:
         try:
             if mask & selectors.EVENT_WRITE:
                 self._flush_channel(link)
-            answers, failure = link.receive() if mask & selectors.EVENT_READ else ([], None)
+            answers, failure = link.receive_responses() if mask & selectors.EVENT_READ else ([], None)
         except ClientError as error:
             answers, failure = [], error
         for answer in answers:  # all of them, also after a faulty one: the connection has given them up
@@ -348,8 +348,8 @@ class Sender:
             self._close_channel(link, failure)
 
     def _flush_channel(self, link: Channel) -> None:
-        for left in link.flush():
-            self._events.append(partial(_left, self._core, left.tag[0]))
+        for left in link.flush_requests():
+            self._events.append(partial(_on_written, self._core, left.tag[0]))
         if link.wants_write != link.write_awaited:
             link.write_awaited = link.wants_write
             wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.write_awaited else 0)
@@ -376,7 +376,7 @@ class Sender:
 
     def _ask_any(self, now: float) -> None:
         """Send metadata and producer id requests to any broker; connect to one if no connection is open."""
-        lasting = [self._links[node] for node in self._lasting(now)]
+        lasting = [self._links[node] for node in self._usable_nodes(now)]
         known = [link for link in lasting if link.node >= 0] or lasting
         if not known:
             self._open_any(now)
@@ -398,18 +398,18 @@ class Sender:
 
     def _send_request(self, link: Channel, key: ApiKey, build: Callable[[int], Message], tag: str) -> None:
         try:
-            version = link.connection.version(key)
-            link.send(key, build(version), version, tag)
+            version = link.connection.choose_version(key)
+            link.send_request(key, build(version), version, tag)
         except ClientError as error:
-            self._lost(tag, error, sent=False)
+            self._on_lost_request(tag, error, sent=False)
 
     def _open_any(self, now: float) -> None:
         """Connect to one more broker: known brokers first, then the bootstrap addresses (KIP-899)."""
         if self._opening:
             return
-        nodes = sorted(self._core.book.view.nodes, key=lambda _: random.random())
+        nodes = sorted(self._core.metadata.view.nodes, key=lambda _: random.random())
         for node in sorted([*nodes, *self._bootstrap], key=lambda node: self._failures.get(node, (0, 0.0))[1]):
-            if self._open(node, now):
+            if self._open_connection(node, now):
                 return
 
     def _on_response(self, link: Channel, answer: Received) -> None:
@@ -429,7 +429,7 @@ class Sender:
         try:
             view = cluster_view(message, f"the metadata response of {link.address}")
         except ClientError:
-            self._events.append(self._core.book.on_metadata_failure)
+            self._events.append(self._core.metadata.on_metadata_failure)
             raise
         self._events.append(lambda now: self._core.on_metadata(now, view))
         for node in [node for node in self._links if node >= 0]:
@@ -461,38 +461,38 @@ class Sender:
         """Call the callbacks of finished batches, in order, then free their records."""
         for batch in done:
             if batch.error is not None and self._on_failed is not None:
-                _shielded(self._on_failed, batch)
+                _call_user_code(self._on_failed, batch)
             for index, stamp, whom in batch.callbacks or ():
                 metadata = metadata_of(batch, index, stamp) if batch.error is None else None
-                _shielded(whom, metadata, batch.error)
+                _call_user_code(whom, metadata, batch.error)
             batch.callbacks = None
             batch.buffer = bytearray()
-            batch.told = True
+            batch.callbacks_done = True
         if self._core.accumulator.flushes:
             with self._shared.lock:
-                self._shared.notify()
+                self._shared.notify_waiters()
 
 
-def closed_early() -> ClientError:
+def closed_early_error() -> ClientError:
     """The error of records that were not delivered when the producer was closed."""
     return UsageError("the producer was closed before this record was delivered", "Give close more time")
 
 
-def defect(failure: Exception) -> ClientError:
+def defect_error(failure: Exception) -> ClientError:
     """The error of all records after a defect of the sender; logs the defect."""
     _log.error("producer: the sender failed, and all its records with it; please report it", exc_info=failure)
     return UsageError(f"the sender of this producer failed: {failure!r}", "Please report it, and make a new producer")
 
 
-def _denied(core: ProducerCore, error: ClientError, _now: float) -> None:
+def _set_denial(core: ProducerCore, error: ClientError, _now: float) -> None:
     core.denial = error
 
 
-def _left(core: ProducerCore, call: ProduceCall, _now: float) -> None:
+def _on_written(core: ProducerCore, call: ProduceCall, _now: float) -> None:
     core.on_unanswered(call)
 
 
-def _shielded(call: Callable[..., object], *arguments: object) -> None:
+def _call_user_code(call: Callable[..., object], *arguments: object) -> None:
     """Call a user's callback: an error of it is logged, and does not stop the producer."""
     try:
         call(*arguments)
