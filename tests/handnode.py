@@ -83,9 +83,9 @@ class Line:
         self.calls.append(call)
         process = self.network.process
         wait = max(0, deadline_ns - process.clock.now().mono_ns)
-        process.post(wait, "deadline", self._expire, call)
+        process.post_turn(wait, "deadline", self._expire, call)
         if len(self.calls) == 1:
-            process.post(DELAY_NS, "send", self._send)
+            process.post_turn(DELAY_NS, "send", self._send)
 
     def _send(self) -> None:
         """Send the first call, if the other broker runs."""
@@ -99,7 +99,7 @@ class Line:
         call.sent = True
         self.other = other
         other.lines[self] = None
-        other.process.post(DELAY_NS, "frame", self._arrive, other, call)
+        other.process.post_turn(DELAY_NS, "frame", self._arrive, other, call)
 
     @staticmethod
     def _arrive(other: HandNetwork, call: Call) -> None:
@@ -107,13 +107,13 @@ class Line:
 
     def answer(self, call: Call, content: bytes) -> None:
         """The other broker has answered: send the next call."""
-        self.network.process.post(DELAY_NS, "answer", self._answered, call, content)
+        self.network.process.post_turn(DELAY_NS, "answer", self._answered, call, content)
 
     def _answered(self, call: Call, content: bytes) -> None:
         if call in self.calls:
             self.calls.remove(call)
             self.network.process.complete(call.done, memoryview(content))
-            self.network.process.post(0, "send", self._send)
+            self.network.process.post_turn(0, "send", self._send)
 
     def _expire(self, call: Call) -> None:
         if call in self.calls:
@@ -124,13 +124,13 @@ class Line:
         calls, self.calls = self.calls, []
         for call in calls:
             kind = failure.kind if call.sent or failure.kind is Kind.NOT_DONE else Kind.NOT_DONE
-            self.network.process.post(
+            self.network.process.post_turn(
                 0, "failed", self.network.process.complete, call.done, Failure(kind, str(failure))
             )
 
     def lost(self) -> None:
         """The other broker has died."""
-        self.network.process.post(DELAY_NS, "lost", self._end, Failure(Kind.UNKNOWN, f"broker {self.node} died"))
+        self.network.process.post_turn(DELAY_NS, "lost", self._end, Failure(Kind.UNKNOWN, f"broker {self.node} died"))
 
 
 DELAY_NS = 100_000

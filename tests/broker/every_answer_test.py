@@ -41,7 +41,7 @@ def known(node):
 
 def send(node, key: int, version: int, frame: bytes) -> Place:
     place = Place(Asker(), key, version)
-    node.process.post(0, "frame", lambda: node.broker.on_frame(place, memoryview(bytearray(frame))))
+    node.process.post_turn(0, "frame", lambda: node.broker.on_frame(place, memoryview(bytearray(frame))))
     node.pass_ms(1)
     return place
 

@@ -146,7 +146,7 @@ def send_cut(node, request, version):
     content = encode_request_header(0, version, 7, "hand") + encode_bytes(request, version)
     frame = bytearray(content[:-2])
     place = Place(node.peer, 0, version)
-    node.process.post(0, "frame", lambda: node.broker.on_frame(place, memoryview(frame)))
+    node.process.post_turn(0, "frame", lambda: node.broker.on_frame(place, memoryview(frame)))
     return place
 
 

@@ -91,7 +91,7 @@ def test_a_broker_takes_its_number_from_its_own_last_session(two) -> None:
     """Its watchdog thinks that the session is over, the store does not, and might not for long."""
     other = next(member for member in two if not member.is_controller)
     first, old = other.broker._fence.broker_epoch, other.store.session_id
-    other.store._disconnect()
+    other.store._drop_connection()
     other.store._expire()
     two.until(lambda: other.broker._fence.broker_epoch > first, "the broker registers anew", SESSION_MS // 2)
     assert old in two.ensemble.sessions, "the old session is still open"

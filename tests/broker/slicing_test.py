@@ -254,7 +254,7 @@ def test_those_that_ask_for_all_topics_at_once_share_one_answer(wide) -> None:
     places = [wide.send(MetadataRequest(topics=None), 12, type(wide.peer)()) for _ in range(5)]
     sliced = wide.broker._dispatch.sliced
     assert len(sliced) == 1
-    wide.process.post(0, "gone", wide.broker.on_gone, places[0].peer)
+    wide.process.post_turn(0, "gone", wide.broker.on_gone, places[0].peer)
     wide.pass_ms(1)
     assert all(len(wide.answer(place).topics) == MANY // 2 + 2 for place in places[1:])
     assert not places[0].answered

@@ -310,10 +310,10 @@ def test_a_leader_that_answers_again_is_named_again(three) -> None:
     three.create("t", (1, 2, 3))
     three.in_sync("t", 1, 2, 3)
     three.pass_ms(1000)
-    three[2].broker.cluster.fell_silent(1)
+    three[2].broker.cluster.on_broker_silent(1)
     asked = metadata(three[2], "t")
     assert not asked.answered
-    three[2].process.post(0, "answered", three[2].broker.cluster.on_broker_responding, 1)
+    three[2].process.post_turn(0, "answered", three[2].broker.cluster.on_broker_responding, 1)
     three.pass_ms(1)
     assert leader_in(three[2], asked) == (0, 1)
 
@@ -322,7 +322,7 @@ def test_a_leader_is_doubted_for_a_while_only(three) -> None:
     three.create("t", (1, 2, 3))
     three.in_sync("t", 1, 2, 3)
     three.pass_ms(1000)
-    three[2].broker.cluster.fell_silent(1)
+    three[2].broker.cluster.on_broker_silent(1)
     three.pass_ms(DOUBT_MS + 10)
     asked = metadata(three[2], "t")
     assert asked.answered

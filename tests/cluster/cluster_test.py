@@ -428,10 +428,10 @@ def test_many_removed_topics_are_one_change_of_the_image(node):
         create(node, f"t{number}")
     told, before = [], node.cluster.image
     node.cluster.on_change = told.append
-    node.cluster.retain(["t3"])
+    node.cluster.retain_topics(["t3"])
     after = node.cluster.image
     assert [delta.deleted for delta in told] == [("t0", "t1", "t2", "t4")]
     assert (after.epoch, list(after.topics)) == (before.epoch + 1, ["t3"])
     assert after.names_by_id == {after.topics["t3"].topic_id: "t3"}
-    node.cluster.retain(["t3"])
+    node.cluster.retain_topics(["t3"])
     assert node.cluster.image is after

@@ -26,7 +26,7 @@ def fail_at(cluster, node_id: int) -> list[str]:
     member, gave_up = cluster[node_id], []
     events = member.broker._control.log_dir_events
     events.on_unheard = lambda: gave_up.append("stop")
-    member.process.post(0, "failed", events.report_failure)
+    member.process.post_turn(0, "failed", events.report_failure)
     return gave_up
 
 

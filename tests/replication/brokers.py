@@ -164,7 +164,7 @@ class Member:
                 outcome.append(error)
             self.core.end_turn()
 
-        self.core.process.post(0, "by hand", act)
+        self.core.process.post_turn(0, "by hand", act)
         self.cluster.run(0)
         if isinstance(outcome[0], ApiError):
             raise outcome[0]

@@ -45,7 +45,7 @@ def mark(node, count: int = 1) -> None:
             partition.append_own(memoryview(marker_batch(7, 0, Marker(True, 1), now.wall_ms)), now)
         node.broker.end_turn()
 
-    node.process.post(0, "marker", turn)
+    node.process.post_turn(0, "marker", turn)
     node.pass_ms(0)
 
 

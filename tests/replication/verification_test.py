@@ -55,7 +55,7 @@ class Coordinator:
         """Answer the held requests."""
         held, self.held = self.held, None
         for each in held or ():
-            node.process.post(0, "answer", self._answer, *each)
+            node.process.post_turn(0, "answer", self._answer, *each)
         node.pass_ms(5)
 
     def _answer(self, context: Context, request: AddPartitionsToTxnRequest) -> None:
@@ -111,7 +111,7 @@ def code(node, request: ProduceRequest, version: int = 11) -> ErrorCode:
 
 def without(node, **off: bool) -> None:
     node.broker._replicas._safeguards = node.broker._replicas.shared.safeguards = ReplicationSafeguards(**off)
-    node.broker._replicas.broker_configured(node.broker.config)
+    node.broker._replicas.apply_broker_config(node.broker.config)
 
 
 @pytest.mark.parametrize("version", [3, 9, 11, 12, 13])

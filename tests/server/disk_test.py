@@ -259,12 +259,12 @@ def test_a_reopened_file_does_not_serve_the_regions_of_its_closed_handle(disk):
     file = disk.open("a.log", True)
     file.append([b"x" * 100])
     region = Region(file, 0, 100, file.generation)
-    file.pin()
+    file.pin_descriptor()
     file.close()
     again = disk.open("a.log", False)
     again.truncate(0)
     assert region.file.generation != region.generation
-    file.unpin()
+    file.unpin_descriptor()
     again.append([b"y"])
     assert content(again) == b"y"
 

@@ -68,7 +68,7 @@ def test_reading_and_writing_are_independent(world):
     there.send(b"a")
     rounds(loop)
     assert "read" in calls
-    watch.unwrite(here.fileno())
+    watch.unwatch_write(here.fileno())
     calls.clear()
     there.send(b"b")
     rounds(loop)

@@ -72,7 +72,7 @@ def test_large_frames_leave_room_for_ordinary_ones_and_those_for_small_ones(memo
 
 def test_one_frame_at_a_time_is_finished_beyond_the_limit_and_the_others_follow_in_order(memory, waits):
     first, second, third = (Frame(memory, ORDINARY) for _ in range(3))
-    memory.charge(LIMIT)
+    memory.charge_bytes(LIMIT)
     assert first.take(ORDINARY)
     assert not second.take(ORDINARY)
     assert not third.take(ORDINARY)
@@ -82,7 +82,7 @@ def test_one_frame_at_a_time_is_finished_beyond_the_limit_and_the_others_follow_
 
 
 def test_small_frames_are_granted_first(memory):
-    memory.charge(2 * LIMIT)
+    memory.charge_bytes(2 * LIMIT)
     senior, large, small = Frame(memory, 1), Frame(memory, 50 * ORDINARY), Frame(memory, SMALL)
     assert senior.take(1)
     assert not large.take(1)
@@ -95,7 +95,7 @@ def test_who_does_not_finish_while_others_wait_is_closed_the_largest_first_and_n
     held = [Frame(memory, 50 * ORDINARY) for _ in range(32)]
     for number, frame in enumerate(held):
         assert frame.take(ORDINARY - number)
-    memory.charge(LIMIT // 2 + 2 * ORDINARY)
+    memory.charge_bytes(LIMIT // 2 + 2 * ORDINARY)
     senior, victim = Frame(memory, ORDINARY), Frame(memory, ORDINARY)
     assert senior.take(SMALL)
     assert not victim.take(ORDINARY)
@@ -120,7 +120,7 @@ def test_nobody_is_closed_while_nobody_waits(memory):
 
 
 def test_a_closed_connection_is_forgotten(memory):
-    memory.charge(LIMIT)
+    memory.charge_bytes(LIMIT)
     senior, waiting = Frame(memory, ORDINARY), Frame(memory, ORDINARY)
     assert senior.take(1)
     assert not waiting.take(1)
@@ -134,9 +134,9 @@ def test_a_closed_connection_is_forgotten(memory):
 def test_nothing_is_taken_ahead_of_its_bytes_when_half_is_used(memory):
     assert memory.is_roomy(ORDINARY)
     assert not memory.is_roomy(ORDINARY + 1)
-    memory.charge(LIMIT // 2 - ORDINARY)
+    memory.charge_bytes(LIMIT // 2 - ORDINARY)
     assert memory.is_roomy(ORDINARY)
-    memory.charge(1)
+    memory.charge_bytes(1)
     assert not memory.is_roomy(ORDINARY)
 
 
@@ -145,7 +145,7 @@ def test_when_memory_is_free_again_small_frames_go_on_first(memory):
     frames = {
         name: Frame(memory, size) for name, size in (("large", 50 * ORDINARY), ("ordinary", ORDINARY), ("small", SMALL))
     }
-    memory.charge(2 * LIMIT)
+    memory.charge_bytes(2 * LIMIT)
     senior = Frame(memory, 1)
     assert senior.take(1)
     for name, frame in frames.items():
@@ -159,7 +159,7 @@ def test_the_largest_hostage_is_closed_whatever_their_order(memory):
     little, large = Frame(memory, 50 * ORDINARY), Frame(memory, 50 * ORDINARY)
     assert little.take(SMALL)
     assert large.take(LIMIT // 4)
-    memory.charge(LIMIT - large.charged - little.charged)
+    memory.charge_bytes(LIMIT - large.charged - little.charged)
     senior, victim = Frame(memory, ORDINARY), Frame(memory, ORDINARY)
     assert senior.take(SMALL)
     assert not victim.take(ORDINARY)

@@ -167,9 +167,9 @@ def test_who_reads_is_not_closed(world):
 
 def test_closing_everybody_ends_the_exhaustion(world):
     peers = [world.peer(LIMIT) for _ in range(3)]
-    assert world.memory.exhausted
+    assert world.memory.is_exhausted
     for peer in peers:
         peer.drop("gone")
-    assert not world.memory.exhausted
+    assert not world.memory.is_exhausted
     assert world.memory.used == 0
     assert not world.peer().waits

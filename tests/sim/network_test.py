@@ -233,7 +233,7 @@ def test_a_connection_that_stalls_delivers_late_and_in_order_and_holds_up_no_oth
     stalled, other = Client(small), Client(small, "other")
     small.run(1)
     stalled.send(b"before")
-    stalled.connection.stall(small.network.timeline.now_ns + 5 * SECOND)
+    stalled.connection.hold_frames_until(small.network.timeline.now_ns + 5 * SECOND)
     for client in (stalled, other):
         client.send(b"one of " + client.connection.host.encode())
     stalled.send(b"two")

@@ -170,7 +170,7 @@ class RealWorld:
         """Close all descriptors: there are hundreds of these worlds in one process."""
         self._turns.stop_threads()
         for owner in list(self.disk.descriptors):
-            owner.park()
+            owner.park_descriptor()
 
     def contents(self, path: str) -> bytes:
         return (self._directory / path).read_bytes()

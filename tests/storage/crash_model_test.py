@@ -103,7 +103,7 @@ class Story:
         assert again.stop() is None
         third = again.again()
         assert third.log.end_offset == end + 2
-        assert third.log.producers.snapshot() == again.log.producers.snapshot()
+        assert third.log.producers.snapshot_entries() == again.log.producers.snapshot_entries()
 
 
 @pytest.mark.slow

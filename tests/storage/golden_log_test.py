@@ -86,7 +86,7 @@ def test_producer_state_is_computed_as_kafka_computed_it(golden, opened) -> None
         log = manager.get(TopicPartition("txn", partition))
         assert log.end_offset == end
         snapshot = golden("transactions").directory / f"txn-{partition}" / f"{end:020d}.snapshot"
-        assert log.producers.snapshot() == parse_snapshot(snapshot.read_bytes())
+        assert log.producers.snapshot_entries() == parse_snapshot(snapshot.read_bytes())
     assert world.disk.exists("txn-0")
 
 

@@ -444,7 +444,7 @@ def test_a_log_waits_for_its_turn_once_however_often_it_is_due(sim, kit) -> None
     shelf.put(kit.batch(1))
     for _ in range(3):
         shelf.manager._check_retention()
-    assert len(shelf.manager._chores) == 1
+    assert len(shelf.manager._background_tasks) == 1
 
 
 def test_the_first_check_of_retention_comes_soon_after_the_start(sim, kit) -> None:

@@ -366,7 +366,7 @@ def test_cold_bytes_raise_cold(kit) -> None:
     with pytest.raises(Cold) as cold:
         shelf.log.read(0, 1 << 20, 50)
     assert all(region.size > 0 for region in cold.value.regions)
-    shelf.world.disk.warm(cold.value.regions, kit.Answers())
+    shelf.world.disk.warm_regions(cold.value.regions, kit.Answers())
     shelf.world.settle()
     assert shelf.log.read(0, 1 << 20, 50) is not None
 

@@ -68,7 +68,7 @@ def test_batches_at_once_or_one_by_one_give_the_same_log(sim, kit, config: Topic
     theirs, ours = leader.log, follower.log
     assert [segment.base_offset for segment in ours.segments] == [segment.base_offset for segment in theirs.segments]
     assert ours.epochs.entries == theirs.epochs.entries
-    assert ours.producers.snapshot() == theirs.producers.snapshot()
+    assert ours.producers.snapshot_entries() == theirs.producers.snapshot_entries()
     assert ours.aborted_transactions(0, ours.end_offset) == theirs.aborted_transactions(0, theirs.end_offset)
     for mine, yours in zip(ours.segments, theirs.segments, strict=True):
         assert (mine.max_timestamp, mine.offset_of_max_timestamp) == (

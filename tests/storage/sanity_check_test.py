@@ -38,7 +38,7 @@ def stopped(sim, kit):
 
 def facts(log) -> tuple:
     aborted = [entry[:3] for entry in log.aborted_transactions(0, 20)]
-    return log.end_offset, log.epochs.entries, log.producers.snapshot(), aborted
+    return log.end_offset, log.epochs.entries, log.producers.snapshot_entries(), aborted
 
 
 TRUTH_OF = {

@@ -55,7 +55,7 @@ def stored(world, offset: int):
 
 def test_a_roll_packs_no_more_than_some_producers_in_a_turn(sim, kit) -> None:
     shelf = with_many(sim, kit)
-    before = shelf.log.producers.snapshot()
+    before = shelf.log.producers.snapshot_entries()
     roll = count_steps(shelf.log.roll)
     late = iter(range(MANY, 2 * MANY))
 
@@ -95,7 +95,7 @@ def test_a_log_that_is_deleted_meanwhile_gets_none(sim, kit) -> None:
 def test_a_clean_stop_does_not_wait_for_slices(sim, kit) -> None:
     shelf = with_many(sim, kit)
     shelf.log.roll()
-    before = shelf.log.producers.snapshot()
+    before = shelf.log.producers.snapshot_entries()
     assert shelf.stop() is None
     assert stored(sim, 1) == before
 
@@ -166,7 +166,7 @@ def test_a_snapshot_is_of_its_offset_whatever_happens_meanwhile(kit, steps) -> N
                 shelf.put(kit.marker(number))
             elif verb == "roll" and log.end_offset > log.segments.active.base_offset:
                 log.roll()
-                expected[log.end_offset] = log.producers.snapshot()
+                expected[log.end_offset] = log.producers.snapshot_entries()
             elif verb == "expire":
                 log.producers.expire(world.clock.now().wall_ms, 5)
             elif verb == "time":
@@ -174,14 +174,14 @@ def test_a_snapshot_is_of_its_offset_whatever_happens_meanwhile(kit, steps) -> N
             elif verb == "slice":
                 world.advance(2)
                 shelf.manager.on_time()
-        present = log.producers.snapshot()
+        present = log.producers.snapshot_entries()
         world.settle()
         for name in world.names("t-0"):
             if name.endswith(".snapshot"):
                 assert stored(world, int(name[:20])) == expected[int(name[:20])]
         log.high_watermark = log.end_offset
         world.kill()
-        again = shelf.again().log.producers.snapshot()
+        again = shelf.again().log.producers.snapshot_entries()
         known = {entry.producer_id: entry for entry in again}
         for entry in present:  # one that was forgotten for a time has no coordinator's epoch, which the log still has
             found = known[entry.producer_id]._replace(coordinator_epoch=entry.coordinator_epoch)

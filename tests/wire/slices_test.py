@@ -127,7 +127,7 @@ def elements_of(request, version, path):
 def walk(elements):
     """The slices, and the request without the elements."""
     slices = []
-    steps = elements.slices()
+    steps = elements.iterate_slices()
     while True:
         try:
             slices.append(next(steps))

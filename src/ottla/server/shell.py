@@ -42,24 +42,24 @@ class RealNetwork:
 
     def send_reply(self, slot: Slot, parts: Sequence[Part]) -> None:
         """Answer a request; the answers of a peer are sent in the order of its requests."""
-        slot.peer.answer(slot, parts)  # type: ignore[attr-defined]  # see the class
+        slot.peer.queue_answer(slot, parts)  # type: ignore[attr-defined]  # see the class
 
     def open_gate(self, slot: Slot) -> None:
         """Open the gate of this slot."""
-        slot.peer.release(slot)  # type: ignore[attr-defined]  # see the class
+        slot.peer.open_gate(slot)  # type: ignore[attr-defined]  # see the class
 
     def hold_frame(self, slot: Slot, frame: memoryview) -> memoryview:
         """Keep a frame after its turn."""
-        held: memoryview = slot.peer.hold(slot, frame)  # type: ignore[attr-defined]  # see the class
+        held: memoryview = slot.peer.hold_frame(slot, frame)  # type: ignore[attr-defined]  # see the class
         return held
 
     def pause_reading(self, peer: Peer, until_ns: int) -> None:
         """Read nothing from this peer before that time."""
-        peer.mute(until_ns)  # type: ignore[attr-defined]  # see the class
+        peer.pause_reading(until_ns)  # type: ignore[attr-defined]  # see the class
 
     def close_connection(self, peer: Peer, why: str) -> None:
         """Close the connection, with one log line."""
-        peer.drop(why)  # type: ignore[attr-defined]  # see the class
+        peer.drop_connection(why)  # type: ignore[attr-defined]  # see the class
 
     def call_broker(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
         """Send a request to a broker."""

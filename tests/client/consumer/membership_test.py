@@ -333,7 +333,7 @@ def test_an_error_without_retry_is_reported_and_partitions_are_lost(code: ErrorC
     assert (machine.failure is None) == (code is ErrorCode.FENCED_INSTANCE_ID)
     machine.on_sync(1000, SyncGroupResponse(assignment=encode_assignment([T0])))
     assert machine.failure is None
-    assert machine.committing == machine.member == Member(7, "me")
+    assert machine.committing_member == machine.member == Member(7, "me")
 
 
 @pytest.mark.parametrize("step", ["coordinator", "join", "sync"])

@@ -82,7 +82,7 @@ class StoreLink:
         self.lose_answers = 0
         """The number of next multis that are carried out while their answers are lost."""
         self.session = LocalSession(
-            house.engine, lambda path: process.post(0, "watch", self._tell, on_node, path), lambda *_: None
+            house.engine, lambda path: process.post_turn(0, "watch", self._tell, on_node, path), lambda *_: None
         )
         house.in_store(self.session.begin_session)
 

@@ -222,7 +222,7 @@ def test_brokers_refuse_a_zombie_and_it_learns(house):
     controller.store.forget_watches()
     house.write(Op("delete", CONTROLLER))
     house.settle()
-    controller.turn(lambda: controller.controller._core.channels.tell_brokers(first=True))
+    controller.turn(lambda: controller.controller._core.channels.send_brokers(first=True))
     house.settle()
     assert controller.seat.controller is None
     assert other.seat.controller is not None
