@@ -16,7 +16,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final, TypeVar
 
+from ottla.broker.containment import Containment
+from ottla.broker.dispatch import Dispatch
 from ottla.changes import HalfChanged
+from ottla.purgatory.purgatory import Look
+from ottla.replication.fetch.fetch import FetchHandler
 from ottla.sim.entropy import Stream
 
 T = TypeVar("T")
@@ -24,11 +28,22 @@ CALLS: Final = 90
 """Roughly the number of calls that a request makes."""
 CALLBACK_CALLS: Final = 60
 """Roughly the number of calls in a few alarms, or in the effects of a few completions."""
-_LOOK: Final = "Look.expire"
+_LOOK: Final = Look.expire.__qualname__
 _ROOMS: Final = ("broker", "replication", "storage", "groups", "cluster", "coordinator", "purgatory", "record")
 ROOMS: Final = tuple(f"/ottla/{room}/" for room in _ROOMS)
 """Packages with defects. `ottla.wire` is left out: it compiles codecs once, so its calls depend on earlier runs."""
-CONTAINING: Final = {"contain", "close", "_tell", "fail", "_failed", "contain_callback", "_try_again"}
+CONTAINING: Final = {"fail"} | {
+    function.__name__
+    for function in (
+        Containment.contain,
+        Containment.contain_callback,
+        Containment.close,
+        Containment._send_error,
+        Dispatch._on_failed,
+        FetchHandler.fail_request,
+        Look._try_again,
+    )
+}
 """Functions of the broker that run while a defect is contained."""
 
 
