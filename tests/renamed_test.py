@@ -32,6 +32,15 @@ def test_the_old_name_of_an_argument() -> None:
     assert shown(TP) == shown(tp=TP) == "orders-3@0"
 
 
+def test_the_old_name_of_a_function() -> None:
+    from ottla.retry import headers
+
+    with pytest.warns(DeprecationWarning, match="headers.read is now read_trail"):
+        assert headers.read is headers.read_trail
+    with pytest.raises(AttributeError, match="no attribute 'other'"):
+        headers.other  # noqa: B018
+
+
 @pytest.mark.parametrize("module", ["admin_groups", "admin_transactions"])
 def test_the_old_name_of_a_module(module: str) -> None:
     from importlib import import_module

@@ -38,7 +38,7 @@ def test_the_same_seed_is_the_same_run():
 
 @pytest.mark.slow
 def test_a_run_does_not_depend_on_the_hash_seed_or_the_process():
-    program = "from ottla.sim.runner import Options, run; print(run(5, Options(seconds=4)).trace_hash)"
+    program = "from ottla.sim.runner import Options, run_broker; print(run_broker(5, Options(seconds=4)).trace_hash)"
     hashes = {
         subprocess.run(
             [sys.executable, "-c", program],

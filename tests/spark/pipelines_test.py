@@ -346,8 +346,8 @@ def test_steps_that_cannot_be_planned_are_refused_by_name(spark: Any, topics: An
 
 def test_a_session_of_its_own_has_workers_that_run_this_python(tmp_path: Path) -> None:
     script = """
-from ottla.pipeline.pipeline import _session
-session = _session()
+from ottla.pipeline.pipeline import _get_session
+session = _get_session()
 print("", session.sparkContext.pythonExec, sep="=")
 print("", session.read.format("ottla").option("kafka.bootstrap.servers", "nowhere:1").option("subscribe", "t").load())
 """

@@ -210,9 +210,9 @@ assert gc.get_freeze_count() > frozen, "modules loaded to plan a read are frozen
 
 from ottla.client.settings import ClientConfig
 from ottla.spark.sink import writers
-from ottla.spark.connection_cache import kept_links
+from ottla.spark.connection_cache import cached_connections
 def task():
-    with kept_links(ClientConfig(bootstrap_servers="127.0.0.1:1")):
+    with cached_connections(ClientConfig(bootstrap_servers="127.0.0.1:1")):
         pass
 task()
 frozen, made = gc.get_freeze_count(), [[] for _ in range(1000)]

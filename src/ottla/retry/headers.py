@@ -11,9 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from ottla.renamed import warn_renamed
 from ottla.utf8 import decode_text, encode_text
+
+_OLD_NAMES: Final = {
+    "read": "read_trail",
+    "written": "with_trail",
+    "plain": "without_trail",
+    "due_ms": "read_due_ms",
+}
+"""Until the next release."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -346,3 +355,11 @@ def _read_integer(said: Mapping[str, bytes], name: str, bad: list[str]) -> int |
         bad.append(name)
         return None
     return int.from_bytes(found, "big", signed=True)
+
+
+def __getattr__(name: str) -> Any:
+    new = _OLD_NAMES.get(name)
+    if new is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_renamed(f"{__name__}.{name}", new)
+    return globals()[new]

@@ -35,9 +35,9 @@ ROOMS: Final = tuple(f"/ottla/{room}/" for room in _ROOMS)
 CONTAINING: Final = {"fail"} | {
     function.__name__
     for function in (
-        Containment.contain,
+        Containment.contain_defect,
         Containment.contain_callback,
-        Containment.close,
+        Containment.close_connection,
         Containment._send_error,
         Dispatch._on_failed,
         FetchHandler.fail_request,

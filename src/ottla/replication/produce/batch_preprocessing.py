@@ -28,7 +28,7 @@ from ottla.seams import Failure, Kind, World
 
 IN_TURN: Final = 8
 """Small batches of a request that are inspected within a turn, a millisecond each; a worker inspects the next one."""
-PREPARE_JOB: Final = "ottla.record.inspection:prepared"
+PREPARE_JOB: Final = "ottla.record.inspection:prepare_batch"
 _CODEC_POS: Final = 22
 _CODEC_MASK: Final = 0x07
 _ZSTD: Final = 4

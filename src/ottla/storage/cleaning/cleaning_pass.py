@@ -72,7 +72,7 @@ def group_segments(segments: Sequence[Extent], segment_bytes: int, index_bytes: 
 
 CHUNK: Final = 256 * 1024
 """Bytes that are read at a time; one batch may be larger."""
-MODERNIZE_JOB: Final = "ottla.record.up_conversion:modernized"
+MODERNIZE_JOB: Final = "ottla.record.up_conversion:convert_to_v2"
 LOT: Final = 256
 """Batches that are passed to a worker, and decided about, at a time."""
 
@@ -337,7 +337,7 @@ class CleaningPass:
             for (batch, _), verdict in zip(lot, verdicts, strict=True)
             if (rewrite := _rewrite_of(batch, verdict)) is not None
         ]
-        again = yield from self._run_compaction_job("rewritten", rewrites, self._task.max_batch_bytes)
+        again = yield from self._run_compaction_job("rewrite_batches", rewrites, self._task.max_batch_bytes)
         fresh = iter(again)
         return [
             (new := next(fresh), header_at(new))
