@@ -158,13 +158,13 @@ class HandNetwork:
         """Whether a request of that broker arrives."""
         return sender not in self.cut and (self.process.inputs is not None)
 
-    def call(self, node: int, frame: bytes, deadline_ns: int, done, lane: str = "") -> None:
+    def call_broker(self, node: int, frame: bytes, deadline_ns: int, done, lane: str = "") -> None:
         line = self._lanes.get((node, lane))
         if line is None:
             line = self._lanes[node, lane] = Line(self, node)
         line.submit(bytes(frame), deadline_ns, done)
 
-    def locate(self, node: int, host: str, port: int) -> None:
+    def set_address(self, node: int, host: str, port: int) -> None:
         self.located[node] = (host, port)
 
     def gone(self) -> None:

@@ -60,7 +60,7 @@ class Place(NamedTuple):
 class Nobody:
     """The network of a broker that is alone."""
 
-    def call(self, node: int, frame: bytes, deadline_ns: int, done, lane: str = "") -> None:
+    def call_broker(self, node: int, frame: bytes, deadline_ns: int, done, lane: str = "") -> None:
         raise AssertionError("there is no other broker")
 
 

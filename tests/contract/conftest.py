@@ -81,7 +81,7 @@ class Recorder:
     def end_turn(self):
         self.log.append("end_turn")
 
-    def background(self, budget_ns):
+    def run_background(self, budget_ns):
         return False
 
     def on_session(self, state, session_id):

@@ -64,7 +64,7 @@ class Client:
     def end_turn(self) -> None:
         """Nothing is left to do."""
 
-    def background(self, _budget_ns: int) -> bool:
+    def run_background(self, _budget_ns: int) -> bool:
         return False
 
     @property
@@ -160,7 +160,7 @@ class EmbeddedRig(Rig):
     def end_turn(self) -> None:
         self.effects.drain_effects()
 
-    def background(self, _budget_ns: int) -> bool:
+    def run_background(self, _budget_ns: int) -> bool:
         return False
 
     def client(self) -> Client:

@@ -172,7 +172,7 @@ class Listener(list):
 class Proposals(list):
     """A controller that records requests and never answers."""
 
-    def propose(self, partition: Partition, proposal: object) -> None:
+    def propose_isr(self, partition: Partition, proposal: object) -> None:
         self.append(proposal)
 
 
@@ -181,7 +181,7 @@ class Contact:
         self.used_ns = self.previous_ns = -1
         self.lasts = True
 
-    def replaced(self) -> None:
+    def on_replaced(self) -> None:
         pass
 
 
@@ -233,7 +233,7 @@ class Bench:
     def end_turn(self) -> None:
         self.effects.drain_effects()
 
-    def background(self, budget_ns: int) -> bool:
+    def run_background(self, budget_ns: int) -> bool:
         return False
 
     def turn(self, action: Callable[[], object]) -> None:

@@ -16,7 +16,7 @@ class HandClock:
     def now(self) -> Instant:
         return Instant(self.ms * 1_000_000, self.ms)
 
-    def alarm(self, mono_ns: int | None) -> None:
+    def set_alarm(self, mono_ns: int | None) -> None:
         self.alarm_ns = mono_ns
 
     def move(self, purgatory: Purgatory, ms: int) -> None:

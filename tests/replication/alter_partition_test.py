@@ -30,7 +30,7 @@ class Clock:
     def now(self) -> Instant:
         return Instant(self.ns, 0)
 
-    def alarm(self, mono_ns: int | None) -> None:
+    def set_alarm(self, mono_ns: int | None) -> None:
         self.wanted = mono_ns
 
 
@@ -40,7 +40,7 @@ class Line:
     def __init__(self) -> None:
         self.sent: deque = deque()
 
-    def call(self, node: int, frame: bytes, deadline_ns: int, done, lane: str = "") -> None:
+    def call_broker(self, node: int, frame: bytes, deadline_ns: int, done, lane: str = "") -> None:
         header = decode_request_header(frame)
         request, _ = decode(AlterPartitionRequest, header.api_version, frame, header.body_pos)
         self.sent.append((node, request, done))
@@ -58,7 +58,7 @@ class Led:
         self.log = Log()
         self.told: list[IsrOutcome] = []
 
-    def isr_answered(self, outcome: IsrOutcome) -> None:
+    def on_alter_partition_response(self, outcome: IsrOutcome) -> None:
         self.told.append(outcome)
 
 

@@ -120,7 +120,7 @@ class Core:
         self.effects.drain_effects()
         self.alarm.set_logs_alarm(self.logs.timers.next_ns)
 
-    def background(self, budget_ns: int) -> bool:
+    def run_background(self, budget_ns: int) -> bool:
         return self.logs.run_background(budget_ns)
 
 
@@ -238,7 +238,7 @@ class Office:
     def end_turn(self) -> None:
         """Nothing is queued."""
 
-    def background(self, budget_ns: int) -> bool:
+    def run_background(self, budget_ns: int) -> bool:
         return False
 
 

@@ -15,7 +15,7 @@ from ottla.replication.partition.replica_state import IsrProposal, PartitionStat
 class Proposals(list):
     """A controller that only listens."""
 
-    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
         self.append(proposal)
 
 

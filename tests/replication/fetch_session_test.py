@@ -25,7 +25,7 @@ class HandClock:
     def now(self) -> Instant:
         return Instant(self.ns, self.ns // 1_000_000)
 
-    def alarm(self, mono_ns: int | None) -> None:
+    def set_alarm(self, mono_ns: int | None) -> None:
         raise AssertionError("sessions need no alarm")
 
 
@@ -35,10 +35,10 @@ class Counting:
     def __init__(self) -> None:
         self.values = iter([4, 4, 5, 6, 7, 8])
 
-    def below(self, stream: str, n: int) -> int:
+    def random_below(self, stream: str, n: int) -> int:
         return next(self.values)
 
-    def octets(self, stream: str, n: int) -> bytes:
+    def random_bytes(self, stream: str, n: int) -> bytes:
         raise AssertionError("session ids are numbers")
 
 

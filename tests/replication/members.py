@@ -43,7 +43,7 @@ class Contact:
         self.others = 0
         """How often a fetch of another session came after one of this."""
 
-    def replaced(self) -> None:
+    def on_replaced(self) -> None:
         self.others += 1
 
     def touch(self, now_ns: int) -> None:
@@ -252,7 +252,7 @@ class Cluster:
         else:
             member.partition.make_follower(self.state, now)
 
-    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
         """AlterPartition arrives."""
         self.proposals.append((partition, proposal))
 

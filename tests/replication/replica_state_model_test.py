@@ -26,7 +26,7 @@ class Session:
         self.used_ns = self.previous_ns = -1
         self.lasts = True
 
-    def replaced(self) -> None:
+    def on_replaced(self) -> None:
         pass
 
 

@@ -242,7 +242,7 @@ class Silent:
     used_ns = previous_ns = NEVER
     lasts = True
 
-    def replaced(self) -> None:
+    def on_replaced(self) -> None:
         """Nothing."""
 
 

@@ -61,7 +61,7 @@ class Echo:
     def end_turn(self):
         pass
 
-    def background(self, budget_ns):
+    def run_background(self, budget_ns):
         return False
 
 

@@ -35,7 +35,7 @@ class Staged:
         self.failed = None
         self.metrics = Registry()
 
-    def start(self, _endpoints):
+    def start_broker(self, _endpoints):
         self.told.append("start")
 
     def on_session(self, state, session_id):
@@ -59,13 +59,13 @@ class Staged:
     def end_turn(self):
         """Do nothing."""
 
-    def background(self, _budget_ns):
+    def run_background(self, _budget_ns):
         return False
 
-    def leave(self, done, hand_over=True):
+    def hand_over_leaderships(self, done, hand_over=True):
         done()
 
-    def stop(self, done):
+    def stop_broker(self, done):
         self.told.append("stop")
         self.world.disks[0].replace("marker", b"clean", done)
 

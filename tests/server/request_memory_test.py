@@ -24,7 +24,7 @@ class Frame:
         self.closed = ""
 
     @property
-    def collects(self) -> bool:
+    def is_collecting(self) -> bool:
         return self.charged > 0
 
     def take(self, size: int) -> bool:
@@ -45,7 +45,7 @@ class Frame:
         self.looks += 1
         return self.looks > PATIENCE
 
-    def drop(self, why: str) -> None:
+    def drop_connection(self, why: str) -> None:
         self.closed = why
         self.finish()
         self.memory.forget_connection(self)

@@ -59,10 +59,10 @@ class Peer:
     def wait_for_readers(self):
         self.waits = True
 
-    def readers_took(self):
+    def on_budget_freed(self):
         self.waits = False
 
-    def drop(self, why):
+    def drop_connection(self, why):
         self.closed = why
         self.world.peers.remove(self)
         self.owe(-self.owed)

@@ -36,16 +36,16 @@ class Staged:
         self.ready_at_once = True
         self.on_request = self.keep
 
-    def start(self, endpoints):
+    def start_broker(self, endpoints):
         self.events.append("start")
         self.endpoints = endpoints
         self.listening = self.ready = self.ready_at_once
 
-    def leave(self, done, hand_over=True):
+    def hand_over_leaderships(self, done, hand_over=True):
         self.events.append("leave")
         done()
 
-    def stop(self, done):
+    def stop_broker(self, done):
         self.events.append("stop")
         self.world.disks[0].replace("marker", b"clean", done)
 
@@ -67,7 +67,7 @@ class Staged:
     def end_turn(self):
         pass
 
-    def background(self, budget_ns):
+    def run_background(self, budget_ns):
         self.events.append("background")
         return False
 

@@ -50,7 +50,7 @@ class Answering:
 
     def on_gone(self, peer): ...
 
-    def background(self, _budget_ns):
+    def run_background(self, _budget_ns):
         return False
 
 

@@ -35,7 +35,7 @@ class Told:
     def end_turn(self):
         self.turns += 1
 
-    def background(self, _budget_ns):
+    def run_background(self, _budget_ns):
         return False
 
     @property

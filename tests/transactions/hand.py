@@ -56,7 +56,7 @@ class Markers:
         """No requests of a broker to itself, as outside of tests."""
         self.node.broker._coordinators.transactions.here = self._here
 
-    def call(self, target: int, frame: bytes, deadline_ns: int, done: Any, lane: str = "") -> None:
+    def call_broker(self, target: int, frame: bytes, deadline_ns: int, done: Any, lane: str = "") -> None:
         header = decode_request_header(memoryview(frame))
         if header.api_key != ApiKey.WRITE_TXN_MARKERS:
             self._call(target, frame, deadline_ns, done, lane)

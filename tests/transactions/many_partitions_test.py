@@ -79,7 +79,7 @@ def test_a_turn_checks_a_bounded_number_of_partitions(hand: Hand) -> None:
     class Noted:
         """The topics; records each partition that is checked."""
 
-        def refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
+        def partition_refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
             seen.append(tp)
             return topics.refusal(tp, by_client)
 

@@ -49,7 +49,7 @@ class Wire:
         self.code = ErrorCode.NONE
         self.silent = False
 
-    def call(self, node: int, frame: bytes, deadline_ns: int, done: Callable, lane: str = "") -> None:
+    def call_broker(self, node: int, frame: bytes, deadline_ns: int, done: Callable, lane: str = "") -> None:
         header = decode_request_header(frame)
         request, _ = decode(WriteTxnMarkersRequest, header.api_version, frame, header.body_pos)
         self.calls.append((node, request))

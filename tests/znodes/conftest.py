@@ -29,7 +29,7 @@ class Shell:
     def end_turn(self) -> None:
         self.effects.drain_effects()
 
-    def background(self, _budget_ns: int) -> bool:
+    def run_background(self, _budget_ns: int) -> bool:
         return False
 
 

@@ -35,13 +35,13 @@ class Remote:
         self.events = []
         self.told = []
 
-    def collect(self, events):
+    def on_changes(self, events):
         self.events += events
 
-    def expired(self):
+    def on_expired(self):
         self.told.append("expired")
 
-    def displaced(self):
+    def on_displaced(self):
         self.told.append("displaced")
 
 

@@ -57,7 +57,7 @@ class Shell:
         self.purgatory.on_alarm()
         self.effects.drain_effects()
 
-    def background(self, _budget_ns: int) -> bool:
+    def run_background(self, _budget_ns: int) -> bool:
         return False
 
 
