@@ -85,17 +85,8 @@ def stopped_when(running: Any, done: Callable[[dict[str, Any]], bool]) -> dict[s
     return figures
 
 
-def test_real_events_through_three_steps_with_failures_of_every_kind(
-    spark: Any, topics: Any, committed: Committed, tmp_path: Path
-) -> None:
-    lines = load_lines()[:6000]
-    raw = topics.make(2)
-    poison = [b"not json", b"\xff\xff", b'{"path": 7}', b'{"path": "huge", "added": 0, "deleted": 0}']
-    for number in range(2):
-        some = lines[number::2]
-        topics.put(raw, number, [*some[:2000], *poison[number::2], *some[2000:]], codec=3)
-    name = f"{raw}-shop"
-    p = Pipeline(name, topics.bootstrap)
+def add_three_steps(p: Pipeline, raw: str, spark: Any) -> None:
+    """Enrich, count and double; each fails in its own way for some records."""
 
     @p.step(raw, to=f"{raw}.enriched", retries=["700ms", "400ms"], required=["key"], abort_on=[AttributeError])
     @map_rows
@@ -124,6 +115,20 @@ def test_real_events_through_three_steps_with_failures_of_every_kind(
         number = batch.column(1).cast(pa.string()).cast(pa.int64())
         return {"key": batch.column(0), "value": pc.multiply(number, 2).cast(pa.string())}
 
+
+def test_real_events_through_three_steps_with_failures_of_every_kind(
+    spark: Any, topics: Any, committed: Committed, tmp_path: Path
+) -> None:
+    lines = load_lines()[:6000]
+    raw = topics.make(2)
+    poison = [b"not json", b"\xff\xff", b'{"path": 7}', b'{"path": "huge", "added": 0, "deleted": 0}']
+    for number in range(2):
+        some = lines[number::2]
+        topics.put(raw, number, [*some[:2000], *poison[number::2], *some[2000:]], codec=3)
+    name = f"{raw}-shop"
+    p = Pipeline(name, topics.bootstrap)
+
+    add_three_steps(p, raw, spark)
     events = [json.loads(line) for line in lines]
     changes = [event["added"] + event["deleted"] for event in events]
     usual = [change for change in changes if change <= 1000]

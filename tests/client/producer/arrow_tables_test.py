@@ -203,7 +203,7 @@ V = {"value": [b"v", b"w"]}
     [
         ({"key": [b"k"]}, "It needs `value`"),
         ({**V, "offset": [1, 2]}, "'offset' cannot be sent"),
-        ({"value": [1, 2]}, "column `value` is int64, which is no binary"),
+        ({"value": [1, 2]}, "column `value` is int64, which cannot be cast to binary"),
         ({**V, "key": [True, False]}, "column `key` is bool"),
         ({**V, "partition": ["0", "1"]}, "column `partition` is string, not int32"),
         ({**V, "partition": [0, 2**40]}, "column `partition`"),

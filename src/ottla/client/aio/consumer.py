@@ -344,7 +344,7 @@ class Consumer:
             return None
         call: OnPartitions = callback
 
-        async def tell(partitions: list[TopicPartition]) -> None:
+        async def call_back(partitions: list[TopicPartition]) -> None:
             self._callback_task = asyncio.current_task()
             try:
                 result = call(partitions)
@@ -353,7 +353,7 @@ class Consumer:
             finally:
                 self._callback_task = None
 
-        return lambda partitions: self._worker.ask_loop(lambda: tell(partitions))
+        return lambda partitions: self._worker.ask_loop(lambda: call_back(partitions))
 
     def _check_not_in_callback(self, what: str) -> None:
         if self._callback_task is not None and asyncio.current_task() is self._callback_task:
