@@ -48,7 +48,7 @@ def served_together(server, framed, answer, meanwhile, requests=1):
             order.append(slot.peer)
             if len(order) == 2:
                 meanwhile(order[0], by_peer[order[0]])
-        server.broker.network.reply(slot, answer if slot.peer is order[0] else [b"ok"])
+        server.broker.network.send_reply(slot, answer if slot.peer is order[0] else [b"ok"])
         return Gate.NEXT
 
     server.traffic.on_frame = on_frame

@@ -31,7 +31,7 @@ class Order:
         if self.server.broker.asks_time:
             self.server.turns.clock.now()
         self.peers.append(slot.peer)
-        self.server.broker.network.reply(slot, [b"ok"])
+        self.server.broker.network.send_reply(slot, [b"ok"])
         return Gate.NEXT
 
 

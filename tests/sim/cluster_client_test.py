@@ -10,6 +10,7 @@ from ottla.sim.cluster.client import METADATA_VERSION, ClusterClient
 from ottla.sim.entropy import Streams
 from ottla.sim.machines.machine import Machine
 from ottla.sim.networks.network import Network
+from ottla.sim.networks.node_network import NodeNetwork
 from ottla.sim.networks.wire_client import CONTROLLER
 from ottla.sim.world import SECOND, Timeline
 from ottla.wire.codec import encode_bytes
@@ -36,7 +37,7 @@ class Answering:
             self.others += 1
             version, response = 2, InitProducerIdResponse(producer_id=5, producer_epoch=0)
         head = response_header(key, version, correlation)
-        self.shell.reply(slot, [head + encode_bytes(response, version)])
+        self.shell.send_reply(slot, [head + encode_bytes(response, version)])
         return Gate.NEXT
 
     def _metadata(self):
@@ -63,9 +64,9 @@ class World:
         for number in (1, 2):
             machine = Machine(number, self.timeline, streams.scoped_streams(f"node{number}"), [])
             process = machine.boot_process()
-            shell = self.network.attach_process(process)
+            shell = NodeNetwork(process, self.network)
             self.brokers[number] = process.inputs = Answering(shell)
-            self.network.start_listening(shell)
+            shell.start_listening()
         self.noted = []
         note = lambda response, node: self.noted.append(node)  # noqa: E731
         self.client = ClusterClient(self.network, "client", [1, 2], streams.named_stream("client"), note)

@@ -24,7 +24,7 @@ from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.loop.garbage_collection import GarbageCollection
 from ottla.server.loop.poller import Watch
 from ottla.server.loop.workers import RealWorkers
-from ottla.server.zookeeper.settings import outside_store
+from ottla.server.zookeeper.outside_store import outside_store
 from ottla.types import Endpoint
 
 
