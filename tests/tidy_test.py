@@ -213,3 +213,47 @@ def test_tests_have_the_same_names_in_every_process(request: pytest.FixtureReque
     names = [item.nodeid for item in request.session.items]
     stamped = re.compile(r"\\x1f\\x8b\\x08\\x00(?!(\\x00){4})")
     assert [name for name in names if " at 0x" in name or stamped.search(name)] == []
+
+
+HEADER_TYPES: Final = ("HeaderTuple", "BatchHeader")
+
+
+def names_of_headers(scope: ast.AST, sources: set[str]) -> set[str]:
+    """Names in a function that hold headers: by annotation, or because a source is their value."""
+    found = {"header"}
+    for node in ast.walk(scope):
+        if isinstance(node, ast.arg) and node.annotation is not None:
+            if ast.unparse(node.annotation).startswith(HEADER_TYPES):
+                found.add(node.arg)
+        elif isinstance(node, (ast.Assign, ast.NamedExpr, ast.For, ast.comprehension)):
+            value = node.iter if isinstance(node, (ast.For, ast.comprehension)) else node.value
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            last = target.elts[-1] if isinstance(target, ast.Tuple) else target
+            called = value.func if isinstance(value, ast.Call) else None
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)
+            if name in sources and isinstance(last, ast.Name):
+                found.add(last.id)
+    return found
+
+
+def test_fields_of_headers_have_names() -> None:
+    """`header[PRODUCER_ID]` (`ottla.record.header_fields`) costs 2 ns more than a number that has to be looked up."""
+    texts = {path: path.read_text() for path in python_files()}
+    makers = re.compile(r"def (\w+)\([^)]*\)\s*->\s*[^\n]*\b(?:HeaderTuple|BatchHeader)\b")
+    sources = {"unpack_header"} | {name for text in texts.values() for name in makers.findall(text)}
+    used = re.compile(rf"\b(?:header|{'|'.join(sources | set(HEADER_TYPES))})\b")
+    found = []
+    for path, text in texts.items():
+        if not re.search(r"\w\[\d+\]", text) or not re.search(r"from ottla\.(record|storage)", text):
+            continue
+        if not used.search(text):
+            continue
+        for scope in ast.parse(text).body:
+            names = names_of_headers(scope, sources)
+            found += [
+                f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
+                for node in ast.walk(scope)
+                if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in names
+                if isinstance(node.slice, ast.Constant) and type(node.slice.value) is int
+            ]
+    assert not found, "numbers of fields: import their names from ottla.record.header_fields\n" + "\n".join(found)

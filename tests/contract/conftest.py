@@ -30,6 +30,7 @@ from ottla.sim.entropy import Streams
 from ottla.sim.machines.machine import Machine
 from ottla.sim.machines.workers import SimWorkers
 from ottla.sim.networks.network import Network as SimNetwork
+from ottla.sim.networks.node_network import NodeNetwork
 from ottla.sim.world import SECOND, Timeline
 from ottla.types import Endpoint
 
@@ -240,8 +241,8 @@ class SimRig:
         self.workers = SimWorkers(self._process)
         self._net = SimNetwork(self._timeline, streams.named_stream("network"))
         self._net.machines[NODE] = machine
-        self.network = self._net.attach_process(self._process)
-        self._net.start_listening(self.network)
+        self.network = NodeNetwork(self._process, self._net)
+        self.network.start_listening()
         self._machine = machine
 
     def client(self) -> SimClient:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.record import header_fields
 from ottla.record.batch import (
     ATTRIBUTES_POS,
     CONTROL,
@@ -372,3 +373,8 @@ def test_hello_world_batches() -> None:
     assert [pos for pos, _ in found] == [16377 * i for i in range(10)]
     assert found[-1][0] == 147393
     assert [header.base_offset for _, header in found] == [819 * i for i in range(10)]
+
+
+def test_the_names_of_positions_are_those_of_the_fields():
+    named = {name.lower(): position for name, position in vars(header_fields).items() if name.isupper()}
+    assert named == {name: position for position, name in enumerate(BatchHeader._fields)}

@@ -40,6 +40,7 @@ from ottla.sim.entropy import Streams
 from ottla.sim.machines.machine import Death, Machine
 from ottla.sim.machines.workers import SimWorkers
 from ottla.sim.networks.network import Network
+from ottla.sim.networks.node_network import NodeNetwork
 from ottla.sim.world import MS, Timeline
 from ottla.storage.log_manager import LogManager
 from ottla.types import TopicPartition
@@ -139,13 +140,13 @@ class Member:
     def boot(self) -> None:
         """A new process, registered under a new broker epoch."""
         process = self.machine.boot_process()
-        shell = self.cluster.network.attach_process(process)
+        shell = NodeNetwork(process, self.cluster.network)
         disks = [SimDisk(drive, faults, process) for drive, faults in zip(self.drives, self.faults, strict=True)]
         world = World(process.clock, process.entropy, disks, shell, SimWorkers(process))
         self.core = process.inputs = Core(self.cluster, world, process)
         self.core.fence.broker_epoch = self.cluster.next_zxid()
         process.post_turn(0, "start", self.core.start)
-        self.cluster.network.start_listening(shell)
+        shell.start_listening()
         self.cluster.run(10)
 
     def die(self, death: Death = Death.KILL) -> None:
@@ -217,8 +218,8 @@ class Office:
         cluster.network.machines[CONTROLLER] = machine
         self.process = machine.boot_process()
         self.process.inputs = self
-        self.shell = cluster.network.attach_process(self.process)
-        cluster.network.start_listening(self.shell)
+        self.shell = NodeNetwork(self.process, cluster.network)
+        self.shell.start_listening()
         self.peers = BrokerClient(self.shell, self.process.clock, CONTROLLER)
         self.asked: list[AlterPartitionRequest] = []
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import logging
 import os
 import socket
@@ -17,7 +18,10 @@ import tracemalloc
 import pytest
 
 from ottla.seams import Gate, Region
+from ottla.server.connections.connection import Connection
 from ottla.server.connections.connection_manager import TrafficLimits
+from ottla.server.connections.request_reader import RequestReader
+from ottla.server.connections.response_queue import RequestSlot, ResponseQueue
 from ottla.server.disks.disk import RealDisk
 
 LOGGER = "ottla.server.connections.connection_manager"
@@ -138,7 +142,7 @@ def test_half_open_length_prefixes_cost_next_to_nothing(server):
             sock = server.connect()
             sock.send(struct.pack(">i", 100_000_000))
             server.step()
-        server.until(lambda: sum(connection.is_collecting for connection in server.traffic.connections) == count)
+        server.until(lambda: sum(connection.reader.is_collecting for connection in server.traffic.connections) == count)
         _now, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -406,7 +410,7 @@ def test_python_calls_of_the_shell_per_request(server, framed):
         sock.setblocking(True)
         sock.sendall(framed(200))
         sys.setprofile(profile)
-        connection.on_readable()
+        connection.reader.on_readable()
         server.traffic.send_answers()
         sys.setprofile(None)
         assert sock.recv(100) == OK
@@ -428,7 +432,7 @@ def test_pipelined_requests_are_answered_with_one_send(server, framed):
 
     sys.setprofile(profile)
     while server.broker.frames < 101:
-        connection.on_readable()
+        connection.reader.on_readable()
         server.traffic.send_answers()
     sys.setprofile(None)
     assert len(calls) <= 2
@@ -452,6 +456,26 @@ def test_bytes_that_come_between_the_answer_and_the_parked_request_do_not_end_th
     sock.send(framed(20, b"3"))
     server.broker.network.send_reply(waiting[0], [b"11111111"])  # the gate is open: the second request may start soon
     (connection,) = server.traffic.connections
-    connection.on_readable()  # the poller called it before the test did
+    connection.reader.on_readable()  # the poller called it before the test did
     server.traffic.send_answers()
     assert server.receive(sock, 36) == b"".join(b"\0\0\0\x08" + digit * 8 for digit in (b"1", b"2", b"3"))
+
+
+def test_nothing_of_a_closed_connection_waits_for_the_collector_of_cycles(server, framed):
+    """Objects that survived a collection are frozen: in a cycle they would stay for ever."""
+    server.broker.answer = []
+    gc.collect()
+    gc.disable()
+    try:
+        sock = server.connect()
+        server.send(sock, framed(20) + framed(100_000)[:50_000])
+        server.until(lambda: len(server.broker.slots) == 1)
+        sock.close()
+        server.until(lambda: server.broker.gone == 1)
+        server.broker.network.send_reply(server.broker.slots.pop(), [b"late"])
+        left = [
+            each for each in gc.get_objects() if type(each) in (Connection, RequestReader, ResponseQueue, RequestSlot)
+        ]
+    finally:
+        gc.enable()
+    assert left == []

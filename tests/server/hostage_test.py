@@ -14,8 +14,8 @@ import pytest
 
 from ottla.seams import Gate
 from ottla.server.connections.connection_manager import TrafficLimits
+from ottla.server.connections.connection_state import MEMORY
 from ottla.server.connections.request_memory import LOOK_S, PATIENCE, PATIENCE_WAITING, PER_LOOK
-from ottla.server.connections.response_queue import MEMORY
 
 OK = b"\0\0\0\2ok"
 
@@ -56,7 +56,7 @@ def test_a_very_large_frame_is_neither_copied_nor_filled_as_a_whole(server):
 
 def look_for_hostages(server, times):
     for _ in range(times):
-        server.traffic.request_memory.close_hostages(list(server.traffic.connections))
+        server.traffic.request_memory.close_hostages([each.reader for each in server.traffic.connections])
         server.steps(3)
 
 
@@ -119,7 +119,7 @@ def test_a_peer_that_we_keep_waiting_ourselves_is_no_hostage(make_server, framed
 
 def looks_until_stale(connection) -> int:
     """The number of checks of an incomplete frame after which its connection is closed."""
-    return next(count for count in range(1, 1_000) if connection.grow_stale())
+    return next(count for count in range(1, 1_000) if connection.reader.grow_stale())
 
 
 def only_connection(server):
@@ -133,8 +133,8 @@ def test_a_peer_that_is_muted_with_requests_in_its_buffer_is_no_hostage(server, 
     server.connect().send(framed(1_000) * 100)
     server.until(lambda: server.traffic.request_memory.used > 0)
     connection = only_connection(server)
-    assert connection.is_collecting
-    assert not any(connection.grow_stale() for _ in range(50))
+    assert connection.reader.is_collecting
+    assert not any(connection.reader.grow_stale() for _ in range(50))
 
 
 @pytest.mark.parametrize("came", [1_000, 2 * PER_LOOK + 5])
@@ -150,7 +150,7 @@ def blocked(make_server):
     half_open(server, 1, 1_500_000, 130_000)  # the senior: it may exceed the bound
     half_open(server, 1, 1_500_000, 1_000)
     server.steps()
-    (connection,) = (each for each in server.traffic.connections if each._blocked & MEMORY)
+    (connection,) = (each for each in server.traffic.connections if each.blocked & MEMORY)
     return server, connection
 
 
@@ -162,8 +162,8 @@ def test_a_peer_that_waits_for_memory_itself_has_more_time(make_server):
 def test_a_frame_that_gets_memory_has_time_to_go_on_but_not_all_of_it_again(make_server):
     _, connection = blocked(make_server)
     for _ in range(PATIENCE_WAITING):
-        assert not connection.grow_stale()
-    connection.memory_granted()
+        assert not connection.reader.grow_stale()
+    connection.reader.memory_granted()
     assert looks_until_stale(connection) == 3
 
 

@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from ottla.server.connections import connection as module
+from ottla.server.connections import request_reader as module
 from ottla.server.connections.buffers import BufferPool
 from ottla.server.connections.connection_manager import TrafficLimits
 
@@ -88,7 +88,7 @@ def test_no_memory_for_answers_costs_their_connection(server, framed, caplog) ->
     other, sock = server.connect(), server.connect()
     server.steps(3)
     connections = {each._sock.getpeername(): each for each in server.traffic.connections}
-    connections[sock.getsockname()]._send = send
+    connections[sock.getsockname()].responses._send = send
     server.send(sock, framed(20))
     assert_others_are_served(server, sock, other, framed, caplog)
 

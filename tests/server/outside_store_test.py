@@ -21,7 +21,7 @@ from ottla.seams import Failure, Op, Session
 from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.loop.poller import new_loop
 from ottla.server.service import Service
-from ottla.server.zookeeper.settings import outside_store
+from ottla.server.zookeeper.outside_store import outside_store
 from ottla.server.zookeeper.znode_server import ZnodeServer
 
 

@@ -13,7 +13,7 @@ import struct
 import pytest
 
 from ottla.seams import Gate, Region
-from ottla.server.connections import connection, response_queue
+from ottla.server.connections import connection, request_reader, response_queue
 from ottla.server.connections.connection_manager import TrafficLimits
 from ottla.server.disks.disk import RealDisk
 
@@ -67,7 +67,7 @@ def flood(server, framed, count=REQUESTS):
 def kept(server):
     """Bytes that are kept for peers: owed, or ready to be sent."""
     memory = server.traffic.reply_memory.used
-    return memory + sum(each._ready for each in server.traffic.connections)
+    return memory + sum(each.responses.ready_bytes for each in server.traffic.connections)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -188,7 +188,7 @@ def test_a_peer_that_waited_for_the_budget_goes_on_when_another_has_read(make_se
 def test_only_one_method_counts_what_is_owed():
     """A second place that changes the figure could forget to check the bound."""
     writers = set()
-    for module in (response_queue, connection):
+    for module in (response_queue, request_reader, connection):
         for function in ast.walk(ast.parse(inspect.getsource(module))):
             if not isinstance(function, ast.FunctionDef):
                 continue
@@ -196,4 +196,4 @@ def test_only_one_method_counts_what_is_owed():
                 stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
                 if stored and node.attr in ("_owed", "_held"):
                     writers.add(function.name)
-    assert writers == {"__init__", "_count_owed"}
+    assert writers == {"__init__", "count_owed"}

@@ -19,7 +19,7 @@ class World:
         self.time = 0.0
         self.planned: list = []
         self.peers: list[Peer] = []
-        self.memory = ResponseMemory(LIMIT, self.peers, lambda: self.time, self.plan)
+        self.memory = ResponseMemory(LIMIT, lambda: self.peers, lambda: self.time, self.plan)
 
     def plan(self, delay, call):
         self.planned.append((self.time + delay, call))

@@ -12,8 +12,8 @@ import struct
 import pytest
 
 from ottla.seams import Gate
-from ottla.server.connections.connection import SHARE
 from ottla.server.connections.connection_manager import TurnShares
+from ottla.server.connections.request_reader import SHARE
 
 OK = b"\0\0\0\2ok"
 
@@ -52,7 +52,7 @@ def test_a_turn_takes_a_share_of_what_came_and_the_rest_follows(server, framed):
     (connection,) = server.traffic.connections
     sock.send(framed(20) * (3 * SHARE + 5))
     server.broker.frames = 0
-    connection.on_readable()
+    connection.reader.on_readable()
     seen = [server.broker.frames]
     while seen[-1] < 3 * SHARE + 5:
         server.step()
@@ -87,7 +87,7 @@ def test_a_first_request_that_did_not_ask_for_the_time_is_a_turn_of_its_own(serv
     (connection,) = server.traffic.connections
     sock.send(framed(20) * 10)
     server.broker.frames = 0
-    connection.on_readable()
+    connection.reader.on_readable()
     assert server.broker.frames == 1
     server.until(lambda: server.broker.frames == 10)
     drain(server, sock, 60)

@@ -10,6 +10,7 @@ from ottla.sim.cluster.client import METADATA_VERSION, ClusterClient
 from ottla.sim.entropy import Streams
 from ottla.sim.machines.machine import Machine
 from ottla.sim.networks.network import Network
+from ottla.sim.networks.node_network import NodeNetwork
 from ottla.sim.networks.wire_client import CONTROLLER
 from ottla.sim.world import SECOND, Timeline
 from ottla.wire.codec import encode_bytes
@@ -63,9 +64,9 @@ class World:
         for number in (1, 2):
             machine = Machine(number, self.timeline, streams.scoped_streams(f"node{number}"), [])
             process = machine.boot_process()
-            shell = self.network.attach_process(process)
+            shell = NodeNetwork(process, self.network)
             self.brokers[number] = process.inputs = Answering(shell)
-            self.network.start_listening(shell)
+            shell.start_listening()
         self.noted = []
         note = lambda response, node: self.noted.append(node)  # noqa: E731
         self.client = ClusterClient(self.network, "client", [1, 2], streams.named_stream("client"), note)

@@ -13,6 +13,7 @@ from ottla.sim.disks.drive_faults import DriveFaults
 from ottla.sim.entropy import Streams
 from ottla.sim.machines.machine import Machine
 from ottla.sim.networks.network import Network
+from ottla.sim.networks.node_network import NodeNetwork
 from ottla.sim.world import SECOND, Timeline
 
 
@@ -65,10 +66,10 @@ class Small:
     def boot(self) -> SimDisk:
         """Start a process; its broker is an Echo that listens."""
         self.process = self.machine.boot_process()
-        self.shell = self.network.attach_process(self.process)
+        self.shell = NodeNetwork(self.process, self.network)
         self.echo = Echo(self.shell)
         self.process.inputs = self.echo
-        self.network.start_listening(self.shell)
+        self.shell.start_listening()
         self.disk = SimDisk(self.drive, self.faults, self.process)
         return self.disk
 

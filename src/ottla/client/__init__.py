@@ -53,7 +53,6 @@ if TYPE_CHECKING:
         DeserializationError,
         LogTruncatedError,
         MalformedReplyError,
-        PartlyAcceptedError,
         ProducerFencedError,
         RefusedError,
         RequestTimeoutError,
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
     from ottla.client.produce import Appended, Identity, Sender, new_identity
     from ottla.client.producer import (
         PartitionRows,
+        PartlyAcceptedError,
         Producer,
         ProducerConfig,
         RecordMetadata,
@@ -99,7 +99,7 @@ _HOMES: Final = {
     "ottla.client.consumer": "Consumer ConsumerConfig ConsumerRecord GroupMetadata OffsetAndMetadata",
     "ottla.client.errors": (
         "AuthenticationError ClientError CommitFailedError ConfigError ConnectionLostError CorruptBatchError "
-        "DeadlineError DeserializationError LogTruncatedError MalformedReplyError PartlyAcceptedError "
+        "DeadlineError DeserializationError LogTruncatedError MalformedReplyError "
         "ProducerFencedError RefusedError RequestTimeoutError TransactionFailedError UnreachableError "
         "UnsupportedVersionError UsageError WakeupError WrongTypeError "
         "first_error values_of"
@@ -109,7 +109,7 @@ _HOMES: Final = {
     "ottla.client.partitioner": "murmur2 partition_of_key",
     "ottla.client.produce": "Appended Identity Sender new_identity",
     "ottla.client.producer": (
-        "PartitionRows Producer ProducerConfig RecordMetadata SendFuture TableFuture TableMetadata"
+        "PartitionRows PartlyAcceptedError Producer ProducerConfig RecordMetadata SendFuture TableFuture TableMetadata"
     ),
     "ottla.client.records": "records_in",
     "ottla.client.retry": "Deadline",

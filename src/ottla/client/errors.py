@@ -1,6 +1,7 @@
 """Errors of the clients, classified by their origin.
 
-Zone: pure. Defines all errors that clients raise, each with its cause, its next step and whether a retry can help.
+Zone: pure. All errors that clients raise, each with its cause, its next step and whether a retry can help. One of them,
+PartlyAcceptedError, is defined beside the future that it has: in `ottla.client.producer.futures`.
 
     ClientError
       ConfigError, UsageError (WrongTypeError,
@@ -19,14 +20,11 @@ Zone: pure. Defines all errors that clients raise, each with its cause, its next
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ottla.errors import ErrorCode
 from ottla.renamed import warn_renamed
 from ottla.types import TopicPartition
-
-if TYPE_CHECKING:
-    from ottla.client.producer.futures import TableFuture
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -58,17 +56,6 @@ class WrongTypeError(UsageError, TypeError):
 
 class TransactionFailedError(UsageError):
     """A call in a transaction in which an earlier call or record failed (`__cause__`): abort the transaction."""
-
-
-class PartlyAcceptedError(ClientError):
-    """`send_table` could not accept all rows, for the reason in `__cause__`. `sent` is the future of accepted rows."""
-
-    def __init__(self, sent: TableFuture, rows: int, cause: ClientError) -> None:
-        super().__init__(
-            f"only {sent.rows} of {rows} rows were accepted, and are sent: {cause.cause}",
-            "Abort the transaction if there is one, else see the rows per partition in `sent`",
-        )
-        self.sent = sent
 
 
 class UnreachableError(ClientError):

@@ -21,6 +21,7 @@ from ottla.record.batch import (
 )
 from ottla.record.compression import Codec, compress
 from ottla.record.errors import CorruptRecord, ExpandsTooFar
+from ottla.record.header_fields import MAGIC
 from ottla.record.headerless_records import lean_records_of
 from ottla.record.legacy import TIMESTAMP_TYPE, Message, message_at, messages_in
 from ottla.record.log_entries import entries_of
@@ -63,7 +64,7 @@ def for_old_reader(view: memoryview, magic: int, first_offset: int, max_bytes: i
     content, next_offset, count = bytearray(), first_offset, 0
     try:
         for pos, fields in entries_of(view):
-            if fields[3] == MAGIC_V2:
+            if fields[MAGIC] == MAGIC_V2:
                 header = BatchHeader._make(fields)
                 content += _convert_batch(view, pos, header, magic, first_offset, max_bytes)
                 next_offset = header.last_offset + 1

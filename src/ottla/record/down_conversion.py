@@ -22,6 +22,7 @@ from ottla.record.batch import (
 from ottla.record.compression import Codec
 from ottla.record.conversion import convert_batch_down
 from ottla.record.errors import ExpandsTooFar
+from ottla.record.header_fields import ATTRIBUTES, PRODUCER_ID, RECORD_COUNT
 from ottla.record.inspection import INLINE_EXPANDED, is_small
 from ottla.record.validation import HeaderTuple
 from ottla.types import NO_EPOCH, NO_TIMESTAMP
@@ -43,12 +44,12 @@ def convert_for_old_topic(view: memoryview, header: HeaderTuple, magic: int) -> 
     MESSAGE_TOO_LARGE               more than RECORDS_MAX records
     CORRUPT_MESSAGE                 records that break the format, or expand beyond EXPANDED_MAX bytes
     """
-    if header[9] >= 0:
+    if header[PRODUCER_ID] >= 0:
         raise _unsupported_for_format("idempotent and transactional producers", magic)
-    if header[5] & CODEC_MASK == Codec.ZSTD:
+    if header[ATTRIBUTES] & CODEC_MASK == Codec.ZSTD:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd does not exist in message format v{magic}")
-    if header[12] > RECORDS_MAX:
-        text = f"{header[12]} records in a batch for a topic of format v{magic}, {RECORDS_MAX} are allowed"
+    if header[RECORD_COUNT] > RECORDS_MAX:
+        text = f"{header[RECORD_COUNT]} records in a batch for a topic of format v{magic}, {RECORDS_MAX} are allowed"
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, text)
     _refuse_headers(view, BatchHeader._make(header), magic)
     return convert_batch_down(view, magic, max_bytes=EXPANDED_MAX)

@@ -14,6 +14,7 @@ from ottla.record.batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, BatchHeade
 from ottla.record.compression import decompress
 from ottla.record.crc import Buffer
 from ottla.record.errors import CorruptRecord
+from ottla.record.header_fields import BATCH_LENGTH, RECORD_COUNT
 from ottla.record.headerless_records import LIMIT_MAX, RecordTooLarge, lean_records_in
 from ottla.record.validation import EXPANDED_MAX, HeaderTuple, recompress_batch
 
@@ -68,7 +69,7 @@ class RefusedRecords(ApiError):
 
 def is_small(header: HeaderTuple) -> bool:
     """Whether a batch can be inspected in the loop."""
-    return header[1] + LOG_OVERHEAD <= INLINE_BYTES and header[12] <= INLINE_RECORDS
+    return header[BATCH_LENGTH] + LOG_OVERHEAD <= INLINE_BYTES and header[RECORD_COUNT] <= INLINE_RECORDS
 
 
 def inspect_batch(batch: Buffer, rules: RecordRules, max_bytes: int = EXPANDED_MAX) -> Refusal | None:

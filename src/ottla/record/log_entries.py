@@ -28,6 +28,7 @@ from ottla.record.batch import (
 )
 from ottla.record.crc import Buffer, crc32c
 from ottla.record.errors import CorruptRecord
+from ottla.record.header_fields import ATTRIBUTES, BASE_OFFSET, BATCH_LENGTH, LAST_OFFSET_DELTA, MAGIC
 from ottla.record.headerless_records import lean_records_of
 from ottla.record.legacy import OVERHEAD, SIZE_MIN, TIMESTAMP_TYPE, message_at, messages_in
 from ottla.record.validation import HeaderTuple
@@ -45,7 +46,7 @@ _OLD_COVERED: Final = 16
 def entry_at(view: Buffer, pos: int, end: int) -> HeaderTuple | None:
     """The header of the entry at `pos`; None when no entry begins with the bytes there, which reach up to `end`.
 
-    The entry need not be whole: its size is field 1 plus LOG_OVERHEAD. Checksums are not verified.
+    The entry need not be whole: its size is BATCH_LENGTH plus LOG_OVERHEAD. Checksums are not verified.
     """
     left = end - pos
     if left < ENTRY_MIN:
@@ -55,7 +56,7 @@ def entry_at(view: Buffer, pos: int, end: int) -> HeaderTuple | None:
         if left < HEADER_SIZE:
             return None
         header: HeaderTuple = unpack_header(view, pos)
-        return header if header[1] + LOG_OVERHEAD >= HEADER_SIZE and header[6] >= 0 else None
+        return header if header[BATCH_LENGTH] + LOG_OVERHEAD >= HEADER_SIZE and header[LAST_OFFSET_DELTA] >= 0 else None
     return _old_header(view, pos) if magic < MAGIC_V2 else None
 
 
@@ -70,17 +71,17 @@ def _old_header(view: Buffer, pos: int) -> HeaderTuple | None:
 
 def is_wrapper(header: HeaderTuple) -> bool:
     """Whether an entry is a wrapper message, whose first offset its header does not have."""
-    return header[3] != MAGIC_V2 and bool(header[5] & CODEC_MASK)
+    return header[MAGIC] != MAGIC_V2 and bool(header[ATTRIBUTES] & CODEC_MASK)
 
 
 def covered_from(header: HeaderTuple) -> int:
     """Where in an entry the part begins that its checksum covers."""
-    return ATTRIBUTES_POS if header[3] == MAGIC_V2 else _OLD_COVERED
+    return ATTRIBUTES_POS if header[MAGIC] == MAGIC_V2 else _OLD_COVERED
 
 
 def entry_checksum(header: HeaderTuple, content: Buffer, seed: int = 0) -> int:
     """The checksum of an entry's covered part: CRC-32C, or CRC-32 for old messages. `seed`: that of the part before."""
-    return crc32c(content, seed) if header[3] == MAGIC_V2 else zlib.crc32(content, seed)
+    return crc32c(content, seed) if header[MAGIC] == MAGIC_V2 else zlib.crc32(content, seed)
 
 
 def entries_of(view: Buffer) -> Iterator[tuple[int, HeaderTuple]]:
@@ -96,7 +97,7 @@ def entries_of(view: Buffer) -> Iterator[tuple[int, HeaderTuple]]:
             if view[pos + MAGIC_POS] == MAGIC_V2 and whole - pos < HEADER_SIZE:
                 return
             raise CorruptRecord(f"no batch and no message begins at position {pos}")
-        size = header[1] + LOG_OVERHEAD
+        size = header[BATCH_LENGTH] + LOG_OVERHEAD
         if pos + size > whole:
             return
         yield pos, header
@@ -131,5 +132,5 @@ def first_offset_at(view: Buffer, pos: int, *, max_bytes: int) -> int:
     if header is None:
         raise CorruptRecord(f"no batch and no message begins at position {pos}")
     if not is_wrapper(header):
-        return header[0]
-    return next((record.offset for record in records_at(view, pos, max_bytes=max_bytes)), header[0])
+        return header[BASE_OFFSET]
+    return next((record.offset for record in records_at(view, pos, max_bytes=max_bytes)), header[BASE_OFFSET])

@@ -13,6 +13,7 @@ from typing import Final
 
 from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2, TIMESTAMP_TYPE, Record, encode_batch
 from ottla.record.errors import CorruptRecord
+from ottla.record.header_fields import ATTRIBUTES, BASE_OFFSET, BATCH_LENGTH, MAGIC, MAX_TIMESTAMP
 from ottla.record.log_entries import covered_from, entries_of, entry_checksum, is_wrapper, records_at
 from ottla.record.validation import HeaderTuple
 
@@ -36,20 +37,20 @@ def _entries_by_run(chunk: bytes) -> Iterator[tuple[_Run, int, HeaderTuple]]:
     """(what must be equal in a batch, position, header) of each entry."""
     size, number = 0, 0
     for at, header in entries_of(chunk):
-        alone = header[3] == MAGIC_V2 or is_wrapper(header)
-        size += header[1] + LOG_OVERHEAD
+        alone = header[MAGIC] == MAGIC_V2 or is_wrapper(header)
+        size += header[BATCH_LENGTH] + LOG_OVERHEAD
         if alone or size > TOGETHER:
-            size, number = header[1] + LOG_OVERHEAD, number + 1
-        append_time = bool(header[5] & TIMESTAMP_TYPE)
-        yield (append_time, header[8] if append_time else 0, header[3], number), at, header
+            size, number = header[BATCH_LENGTH] + LOG_OVERHEAD, number + 1
+        append_time = bool(header[ATTRIBUTES] & TIMESTAMP_TYPE)
+        yield (append_time, header[MAX_TIMESTAMP] if append_time else 0, header[MAGIC], number), at, header
         number += alone
 
 
 def _convert_run(chunk: bytes, run: _Run, found: list[tuple[_Run, int, HeaderTuple]], max_bytes: int) -> bytes:
     _, at, header = found[0]
-    if header[3] == MAGIC_V2:
+    if header[MAGIC] == MAGIC_V2:
         assert len(found) == 1, "a v2 batch is a run of its own"
-        return chunk[at : at + header[1] + LOG_OVERHEAD]
+        return chunk[at : at + header[BATCH_LENGTH] + LOG_OVERHEAD]
     records: list[Record] = []
     for _, pos, each in found:
         end = pos + each[1] + LOG_OVERHEAD
@@ -57,9 +58,9 @@ def _convert_run(chunk: bytes, run: _Run, found: list[tuple[_Run, int, HeaderTup
             raise CorruptRecord(f"the message at offset {each[0]} does not match its checksum")
         records += records_at(chunk, pos, max_bytes=max_bytes)
     if not records:
-        raise CorruptRecord(f"the wrapper message at offset {header[0]} is empty")
-    base, last = records[0].offset, max(records[-1].offset, found[-1][2][0])
-    codec = header[5] & 7
+        raise CorruptRecord(f"the wrapper message at offset {header[BASE_OFFSET]} is empty")
+    base, last = records[0].offset, max(records[-1].offset, found[-1][2][BASE_OFFSET])
+    codec = header[ATTRIBUTES] & 7
     return bytes(
         encode_batch(records, base_offset=base, codec=codec, timestamp_type=run[0], last_offset_delta=last - base)
     )

@@ -34,9 +34,7 @@ from ottla.record.crc import crc32c
 from ottla.record.errors import CorruptRecord
 
 HeaderTuple = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""The fields of `BatchHeader`, unnamed: 0 base offset, 1 length, 2 leader epoch, 3 magic, 4 checksum, 5 attributes,
-6 last offset delta, 7 base timestamp, 8 max timestamp, 9 producer id, 10 producer epoch, 11 base sequence,
-12 record count."""
+"""The fields of `BatchHeader` as a plain tuple; `ottla.record.header_fields` has the names of their positions."""
 
 _REFUSED_BITS: Final = RESERVED | DELETE_HORIZON | CONTROL | TIMESTAMP_TYPE
 _LAST_CODEC: Final = 4

@@ -24,12 +24,12 @@ from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.loop.garbage_collection import GarbageCollection
 from ottla.server.loop.poller import Watch
 from ottla.server.loop.workers import RealWorkers
-from ottla.server.zookeeper.settings import outside_store
+from ottla.server.zookeeper.outside_store import outside_store
 from ottla.types import Endpoint
 
 
 class RealNetwork:
-    """The real `ottla.seams.Network`: answers go to the peer of a slot, calls go to `InterBrokerClient`.
+    """The real `ottla.seams.Network`: answers go to the queue of a slot, calls go to `InterBrokerClient`.
 
     Only the shell creates slots and peers, so their methods are called without a type check: a check would cost a
     call per request.
@@ -42,11 +42,11 @@ class RealNetwork:
 
     def send_reply(self, slot: Slot, parts: Sequence[Part]) -> None:
         """Answer a request; the answers of a peer are sent in the order of its requests."""
-        slot.peer.queue_answer(slot, parts)  # type: ignore[attr-defined]  # see the class
+        slot.responses.queue_answer(slot, parts)  # type: ignore[attr-defined]  # see the class
 
     def open_gate(self, slot: Slot) -> None:
         """Open the gate of this slot."""
-        slot.peer.open_gate(slot)  # type: ignore[attr-defined]  # see the class
+        slot.responses.open_gate(slot)  # type: ignore[attr-defined]  # see the class
 
     def hold_frame(self, slot: Slot, frame: memoryview) -> memoryview:
         """Keep a frame after its turn."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from ottla.errors import ApiError
+from ottla.record.header_fields import LEADER_EPOCH
 from ottla.seams import Done, Failure, Region
 from ottla.storage.indexes.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
@@ -284,7 +285,7 @@ def last_epoch(log: Log) -> int:
         if segment.size:
             last = segment.index.last_entry
             for _, header in walk_headers(segment.file, last.position if last else 0, segment.size):
-                found = header[2]
+                found = header[LEADER_EPOCH]
     return found
 
 

@@ -16,6 +16,16 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, MAGIC_V2, patch_offset_and_epoch, put_assigned
 from ottla.record.control import Marker
 from ottla.record.down_conversion import convert_for_old_topic
+from ottla.record.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    MAGIC,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+)
 from ottla.record.validation import HeaderTuple
 from ottla.seams import Done, Failure, Instant, Kind, Region
 from ottla.storage.indexes.index import LAST_OFFSET, TimestampOffset
@@ -62,8 +72,8 @@ class Log(LogFiles):
         or no offsets are left).
         """
         base = self.end_offset
-        last = base + header[6]
-        timestamp = now.wall_ms if self._append_time else header[8]
+        last = base + header[LAST_OFFSET_DELTA]
+        timestamp = now.wall_ms if self._append_time else header[MAX_TIMESTAMP]
         segment, size = self._active, len(view)
         # The active segment takes the batch unless it is too large, out of relative offsets, or too old by timestamp or
         # by the clock. `fence` sets roll_size to -1, so that every special case comes through here as well.
@@ -73,10 +83,10 @@ class Log(LogFiles):
             or last > segment.max_offset
             or now.wall_ms > segment.roll_wall_ms
         ):
-            segment = self._make_room(size, last, timestamp, is_marker=bool(header[5] & CONTROL))
+            segment = self._make_room(size, last, timestamp, is_marker=bool(header[ATTRIBUTES] & CONTROL))
         if leader_epoch != self.epochs.latest:
             self.epochs.assign_epoch(leader_epoch, base)
-        put_assigned(view, 0, base, header[1], leader_epoch)
+        put_assigned(view, 0, base, header[BATCH_LENGTH], leader_epoch)
         try:
             position = segment.file.append((view,))
         except Failure as failure:
@@ -94,8 +104,8 @@ class Log(LogFiles):
         self._tail_positions.append(position)
         if len(self._tail_offsets) > _TAIL_MAX:
             self._newest_positions.trim_older()
-        if header[9] >= 0:
-            if header[5] & CONTROL:
+        if header[PRODUCER_ID] >= 0:
+            if header[ATTRIBUTES] & CONTROL:
                 self._note_marker(marker or marker_of(view, 0), header, base, now.wall_ms)
             else:
                 self.producers.note_batch(header, base, now.wall_ms)
@@ -115,7 +125,7 @@ class Log(LogFiles):
         Raises ApiError as `append` and `record.down_conversion` do.
         """
         base = self.end_offset
-        self._check_offsets_left(base + header[6])
+        self._check_offsets_left(base + header[LAST_OFFSET_DELTA])
         patch_offset_and_epoch(view, 0, base, leader_epoch)
         # The conversion of a worker is valid for this very batch at this offset in this format only.
         ahead, self.prepared = self.prepared, None
@@ -141,8 +151,8 @@ class Log(LogFiles):
         start_offset, now, at = self.start_offset, self._home.clock.now(), 0
         if self.epochs_stale and batches:
             self._unfence_appends()
-        if batches and batches[0][2][0] < self.end_offset:
-            self._begin_within(batches[0][2][0])
+        if batches and batches[0][2][BASE_OFFSET] < self.end_offset:
+            self._begin_within(batches[0][2][BASE_OFFSET])
         while at < len(batches):
             at = self._append_run(view, batches, at, now)
         self.set_start_offset(start_offset)
@@ -164,8 +174,10 @@ class Log(LogFiles):
         all."""
         segment, (first, end, header) = self._active, batches[at]
         if self._is_full(segment, end - first, header) or now.wall_ms > segment.roll_wall_ms:
-            self.end_offset = header[0]
-            segment = self._make_room(end - first, header[0] + header[6], header[8])
+            self.end_offset = header[BASE_OFFSET]
+            segment = self._make_room(
+                end - first, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP]
+            )
         until = at + 1
         while segment.size and until < len(batches):  # the first batch of a segment decides when that one is full
             if self._is_full(segment, batches[until][1] - first, batches[until][2]):
@@ -179,7 +191,7 @@ class Log(LogFiles):
         for start, end, header in run:
             self._note_replica(view, start, end, header, position + start - first, now)
         if not position:
-            self._first_in_segment(run[0][2][8], now)
+            self._first_in_segment(run[0][2][MAX_TIMESTAMP], now)
         if len(self._tail_offsets) > _TAIL_MAX:
             self._newest_positions.trim_older()
         if self.end_offset > self._flush_policy.next_offset:
@@ -190,28 +202,28 @@ class Log(LogFiles):
     def _is_full(segment: Segment, size: int, header: HeaderTuple) -> bool:
         return (
             segment.size + size > segment.roll_size
-            or header[8] > segment.roll_timestamp
-            or header[0] + header[6] > segment.max_offset
+            or header[MAX_TIMESTAMP] > segment.roll_timestamp
+            or header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] > segment.max_offset
         )
 
     def _note_replica(
         self, view: memoryview, start: int, end: int, header: HeaderTuple, position: int, now: Instant
     ) -> None:
         """Index a leader's batch that is in the file, and note its epoch, producer and offsets."""
-        base = header[0]
-        if header[2] != self.epochs.latest and header[2] >= 0:
-            self.epochs.assign_epoch(header[2], base)
-        if header[3] < MAGIC_V2 and self.epochs_file.is_due:
+        base = header[BASE_OFFSET]
+        if header[LEADER_EPOCH] != self.epochs.latest and header[LEADER_EPOCH] >= 0:
+            self.epochs.assign_epoch(header[LEADER_EPOCH], base)
+        if header[MAGIC] < MAGIC_V2 and self.epochs_file.is_due:
             self.write_epochs()  # these messages do not carry their leader epoch: recovery has it from the file only
-        self._active.index_batch(position, end - start, base + header[6], header[8])
+        self._active.index_batch(position, end - start, base + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP])
         self._tail_offsets.append(base)
         self._tail_positions.append(position)
-        if header[9] >= 0:
-            if header[5] & CONTROL:
+        if header[PRODUCER_ID] >= 0:
+            if header[ATTRIBUTES] & CONTROL:
                 self._note_marker(marker_of(view[start:end], 0), header, base, now.wall_ms)
             else:
                 self.producers.note_batch(header, base, now.wall_ms)
-        self.end_offset = base + header[6] + 1
+        self.end_offset = base + header[LAST_OFFSET_DELTA] + 1
 
     def _make_room(self, size: int, last: int, timestamp: int, is_marker: bool = False) -> Segment:
         """Roll before a batch of `size` bytes that ends at offset `last`; a transaction's end may use the reserve.
@@ -376,7 +388,7 @@ class Log(LogFiles):
         """
         told = segment.base_offset
         for _, header in walk_headers(segment.file, segment.index.floor_of_position(position - 1), position):
-            told = header[0] + header[6] + 1
+            told = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
         if told >= end:
             return None
         fresh = create_segment(self._home, self.directory, end, self.config)

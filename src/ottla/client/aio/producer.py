@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from ottla.client.aio.loop_sender import LoopSender
 from ottla.client.aio.transactions import AsyncTransactionContext
 from ottla.client.aio.worker import Worker, other_loop
-from ottla.client.errors import ClientError, PartlyAcceptedError, UsageError
+from ottla.client.errors import ClientError, UsageError
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.config import ProducerConfig, Serializer, renamed_warnings
@@ -200,7 +200,7 @@ class Producer:
             if not accepted:
                 raise
             sent = TableFuture(self._shared, topic, accepted)
-            raise PartlyAcceptedError(sent, rows.rows, error) from error
+            raise sent.partly_accepted(rows.rows, error) from error
         return self._table_outcome(TableFuture(self._shared, topic, accepted), accepted)
 
     def _table_outcome(self, sent: TableFuture, batches: list[ProducerBatch]) -> asyncio.Future[TableMetadata]:
@@ -309,7 +309,7 @@ class Producer:
         """Abort: no record of the transaction counts, unsent ones fail. After DeadlineError call it again."""
         await self._carry_out(lambda face: face.abort_transaction())
 
-    def transaction(self) -> AsyncTransactionContext:
+    def transaction(self) -> AsyncTransactionContext[Producer]:
         """For `async with`: begins, commits at the end, aborts on an error and on a cancellation."""
         return AsyncTransactionContext(self)
 

@@ -7,21 +7,34 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from ottla.client.errors import ClientError
 
-if TYPE_CHECKING:
-    from ottla.client.aio.producer import Producer
+
+class _TransactionalProducer(Protocol):
+    """A producer whose transactions are begun and ended one after the other."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    async def begin_transaction(self) -> None: ...
+
+    async def commit_transaction(self) -> None: ...
+
+    async def abort_transaction(self) -> None: ...
 
 
-class AsyncTransactionContext:
+P = TypeVar("P", bound=_TransactionalProducer)
+
+
+class AsyncTransactionContext(Generic[P]):
     """A transaction for `async with`."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: P) -> None:
         self._producer = producer
 
-    async def __aenter__(self) -> Producer:
+    async def __aenter__(self) -> P:
         try:
             await self._producer.begin_transaction()
         except asyncio.CancelledError as error:

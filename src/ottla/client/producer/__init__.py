@@ -18,11 +18,19 @@ from ottla.lazy_imports import names_on_demand
 
 if TYPE_CHECKING:
     from ottla.client.producer.config import ProducerConfig
-    from ottla.client.producer.futures import PartitionRows, RecordMetadata, SendFuture, TableFuture, TableMetadata
+    from ottla.client.producer.futures import (
+        PartitionRows,
+        PartlyAcceptedError,
+        RecordMetadata,
+        SendFuture,
+        TableFuture,
+        TableMetadata,
+    )
     from ottla.client.producer.producer import Producer
 
 __all__ = [
     "PartitionRows",
+    "PartlyAcceptedError",
     "Producer",
     "ProducerConfig",
     "RecordMetadata",
@@ -37,6 +45,8 @@ __getattr__, __dir__ = names_on_demand(
     {
         "ottla.client.producer.config": "ProducerConfig",
         "ottla.client.producer.producer": "Producer",
-        "ottla.client.producer.futures": "PartitionRows RecordMetadata SendFuture TableFuture TableMetadata",
+        "ottla.client.producer.futures": (
+            "PartitionRows PartlyAcceptedError RecordMetadata SendFuture TableFuture TableMetadata"
+        ),
     },
 )

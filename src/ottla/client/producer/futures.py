@@ -187,7 +187,7 @@ class TableFuture:
             self._shared.check_caller("waiting for a table")
             left = None if until is None else seconds_left(until)
             with self._shared.lock:
-                decided = self._shared.wait_until(lambda batch=batch: batch.decided, left)  # type: ignore[misc]  # the default
+                decided = self._shared.wait_until(lambda batch=batch: batch.is_decided, left)  # type: ignore[misc]  # the default
             if not decided:
                 raise DeadlineError(f"rows for {batch.tp} are not acknowledged after {timeout} s", _STILL_SENT)
         return next((leaf.error for leaf in self._leaf_batches() if leaf.error is not None), None)
@@ -202,6 +202,21 @@ class TableFuture:
                 found[leaf.tp.partition] = PartitionRows(before.rows + leaf.count, before.first_offset, last)
         return TableMetadata(self._topic, sum(each.rows for each in found.values()), dict(sorted(found.items())))
 
+    def partly_accepted(self, rows: int, cause: ClientError) -> PartlyAcceptedError:
+        """The error for a table of which only these of `rows` rows were accepted, for this reason."""
+        return PartlyAcceptedError(self, rows, cause)
+
     def _leaf_batches(self) -> Iterator[ProducerBatch]:
         for batch in self._batches:
             yield from batch.leaf_batches()
+
+
+class PartlyAcceptedError(ClientError):
+    """`send_table` could not accept all rows, for the reason in `__cause__`. `sent` is the future of accepted rows."""
+
+    def __init__(self, sent: TableFuture, rows: int, cause: ClientError) -> None:
+        super().__init__(
+            f"only {sent.rows} of {rows} rows were accepted, and are sent: {cause.cause}",
+            "Abort the transaction if there is one, else see the rows per partition in `sent`",
+        )
+        self.sent = sent

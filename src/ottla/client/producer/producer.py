@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, DeadlineError, PartlyAcceptedError, UsageError
+from ottla.client.errors import ClientError, DeadlineError, UsageError
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.config import ProducerConfig, Serializer, renamed_warnings
@@ -187,7 +187,7 @@ class Producer:
             if not accepted:
                 raise
             sent = TableFuture(self._shared, topic, accepted)
-            raise PartlyAcceptedError(sent, rows.rows, error) from error
+            raise sent.partly_accepted(rows.rows, error) from error
         return TableFuture(self._shared, topic, accepted)
 
     def flush(self, timeout: float | None = None) -> None:

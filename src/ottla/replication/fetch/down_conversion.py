@@ -15,6 +15,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, HEADER_SIZE, MAGIC_V2, unpack_header
 from ottla.record.conversion import ForOldReader, for_old_reader
 from ottla.record.errors import ExpandsTooFar
+from ottla.record.header_fields import ATTRIBUTES, BASE_OFFSET, LAST_OFFSET_DELTA, MAGIC
 from ottla.replication.fetch.fetch_session import FetchPartition
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition_registry import PartitionRegistry
@@ -59,9 +60,9 @@ def old_readers_region(
         if found is None or found.file.try_read(found.pos, header) < HEADER_SIZE:
             return found
         fields = unpack_header(header, 0)
-        if fields[3] != MAGIC_V2 or not fields[5] & CONTROL:
+        if fields[MAGIC] != MAGIC_V2 or not fields[ATTRIBUTES] & CONTROL:
             return found
-        found = partition.read(fields[0] + fields[6] + 1, size, limit, True, each.warmed)
+        found = partition.read(fields[BASE_OFFSET] + fields[LAST_OFFSET_DELTA] + 1, size, limit, True, each.warmed)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
+from ottla.record.header_fields import RECORD_COUNT
 from ottla.record.validation import HeaderTuple
 from ottla.replication.partition.partition_context import PartitionContext
 from ottla.replication.partition.partition_listeners import PartitionListener, wake_all
@@ -208,7 +209,7 @@ class LocalReplica:
 
     def _lowered_append(self, header: HeaderTuple) -> Callable[[memoryview, HeaderTuple, int, Instant], int]:
         """The append for a log with an older message format; counts the records as converted."""
-        self.produce_conversions += header[12]
+        self.produce_conversions += header[RECORD_COUNT]
         return self.log.append_lowered
 
     def check_leader(self, epoch: int) -> None:

@@ -15,6 +15,7 @@ from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import MAGIC_V2, TRANSACTIONAL, set_append_time, unpack_header
 from ottla.record.control import Marker, marker_batch
+from ottla.record.header_fields import ATTRIBUTES, BASE_SEQUENCE, PRODUCER_EPOCH, PRODUCER_ID, RECORD_COUNT
 from ottla.record.validation import HeaderTuple, validate_produced
 from ottla.replication.partition.isr import FetchProgress, FollowerContact, InSyncReplicas, ProposalVerdict
 from ottla.replication.partition.local_replica import NO_LIMIT, LocalReplica, ignore_flush
@@ -205,7 +206,7 @@ class Partition(LocalReplica):
         except ApiError as error:
             self._refuse_records(records, error.as_value(), now)
         log = self.log
-        if header[9] >= 0:  # 3. of an idempotent producer: is it the next batch, a duplicate, or out of order?
+        if header[PRODUCER_ID] >= 0:  # 3. of an idempotent producer: the next batch, a duplicate, or out of order?
             if self._refusals.waiting:
                 self._refusals.check_missing(header, log.producers, now)
             try:
@@ -216,8 +217,8 @@ class Partition(LocalReplica):
             if duplicate is not None:
                 stamp = duplicate.timestamp if self._append_time else NO_TIMESTAMP
                 return duplicate.base_offset, stamp, duplicate.last_offset + 1
-            if header[5] & TRANSACTIONAL and self.shared.verifies:  # 4. does its coordinator know the transaction?
-                self._check_verified(header[9], header[10], header[11])
+            if header[ATTRIBUTES] & TRANSACTIONAL and self.shared.verifies:  # 4. is it of a known transaction?
+                self._check_verified(header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE])
         stamp = NO_TIMESTAMP
         if self._append_time:
             stamp = now.wall_ms if log.prepared is None else log.append_time_of(records, now.wall_ms)
@@ -226,7 +227,7 @@ class Partition(LocalReplica):
         try:
             base_offset = write(records, header, self.leader_epoch, now)
             self.bytes_in += size
-            self.messages_in += header[12]
+            self.messages_in += header[RECORD_COUNT]
             if self._alone:
                 self.high_watermark = log.high_watermark = log.end_offset
                 if self.watchers:
@@ -240,7 +241,7 @@ class Partition(LocalReplica):
             self._refuse_records(records, error.as_value(), now)
         except Exception as error:  # a change (`ottla.changes`)
             raise half_changed(f"an append to {self.tp}") from error
-        return base_offset, stamp, base_offset + header[12]
+        return base_offset, stamp, base_offset + header[RECORD_COUNT]
 
     def _check_verified(self, producer_id: int, epoch: int, sequence: int) -> None:
         """Raises ApiError INVALID_TXN_STATE for a batch that would open a transaction without verification.
@@ -296,7 +297,7 @@ class Partition(LocalReplica):
         try:
             base_offset = log.append(batch, header, self.leader_epoch, now, marker)
             self.bytes_in += len(batch)
-            self.messages_in += header[12]
+            self.messages_in += header[RECORD_COUNT]
             if self.end_watchers:
                 self._wake_end_watchers()
             if self._alone:
@@ -322,10 +323,9 @@ class Partition(LocalReplica):
 
     def _check_sequence_gap(self, header: HeaderTuple, error: ApiError, acks: int, now: Instant) -> None:
         """Decide on a batch with an unexpected sequence: raises ApiError, or returns if it may be appended anyway."""
-        producers = self.log.producers
-        # 1. A duplicate of a batch too old to be remembered. Producers take the error for success, so under acks=all it
-        #    is reported only when the batch surely is committed.
-        if error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and acks < 0 and not self._has_committed(header[9]):
+        producers, producer_id = self.log.producers, header[PRODUCER_ID]
+        # 1. A duplicate too old to be remembered. Producers take the error for success: with acks=all, if committed.
+        if error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and acks < 0 and not self._has_committed(producer_id):
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{error.message}; it may not be committed yet")
         if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             raise error
@@ -336,7 +336,7 @@ class Partition(LocalReplica):
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{error.message}; earlier batches may still arrive, retry")
         # 3. A gap of a known producer; first make sure that no successor leads and has the missing batches. An unknown
         #    producer may begin at any sequence: its earlier batches may have been deleted (KIP-360).
-        if producers.get(header[9]) is not None:
+        if producers.get(producer_id) is not None:
             doubted = self._refusals.is_doubted(header, self._in_sync.follows_since, now)
             raise unconfirmed_gap_error(error) if doubted else error
 

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import HEADER_SIZE, MAGIC_V2, unpack_header
+from ottla.record.header_fields import BASE_SEQUENCE, MAGIC, PRODUCER_EPOCH, PRODUCER_ID
 from ottla.record.validation import HeaderTuple
 from ottla.seams import Instant
 from ottla.storage.producers.producer_state import ProducerState
@@ -74,8 +75,8 @@ class SequenceGaps:
         if len(records) < HEADER_SIZE or (error.code.retriable and error.code not in RETRIABLE):
             return
         header = unpack_header(records, 0)
-        producer_id, epoch, sequence = header[9], header[10], header[11]
-        if header[3] != MAGIC_V2 or producer_id < 0 or sequence < 0:
+        producer_id, epoch, sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
+        if header[MAGIC] != MAGIC_V2 or producer_id < 0 or sequence < 0:
             return
         before = self.waiting.pop(producer_id, None)
         # 2. Refused for good: the producer does not send it again. Another missing batch stays missing.
@@ -95,7 +96,7 @@ class SequenceGaps:
         `epoch_start` is the end of the log when this leader began.
         """
         # 1. The producer has written to this leader already: its batches come in order.
-        producer_id, epoch = header[9], header[10]
+        producer_id, epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
         known = producers.get(producer_id)
         if known is not None and known.batches and known.batches[-1][1] >= epoch_start:
             return False
@@ -115,7 +116,7 @@ class SequenceGaps:
 
         `follows_since` returns whether surely no other broker had led by a given time of the monotonic clock.
         """
-        key = (header[9], header[10], header[11])
+        key = (header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE])
         came_ns = self._doubted.get(key)
         if came_ns is None or now.mono_ns - came_ns > KEPT_NS:
             came_ns = now.mono_ns
@@ -127,16 +128,16 @@ class SequenceGaps:
 
     def check_missing(self, header: HeaderTuple, producers: ProducerState, now: Instant) -> None:
         """Raise the error of an earlier batch again if that one is still missing."""
-        refused = self.waiting.get(header[9])
-        if refused is None or refused.epoch != header[10]:
+        refused = self.waiting.get(header[PRODUCER_ID])
+        if refused is None or refused.epoch != header[PRODUCER_EPOCH]:
             return
         # 1. This is the missing batch, or it is in the log. 2. It did not arrive in time. 3. It is still missing.
-        if header[11] == refused.sequence or _has_batch(producers, header, refused):
-            del self.waiting[header[9]]
+        if header[BASE_SEQUENCE] == refused.sequence or _has_batch(producers, header, refused):
+            del self.waiting[header[PRODUCER_ID]]
         elif now.mono_ns - refused.mono_ns > KEPT_NS:
-            del self.waiting[header[9]]
-            _put_bounded(self._gave_up, header[9], header[10])
-        elif _is_behind(header[11], refused.sequence):
+            del self.waiting[header[PRODUCER_ID]]
+            _put_bounded(self._gave_up, header[PRODUCER_ID], header[PRODUCER_EPOCH])
+        elif _is_behind(header[BASE_SEQUENCE], refused.sequence):
             raise ApiError(
                 refused.code, f"sequence {refused.sequence} of this producer has to be appended first; retry"
             )
@@ -156,7 +157,7 @@ def _is_behind(sequence: int, other: int) -> bool:
 
 def _has_batch(producers: ProducerState, header: HeaderTuple, refused: _RefusedBatch) -> bool:
     """Whether the refused batch is in the log meanwhile, written by another leader."""
-    known = producers.get(header[9])
+    known = producers.get(header[PRODUCER_ID])
     if known is None or known.epoch != refused.epoch or not known.batches:
         return False
     return known.batches[-1][0] == refused.sequence or _is_behind(known.batches[-1][0], refused.sequence)

@@ -14,6 +14,7 @@ from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, HEADER_SIZE, MAGIC_V2, TRANSACTIONAL, unpack_header
+from ottla.record.header_fields import ATTRIBUTES, MAGIC, PRODUCER_EPOCH, PRODUCER_ID
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.verification_guards import VerificationGuard
 from ottla.replication.partition_registry import Topics, find_writable
@@ -59,8 +60,8 @@ def beginning_producer(partition: Partition, records: memoryview, adds: bool) ->
         return None
     # 2. The batch belongs to no transaction; markers (CONTROL) are refused later.
     header = unpack_header(records, 0)
-    producer_id, epoch = header[9], header[10]
-    if header[3] != MAGIC_V2 or header[5] & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL:
+    producer_id, epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
+    if header[MAGIC] != MAGIC_V2 or header[ATTRIBUTES] & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL:
         return None
     if producer_id < 0 or epoch < 0:
         return None

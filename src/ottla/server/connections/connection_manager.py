@@ -11,18 +11,18 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from ottla.seams import Gate, Inputs, Slot
+from ottla.seams import Gate, Inputs, Peer, Slot
 from ottla.server.connections.buffers import BufferPool
-from ottla.server.connections.request_memory import LOOK_S, RequestMemory
-from ottla.server.connections.response_memory import ResponseMemory
+from ottla.server.connections.request_memory import LOOK_S, Holder, RequestMemory
+from ottla.server.connections.response_memory import Debtor, ResponseMemory
 from ottla.server.connections.send_buffer import ScratchBuffer
 from ottla.server.loop.clock import RealClock
 from ottla.server.loop.garbage_collection import GarbageCollection
 from ottla.server.loop.poller import Watch
 
-# `TurnShares` orders the connections that have more requests than one turn runs; `ottla.server.connections.connection`
+# `TurnShares` orders the connections that have more requests than one turn runs; `RequestReader`
 # decides how many one turn runs. Between two passes the loop polls its sockets, so a request that comes meanwhile waits
 # for one pass at most, however many connections have a backlog.
 
@@ -81,9 +81,6 @@ class TurnShares:
             self._plan_pass()
 
 
-if TYPE_CHECKING:
-    from ottla.server.connections.connection import Connection
-
 log = logging.getLogger(__name__)
 
 RECEIVE_BUFFER: Final = 128 * 1024
@@ -115,6 +112,45 @@ class TrafficLimits(NamedTuple):
         if self.queued_max_bytes > 0:
             return self.queued_max_bytes
         return max(2 * self.request_max_bytes, 256 * 1024 * 1024)
+
+
+class UnsentAnswers(Debtor, Protocol):
+    """The answers of a connection."""
+
+    def flush_answers(self) -> None:
+        """Send those that are ready."""
+        ...
+
+
+class OpenConnection(Peer, Protocol):
+    """A connection, as its manager uses it (`ottla.server.connections.connection.Connection`)."""
+
+    @property
+    def reader(self) -> Holder:
+        """The part that holds request memory."""
+        ...
+
+    @property
+    def responses(self) -> UnsentAnswers:
+        """The part that owes answers."""
+        ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request waits for its answer, or an answer for the peer to read it."""
+        ...
+
+    def grow_older(self) -> None:
+        """Count a quarter of connections.max.idle.ms; close after the fourth without activity."""
+        ...
+
+    def stop_requests(self) -> None:
+        """Start no more requests."""
+        ...
+
+    def close_connection(self) -> None:
+        """Close the socket and release everything."""
+        ...
 
 
 class ConnectionManager:
@@ -165,17 +201,17 @@ class ConnectionManager:
         self.buffer = bytearray(RECEIVE_BUFFER)
         self.view = memoryview(self.buffer)
         self.scratch = ScratchBuffer()
-        self.unsent: deque[Connection] = deque()
+        self.unsent: deque[UnsentAnswers] = deque()
         """Connections of this round whose answers are ready. The answers are sent when all connections were called: the
         first answer wakes a peer that sleeps, and it is still busy when the others come."""
         watch.on_served(self.unsent, self.send_answers)
         self.pool = BufferPool()
         self.shares = TurnShares(loop, self.send_answers)
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[OpenConnection, None] = {}
         self.request_memory = RequestMemory(limits.request_memory_bytes, self._plan_hostage_check)
-        self.reply_memory = ResponseMemory(limits.unread_max_bytes, self.connections, loop.time, loop.call_later)
+        self.reply_memory = ResponseMemory(limits.unread_max_bytes, self._all_responses, loop.time, loop.call_later)
         self.on_frame: Callable[[Slot, memoryview], Gate] = _not_ready
-        self.on_closed: Callable[[Connection], None] = _do_nothing
+        self.on_closed: Callable[[OpenConnection], None] = _do_nothing
         self.resting = True
         """Whether no idle time is planned: the next request plans it (`plan_idle_time`)."""
         self._idle_time = True
@@ -193,21 +229,21 @@ class ConnectionManager:
 
     # -- connections ---------------------------------------------------------------------------------------------
 
-    def on_opened(self, connection: Connection) -> None:
+    def on_opened(self, connection: OpenConnection) -> None:
         """Register a connection that was accepted."""
         self.connections[connection] = None
         if self.reply_memory.is_exhausted:
-            self.reply_memory.hold_back(connection)
+            self.reply_memory.hold_back(connection.responses)
         if self._sweep_handle is None and self.limits.idle_ms >= 0:
             self._plan_sweep()
 
-    def on_connection_closed(self, connection: Connection) -> None:
+    def on_connection_closed(self, connection: OpenConnection) -> None:
         """Remove a connection that is closed; the broker is informed in a turn of its own."""
         self.connections.pop(connection, None)
         self.loop.call_soon(self._report_gone, connection)
         self.on_closed(connection)
 
-    def _report_gone(self, connection: Connection) -> None:
+    def _report_gone(self, connection: OpenConnection) -> None:
         self.clock.instant = None
         if self._inputs is not None:
             self._inputs.on_gone(connection)
@@ -241,9 +277,12 @@ class ConnectionManager:
 
     def _check_hostages(self) -> None:
         self._looking = False
-        self.request_memory.close_hostages(list(self.connections))
+        self.request_memory.close_hostages([each.reader for each in self.connections])
         if self.request_memory.waiting_connections:
             self._plan_hostage_check()
+
+    def _all_responses(self) -> list[UnsentAnswers]:
+        return [each.responses for each in self.connections]
 
     @property
     def is_quiet(self) -> bool:
@@ -315,7 +354,7 @@ class ConnectionManager:
             log.warning(text, *arguments)
 
 
-def _do_nothing(connection: Connection) -> None:
+def _do_nothing(connection: OpenConnection) -> None:
     """The receiver of closed connections until the quotas are set."""
 
 

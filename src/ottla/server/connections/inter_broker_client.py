@@ -83,10 +83,10 @@ class InterBrokerClient:
 class LoopbackSlot:
     """The place of the answer to a call of this broker to itself."""
 
-    __slots__ = ("call", "peer", "released")
+    __slots__ = ("call", "peer", "released", "responses")
 
     def __init__(self, peer: Loopback, call: BrokerCall) -> None:
-        self.peer = peer
+        self.peer = self.responses = peer
         self.call = call
         self.released = False
 

@@ -1,7 +1,7 @@
 """Memory of answers that peers have not read: one budget for all connections of a broker.
 
 Zone: deterministic. A connection "owes" the bytes of the answers that its peer has not read.
-`ResponseQueue._count_owed` alone counts them for one connection, and calls `count_owed` here. The caller provides time
+`ResponseQueue.count_owed` alone counts them for one connection, and calls `count_owed` here. The caller provides time
 and timers.
 
 Above `limit`, a connection that owes something starts no more requests until it owes nothing or the budget has room;
@@ -54,11 +54,11 @@ class ResponseMemory:
     def __init__(
         self,
         limit: int,
-        everyone: Iterable[Debtor],
+        everyone: Callable[[], Iterable[Debtor]],
         now: Callable[[], float],
         plan: Callable[[float, Callable[[], None]], object],
     ) -> None:
-        """limit: bytes. everyone: all open connections (a live view). now: seconds. plan: (delay in seconds, call)."""
+        """limit: bytes. everyone: all open connections. now: seconds. plan: (delay in seconds, call)."""
         self.limit = limit
         self.used = 0
         self._all = everyone
@@ -111,7 +111,7 @@ class ResponseMemory:
         # 2. The reserve is also used up: all connections wait, and non-readers are closed soon.
         if not self._exhausted and self.used > self.limit + self._reserve:
             self._exhausted = True
-            for other in self._all:
+            for other in self._all():
                 self.hold_back(other)
             self._plan(0, self._close_unread)  # not now: the turn that runs may use the connection to close
 

@@ -6,7 +6,6 @@ reasons not to start another of its requests. This half does not read from the s
 
 from __future__ import annotations
 
-import errno
 import logging
 import socket
 import struct
@@ -14,8 +13,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.seams import Failure, Part, Region
+from ottla.seams import Failure, Part, Peer, Region
 from ottla.server.connections.connection_manager import ConnectionManager
+from ottla.server.connections.connection_state import CLOSED, DEPTH, GATE, OUTPUT, SPENT, ConnectionState
 from ottla.server.connections.send_buffer import (
     GATHERED,
     LARGE,
@@ -42,16 +42,6 @@ SMALL: Final = 1024
 MAX_SLOTS: Final = 1000
 """Unanswered requests of one connection at which it starts no more."""
 
-# Bits of `_blocked`: reasons not to start another request.
-GATE: Final = 1  # the broker returned Gate.WAIT for the last request
-OUTPUT: Final = 2  # the peer reads slowly, or more than MAX_OWED waits for it
-MUTED: Final = 4  # the broker throttles the peer
-MEMORY: Final = 8  # the request memory of the broker is used up
-DEPTH: Final = 16  # MAX_SLOTS requests are unanswered
-CLOSED: Final = 32
-DRAINING: Final = 64  # the broker stops
-SPENT: Final = 128  # the budget for unread answers of all connections is used up
-
 # Bits of `RequestSlot.state`; ASKED: none of them.
 ASKED: Final = 0
 HELD: Final = 1  # the broker keeps the frame
@@ -64,9 +54,11 @@ _size_of = struct.Struct(">i").pack
 class RequestSlot:
     """The place of one answer in the order of answers. Made without `__init__`: one call less per request."""
 
-    __slots__ = ("held", "parts", "peer", "state")
+    __slots__ = ("held", "parts", "peer", "responses", "state")
 
-    peer: ResponseQueue
+    peer: Peer
+    responses: ResponseQueue
+    """Where the answer goes. The broker knows the peer only, and the peer of a closed connection has no queue."""
     state: int
     held: int
     """Bytes charged for the held frame; only with HELD."""
@@ -75,95 +67,90 @@ class RequestSlot:
 
 
 class ResponseQueue:
-    """The outgoing half of a peer on a non-blocking socket."""
+    """The outgoing half of a connection, on a non-blocking socket."""
 
     __slots__ = (
-        "_active",
-        "_blocked",
+        "_connection",
         "_fd",
         "_gate",
         "_held",
-        "_out",
-        "_outbox",
+        "_manager",
         "_owed",
-        "_queue",
-        "_ready",
-        "_running",
         "_send",
         "_sock",
-        "_straight",
-        "_traffic",
         "_writing",
-        "host",
-        "listener",
-        "principal",
+        "in_turn",
+        "outbox",
+        "prepared",
+        "ready",
+        "ready_bytes",
+        "unanswered",
     )
 
-    def __init__(self, traffic: ConnectionManager, sock: socket.socket, listener: str, host: str) -> None:
-        self.listener = listener
-        self.host = host
-        self.principal = "User:ANONYMOUS"
-        self._traffic = traffic
+    def __init__(self, connection: ConnectionState, manager: ConnectionManager, sock: socket.socket) -> None:
+        self._connection = connection
+        self._manager = manager
         self._sock = sock
         self._fd = sock.fileno()
         self._send = sock.send
-        self._queue: deque[RequestSlot] = deque()
         self._gate: RequestSlot | None = None
-        self._out: list[bytes] = []
-        self._outbox: SendBuffer | None = None
-        self._straight: tuple[bytes, Region, RealFile, int] | None = None
-        """An answer to send by sendfile, before `_out`: its bytes before the region, the region, the pinned file,
+        self.unanswered: deque[RequestSlot] = deque()
+        """The requests without an answer, and those whose answers wait for it, in their order."""
+        self.ready: list[bytes] = []
+        """Small answers that are sent at the end of the turn or of the round."""
+        self.ready_bytes = 0
+        self.prepared: tuple[bytes, Region, RealFile, int] | None = None
+        """An answer to send by sendfile, before `ready`: its bytes before the region, the region, the pinned file,
         its descriptor."""
-        self._ready = 0
-        """Bytes in `_out`; they are sent at the end of the turn or of the round."""
+        self.outbox: SendBuffer | None = None
+        """Answers that the socket did not take."""
+        self.in_turn = False
+        """Whether a turn of this connection runs: its answers are sent when it ends."""
         self._owed = self._held = 0
-        """Bytes of answers that were not sent by then, and of held requests; only `_count_owed` changes them."""
-        self._blocked = 0
-        self._running = self._writing = False
-        self._active = True
-
-    def close_connection(self) -> None:
-        """Close the socket and release everything."""
-        raise AssertionError("Connection implements close")
-
-    def _memory_freed(self, size: int) -> None:
-        raise AssertionError(f"Connection implements this: {size} bytes are free")
-
-    def _clear_reasons(self, reasons: int) -> None:
-        raise AssertionError(f"Connection implements this: {reasons} do not hold any more")
+        """Bytes of answers that were not sent by then, and of held requests; only `count_owed` changes them."""
+        self._writing = False
 
     @property
     def is_busy(self) -> bool:
         """Whether a request waits for its answer, or an answer for the peer to read it."""
-        return bool(self._queue or self._outbox)
+        return bool(self.unanswered or self.outbox)
 
     @property
     def owed_bytes(self) -> int:
         """Bytes of answers that the peer has not read."""
         return self._owed
 
-    def _count_owed(self, answers: int, held: int = 0) -> None:
+    @property
+    def waits_for_broker(self) -> bool:
+        """Whether a request waits for its answer, and none for the peer to read it."""
+        return bool(self.unanswered) and not self._writing
+
+    def drop_connection(self, why: str) -> None:
+        """Close the connection, with one log line."""
+        self._connection.drop_connection(why)
+
+    def count_owed(self, answers: int, held: int = 0) -> None:
         """Add to the bytes of unsent answers and of held requests (negative: subtract), and apply the bounds. All
         changes of these figures pass here.
         """
         self._owed += answers
         self._held += held
         if answers:
-            self._traffic.reply_memory.count_owed(self, answers, self._owed)
+            self._manager.reply_memory.count_owed(self, answers, self._owed)
         if self._owed + self._held > MAX_OWED:
-            self._blocked |= OUTPUT
+            self._connection.blocked |= OUTPUT
 
     def wait_for_readers(self) -> None:
         """Start no more requests: the broker's budget for unread answers is used up."""
-        self._blocked |= SPENT
+        self._connection.blocked |= SPENT
 
     def on_budget_freed(self) -> None:
         """Continue: the budget for unread answers has room again."""
-        self._clear_reasons(SPENT)
+        self._connection.clear_reasons(SPENT)
 
     def queue_answer(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
         """Answer one request; the answer is sent after all earlier ones."""
-        queue = self._queue
+        queue = self.unanswered
         # 1. Earlier answers are missing, or the frame is held: not the hot path.
         if slot.state or not queue or queue[0] is not slot:
             self._answer_seldom(slot, parts)
@@ -172,10 +159,10 @@ class ResponseQueue:
         queue.popleft()
         only = parts[0] if len(parts) == 1 else None
         # 2. One small part: it leaves with the others of this turn in one system call.
-        if type(only) is bytes and len(only) < LARGE and self._outbox is None:
-            self._out.append(_size_of(len(only)) + only)
-            self._ready += len(only) + 4
-            if self._ready > MAX_READY:
+        if type(only) is bytes and len(only) < LARGE and self.outbox is None:
+            self.ready.append(_size_of(len(only)) + only)
+            self.ready_bytes += len(only) + 4
+            if self.ready_bytes > MAX_READY:
                 self.flush_answers()
         # 3. All other answers. An empty one (acks=0) only gives up its place.
         elif parts:
@@ -183,9 +170,9 @@ class ResponseQueue:
         # 4. Later requests that were answered before this one.
         if queue and queue[0].state & ANSWERED:
             self._queue_waiting()
-        if self._blocked:
+        if self._connection.blocked:
             self._recheck_reasons(slot)
-        if not self._running:
+        if not self.in_turn:
             self.flush_answers()
 
     def _answer_seldom(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
@@ -193,23 +180,23 @@ class ResponseQueue:
         if slot.state & HELD:
             self._release_frame(slot)
         slot.state = ANSWERED
-        if self._blocked & CLOSED:
+        if self._connection.blocked & CLOSED:
             return
-        if self._queue[0] is slot:
+        if self.unanswered[0] is slot:
             slot.state = ASKED
             self.queue_answer(slot, parts)
             return
         if self._pin_parts(parts):
             slot.parts = parts
-            self._count_owed(memory_of(parts))
+            self.count_owed(memory_of(parts))
             self._recheck_reasons(slot)
 
     def _queue_waiting(self) -> None:
         """Queue the answers that waited for the one that was just queued."""
-        queue = self._queue
+        queue = self.unanswered
         while queue and queue[0].state & ANSWERED:
             slot = queue.popleft()
-            self._count_owed(-memory_of(slot.parts))
+            self.count_owed(-memory_of(slot.parts))
             if slot.parts:
                 self._put_parts(slot.parts, True)
 
@@ -224,18 +211,18 @@ class ResponseQueue:
                 size += len(part)
         # 1. Bytes only, and few: join them.
         if not regions:
-            if size < LARGE and self._outbox is None:
+            if size < LARGE and self.outbox is None:
                 self._queue_small(b"".join((_size_of(size), *parts)))  # type: ignore[arg-type]  # no Region in it
                 return
         # 2. Regions, with nothing unsent before them: read small ones now, send one large one by sendfile. Neither
         #    keeps the file open for longer than this turn, if the peer takes the answer.
         elif not pinned:
-            if self._outbox is None:
+            if self.outbox is None:
                 if size < LARGE or size < SMALL * regions:
                     self._put_small(size, parts)
                     return
-                if regions == 1 and not self._out and self._prepare_sendfile(size, parts):
-                    if self._ready > MAX_READY:
+                if regions == 1 and not self.ready and self._prepare_sendfile(size, parts):
+                    if self.ready_bytes > MAX_READY:
                         self.flush_answers()
                     return
             if not self._pin_parts(parts):
@@ -245,24 +232,24 @@ class ResponseQueue:
 
     def _put_pinned(self, parts: Sequence[Part]) -> None:
         """Queue parts whose files are pinned; they are sent as fast as the peer reads."""
-        if self._straight is not None:
+        if self.prepared is not None:
             self._send_prepared()
-            if self._blocked & CLOSED:
+            if self._connection.blocked & CLOSED:
                 self._unpin_parts(parts)
                 return
-        outbox = self._outbox
+        outbox = self.outbox
         if outbox is None:
             outbox = self._open_outbox()
         outbox.add_parts(*parts)
-        self._count_owed(outbox.take_change())
+        self.count_owed(outbox.take_change())
         if outbox.memory > MAX_READY:
             self.flush_answers()
 
     def _queue_small(self, answer: bytes) -> None:
         """Queue a small answer, or a part of one, to be sent with the others in one system call."""
-        self._out.append(answer)
-        self._ready += len(answer)
-        if self._ready > MAX_READY:
+        self.ready.append(answer)
+        self.ready_bytes += len(answer)
+        if self.ready_bytes > MAX_READY:
             self.flush_answers()
 
     def _put_small(self, size: int, parts: Sequence[Part]) -> None:
@@ -273,16 +260,16 @@ class ResponseQueue:
         """
         head, at = _size_of(size), 0
         try:
-            while at < min(len(parts), MANY) and self._outbox is None and not self._blocked & CLOSED:
+            while at < min(len(parts), MANY) and self.outbox is None and not self._connection.blocked & CLOSED:
                 piece, end = read_small(parts, at)
                 if end == at:
                     break
                 self._queue_small(head + piece)
                 head, at = b"", end
         except StaleRegion as stale:
-            self.drop_connection(str(stale))
+            self._connection.drop_connection(str(stale))
         rest = parts[at:]
-        if rest and not self._blocked & CLOSED and self._pin_parts(rest):
+        if rest and not self._connection.blocked & CLOSED and self._pin_parts(rest):
             self._put_pinned((head, *rest))
 
     def _prepare_sendfile(self, size: int, parts: Sequence[Part]) -> bool:
@@ -291,40 +278,40 @@ class ResponseQueue:
         at = 0
         while type(region := parts[at]) is not Region:
             at += 1
-        if region.size < LARGE or self._out:
+        if region.size < LARGE or self.ready:
             return False
-        if self._straight is not None:
+        if self.prepared is not None:
             self._send_prepared()
-            if self._outbox is not None or self._blocked & CLOSED:
-                return self._outbox is None
+            if self.outbox is not None or self._connection.blocked & CLOSED:
+                return self.outbox is None
         file = region.file
         assert isinstance(file, RealFile), "a region of another shell"
         try:
             fd = file.pin_descriptor()
         except Failure as failure:
-            self.drop_connection(failure.message)
+            self._connection.drop_connection(failure.message)
             return True
         head = b"".join((_size_of(size), *parts[:at]))  # type: ignore[arg-type]  # no Region in it
-        self._straight = head, region, file, fd
+        self.prepared = head, region, file, fd
         for part in parts[at + 1 :]:
-            self._out.append(part)  # type: ignore[arg-type]  # the one Region is before it
-            self._ready += len(part)
+            self.ready.append(part)  # type: ignore[arg-type]  # the one Region is before it
+            self.ready_bytes += len(part)
         return True
 
     def _send_prepared(self) -> None:
         """Send the answer prepared by `_prepare_sendfile`; the rest that the socket does not take waits in the
         outbox."""
-        assert self._straight is not None, "no answer is prepared"
-        head, region, file, fd = self._straight
-        self._straight = None
+        assert self.prepared is not None, "no answer is prepared"
+        head, region, file, fd = self.prepared
+        self.prepared = None
         try:
             sent = send_at_once(self._sock, head, region, fd)
         except StaleRegion as stale:
             file.unpin_descriptor()
-            self.drop_connection(str(stale))
+            self._connection.drop_connection(str(stale))
         except OSError as error:
             file.unpin_descriptor()
-            self._on_socket_error(error)
+            self._connection.on_socket_error(error)
         else:
             if sent == len(head) + region.size:
                 file.unpin_descriptor()
@@ -334,18 +321,18 @@ class ResponseQueue:
     def _keep_rest(self, head: bytes, region: Region, sent: int) -> None:
         """Keep the unsent rest of an answer in the outbox: the socket is full."""
         done = max(0, sent - len(head))
-        self._outbox = outbox = SendBuffer(self._traffic.scratch)
+        self.outbox = outbox = SendBuffer(self._manager.scratch)
         outbox.add_parts(head[sent:], Region(region.file, region.pos + done, region.size - done, region.generation))
         outbox.begun = done > 0
         self._move_ready()
-        self._count_owed(outbox.take_change())
+        self.count_owed(outbox.take_change())
         self._wait_writable()
 
     def _pin_parts(self, parts: Sequence[Part]) -> bool:
         try:
             pin_parts(parts)
         except StaleRegion as stale:
-            self.drop_connection(str(stale))
+            self._connection.drop_connection(str(stale))
             return False
         return True
 
@@ -355,86 +342,93 @@ class ResponseQueue:
             unpin_part(part)
 
     def _open_outbox(self) -> SendBuffer:
-        self._outbox = outbox = SendBuffer(self._traffic.scratch)
+        self.outbox = outbox = SendBuffer(self._manager.scratch)
         self._move_ready()
         return outbox
 
     def _move_ready(self) -> None:
         """Move the small answers that were ready to the end of the outbox."""
-        assert self._outbox is not None, "no outbox"
-        self._outbox.add_parts(*self._out)
-        self._out.clear()
-        self._ready = 0
+        assert self.outbox is not None, "no outbox"
+        self.outbox.add_parts(*self.ready)
+        self.ready.clear()
+        self.ready_bytes = 0
 
     def flush_answers(self) -> None:
         """Send the answers that are ready; small ones with one system call."""
-        if self._straight is not None:
+        if self.prepared is not None:
             self._send_prepared()
-        if self._outbox is not None:
+        if self.outbox is not None:
             if not self._writing:
                 self.on_writable()
             return
-        out = self._out
+        out = self.ready
         if not out:
             return
         try:
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
-            self._ready = 0
+            self.ready_bytes = 0
             sent = self._send(data)
         except (BlockingIOError, InterruptedError):
             sent = 0
         except MemoryError:
-            self.drop_connection(NO_MEMORY)
+            self._connection.drop_connection(NO_MEMORY)
             return
         except OSError as error:
-            self._on_socket_error(error)
+            self._connection.on_socket_error(error)
             return
         if sent < len(data):
             outbox = self._open_outbox()
             outbox.add_parts(data[sent:])
-            self._count_owed(outbox.take_change())
+            self.count_owed(outbox.take_change())
             self._wait_writable()
-        elif self._blocked:
+        elif self._connection.blocked:
             self._recheck_reasons(None)
 
     def on_writable(self) -> None:
         """Continue sending the outbox."""
-        outbox = self._outbox
+        outbox = self.outbox
         assert outbox is not None, "no outbox"
-        self._active = True
+        self._connection.active = True
         try:
             finished = outbox.send_parts(self._sock)
         except (BlockingIOError, InterruptedError):
             finished = False
         except StaleRegion as stale:
-            self.drop_connection(str(stale))
+            self._connection.drop_connection(str(stale))
             return
         except MemoryError:
-            self.drop_connection(NO_MEMORY)
+            self._connection.drop_connection(NO_MEMORY)
             return
         except OSError as error:
-            self._on_socket_error(error)
+            self._connection.on_socket_error(error)
             return
-        self._count_owed(outbox.take_change())
+        self.count_owed(outbox.take_change())
         if not finished:
             if outbox.take_progress():
-                self._traffic.reply_memory.note_reading(self)
+                self._manager.reply_memory.note_reading(self)
             self._wait_writable()
             return
-        self._outbox = None
+        self.outbox = None
         if self._writing:
             self._writing = False
-            self._traffic.watch.unwatch_write(self._fd)
-        if self._blocked:
+            self._manager.watch.unwatch_write(self._fd)
+        if self._connection.blocked:
             self._recheck_reasons(None)
 
     def _wait_writable(self) -> None:
         """Wait until the peer has read, and start no more of its requests before that."""
         if not self._writing:
             self._writing = True
-            self._blocked |= OUTPUT
-            self._traffic.watch.watch_write(self._fd, self.on_writable)
+            self._connection.blocked |= OUTPUT
+            self._manager.watch.watch_write(self._fd, self.on_writable)
+
+    def close_gate(self, slot: RequestSlot) -> None:
+        """Start no request before this slot is answered or its gate is opened."""
+        # A closed connection has no gate: nothing would clear it, and slot and queue refer to each other.
+        if not self._connection.blocked & CLOSED:
+            self._gate = slot
+        self._connection.blocked |= GATE
 
     def open_gate(self, slot: RequestSlot) -> None:
         """Open the gate of this slot before its answer."""
@@ -449,49 +443,35 @@ class ResponseQueue:
             self._gate = None
             reasons = GATE
         # Half of the bound: a connection at the bound must not pause and resume at every answer.
-        if len(self._queue) <= MAX_SLOTS // 2:
+        if len(self.unanswered) <= MAX_SLOTS // 2:
             reasons |= DEPTH
-        if not self._writing and self._owed + self._held <= MAX_OWED and self._outbox is None:
+        if not self._writing and self._owed + self._held <= MAX_OWED and self.outbox is None:
             reasons |= OUTPUT
-        if self._blocked & reasons:
-            self._clear_reasons(reasons)
+        if self._connection.blocked & reasons:
+            self._connection.clear_reasons(reasons)
 
     def _release_frame(self, slot: RequestSlot) -> None:
         slot.state &= ~HELD
-        self._count_owed(0, -slot.held)
-        self._memory_freed(slot.held)
+        self.count_owed(0, -slot.held)
+        self._connection.give_memory_back(slot.held)
 
-    def drop_connection(self, why: str) -> None:
-        """Close, with one log line."""
-        self._traffic.log_bad_peer("%s: connection closed: %s", self.host, why)
-        self.close_connection()
-
-    def _on_socket_error(self, error: OSError) -> None:
-        if isinstance(error, (BlockingIOError, InterruptedError)):
-            return
-        if error.errno == errno.EIO:  # the device of a region failed: a socket does not report EIO
-            self.drop_connection(f"the file of its answer cannot be read: {error.strerror}")
-            return
-        log.debug("%s: %s", self.host, error)
-        self.close_connection()
-
-    def _drop_answers(self) -> None:
+    def drop_answers(self) -> None:
         """Release files, held requests and answers: the connection is closed."""
-        for slot in self._queue:
+        for slot in self.unanswered:
             if slot.state & ANSWERED:
                 self._unpin_parts(slot.parts)
             elif slot.state & HELD:
                 self._release_frame(slot)
-        self._queue.clear()
-        self._gate = None  # slot and connection refer to each other: break the cycle
-        self._out.clear()
-        self._ready = 0
-        if self._straight is not None:
-            self._straight[2].unpin_descriptor()
-            self._straight = None
-        if self._outbox is not None:
-            self._outbox.unpin_all()
-            self._outbox = None
+        self.unanswered.clear()
+        self._gate = None  # slot and queue refer to each other: break the cycle
+        self.ready.clear()
+        self.ready_bytes = 0
+        if self.prepared is not None:
+            self.prepared[2].unpin_descriptor()
+            self.prepared = None
+        if self.outbox is not None:
+            self.outbox.unpin_all()
+            self.outbox = None
         self._writing = False
-        self._count_owed(-self._owed)
-        self._traffic.reply_memory.forget_connection(self)
+        self.count_owed(-self._owed)
+        self._manager.reply_memory.forget_connection(self)

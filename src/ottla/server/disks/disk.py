@@ -20,7 +20,7 @@ from typing import Final
 
 from ottla.seams import Done, Failure, Kind, Region
 from ottla.server.disks.descriptors import Descriptors
-from ottla.server.disks.file import RealFile, read_all
+from ottla.server.disks.file import Folder, RealFile, read_all
 from ottla.server.loop.completion_queue import THREADS, CompletionQueue, SerialExecutor
 from ottla.server.os_errors import failure_of
 
@@ -32,16 +32,6 @@ STRANGERS_NAMED: Final = 10
 """Most log lines about foreign entries of one directory."""
 WARM_STEP: Final = 256 * 1024
 """Bytes read at a time to bring them into the page cache."""
-
-
-class Folder:
-    """A directory with open handles in it; renaming it moves them all."""
-
-    __slots__ = ("files", "path")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.files: dict[str, RealFile] = {}
 
 
 class Folders:

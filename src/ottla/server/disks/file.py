@@ -12,13 +12,12 @@ import errno
 import mmap
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from ottla.seams import Done, Failure, Kind
+from ottla.server.disks.descriptors import Descriptors
+from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.os_errors import failure_of
-
-if TYPE_CHECKING:
-    from ottla.server.disks.disk import Folder, RealDisk
 
 IOV_MAX: Final = 1024
 """Most parts of one writev; more parts are joined first."""
@@ -31,6 +30,49 @@ resident."""
 _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _CANNOT_TELL = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+
+class Folder:
+    """A directory with open handles in it; renaming it moves them all."""
+
+    __slots__ = ("files", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.files: dict[str, RealFile] = {}
+
+
+class FileTable(Protocol):
+    """The open handles of a disk, as one of them uses it (`ottla.server.disks.disk.RealDisk`)."""
+
+    knows_residency: bool
+    """Whether the system reports which pages are resident; a file clears it when the system refuses."""
+
+    @property
+    def turns(self) -> CompletionQueue:
+        """Where completions are queued."""
+        ...
+
+    @property
+    def descriptors(self) -> Descriptors:
+        """The open descriptors of the process."""
+        ...
+
+    def reopen_file(self, file: RealFile) -> int:
+        """A new descriptor for a parked handle."""
+        ...
+
+    def forget_handle(self, folder: Folder, name: str, file: RealFile) -> None:
+        """Remove a handle that is closed."""
+        ...
+
+    def admit_sync(self, start: Callable[[], None]) -> None:
+        """Call `start` now, or when fewer files are synced."""
+        ...
+
+    def end_sync(self) -> None:
+        """A sync that was admitted has ended."""
+        ...
 
 
 class RealFile:
@@ -60,7 +102,7 @@ class RealFile:
         "touched",
     )
 
-    def __init__(self, disk: RealDisk, folder: Folder, name: str, fd: int, size: int) -> None:
+    def __init__(self, disk: FileTable, folder: Folder, name: str, fd: int, size: int) -> None:
         self._disk = disk
         self._folder = folder
         self._name = name

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, Record, header_at, records_of, unpack_header
 from ottla.record.control import parse_marker
+from ottla.record.header_fields import BASE_OFFSET, BATCH_LENGTH, LAST_OFFSET_DELTA
 from ottla.sim.disks.drive import Directory, Drive
 from ottla.sim.disks.durable_offsets import topic_id_in
 from ottla.sim.disks.inode import Inode
@@ -90,7 +91,8 @@ def _keep_newest(newest: dict[bytes | None, Record], records: list[Record]) -> N
 def _read_batches(directory: Directory) -> Iterator[tuple[int, int, bytes]]:
     for piece in _batch_views(directory):
         header = unpack_header(piece)
-        yield header[0], header[0] + header[6], hashlib.blake2b(piece, digest_size=8).digest()
+        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        yield header[BASE_OFFSET], last, hashlib.blake2b(piece, digest_size=8).digest()
 
 
 def _batch_views(directory: Directory) -> Iterator[memoryview]:
@@ -103,7 +105,7 @@ def _batch_views(directory: Directory) -> Iterator[memoryview]:
         pos = 0
         while len(view) - pos >= HEADER_SIZE:
             header = unpack_header(view, pos)
-            size = header[1] + LOG_OVERHEAD
+            size = header[BATCH_LENGTH] + LOG_OVERHEAD
             if size < HEADER_SIZE or pos + size > len(view):
                 break
             yield view[pos : pos + size]

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, unpack_header
+from ottla.record.header_fields import BASE_OFFSET, BATCH_LENGTH, LAST_OFFSET_DELTA
 from ottla.sim.disks.drive import Directory, Drive
 from ottla.sim.disks.inode import Inode
 from ottla.sim.workload.catalog import log_name
@@ -75,10 +76,10 @@ def _whole_batches(view: memoryview) -> Iterator[tuple[int, int]]:
     pos = 0
     while len(view) - pos >= HEADER_SIZE:
         header = unpack_header(view, pos)
-        size = header[1] + LOG_OVERHEAD
+        size = header[BATCH_LENGTH] + LOG_OVERHEAD
         if size < HEADER_SIZE or pos + size > len(view):
             return
-        yield pos, header[0] + header[6]
+        yield pos, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         pos += size
 
 

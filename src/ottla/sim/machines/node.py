@@ -81,7 +81,7 @@ class SimNode:
         for faults in self.faults:
             faults.repair_device()
         process = self.machine.boot_process()
-        shell = self.network.attach_process(process)
+        shell = NodeNetwork(process, self.network)
         process.post_turn(20 * MS, "start", self._start_process, process, shell, self._make_world(process, shell))
 
     def _make_world(self, process: Process, shell: NodeNetwork) -> World:
@@ -112,7 +112,7 @@ class SimNode:
 
     def _on_listening(self, process: Process, shell: NodeNetwork) -> None:
         if process.alive:
-            self.network.start_listening(shell)
+            shell.start_listening()
 
     def _on_ready(self, process: Process) -> None:
         if process.alive:

@@ -6,13 +6,10 @@ Zone: deterministic.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from ottla.seams import Done, Failure, Kind
-
-if TYPE_CHECKING:
-    from ottla.sim.machines.machine import Process
-    from ottla.sim.networks.network import Connection, Network
+from ottla.sim.machines.machine import Process
+from ottla.sim.networks.network import Connection, Network
 
 
 class Call:

@@ -14,7 +14,6 @@ from typing import Final, Protocol
 
 from ottla.sim.entropy import Stream
 from ottla.sim.machines.machine import Machine, Process
-from ottla.sim.networks.node_network import NodeNetwork
 from ottla.sim.world import MS, SECOND, US, Timeline
 
 FOREVER: Final = 1 << 62
@@ -156,13 +155,9 @@ class Network:
 
     # ---- nodes ----
 
-    def attach_process(self, process: Process) -> NodeNetwork:
-        """The seam `Network` for one process."""
-        return NodeNetwork(process, self)
-
-    def start_listening(self, shell: NodeNetwork) -> None:
-        """Accept connections for the process."""
-        self.listening[shell.process.machine.node] = shell
+    def start_listening(self, node: int, acceptor: Acceptor) -> None:
+        """Accept connections for a node."""
+        self.listening[node] = acceptor
 
     def on_process_gone(self, process: Process, silent: bool) -> None:
         """The process died: its peers get a reset soon, or, if the machine lost power, notice it late."""

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.seams import Done, Gate, Part, Peer, Region, Slot
 from ottla.sim.disks.file import POISON, SimFile
+from ottla.sim.machines.machine import Process
 from ottla.sim.networks.inter_broker_calls import Calls
+from ottla.sim.networks.network import Connection, Network
 from ottla.sim.world import US
-
-if TYPE_CHECKING:
-    from ottla.sim.machines.machine import Process
-    from ottla.sim.networks.network import Connection, Network
 
 SEND_NS: Final = 30 * US
 """From `send_reply` to the system call that sends it, on an idle connection."""
@@ -201,6 +199,10 @@ class NodeNetwork:
     def life(self) -> int:
         """The life of the machine's process."""
         return self.process.life
+
+    def start_listening(self) -> None:
+        """Accept connections from now on."""
+        self.network.start_listening(self.process.machine.node, self)
 
     def accept_connection(self, connection: Connection) -> ServerEnd:
         """A client connects."""

@@ -16,6 +16,7 @@ from ottla.config.topic import TopicConfig
 from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2, BatchHeader, batches_of, header_at
 from ottla.record.compaction import Keys, ReadPosition, Rewrite
 from ottla.record.errors import CorruptRecord
+from ottla.record.header_fields import BATCH_LENGTH, MAGIC
 from ottla.record.log_entries import entries_of, entry_at
 from ottla.seams import Failure, Kind, Workers
 from ottla.storage.cleaning.batch_retention import (
@@ -388,7 +389,7 @@ class CleaningPass:
             size, is_old = _whole_entries_size(data)
             # The first entry is larger than a chunk: read exactly that one.
             if not size and (first := entry_at(data, 0, len(data))) is not None:
-                data = yield from self._read_segment(segment, pos, first[1] + LOG_OVERHEAD)
+                data = yield from self._read_segment(segment, pos, first[BATCH_LENGTH] + LOG_OVERHEAD)
                 size, is_old = _whole_entries_size(data)
             if is_old:
                 data = yield from self._run_job(MODERNIZE_JOB, data[:size], self._task.max_batch_bytes)
@@ -464,8 +465,8 @@ def _whole_entries_size(data: bytes) -> tuple[int, bool]:
     """Bytes of the whole entries at the beginning, and whether any is of format v0 or v1. Raises CorruptRecord."""
     size, is_old = 0, False
     for pos, header in entries_of(data):
-        size = pos + header[1] + LOG_OVERHEAD
-        is_old = is_old or header[3] != MAGIC_V2
+        size = pos + header[BATCH_LENGTH] + LOG_OVERHEAD
+        is_old = is_old or header[MAGIC] != MAGIC_V2
     return size, is_old
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD
 from ottla.record.errors import CorruptRecord, ExpandsTooFar
+from ottla.record.header_fields import BASE_OFFSET, BATCH_LENGTH, LAST_OFFSET_DELTA, MAX_TIMESTAMP
 from ottla.record.inspection import INLINE_EXPANDED, is_small
 from ottla.record.log_entries import ENTRY_MIN, entry_at, first_from, is_wrapper
 from ottla.record.validation import HeaderTuple
@@ -127,7 +128,7 @@ class _Search:
             return
         at, got, opened = 0, len(view), 0
         while (header := entry_at(view, at, got)) is not None:
-            size = header[1] + LOG_OVERHEAD
+            size = header[BATCH_LENGTH] + LOG_OVERHEAD
             # A header that rules the answer out is skipped; another entry has to be whole in the buffer, and counts
             # against the limit of the turn.
             if self._may_hold(header):
@@ -145,7 +146,7 @@ class _Search:
 
     def _ends_at_entry(self, view: memoryview, at: int, header: HeaderTuple) -> bool:
         """Unpack the entry at `at`. Whether the walk ends here: it held the answer, or a worker unpacks it."""
-        arguments = (bytes(view[at : at + header[1] + LOG_OVERHEAD]), self._timestamp, self._start_offset)
+        arguments = (bytes(view[at : at + header[BATCH_LENGTH] + LOG_OVERHEAD]), self._timestamp, self._start_offset)
         try:
             if self._workers is not None and not is_small(header):
                 raise ExpandsTooFar("more than is unpacked in a turn")
@@ -174,16 +175,19 @@ class _Search:
         if isinstance(result, tuple):
             self._done(TimestampOffset(*result))
         else:
-            self._position += header[1] + LOG_OVERHEAD
+            self._position += header[BATCH_LENGTH] + LOG_OVERHEAD
             self._continue_search(0, None, 0)
 
     def _unreadable_answer(self, header: HeaderTuple) -> tuple[int, int]:
         """The answer for an entry that cannot be unpacked: its first possible offset, so that no record is missed."""
-        first = self._segment.base_offset if is_wrapper(header) else header[0]
-        return header[8], max(first, self._start_offset)
+        first = self._segment.base_offset if is_wrapper(header) else header[BASE_OFFSET]
+        return header[MAX_TIMESTAMP], max(first, self._start_offset)
 
     def _may_hold(self, header: HeaderTuple) -> bool:
-        return header[8] >= self._timestamp and header[0] + header[6] >= self._start_offset
+        return (
+            header[MAX_TIMESTAMP] >= self._timestamp
+            and header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] >= self._start_offset
+        )
 
     def _continue_search(self, at: int, header: HeaderTuple | None, left: int) -> None:
         """Continue with the entry at `at`, which may be past the bytes that were read, or with the next segment.
@@ -192,7 +196,7 @@ class _Search:
         """
         self._position += at
         behind = self._segment.size - self._position
-        size = READ_BYTES if header is None else header[1] + LOG_OVERHEAD
+        size = READ_BYTES if header is None else header[BATCH_LENGTH] + LOG_OVERHEAD
         # 1. Damage: the look-up ends without an answer. 2. More of this segment is left: read it, at least the whole
         #    entry. 3. The next segment. 4. There is none.
         if header is None and ENTRY_MIN <= min(HEADER_SIZE, behind) <= left:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from ottla.record.batch import CONTROL
+from ottla.record.header_fields import ATTRIBUTES, BASE_OFFSET, BATCH_LENGTH
 from ottla.seams import Failure, Kind
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_snapshot
 from ottla.storage.layout import SNAPSHOT, parse_file_name
@@ -44,7 +45,7 @@ def _has_marker(segments: Iterable[Segment], start: int, end: int) -> bool:
             break
         if following is None or following.base_offset > start:
             for _, header in walk_headers(segment.file, segment.index.lookup_offset(start).position, segment.size):
-                if header[5] & CONTROL and start <= header[0] < end:
+                if header[ATTRIBUTES] & CONTROL and start <= header[BASE_OFFSET] < end:
                     return True
     return False
 
@@ -103,13 +104,13 @@ def replay_to(home: LogDirContext, segments: Iterable[Segment], state: ProducerS
 def _replay_segment(segment: Segment, state: ProducerState, end: int, now_ms: int) -> None:
     position = segment.index.lookup_offset(state.end_offset).position
     for at, header in walk_headers(segment.file, position, segment.size):
-        if header[0] >= end:
+        if header[BASE_OFFSET] >= end:
             return
-        if header[0] < state.end_offset:
+        if header[BASE_OFFSET] < state.end_offset:
             continue
         marker = None
-        if header[5] & CONTROL:
-            batch = memoryview(bytearray(header[1] + 12))
+        if header[ATTRIBUTES] & CONTROL:
+            batch = memoryview(bytearray(header[BATCH_LENGTH] + 12))
             segment.file.read_now(at, batch)
             marker = marker_of(batch, 0)
         replay_batch(state, header, marker, now_ms)

@@ -20,6 +20,15 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, TRANSACTIONAL, records_of
 from ottla.record.control import Marker, parse_marker
 from ottla.record.errors import CorruptRecord
+from ottla.record.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+)
 from ottla.record.validation import HeaderTuple
 from ottla.storage.indexes.txn_index import AbortedTransaction
 from ottla.storage.producers.producer_expiry import ProducerExpiry
@@ -206,21 +215,21 @@ class ProducerState:
         # 2. Outside a transaction nothing is written while one of the producer is open.
         # 3. An older epoch is fenced, a newer one begins at sequence 0.
         # 4. In its epoch: the expected sequence is the rule, `_check_sequence` decides about anything else.
-        producer = self._producers.get(header[9])
+        producer = self._producers.get(header[PRODUCER_ID])
         if producer is None:
-            if self.cautious and header[11]:
-                raise _unknown_producer_error(header[9], header[11])
+            if self.cautious and header[BASE_SEQUENCE]:
+                raise _unknown_producer_error(header[PRODUCER_ID], header[BASE_SEQUENCE])
             return None
-        if producer.txn_first_offset >= 0 and not header[5] & TRANSACTIONAL:
+        if producer.txn_first_offset >= 0 and not header[ATTRIBUTES] & TRANSACTIONAL:
             raise ApiError(ErrorCode.INVALID_TXN_STATE, f"producer {producer.producer_id} has an open transaction here")
-        epoch, first = header[10], header[11]
+        epoch, first = header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
         if epoch < producer.epoch:
             raise _fenced_error(producer, epoch)
         if epoch > producer.epoch:
             if first != 0:
                 raise _out_of_order(producer, first, 0)
             return None
-        last = (first + header[6]) & _SEQUENCE_MASK
+        last = (first + header[LAST_OFFSET_DELTA]) & _SEQUENCE_MASK
         batches = producer.batches
         expected = (batches[-1][0] + 1) & _SEQUENCE_MASK if batches else 0
         if first == expected:
@@ -261,19 +270,19 @@ class ProducerState:
 
     def note_batch(self, header: HeaderTuple, base_offset: int, wall_ms: int) -> None:
         """Note a data batch of a producer, written at `base_offset`."""
-        producer_id, epoch, first_sequence = header[9], header[10], header[11]
+        producer_id, epoch, first_sequence = header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]
         if self.frozen is not None:
             self.frozen.keep_entry(producer_id)
         producer = self._producers.get(producer_id)
         if producer is None or producer.epoch != epoch or not producer.batches:
             producer = self._begin_producer(producer, producer_id, epoch, first_sequence, wall_ms)
-        delta, timestamp = header[6], header[8]
+        delta, timestamp = header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP]
         last_offset = base_offset + delta
         last_sequence = (first_sequence + delta) & _SEQUENCE_MASK if first_sequence >= 0 else NO_SEQUENCE
         producer.batches.append((last_sequence, last_offset, delta, timestamp))
         producer.timestamp = timestamp
         producer.wall_ms = wall_ms
-        if header[5] & TRANSACTIONAL and producer.txn_first_offset < 0:
+        if header[ATTRIBUTES] & TRANSACTIONAL and producer.txn_first_offset < 0:
             producer.txn_first_offset = self.ongoing[producer_id] = base_offset
         self.end_offset = last_offset + 1
 
@@ -305,7 +314,7 @@ class ProducerState:
         `high_watermark`: transactions that ended below it are dropped when there are many: without a reader of
         committed records, `first_unstable_offset` may never be called.
         """
-        producer_id, epoch = header[9], header[10]
+        producer_id, epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
         if self.frozen is not None:
             self.frozen.keep_entry(producer_id)
         producer = self._producers.get(producer_id) or self._add_producer_id(producer_id, epoch, wall_ms)
@@ -314,8 +323,8 @@ class ProducerState:
             producer.batches.clear()
             producer.floor = 0
         producer.coordinator_epoch = max(producer.coordinator_epoch, marker.coordinator_epoch)
-        producer.timestamp, producer.wall_ms = header[8], wall_ms
-        self.end_offset = base_offset + header[6] + 1
+        producer.timestamp, producer.wall_ms = header[MAX_TIMESTAMP], wall_ms
+        self.end_offset = base_offset + header[LAST_OFFSET_DELTA] + 1
         first = producer.txn_first_offset
         if first < 0:
             return None
@@ -428,12 +437,12 @@ def replay_batch(
     state: ProducerState, header: HeaderTuple, marker: Marker | None, wall_ms: int
 ) -> AbortedTransaction | None:
     """Note a batch that was read from the log. `marker`: the content of a control batch, None for other records."""
-    if header[9] < 0 or header[5] & CONTROL:
-        state.end_offset = header[0] + header[6] + 1
-        if header[9] < 0 or marker is None:
+    if header[PRODUCER_ID] < 0 or header[ATTRIBUTES] & CONTROL:
+        state.end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+        if header[PRODUCER_ID] < 0 or marker is None:
             return None
-        return state.end_transaction(header, header[0], marker, wall_ms)
-    state.note_batch(header, header[0], wall_ms)
+        return state.end_transaction(header, header[BASE_OFFSET], marker, wall_ms)
+    state.note_batch(header, header[BASE_OFFSET], wall_ms)
     return None
 
 

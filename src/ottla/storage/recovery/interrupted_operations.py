@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla.record.header_fields import BASE_OFFSET, LAST_OFFSET_DELTA
 from ottla.storage.layout import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, FileName, file_name, parse_file_name
 from ottla.storage.log_dir_context import LogDirContext
 from ottla.storage.segments.scan import walk_headers
@@ -81,7 +82,7 @@ def _end_offset(home: LogDirContext, path: str, base_offset: int) -> int:
     file = home.disk.open(path, create=False)
     end = base_offset + 1
     for _, header in walk_headers(file, 0, file.size):
-        end = max(end, header[0] + header[6] + 1)
+        end = max(end, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1)
     file.close()
     return end
 

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD
+from ottla.record.header_fields import ATTRIBUTES, BASE_OFFSET, BATCH_LENGTH, LEADER_EPOCH, MAX_TIMESTAMP
 from ottla.record.validation import HeaderTuple
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_checksums, parse_epochs, parse_partition_metadata
 from ottla.storage.indexes.leader_epochs import EpochEntry, LeaderEpochs
@@ -238,7 +239,7 @@ class _Opening:
         active = self.segments[-1]
         active.jitter_ms = draw_jitter(self.home, self.config)
         for _, header in walk_headers(active.file, 0, min(active.size, HEADER_SIZE * 2**20)):
-            active.first_timestamp = header[8]
+            active.first_timestamp = header[MAX_TIMESTAMP]
             break
         last = active.index.last_entry
         active.bytes_since_index = active.size - (last.position if last else 0)
@@ -413,18 +414,17 @@ class _Opening:
         From offset `durable` on the log ends where leader epochs decrease: records that had been cut off follow."""
         segment.make_appendable(self.config, keep_entries=False)
         segment.max_timestamp, segment.offset_of_max_timestamp = -1, segment.base_offset
-        segment.bytes_since_index = 0
+        segment.bytes_since_index = valid = 0
         self.end_offset = self.state.end_offset = segment.base_offset
-        valid = 0
         check_crc = self.home.safeguards.crc_check
         for position, header in valid_batches(segment.file, segment.size, segment.base_offset, check_crc):
-            if header[0] >= durable and self._was_cut_off(header):
+            base, length, _, _, _, _, delta, _, max_timestamp, producer_id, _, _, _ = header
+            if base >= durable and self._was_cut_off(header):
                 break
-            last = header[0] + header[6]
-            size = header[1] + LOG_OVERHEAD
-            segment.index_batch(position, size, last, header[8])
+            last, size = base + delta, length + LOG_OVERHEAD
+            segment.index_batch(position, size, last, max_timestamp)
             self._note_epoch(header)
-            if header[9] >= 0 and self.home.safeguards.producers_replayed:
+            if producer_id >= 0 and self.home.safeguards.producers_replayed:
                 self._note_producer(segment, position, header)
             valid = position + size
             self.end_offset = self.batches_end = last + 1
@@ -437,9 +437,9 @@ class _Opening:
     def _note_epoch(self, header: HeaderTuple) -> None:
         """Note the leader epoch of an entry. Messages of formats v0 and v1, and batches that the cleaner made of them,
         do not have it: for these the checkpoint is trusted."""
-        epoch, start = header[2], header[0]
+        epoch, start = header[LEADER_EPOCH], header[BASE_OFFSET]
         if epoch == NO_EPOCH:
-            known = [entry for entry in self.stored_epochs if entry.start_offset <= header[0]]
+            known = [entry for entry in self.stored_epochs if entry.start_offset <= header[BASE_OFFSET]]
             if not known:
                 return
             epoch, start = known[-1]
@@ -455,14 +455,14 @@ class _Opening:
     def _was_cut_off(self, header: HeaderTuple) -> bool:
         """Whether a batch had been cut off: it follows newer batches, or precedes the new ones (according to the
         checkpoint its epoch began at a lower offset)."""
-        if header[2] <= self.epochs.latest:
-            return NO_EPOCH < header[2] < self.epochs.latest
-        return any(epoch == header[2] and start < self.batches_end for epoch, start in self.stored_epochs)
+        if header[LEADER_EPOCH] <= self.epochs.latest:
+            return NO_EPOCH < header[LEADER_EPOCH] < self.epochs.latest
+        return any(epoch == header[LEADER_EPOCH] and start < self.batches_end for epoch, start in self.stored_epochs)
 
     def _note_producer(self, segment: Segment, position: int, header: HeaderTuple) -> None:
         marker = None
-        if header[5] & CONTROL:
-            batch = memoryview(bytearray(header[1] + LOG_OVERHEAD))
+        if header[ATTRIBUTES] & CONTROL:
+            batch = memoryview(bytearray(header[BATCH_LENGTH] + LOG_OVERHEAD))
             segment.file.read_now(position, batch)
             marker = marker_of(batch, 0)
         aborted = replay_batch(self.state, header, marker, self.home.clock.now().wall_ms)

@@ -11,6 +11,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2
+from ottla.record.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    MAGIC,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+)
 from ottla.record.log_entries import entry_at
 from ottla.record.validation import HeaderTuple
 from ottla.storage.indexes.leader_epochs import EpochEntry
@@ -34,16 +44,16 @@ def header_at(segment: Segment, position: int) -> HeaderTuple | None:
     head = bytearray(HEADER_SIZE)
     got = segment.file.read_now(position, memoryview(head))
     header = entry_at(head, 0, got)
-    return header if header is not None and position + header[1] + LOG_OVERHEAD <= segment.size else None
+    return header if header is not None and position + header[BATCH_LENGTH] + LOG_OVERHEAD <= segment.size else None
 
 
 def header_reaching(segment: Segment, offset: int) -> HeaderTuple | None:
     """The header of the first batch whose last offset is at or above `offset`; None when the segment has none."""
     position = segment.index.lookup_offset(offset).position
     while (header := header_at(segment, position)) is not None:
-        if header[0] + header[6] >= offset:
+        if header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] >= offset:
             return header
-        position += header[1] + LOG_OVERHEAD
+        position += header[BATCH_LENGTH] + LOG_OVERHEAD
     return None
 
 
@@ -54,8 +64,8 @@ def find_edge_fault(segment: Segment, following: int, compacted: bool) -> str:
     first = header_at(segment, 0)
     if first is None:
         return "it does not begin with a batch"
-    if not segment.base_offset <= first[0] + first[6] < following:
-        return f"it begins with offset {first[0]}"
+    if not segment.base_offset <= first[BASE_OFFSET] + first[LAST_OFFSET_DELTA] < following:
+        return f"it begins with offset {first[BASE_OFFSET]}"
     end, end_offset = segment.walk_tail()
     if end != segment.size:
         return f"{segment.size - end} bytes at its end are not whole batches"
@@ -69,13 +79,13 @@ def active_offsets_rise(segment: Segment) -> bool:
     last = segment.index.last_entry
     expected = segment.base_offset
     for _, header in walk_headers(segment.file, last.position if last else 0, segment.size):
-        if header[3] != MAGIC_V2:
+        if header[MAGIC] != MAGIC_V2:
             return True
-        if not expected <= header[0] <= segment.max_offset:
+        if not expected <= header[BASE_OFFSET] <= segment.max_offset:
             return False
-        expected = header[0] + header[6] + 1
+        expected = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
     first = header_at(segment, 0)
-    return first is None or segment.base_offset <= first[0] + first[6] <= segment.max_offset
+    return first is None or segment.base_offset <= first[BASE_OFFSET] + first[LAST_OFFSET_DELTA] <= segment.max_offset
 
 
 def txn_index_matches(segment: Segment, following: int, compacted: bool) -> bool:
@@ -88,13 +98,13 @@ def txn_index_matches(segment: Segment, following: int, compacted: bool) -> bool
             return False
     for entry in () if compacted else entries[-_ENTRIES_LOOKED_AT:]:
         marker = header_reaching(segment, entry.last_offset)
-        if marker is None or marker[0] > entry.last_offset or marker[9] != entry.producer_id:
+        if marker is None or marker[BASE_OFFSET] > entry.last_offset or marker[PRODUCER_ID] != entry.producer_id:
             return False
-        if not marker[5] & CONTROL:
+        if not marker[ATTRIBUTES] & CONTROL:
             return False
         if entry.first_offset >= segment.base_offset:
             opened = header_reaching(segment, entry.first_offset)
-            if opened is None or opened[0] != entry.first_offset or opened[9] != entry.producer_id:
+            if opened is None or opened[BASE_OFFSET] != entry.first_offset or opened[PRODUCER_ID] != entry.producer_id:
                 return False
             if not _is_single_transaction(segment, entry):
                 return False
@@ -106,11 +116,15 @@ def _is_single_transaction(segment: Segment, entry: AbortedTransaction) -> bool:
     position = segment.index.lookup_offset(entry.first_offset).position
     for _ in range(_HEADERS_LOOKED_AT):
         header = header_at(segment, position)
-        if header is None or header[0] >= entry.last_offset:
+        if header is None or header[BASE_OFFSET] >= entry.last_offset:
             break
-        if header[5] & CONTROL and header[9] == entry.producer_id and header[0] > entry.first_offset:
+        if (
+            header[ATTRIBUTES] & CONTROL
+            and header[PRODUCER_ID] == entry.producer_id
+            and header[BASE_OFFSET] > entry.first_offset
+        ):
             return False
-        position += header[1] + LOG_OVERHEAD
+        position += header[BATCH_LENGTH] + LOG_OVERHEAD
     return True
 
 
@@ -121,13 +135,13 @@ def epochs_match(
     # 1. An empty log, or one with messages of old formats: batches without an epoch prove nothing.
     if not end > segments[0].base_offset:
         return True
-    if any(header is not None and header[3] != MAGIC_V2 for header in (header_at(each, 0) for each in segments)):
+    if any(header is not None and header[MAGIC] != MAGIC_V2 for header in (header_at(each, 0) for each in segments)):
         return True
     last = _batch_of(segments, end - 1)
-    if last is None or last[2] < 0:
+    if last is None or last[LEADER_EPOCH] < 0:
         return True
     # 2. The newest epoch is the last batch's, and the oldest one begins where the log does.
-    if not entries or entries[-1].epoch != last[2]:
+    if not entries or entries[-1].epoch != last[LEADER_EPOCH]:
         return False
     if not compacted and entries[0].start_offset > max(start, segments[0].base_offset):
         return False
@@ -146,21 +160,21 @@ def epochs_begin_late(entries: Sequence[EpochEntry], segments: Sequence[Segment]
     """
     found = (header_reaching(segment, start) for segment in segments)
     first = next((header for header in found if header is not None), None)
-    if not entries or first is None or first[3] != MAGIC_V2 or first[2] < 0:
+    if not entries or first is None or first[MAGIC] != MAGIC_V2 or first[LEADER_EPOCH] < 0:
         return False
-    return max(start, first[0]) < entries[0].start_offset
+    return max(start, first[BASE_OFFSET]) < entries[0].start_offset
 
 
 def _begins_there(entry: EpochEntry, segments: Sequence[Segment], first: bool) -> bool:
     if entry.start_offset < segments[0].base_offset:
         return first
     found = _batch_of(segments, entry.start_offset)
-    if found is None or found[2] != entry.epoch:
+    if found is None or found[LEADER_EPOCH] != entry.epoch:
         return False
     if first:
-        return found[0] <= entry.start_offset
+        return found[BASE_OFFSET] <= entry.start_offset
     before = _batch_of(segments, entry.start_offset - 1)
-    return found[0] == entry.start_offset and (before is None or before[2] < entry.epoch)
+    return found[BASE_OFFSET] == entry.start_offset and (before is None or before[LEADER_EPOCH] < entry.epoch)
 
 
 def _batch_of(segments: Sequence[Segment], offset: int) -> HeaderTuple | None:
@@ -175,8 +189,12 @@ def epochs_of(segments: Sequence[Segment]) -> list[EpochEntry]:
     found: list[EpochEntry] = []
     for segment in segments:
         for _, header in walk_headers(segment.file, 0, segment.size):
-            if header[3] == MAGIC_V2 and header[2] >= 0 and (not found or header[2] > found[-1].epoch):
-                found.append(EpochEntry(header[2], header[0]))
+            if (
+                header[MAGIC] == MAGIC_V2
+                and header[LEADER_EPOCH] >= 0
+                and (not found or header[LEADER_EPOCH] > found[-1].epoch)
+            ):
+                found.append(EpochEntry(header[LEADER_EPOCH], header[BASE_OFFSET]))
     return found
 
 
@@ -198,16 +216,17 @@ def snapshot_matches(
         before = segment.index.lookup_offset(offset - 1).position
         start = segment.index.floor_of_position(max(0, before - _BYTES_LOOKED_AT))
         for _, header in walk_headers(segment.file, start, min(segment.size, before + 2 * _BYTES_LOOKED_AT)):
-            if header[0] >= offset:
+            if header[BASE_OFFSET] >= offset:
                 break
-            producer, last = header[9], header[0] + header[6]
+            producer, last = header[PRODUCER_ID], header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
             if producer < 0:
                 continue
-            if not header[5] & CONTROL:
-                newest[producer], epochs[producer] = last, header[10]
+            if not header[ATTRIBUTES] & CONTROL:
+                newest[producer], epochs[producer] = last, header[PRODUCER_EPOCH]
                 continue
             ended[producer] = last
-            if header[10] > epochs.get(producer, header[10]):  # transaction version 2: its marker begins an epoch
+            # Transaction version 2: its marker begins an epoch.
+            if header[PRODUCER_EPOCH] > epochs.get(producer, header[PRODUCER_EPOCH]):
                 newest[producer] = NO_OFFSET
     # 3. A transaction that ended there is not open in the snapshot, and the last offsets agree.
     for producer, last in ended.items():
@@ -221,4 +240,4 @@ def snapshot_matches(
 def _wrote_last_batch(segments: Sequence[Segment], entry: SnapshotEntry) -> bool:
     """Whether the last batch of a producer is its own, if the log still has it."""
     found = _batch_of(segments, entry.last_offset) if entry.last_offset >= 0 else None
-    return found is None or found[3] != MAGIC_V2 or found[9] == entry.producer_id
+    return found is None or found[MAGIC] != MAGIC_V2 or found[PRODUCER_ID] == entry.producer_id

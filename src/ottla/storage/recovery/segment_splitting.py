@@ -14,6 +14,7 @@ import logging
 from typing import Final
 
 from ottla.config.topic import TopicConfig
+from ottla.record.header_fields import BASE_OFFSET, LAST_OFFSET_DELTA
 from ottla.storage.indexes.index import LAST_OFFSET
 from ottla.storage.layout import CLEANED, LOG, file_name
 from ottla.storage.log_dir_context import LogDirContext
@@ -55,9 +56,12 @@ def split_at(home: LogDirContext, segments: list[Segment], slot: int, position: 
 def _first_beyond(segment: Segment, position: int) -> tuple[int, int] | None:
     """(position, base offset) of the first undamaged entry from `position` on whose offsets indexes cannot hold."""
     for at, header in walk_headers(segment.file, position, segment.size):
-        if header[0] > segment.base_offset and segment.max_offset < header[0] + header[6] <= LAST_OFFSET:
+        if (
+            header[BASE_OFFSET] > segment.base_offset
+            and segment.max_offset < header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] <= LAST_OFFSET
+        ):
             view = memoryview(bytearray(_PIECE))
-            return (at, header[0]) if large_crc_ok(segment.file, at, header, view) else None
+            return (at, header[BASE_OFFSET]) if large_crc_ok(segment.file, at, header, view) else None
     return None
 
 

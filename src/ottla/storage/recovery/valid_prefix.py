@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD
+from ottla.record.header_fields import BASE_OFFSET, BATCH_LENGTH, CRC, LAST_OFFSET_DELTA
 from ottla.record.log_entries import ENTRY_MIN, covered_from, entry_at, entry_checksum
 from ottla.record.validation import HeaderTuple
 from ottla.storage.indexes.index import LAST_OFFSET, MAX_RELATIVE_OFFSET
@@ -32,8 +33,8 @@ def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) 
             if header is None:
                 return
             # The prefix ends at an entry that is cut short, whose offsets do not rise, or are out of the index's range.
-            end, last = at + header[1] + LOG_OVERHEAD, header[0] + header[6]
-            if position + end > size or header[0] < expected or last > bound:
+            end, last = at + header[BATCH_LENGTH] + LOG_OVERHEAD, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+            if position + end > size or header[BASE_OFFSET] < expected or last > bound:
                 return
             # An entry that reaches beyond the buffer is read again from its start; one larger than the buffer is
             # checked piece by piece.
@@ -42,7 +43,7 @@ def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) 
                     break  # read again, from this entry on
                 if check_crc and not large_crc_ok(file, position, header, view):
                     return
-            elif check_crc and entry_checksum(header, view[at + covered_from(header) : end]) != header[4]:
+            elif check_crc and entry_checksum(header, view[at + covered_from(header) : end]) != header[CRC]:
                 return
             yield position + at, header
             expected = last + 1
@@ -55,7 +56,7 @@ def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) 
 def large_crc_ok(file: Readable, position: int, header: HeaderTuple, view: memoryview) -> bool:
     """Whether the checksum of an entry that is larger than the buffer matches; reads it piece by piece."""
     at = position + covered_from(header)
-    end = position + header[1] + LOG_OVERHEAD
+    end = position + header[BATCH_LENGTH] + LOG_OVERHEAD
     crc = 0
     while at < end:
         got = file.read_now(at, view[: min(len(view), end - at)])
@@ -63,4 +64,4 @@ def large_crc_ok(file: Readable, position: int, header: HeaderTuple, view: memor
             return False
         crc = entry_checksum(header, view[:got], crc)
         at += got
-    return crc == header[4]
+    return crc == header[CRC]

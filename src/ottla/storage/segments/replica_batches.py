@@ -10,6 +10,7 @@ from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POS, MAGIC_V2
+from ottla.record.header_fields import BASE_OFFSET, BATCH_LENGTH, CRC, LAST_OFFSET_DELTA, LEADER_EPOCH
 from ottla.record.log_entries import ENTRY_MIN, covered_from, entry_at, entry_checksum, is_wrapper
 from ottla.record.validation import HeaderTuple
 from ottla.storage.indexes.index import LAST_OFFSET
@@ -36,7 +37,7 @@ def replica_batches(
     wrapper message is taken to begin at the end of the log before it.
     """
     batches, error = _whole_batches(view, log_end, newest_epoch, check_crc)
-    if any(header[2] == NO_EPOCH for _, _, header in batches):
+    if any(header[LEADER_EPOCH] == NO_EPOCH for _, _, header in batches):
         _put_epochs(batches, newest_epoch if newest_epoch != ANY_EPOCH else NO_EPOCH)
     return batches, error
 
@@ -44,8 +45,8 @@ def replica_batches(
 def _put_epochs(batches: list[ReplicaBatch], epoch: int) -> None:
     for at in range(len(batches) - 1, -1, -1):
         start, end, header = batches[at]
-        if header[2] != NO_EPOCH:
-            epoch = header[2]
+        if header[LEADER_EPOCH] != NO_EPOCH:
+            epoch = header[LEADER_EPOCH]
         else:
             batches[at] = start, end, (*header[:2], epoch, *header[3:])
 
@@ -64,18 +65,18 @@ def _whole_batches(
         # 1. Offsets first: a batch that the log has already, or that no log can have, is an error even if it is cut.
         # 2. A batch that is cut short, or of a leader that is not known yet, ends the response without an error.
         # 3. Only the first batch may begin below the end of the log. 4. The checksum.
-        end = at + header[1] + LOG_OVERHEAD
-        last = header[0] + header[6]
+        end = at + header[BATCH_LENGTH] + LOG_OVERHEAD
+        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         if last < log_end or last > LAST_OFFSET:
             return batches, _corrupt_message(
-                f"offsets {header[0]} to {last} in {end - at} bytes where {log_end} is due"
+                f"offsets {header[BASE_OFFSET]} to {last} in {end - at} bytes where {log_end} is due"
             )
-        if end > size or header[2] > newest_epoch:
+        if end > size or header[LEADER_EPOCH] > newest_epoch:
             break
-        if batches and header[0] < log_end:
-            return batches, _corrupt_message(f"offset {header[0]} where {log_end} is due")
-        if check_crc and entry_checksum(header, view[at + covered_from(header) : end]) != header[4]:
-            return batches, _corrupt_message(f"the checksum of the batch at offset {header[0]} is wrong")
+        if batches and header[BASE_OFFSET] < log_end:
+            return batches, _corrupt_message(f"offset {header[BASE_OFFSET]} where {log_end} is due")
+        if check_crc and entry_checksum(header, view[at + covered_from(header) : end]) != header[CRC]:
+            return batches, _corrupt_message(f"the checksum of the batch at offset {header[BASE_OFFSET]} is wrong")
         if is_wrapper(header):
             header = (log_end, *header[1:6], last - log_end, *header[7:])
         batches.append((at, end, header))

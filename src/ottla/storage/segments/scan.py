@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, MAGIC_POS, MAGIC_V2
+from ottla.record.header_fields import BATCH_LENGTH
 from ottla.record.log_entries import ENTRY_MIN, OLD_SIZES, entry_at
 from ottla.record.validation import HeaderTuple
 from ottla.seams import Disk, File, Region
@@ -181,10 +182,10 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Hea
         at, stop = 0, got - (HEADER_SIZE if position + got < end else ENTRY_MIN)
         while at <= stop:
             header = entry_at(view, at, got)
-            if header is None or position + at + header[1] + LOG_OVERHEAD > end:
+            if header is None or position + at + header[BATCH_LENGTH] + LOG_OVERHEAD > end:
                 return
             yield position + at, header
-            at += header[1] + LOG_OVERHEAD
+            at += header[BATCH_LENGTH] + LOG_OVERHEAD
         if not at:
             return
         position += at

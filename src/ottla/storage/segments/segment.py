@@ -13,6 +13,7 @@ from typing import Final
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2
+from ottla.record.header_fields import BASE_OFFSET, BATCH_LENGTH, LAST_OFFSET_DELTA, MAX_TIMESTAMP
 from ottla.seams import Disk, Failure, File
 from ottla.storage.indexes.index import (
     LAST_OFFSET,
@@ -292,9 +293,10 @@ class Segment:
         last = self.index.last_entry
         end, end_offset = last.position if last else 0, self.base_offset
         for position, header in walk_headers(self.file, end, self.size):
-            end, end_offset = position + header[1] + LOG_OVERHEAD, header[0] + header[6] + 1
-            if header[8] > self.max_timestamp:
-                self.max_timestamp, self.offset_of_max_timestamp = header[8], end_offset - 1
+            end = position + header[BATCH_LENGTH] + LOG_OVERHEAD
+            end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+            if header[MAX_TIMESTAMP] > self.max_timestamp:
+                self.max_timestamp, self.offset_of_max_timestamp = header[MAX_TIMESTAMP], end_offset - 1
         return end, end_offset
 
     def load_max_timestamp(self) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from ottla.record.batch import ATTRIBUTES_POS, HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, unpack_header
 from ottla.record.crc import crc32c
+from ottla.record.header_fields import BASE_OFFSET, BATCH_LENGTH, CRC, MAGIC
 from ottla.storage.segments.scan import Readable
 
 _CHUNK: Final = 4 << 20
@@ -40,8 +41,13 @@ def _batch_at(file: Readable, position: int, offset: int) -> int | None:
     if file.read_now(position, memoryview(head)) < HEADER_SIZE:
         return None
     header = unpack_header(head, 0)
-    end = position + header[1] + LOG_OVERHEAD
-    if header[3] != MAGIC_V2 or header[1] + LOG_OVERHEAD < HEADER_SIZE or end > file.size or header[0] < offset:
+    end = position + header[BATCH_LENGTH] + LOG_OVERHEAD
+    if (
+        header[MAGIC] != MAGIC_V2
+        or header[BATCH_LENGTH] + LOG_OVERHEAD < HEADER_SIZE
+        or end > file.size
+        or header[BASE_OFFSET] < offset
+    ):
         return None
     crc, at = 0, position + ATTRIBUTES_POS
     piece = memoryview(bytearray(min(_CHUNK, end - at)))
@@ -51,4 +57,4 @@ def _batch_at(file: Readable, position: int, offset: int) -> int | None:
             return None
         crc = crc32c(piece[:got], crc)
         at += got
-    return header[0] if crc == header[4] else None
+    return header[BASE_OFFSET] if crc == header[CRC] else None

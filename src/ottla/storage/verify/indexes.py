@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
+from ottla.record.header_fields import BASE_OFFSET, LAST_OFFSET_DELTA, MAX_TIMESTAMP
 from ottla.record.validation import HeaderTuple
 from ottla.types import NO_TIMESTAMP
 
@@ -40,10 +41,10 @@ class OffsetEntries:
         """Compare the entries up to this batch with it; called for all batches in order."""
         while self._at < len(self._entries) and self._entries[self._at][1] <= position:
             relative, at = self._entries[self._at]
-            last = header[0] + header[6]
+            last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
             if at != position:
                 self._note_fault(f"entry {self._at} points to byte {at}, where no batch begins")
-            elif not header[0] <= self._base + relative <= last:
+            elif not header[BASE_OFFSET] <= self._base + relative <= last:
                 self._note_fault(f"entry {self._at} has offset {self._base + relative}, the batch ends at {last}")
             elif self._at and self._entries[self._at - 1] >= (relative, at):
                 self._note_fault(f"entry {self._at} is not above the one before it")
@@ -72,8 +73,8 @@ class TimeEntries:
 
     def check_batch(self, header: HeaderTuple) -> None:
         """Compare the entries up to this batch with it; called for all batches in order."""
-        self._largest = max(self._largest, header[8])
-        last = header[0] + header[6]
+        self._largest = max(self._largest, header[MAX_TIMESTAMP])
+        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         while self._at < len(self._entries) and self._base + self._entries[self._at][1] <= last:
             timestamp, relative = self._entries[self._at]
             if relative < 0:
@@ -113,9 +114,9 @@ class NewIndexes:
 
     def add_batch(self, position: int, size: int, header: HeaderTuple) -> None:
         """Index a batch if an entry is due; called for all batches in order."""
-        last = header[0] + header[6]
-        if header[8] > self._largest:
-            self._largest, self._offset_of_largest = header[8], last
+        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        if header[MAX_TIMESTAMP] > self._largest:
+            self._largest, self._offset_of_largest = header[MAX_TIMESTAMP], last
         if self._since > self._interval:
             self._since = 0
             self.offsets += OFFSET_ENTRY.pack(last - self._base, position)

@@ -11,6 +11,15 @@ from typing import Final, NamedTuple
 
 from ottla.record.batch import CONTROL, LOG_OVERHEAD, MAGIC_V2
 from ottla.record.crc import crc32c
+from ottla.record.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    MAGIC,
+    PRODUCER_ID,
+)
 from ottla.record.validation import HeaderTuple
 from ottla.storage.checkpoints import (
     CorruptCheckpoint,
@@ -248,13 +257,17 @@ class PartitionCheck:
 
     def check_batch(self, file: Readable, position: int, header: HeaderTuple) -> AbortedTransaction | None:
         """Note the epoch and producer of a batch; returns an aborted transaction that ends with it."""
-        if header[3] == MAGIC_V2 and header[2] >= 0 and (not self.epochs or header[2] > self.epochs[-1].epoch):
-            self.epochs.append(EpochEntry(header[2], header[0]))
-        if header[9] < 0:
+        if (
+            header[MAGIC] == MAGIC_V2
+            and header[LEADER_EPOCH] >= 0
+            and (not self.epochs or header[LEADER_EPOCH] > self.epochs[-1].epoch)
+        ):
+            self.epochs.append(EpochEntry(header[LEADER_EPOCH], header[BASE_OFFSET]))
+        if header[PRODUCER_ID] < 0:
             return None
         marker = None
-        if header[5] & CONTROL:
-            batch = memoryview(bytearray(header[1] + LOG_OVERHEAD))
+        if header[ATTRIBUTES] & CONTROL:
+            batch = memoryview(bytearray(header[BATCH_LENGTH] + LOG_OVERHEAD))
             file.read_now(position, batch)
             marker = marker_of(batch, 0)
         return replay_batch(self.state, header, marker, 0)
@@ -341,12 +354,12 @@ class _Walk:
         self.offset_entries = OffsetEntries(self.base, self.offsets or b"")
         self.time_entries = TimeEntries(self.base, self.times or b"", sealed=self.sealed)
         for position, header in valid_batches(self.file, self.file.size, self.base, check_crc=True):
-            if header[0] > end and header[3] == MAGIC_V2:
+            if header[BASE_OFFSET] > end and header[MAGIC] == MAGIC_V2:
                 check.gaps = True
-            for offset in [offset for offset in check.snapshots if end <= offset <= header[0]]:
+            for offset in [offset for offset in check.snapshots if end <= offset <= header[BASE_OFFSET]]:
                 check.check_snapshot(offset)
-            end = header[0] + header[6] + 1
-            size = header[1] + LOG_OVERHEAD
+            end = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+            size = header[BATCH_LENGTH] + LOG_OVERHEAD
             self._check_batch(position, size, header)
             self.position = position + size
         for offset in [offset for offset in check.snapshots if offset == end]:
