@@ -51,9 +51,10 @@ class Log:
 
 
 class Led:
-    """A partition as the channel sees it."""
+    """A leader as the channel sees it."""
 
     def __init__(self, index: int) -> None:
+        self.replica = self
         self.tp = TopicPartition("t", index)
         self.log = Log()
         self.told: list[IsrOutcome] = []

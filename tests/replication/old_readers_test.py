@@ -42,7 +42,7 @@ def mark(node, count: int = 1) -> None:
 
     def turn() -> None:
         for _ in range(count):
-            partition.append_own(memoryview(marker_batch(7, 0, Marker(True, 1), now.wall_ms)), now)
+            partition.leader_role.append_own(memoryview(marker_batch(7, 0, Marker(True, 1), now.wall_ms)), now)
         node.broker.end_turn()
 
     node.process.post_turn(0, "marker", turn)

@@ -180,7 +180,7 @@ def test_lag_burst() -> None:
             if second % 10 == 9:
                 each.fetch(2)
         cluster.pass_seconds(1)
-        leader.partition.shrink_if_lagging(leader.clock.now())
+        leader.partition.leader_role.shrink_if_lagging(leader.clock.now())
     assert most > 9_000, "replica.lag.max.messages would have thrown both out"
     assert not cluster.proposals
     for each in followers:

@@ -152,7 +152,7 @@ class LogHandlers:
         # caught up (KIP-207). The log start does not depend on it.
         if not asked.as_replica:
             limit = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
-            if not partition.knows_latest and asked.timestamp not in (EARLIEST, EARLIEST_LOCAL):
+            if not partition.leader_role.knows_latest and asked.timestamp not in (EARLIEST, EARLIEST_LOCAL):
                 code = (
                     ErrorCode.LEADER_NOT_AVAILABLE
                     if version < _NOT_AVAILABLE_VERSION

@@ -135,7 +135,7 @@ class ReplicaManager:
         share = list(islice(left, CHECKED_AT_ONCE))
         for partition in share:
             if partition.is_leader:
-                partition.shrink_if_lagging(now)
+                partition.leader_role.shrink_if_lagging(now)
             else:
                 self._followed.pop(partition, None)
         if len(share) == CHECKED_AT_ONCE:
@@ -263,7 +263,7 @@ class ReplicaManager:
                 _log.error("%s lost records, and no other replica is in sync; leading with the rest of the log", tp)
             elif lack is IncompleteLog.WITHIN:
                 _log.warning("%s lost records; fetching the whole log again from broker %d", tp, state.leader)
-                partition.restart_at(0)
+                partition.follower_role.restart_at(0)
             partition.log.clear_incomplete()
         except (ApiError, Failure) as failure:
             _log.error("%s stays out of service, its log cannot be reset: %s", tp, failure)

@@ -292,12 +292,12 @@ class ReplicaFetcher:
         partition = following.partition
         before = partition.log.end_offset
         if len(records):
-            end = partition.append_as_follower(records, following.leader_epoch)
+            end = partition.follower_role.append(records, following.leader_epoch)
             if not self._world.throttle.is_idle and self._world.throttle.applies_to(partition.tp):
                 self._world.throttle.record_bytes(len(records), self._world.clock.now().mono_ns)
             if end == before:
                 raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes do not contain a whole batch")
-        partition.take_from_leader(high_watermark, log_start)
+        partition.follower_role.take_from_leader(high_watermark, log_start)
         following.lag = max(0, high_watermark - partition.log.end_offset)
         following.backoff.reset_wait()
         self._request_partition(following)
@@ -325,7 +325,7 @@ class ReplicaFetcher:
                 *(partition.tp, partition.log.end_offset, offset, partition.high_watermark),
                 *(self.leader, following.leader_epoch),
             )
-        partition.truncate_to(offset)
+        partition.follower_role.truncate_to(offset)
 
     def _on_failed(self, following: PartitionFetchState, refusal: ApiError) -> None:
         """Handle a result that could not be applied to the log."""
@@ -441,7 +441,7 @@ class ReplicaFetcher:
                 "%s ends at offset %d, the log of broker %d begins at %d: deleting the log and fetching from there",
                 *(partition.tp, partition.log.end_offset, self.leader, found.offset),
             )
-            self._move_partition(following, lambda: partition.restart_at(found.offset))
+            self._move_partition(following, lambda: partition.follower_role.restart_at(found.offset))
         else:
             self._back_off(following, "the offset was out of range, but is in range by now")
 
