@@ -112,7 +112,7 @@ class Line:
     def _answered(self, call: Call, content: bytes) -> None:
         if call in self.calls:
             self.calls.remove(call)
-            self.network.process.complete(call.done, memoryview(content))
+            self.network.process.deliver_completion(call.done, memoryview(content))
             self.network.process.post_turn(0, "send", self._send)
 
     def _expire(self, call: Call) -> None:
@@ -125,7 +125,7 @@ class Line:
         for call in calls:
             kind = failure.kind if call.sent or failure.kind is Kind.NOT_DONE else Kind.NOT_DONE
             self.network.process.post_turn(
-                0, "failed", self.network.process.complete, call.done, Failure(kind, str(failure))
+                0, "failed", self.network.process.deliver_completion, call.done, Failure(kind, str(failure))
             )
 
     def lost(self) -> None:
@@ -174,7 +174,7 @@ class HandNetwork:
         for line in self.lines:
             line.lost()
 
-    def reply(self, slot, parts) -> None:
+    def send_reply(self, slot, parts) -> None:
         assert not slot.answered, "answered twice"
         slot.answered = True
         slot.parts = [bytes_of(part) for part in parts]
@@ -183,13 +183,13 @@ class HandNetwork:
         elif isinstance(slot, Call):
             slot.line.answer(slot, b"".join(slot.parts))
 
-    def close(self, peer, why: str) -> None:
+    def close_connection(self, peer, why: str) -> None:
         self.closed.append(why)
 
-    def hold(self, slot, frame: memoryview) -> memoryview:
+    def hold_frame(self, slot, frame: memoryview) -> memoryview:
         return memoryview(bytearray(frame))
 
-    def release(self, slot) -> None:
+    def open_gate(self, slot) -> None:
         """Nothing to do: the gates of these clients are always open."""
 
 
