@@ -161,7 +161,7 @@ def test_epoch_cache() -> None:
     cluster.settle()
     assert epochs.entries == ((0, 0), (1, 120)), "writing again in its epoch adds nothing"
     assert epochs.end_offset_for(1) == (1, 121)
-    leader.log.save_epochs_now()
+    leader.log.metadata.save_epochs_now()
     assert leader.machine.drives[0].file_at("t-0/leader-epoch-checkpoint").data == b"0\n2\n0 0\n1 120\n"
 
 

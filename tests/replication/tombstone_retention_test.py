@@ -23,8 +23,7 @@ from ottla.replication.partition.replica_state import NEVER, PartitionState
 from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.replication.tombstone_retention import RetentionRow, pack_rows, unpack_rows
 from ottla.seams import Failure
-from ottla.storage.log_files import UNBOUNDED
-from ottla.types import TopicPartition
+from ottla.types import UNBOUNDED, TopicPartition
 from ottla.wire.messages import OffsetForLeaderEpochRequest
 
 LOOK_MS = 100
@@ -359,7 +358,7 @@ def committed(member: Member) -> dict[bytes, bytes | None]:
     partition = member.partition()
     content = memoryview(member.content())
     stable = partition.last_stable_offset
-    aborted = partition.log.aborted_transactions(0, stable)
+    aborted = partition.log.segments.aborted_transactions(0, stable)
     found: dict[bytes, bytes | None] = {}
     for pos, header in batches_of(content):
         if header.base_offset >= stable or header.is_control:

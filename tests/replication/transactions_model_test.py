@@ -14,6 +14,7 @@ from ottla.config.topic import TopicConfig
 from ottla.record.batch import Record, batches_of, encode_batch, records_of
 from ottla.record.control import Marker
 from ottla.sim.machines.machine import Death
+from ottla.storage.retention.retention_enforcer import delete_old_segments
 
 PRODUCERS = (1, 2, 3)
 
@@ -122,7 +123,7 @@ class History:
     def _delete(self, number: int) -> None:
         log = self.leader.log
         self.leader.partition.leader_role.raise_start(min(self.leader.hw, log.start_offset + number))
-        log.delete_old_segments(self.leader.clock.now())
+        delete_old_segments(log, self.leader.clock.now())
 
     # -- what is seen ------------------------------------------------------------------------------------------------
 

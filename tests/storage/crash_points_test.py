@@ -100,7 +100,7 @@ def test_indexes_are_rebuilt_whole_or_not_at_all(sim, kit) -> None:
     shelf.put(kit.batch())
     log = shelf.log
     log.high_watermark = log.end_offset
-    expected = log.aborted_transactions(0, log.end_offset)
+    expected = log.segments.aborted_transactions(0, log.end_offset)
     assert len(expected) == 1
     assert shelf.stop() is None
     for kind in ("index", "timeindex", "txnindex"):
@@ -116,7 +116,7 @@ def test_indexes_are_rebuilt_whole_or_not_at_all(sim, kit) -> None:
         break
     sim.process.fuse = None
     again = power_cut(sim, shelf)
-    assert again.log.aborted_transactions(0, log.end_offset) == expected
+    assert again.log.segments.aborted_transactions(0, log.end_offset) == expected
     assert again.lookup(1_700_000_000_035) == (1_700_000_000_035, 35)
 
 

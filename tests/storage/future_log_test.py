@@ -126,10 +126,10 @@ def test_a_log_moves_with_all_of_its_state(shelves, kit) -> None:
     assert log is shelves.manager.get_log(kit.TP)
     assert log.disk.name == "data1"
     assert shelves.content() == before
-    assert (log.start_offset, log.high_watermark, log.topic_id) == (9, 38, kit.TOPIC_ID)
+    assert (log.start_offset, log.high_watermark, log.metadata.topic_id) == (9, 38, kit.TOPIC_ID)
     assert log.epochs.entries == old.epochs.entries
     assert log.producers.snapshot_entries() == old.producers.snapshot_entries()
-    assert log.aborted_transactions(9, 100) == old.aborted_transactions(9, 100) != []
+    assert log.segments.aborted_transactions(9, 100) == old.segments.aborted_transactions(9, 100) != []
     assert log.recovery_point == log.end_offset
     assert [name.rpartition("-")[2] for name in shelves.names()[0]] == ["delete/"]
     assert shelves.names()[1] == ["t-0/"]

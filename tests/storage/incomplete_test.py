@@ -56,7 +56,7 @@ def test_a_log_created_in_place_of_a_missing_one_is_incomplete_unless_new(sim, s
     shelf = stopped.again()
     log = shelf.manager.create_log(TP, TOPIC_ID, SMALL, is_new=is_new)
     assert (log.start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
-    assert log.loss is (None if is_new else IncompleteLog.END)
+    assert log.metadata.loss is (None if is_new else IncompleteLog.END)
     assert shelf.manager.incomplete(IDS) == ([] if is_new else [TP])
 
 
@@ -78,9 +78,9 @@ def test_a_log_that_ends_below_its_high_watermark_is_reported(sim, kit) -> None:
     sim.overwrite(path, content[:-1])
     shelf = shelf.again()
     assert shelf.log.end_offset < 20
-    assert shelf.log.loss is IncompleteLog.END
+    assert shelf.log.metadata.loss is IncompleteLog.END
     assert shelf.manager.incomplete(IDS) == [TP]
-    shelf.log.clear_incomplete()
+    shelf.log.metadata.clear_incomplete()
     assert shelf.manager.incomplete(IDS) == []
     assert "incomplete" not in sim.names("t-0")
 

@@ -45,7 +45,7 @@ def test_the_layout_of_a_directory(world, kit, shelf) -> None:
 def test_the_topic_id_comes_back(world, kit, shelf) -> None:
     shelf.put(kit.batch(1))
     assert shelf.stop() is None
-    assert shelf.again().log.topic_id == kit.TOPIC_ID
+    assert shelf.again().log.metadata.topic_id == kit.TOPIC_ID
 
 
 def test_a_directory_belongs_to_one_node(world, kit) -> None:
@@ -443,7 +443,7 @@ def test_a_log_waits_for_its_turn_once_however_often_it_is_due(sim, kit) -> None
     shelf = kit.Shelf(sim)
     shelf.put(kit.batch(1))
     for _ in range(3):
-        shelf.manager._check_retention()
+        shelf.manager._retention.check_logs()
     assert len(shelf.manager._background_tasks) == 1
 
 

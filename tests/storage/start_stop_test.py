@@ -153,10 +153,10 @@ def test_after_a_kill_one_sync_makes_all_logs_durable_and_none_of_them_is_synced
     sim.kill()
     seen = counted()
     again = shelf.again()
-    for log in again.manager.logs():
+    for log in again.manager.online_logs():
         log.lead(2)
     sim.settle()
-    assert {log.recovery_point for log in again.manager.logs()} == {1}
+    assert {log.recovery_point for log in again.manager.online_logs()} == {1}
     synced = [path for kind, path in seen if kind in (DiskOperation.SYNC, DiskOperation.SYNC_DIR) and "/" not in path]
     touched = [path for kind, path in seen if kind is not DiskOperation.READ and path.endswith((EPOCHS[4:], "t-0"))]
     assert len(synced) <= 3
@@ -168,7 +168,7 @@ def test_acknowledged_records_found_after_a_kill_survive_a_power_cut(sim, kit) -
     shelf.put(kit.batch(3))
     sim.restart()
     again = shelf.again()
-    assert again.log.recovery_point == again.log.sync_awaited == 3
+    assert again.log.recovery_point == again.log.flush_policy.awaited_offset == 3
     sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
     assert again.again().log.end_offset == 3
 
@@ -231,11 +231,11 @@ def test_epochs_that_were_not_written_are_found_in_the_batches(sim, kit, death) 
     sim.settle()
     sim.restart(death)
     again = shelf.again()
-    for log in again.manager.logs():
+    for log in again.manager.online_logs():
         expected = ((1, 0),) if log.end_offset else ()
         assert log.epochs.entries == expected
     if death is Death.KILL:
-        assert {log.end_offset for log in again.manager.logs()} == {1}
+        assert {log.end_offset for log in again.manager.online_logs()} == {1}
 
 
 def test_a_stop_with_many_due_epochs_writes_them_without_a_sync_each(sim, kit, counted) -> None:
@@ -248,8 +248,8 @@ def test_a_stop_with_many_due_epochs_writes_them_without_a_sync_each(sim, kit, c
     assert len(synced) < 10
     sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
     again = shelf.again()
-    for log in again.manager.logs():
-        assert sim.contents(f"{log.directory}/leader-epoch-checkpoint") == format_epochs([EpochEntry(1, 0)])
+    for log in again.manager.online_logs():
+        assert sim.contents(f"{log.metadata.directory}/leader-epoch-checkpoint") == format_epochs([EpochEntry(1, 0)])
         assert log.epochs.entries == ((1, 0),)
 
 
@@ -267,7 +267,7 @@ def test_a_stop_makes_many_logs_durable_by_one_sync_where_the_system_has_one(sim
     assert (len(synced) < 10) == is_one_call
     sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
     again = shelf.again()
-    logs = list(again.manager.logs())
+    logs = list(again.manager.online_logs())
     assert len(logs) == MANY
     assert {(log.end_offset, log.recovery_point, log.segments.active.time_index.entries) for log in logs} == {(1, 1, 1)}
 

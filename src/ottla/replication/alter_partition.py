@@ -91,7 +91,7 @@ class AlterPartitionChannel:
         The older proposal was made in a state that the partition has left; its outcome is OPERATION_NOT_ATTEMPTED,
         which the partition ignores because it has another proposal by now.
         """
-        key = (leader.replica.log.topic_id, leader.replica.tp.partition)
+        key = (leader.replica.topic_id, leader.replica.tp.partition)
         older = self._items.get(key)
         if older is not None:
             self._report_outcome(older, IsrOutcome(older.proposal, ErrorCode.OPERATION_NOT_ATTEMPTED))

@@ -127,11 +127,13 @@ class LogDir:
 
     def _fence_logs(self) -> None:
         for log in self._all_logs().values():
-            log.fence_appends()
+            log.files.fence_appends()
 
     def _rearm_logs(self) -> None:
+        now_ms = self._home.clock.now().wall_ms
         for log in self._all_logs().values():
-            log.rearm_active()
+            if not log.closed:
+                log.files.arm_active(now_ms)
 
     def _all_logs(self) -> dict[TopicPartition, Log]:
         """Every log that has a directory here, in the order of their names."""
@@ -283,8 +285,8 @@ class LogDir:
         except Failure as failure:
             self._home.on_failed(failure.as_value())
             raise
-        log.topic_id = topic_id
-        log.write_metadata()
+        log.metadata.topic_id = topic_id
+        log.metadata.write_topic_id()
         self.logs[tp] = log
         self._home.on_log_changed(tp)
         return log
@@ -301,7 +303,7 @@ class LogDir:
         self.moves.arrived.pop(tp, None)
         log = self.logs.pop(tp)
         target = stray_dir_name(tp, self._home.entropy.random_bytes("deleted-log", 16).hex())
-        self.rename_directory(log.directory, target)
+        self.rename_directory(log.metadata.directory, target)
         self._deleted.add(tp)
         self._home.on_log_changed(tp)
         self._home.disk.sync_dir(ROOT, self._home.note_failure)
@@ -312,7 +314,7 @@ class LogDir:
         """Rename its directory to `…-delete`, to be removed later; `done` when the name is durable. Raises Failure."""
         log.cleaning.closed = True
         target = delete_dir_name(log.tp, self._home.entropy.random_bytes("deleted-log", 16).hex())
-        self.rename_directory(log.directory, target)
+        self.rename_directory(log.metadata.directory, target)
         self._deleted.add(log.tp)
         self._home.on_log_changed(log.tp)
         self._home.disk.sync_dir(ROOT, done)

@@ -333,7 +333,7 @@ class ReplicaFetcher:
         if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self.remove_partition(following.partition)
         # 2. It cannot succeed here. 3. Perhaps it does from the next response.
-        elif refusal.code is ErrorCode.RECORD_LIST_TOO_LARGE or following.partition.log.offline is not None:
+        elif refusal.code is ErrorCode.RECORD_LIST_TOO_LARGE or following.partition.log.home.offline is not None:
             self._stop_fetching(following, str(refusal))
         else:
             _logger.warning("could not append %s from broker %d: %s", following.partition.tp, self.leader, refusal)

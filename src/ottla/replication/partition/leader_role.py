@@ -7,6 +7,7 @@ handlers handle requests. The state that both roles share is in `local_replica`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NoReturn, Protocol
 
 from ottla.changes import HalfChanged, changes_state, half_changed
@@ -16,6 +17,7 @@ from ottla.record.control import Marker, marker_batch
 from ottla.record.validation import HeaderTuple, validate_produced
 from ottla.replication.partition.isr import FetchProgress, FollowerContact, InSyncReplicas, ProposalVerdict
 from ottla.replication.partition.local_replica import NO_LIMIT, LocalReplica
+from ottla.replication.partition.lowered_append import append_lowered, append_time_of
 from ottla.replication.partition.replica_errors import out_of_range_error, unconfirmed_gap_error, unknown_replica_error
 from ottla.replication.partition.replica_state import (
     EpochEnd,
@@ -79,7 +81,7 @@ class LeaderRole:
             log.producers.cautious = len(state.replicas) > 1 and replica.shared.safeguards.refused_comes_first
         self.in_sync.apply_state(state, log.end_offset if newly else None, now.mono_ns)
         self.refresh_guards()
-        if replica.syncs and log.recovery_point < log.sync_awaited:
+        if replica.syncs and log.recovery_point < log.flush_policy.awaited_offset:
             log.flush(_ignore_flush)  # records that a recovery found are not durable; the high watermark waits for them
         self.advance_high_watermark()
 
@@ -126,7 +128,7 @@ class LeaderRole:
                 self._check_verified(header[9], header[10], header[11])
         stamp = NO_TIMESTAMP
         if replica.append_time:
-            stamp = now.wall_ms if log.prepared is None else log.append_time_of(records, now.wall_ms)
+            stamp = now.wall_ms if log.prepared is None else append_time_of(log, records, now.wall_ms)
             set_append_time(records, 0, stamp)
         write = log.append if log.magic == MAGIC_V2 else self._lowered_append(header)
         try:
@@ -151,7 +153,7 @@ class LeaderRole:
     def _lowered_append(self, header: HeaderTuple) -> Callable[[memoryview, HeaderTuple, int, Instant], int]:
         """The append for a log with an older message format; counts the records as converted."""
         self.replica.produce_conversions += header[12]
-        return self.replica.log.append_lowered
+        return partial(append_lowered, self.replica.log)
 
     def _check_verified(self, producer_id: int, epoch: int, sequence: int) -> None:
         """Raises ApiError INVALID_TXN_STATE for a batch that would open a transaction without verification.
@@ -282,9 +284,9 @@ class LeaderRole:
         NOT_ENOUGH_REPLICAS_AFTER_APPEND (the ISR became too small meanwhile), KAFKA_STORAGE_ERROR (the sync failed)."""
         replica = self.replica
         log = replica.log
-        if replica.syncs and log.recovery_point < offset <= log.sync_awaited:
-            if log.offline is not None:
-                text = f"{replica.tp} was appended, but not synced: {log.offline}"
+        if replica.syncs and log.recovery_point < offset <= log.flush_policy.awaited_offset:
+            if log.home.offline is not None:
+                text = f"{replica.tp} was appended, but not synced: {log.home.offline}"
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, text)
             replica.check_leader(NO_EPOCH)
             return False
@@ -303,7 +305,7 @@ class LeaderRole:
     def _own_end(self) -> int:
         """This replica's end offset for the high watermark; with flush.messages only durable records count."""
         log = self.replica.log
-        if self.replica.syncs and log.recovery_point < log.sync_awaited:
+        if self.replica.syncs and log.recovery_point < log.flush_policy.awaited_offset:
             return log.recovery_point
         return log.end_offset
 

@@ -91,7 +91,7 @@ class LocalReplica:
     @property
     def topic_id(self) -> bytes:
         """The topic's id."""
-        return self.log.topic_id
+        return self.log.metadata.topic_id
 
     def apply_config(self, config: TopicConfig) -> None:
         """Apply a changed topic config."""

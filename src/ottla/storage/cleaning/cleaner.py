@@ -311,7 +311,7 @@ class Cleaner:
         now_ms = self._clock.now().wall_ms
         return CleaningTask(
             log.tp,
-            log.directory,
+            log.metadata.directory,
             log.config,
             log.segments,
             log.cleaning,

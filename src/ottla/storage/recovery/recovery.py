@@ -29,9 +29,10 @@ from ottla.storage.layout import (
     TXN_SUMS,
     parse_file_name,
 )
-from ottla.storage.log import Log
+from ottla.storage.log import Log, LogOffsets
 from ottla.storage.log_dir_context import LogDirContext
 from ottla.storage.log_loss import IncompleteLog, format_loss, parse_loss
+from ottla.storage.log_metadata import StoredMetadata
 from ottla.storage.producers.producer_snapshots import (
     load_newest,
     prune_snapshots,
@@ -164,19 +165,21 @@ class _Opening:
         prune_snapshots(self.home, self.directory, self.snapshots, bases)
         self._load_active()
         topic_id = self._read_small_file(PARTITION_METADATA, parse_partition_metadata, ZERO_UUID)
+        snapshot_offset = max((offset for offset in self.snapshots if offset <= self.end_offset), default=-1)
         log = Log(
-            self.home, self.tp, self.directory, topic_id, self.config, SegmentList(self.segments), start_offset,
-            self.end_offset, self.recovery_point, list(self.epochs.entries), self.state,
-            max((offset for offset in self.snapshots if offset <= self.end_offset), default=-1),
-            self.txn_sums,
+            self.home, self.tp, self.directory, self.config, SegmentList(self.segments), self.state,
+            StoredMetadata(topic_id, list(self.epochs.entries), snapshot_offset, self.txn_sums),
+            LogOffsets(start_offset, self.end_offset, self.recovery_point),
         )  # fmt: skip
-        log.loss = self.loss
-        if not self.found.clean and not self.found.durable:
-            log.doubt_durability()
+        log.metadata.loss = self.loss
+        if not self.found.clean and not self.found.durable:  # until the next flush
+            log.metadata.flush.note_unsynced_names(self.directory)
         log.high_watermark = min(max(self.found.high_watermark, start_offset), self.end_offset)
-        log.compare_epochs(self.stored_epochs, trusted=self.found.clean)
+        log.metadata.compare_epochs(self.stored_epochs, self.end_offset, trusted=self.found.clean)
+        if log.metadata.epochs_stale:
+            log.files.fence_appends()
         if self.has_aborted or self.txn_sums:
-            log.record_index_checksums(self.segments[:-1])
+            log.metadata.record_index_checksums(self.segments[:-1])
         for segment in self.segments:
             segment.release_files()
         return log
