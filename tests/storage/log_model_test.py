@@ -50,7 +50,7 @@ class Both:
         self.end += len(made)
 
     def roll(self, _) -> None:
-        self.shelf.log.roll()
+        self.shelf.log.roll_segment()
 
     def start(self, offset: int) -> None:
         log = self.shelf.log

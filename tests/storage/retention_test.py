@@ -107,9 +107,9 @@ def test_nothing_of_an_open_transaction_is_removed(world, kit) -> None:
     shelf = kit.Shelf(world, small(retention_ms=1000))
     log = shelf.log
     shelf.put(kit.batch(1))
-    log.roll()
+    log.roll_segment()
     shelf.put(kit.batch(1, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
-    log.roll()
+    log.roll_segment()
     shelf.put(kit.batch(1))
     log.high_watermark = log.end_offset
     assert delete_old_segments(log, Instant(0, T0 + DAY_MS)) == 1

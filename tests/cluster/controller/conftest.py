@@ -99,18 +99,18 @@ class StoreLink:
         else:
             self.house.in_store(lambda: act(lambda value: self._answer(done, value)), self.delay_ns)
 
-    def submit(self, lane, ops, done) -> None:
+    def submit_ops(self, lane, ops, done) -> None:
         self.house.submissions.append(Submission(self.node, tuple(ops)))
         if self.lose_answers:
             self.lose_answers -= 1
             real, done = done, lambda _: real(Failure(Kind.UNKNOWN, "the answer was lost"))
         self._go(done, lambda answered: self.session.submit_ops(lane, tuple(ops), answered))
 
-    def get(self, path, watch, done) -> None:
+    def get_node(self, path, watch, done) -> None:
         self.house.reads.append(path)
         self._go(done, lambda answered: self.session.get_node(path, watch, answered))
 
-    def children(self, path, watch, done) -> None:
+    def get_children(self, path, watch, done) -> None:
         self.house.reads.append(path)
         self._go(done, lambda answered: self.session.get_children(path, watch, answered))
 
