@@ -362,15 +362,15 @@ class Story:
 
     def _points(self) -> None:
         for each in self.site.manager.dirs:
-            each.checkpoint_recovery_points()
+            each.offsets.checkpoint_recovery_points()
 
     def _starts(self) -> None:
         for each in self.site.manager.dirs:
-            each.checkpoint_starts()
+            each.offsets.checkpoint_starts()
 
     def _marks(self) -> None:
         for each in self.site.manager.dirs:
-            each.checkpoint_high_watermarks()
+            each.offsets.checkpoint_high_watermarks()
 
     # -- from one directory to the other -------------------------------------------------------------------------------
 

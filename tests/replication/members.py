@@ -109,7 +109,7 @@ class Member:
         """Bring the log, and the high watermark, to the disk."""
         self.log.flush(lambda _: None)
         if mark:
-            self.logs.dirs[0].checkpoint_high_watermarks()
+            self.logs.dirs[0].offsets.checkpoint_high_watermarks()
         self.cluster.settle()
 
     def produce(self, *values: bytes, acks: int = 1) -> tuple[int, int, int]:

@@ -94,7 +94,7 @@ def divergence(safeguards: ReplicationSafeguards) -> tuple[list[bytes | None], l
     a.produce(b"m1")
     b.save(mark=False)  # m1 is to come to B's memory, and never to its disk
     b.fetch()
-    b.logs.dirs[0].checkpoint_high_watermarks()
+    b.logs.dirs[0].offsets.checkpoint_high_watermarks()
     b.ask(a)
     a.save()
     assert (a.leo, a.hw, b.leo, b.hw) == (2, 2, 2, 1)

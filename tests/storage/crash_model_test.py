@@ -52,8 +52,8 @@ class Story:
             log.high_watermark = log.end_offset
             delete_old_segments(log, self.world.clock.now())
         elif verb == "checkpoint":
-            self.shelf.manager.dirs[0].checkpoint_recovery_points()
-            self.shelf.manager.dirs[0].checkpoint_starts()
+            self.shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
+            self.shelf.manager.dirs[0].offsets.checkpoint_starts()
 
     def _flushed(self, outcome) -> None:
         assert isinstance(outcome, int)

@@ -42,7 +42,7 @@ def test_a_cut_across_segments_leaves_no_hole(sim, kit) -> None:
     """The names of the later segments are removed durably before the bytes of the earlier one."""
     shelf = kit.rolled(sim, [0, 10, 20, 30], 40)
     shelf.flush()
-    shelf.manager.dirs[0].checkpoint_recovery_points()
+    shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
     sim.settle()
     shelf.log.truncate_to(15)
     for _, inode in sim.drives[0].walk_files():
@@ -77,7 +77,7 @@ def test_a_log_emptied_at_its_start_offset_stays_there_after_a_power_cut(sim, ki
     """Its start is above all surviving records; their files are renamed durably before the checkpoint drops it."""
     shelf = kit.rolled(sim, [0, 10], 20)
     shelf.log.set_start_offset(18)
-    shelf.manager.dirs[0].checkpoint_starts()
+    shelf.manager.dirs[0].offsets.checkpoint_starts()
     sim.settle()
     sim.remove("t-0/leader-epoch-checkpoint")  # writing it would make all names durable
     sim.drives[0].root.durable["t-0"] = sim.drives[0].find_path("t-0")
@@ -142,7 +142,7 @@ def test_batches_that_were_cut_off_do_not_come_back_before_newer_ones(sim, kit) 
 def test_the_epochs_of_a_log_without_records_do_not_change_from_start_to_start(sim, kit) -> None:
     shelf = kit.rolled(sim, [0, 10], 20)
     shelf.log.set_start_offset(20)
-    shelf.manager.dirs[0].checkpoint_starts()
+    shelf.manager.dirs[0].offsets.checkpoint_starts()
     sim.settle()
     found = []
     sim.kill()

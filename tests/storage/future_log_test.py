@@ -375,8 +375,8 @@ class Story(Shelves):
 
     def checkpoint(self) -> None:
         for each in self.manager.dirs:
-            each.checkpoint_recovery_points()
-            each.checkpoint_starts()
+            each.offsets.checkpoint_recovery_points()
+            each.offsets.checkpoint_starts()
 
     def run(self, fuse: int | None, death: Death, loss: tuple[LossPattern, JournalLoss], settles: int) -> bool:
         """Whether it came to its end. `settles`: how many completions run between two steps."""

@@ -27,7 +27,7 @@ def without_the_tail(sim: SimWorld, behind: int, durable: bool, safeguards: Safe
     whole = sim.contents(path)
     if durable:
         shelf.flush()
-        shelf.manager.dirs[0].checkpoint_recovery_points()
+        shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
         sim.settle()
     sim.kill()
     sim.overwrite(path, whole[: len(whole) // 2])

@@ -41,7 +41,7 @@ def test_a_log_whose_directory_is_missing_is_reported_until_forget_missing(sim, 
             assert shelf.manager.incomplete(IDS) == [TP]
         assert "the log of t-0 is missing" in caplog.text
         assert shelf.manager.topics() == ["t"]
-        shelf.manager.dirs[0].checkpoint_recovery_points()
+        shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
         sim.settle()
         sim.kill()
         shelf = shelf.again()
@@ -70,7 +70,7 @@ def test_a_log_with_another_topics_id_is_reported(sim, stopped) -> None:
 def test_a_log_that_ends_below_its_high_watermark_is_reported(sim, kit) -> None:
     shelf = kit.rolled(sim, [0, 10], 20)
     shelf.log.high_watermark = 20
-    shelf.manager.dirs[0].checkpoint_high_watermarks()
+    shelf.manager.dirs[0].offsets.checkpoint_high_watermarks()
     sim.settle()
     path = f"t-0/{10:020d}.log"
     content = sim.contents(path)

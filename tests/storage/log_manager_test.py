@@ -236,9 +236,9 @@ def test_a_checkpoint_that_begins_during_the_stop_is_waited_for(kit) -> None:
     answers = kit.Answers()
     manager.stop(answers)
     for directory in manager.dirs:  # as when a flush ends, or a checkpoint is due
-        directory.checkpoint_recovery_points()
-        directory.checkpoint_high_watermarks()
-        directory.checkpoint_starts()
+        directory.offsets.checkpoint_recovery_points()
+        directory.offsets.checkpoint_high_watermarks()
+        directory.offsets.checkpoint_starts()
     world.settle()
     assert answers == [None]
     assert all(".kafka_cleanshutdown" in disk.list("") for disk in world.disks)
@@ -468,7 +468,7 @@ def test_the_first_check_of_retention_comes_soon_after_the_start(sim, kit) -> No
 def test_high_watermarks_that_have_not_changed_are_not_written_again(world, kit, shelf) -> None:
     def written() -> bytes:
         world.settle()
-        shelf.manager.dirs[0].checkpoint_high_watermarks()
+        shelf.manager.dirs[0].offsets.checkpoint_high_watermarks()
         world.settle()
         return world.contents("replication-offset-checkpoint")
 

@@ -93,7 +93,7 @@ class Both:
 
     def kill(self, _) -> None:
         before = self.shelf.log.start_offset
-        self.shelf.manager.dirs[0].checkpoint_starts()
+        self.shelf.manager.dirs[0].offsets.checkpoint_starts()
         self.world.settle()
         self.world.restart()
         self.shelf = self.shelf.again()

@@ -82,7 +82,7 @@ class Model:
         self.shelf = self.shelf.again()
 
     def kill(self, _) -> None:
-        self.shelf.manager.dirs[0].checkpoint_starts()
+        self.shelf.manager.dirs[0].offsets.checkpoint_starts()
         self.world.settle()
         self.world.restart()
         self.shelf = self.shelf.again()

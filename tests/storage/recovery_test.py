@@ -259,7 +259,7 @@ def test_a_marker_above_the_high_watermark_ends_nothing_for_readers_after_a_rest
         shelf.log.truncate_to(6)
     else:
         assert after != "clean stop" or shelf.stop() is None
-        shelf.manager.dirs[0].checkpoint_high_watermarks()
+        shelf.manager.dirs[0].offsets.checkpoint_high_watermarks()
         world.settle()
         world.kill()
         shelf = shelf.again()

@@ -148,7 +148,7 @@ class Both:
         self.shelf = self.shelf.again(self.config)
 
     def do_kill(self, _: None) -> None:
-        self.shelf.manager.dirs[0].checkpoint_starts()
+        self.shelf.manager.dirs[0].offsets.checkpoint_starts()
         self.world.settle()
         self.world.restart()
         self.shelf = self.shelf.again(self.config)

@@ -135,7 +135,7 @@ def test_leader_epochs_that_begin_too_late_are_completed_in_a_compacted_log(sim,
     shelf = kit.rolled(sim, [0, 10, 20], 25, cleanup_policy=("compact",))
     shelf.put(kit.batch(1), epoch=4)
     shelf.flush()
-    shelf.manager.dirs[0].checkpoint_recovery_points()
+    shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
     sim.settle()
     whole = shelf.log.epochs.entries
     for known in (((0, 14), (4, 25)), ((0, 24), (4, 25)), ((4, 25),)):
@@ -149,7 +149,7 @@ def test_leader_epochs_that_begin_too_late_are_completed_in_a_compacted_log(sim,
 def test_after_a_kill_a_sealed_transaction_index_is_also_checked(sim, chained, caplog) -> None:
     expected = facts(chained.log)
     chained.flush()
-    chained.manager.dirs[0].checkpoint_recovery_points()
+    chained.manager.dirs[0].offsets.checkpoint_recovery_points()
     sim.settle()
     sim.kill()
     path, harm = UNSEEN["the first offset of another batch"]

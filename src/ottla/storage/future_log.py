@@ -187,7 +187,7 @@ class FutureLog:
         copy.set_start_offset(log.start_offset)
         copy.epochs.replace_all(log.epochs.entries)
         # 1. Before the rename: a start with older checkpoints would restore deleted records, or miss some.
-        self.target_dir.save_starts_now()
+        self.target_dir.offsets.save_starts_now()
         copy.metadata.save_epochs_now()
         # 2. The rename: from here on a start serves the copy, if its leader epoch and end show that it is complete.
         self.target_dir.moves.promote_copy(self.tp)
@@ -198,7 +198,7 @@ class FutureLog:
         copy.producers.frozen = None  # a snapshot that is being made is one of the old log
         copy.removable_below = log.removable_below
         copy.cleaning.checkpoint = log.cleaning.checkpoint  # nothing was compacted meanwhile
-        self.target_dir.checkpoint_cleaned(self.tp)
+        self.target_dir.offsets.checkpoint_cleaned(self.tp)
         write_snapshot(copy.home, copy, copy.metadata.save_snapshot, _do_nothing)
         # 4. Once the copy is durable, `_on_copy_durable` removes the old log.
         barrier = CompletionBarrier(self._on_copy_durable)

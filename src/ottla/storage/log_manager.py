@@ -306,7 +306,7 @@ class LogManager:
                 if end_offset:
                     self._deleted_ids[tp] = topic_id
                     each.missing[tp] = end_offset
-                    each.checkpoint_recovery_points()
+                    each.offsets.checkpoint_recovery_points()
 
     def forget_topics(self, names: Collection[str]) -> None:
         """Stop to expect logs of these topics, which are deleted."""
@@ -390,16 +390,16 @@ class LogManager:
 
     def _checkpoint_recovery_points(self) -> None:
         for each in self._working_dirs():
-            each.refresh_recovery_points()
+            each.offsets.refresh_recovery_points()
 
     def _checkpoint_starts(self) -> None:
         for each in self._working_dirs():
-            if each.starts_changed:
-                each.checkpoint_starts()
+            if each.offsets.starts_changed:
+                each.offsets.checkpoint_starts()
 
     def _checkpoint_high_watermarks(self) -> None:
         for each in self._working_dirs():
-            each.checkpoint_high_watermarks()
+            each.offsets.checkpoint_high_watermarks()
 
     def _expire_producers(self) -> None:
         now = self._clock.now()
