@@ -88,16 +88,16 @@ def test_relative_offset(world, offset_index) -> None:
         with pytest.raises(IndexOverflow):
             index.append(offset, 8)
     index.append(32 + 2**31 - 1, 8)
-    assert index.last == (32 + 2**31 - 1, 8)
+    assert index.last_entry == (32 + 2**31 - 1, 8)
 
 
 def test_index_size_rounds_down(offset_index, time_index) -> None:
     index = offset_index(limit=67)
     assert index.max_entries * 8 == 64
     for number in range(1, 9):
-        assert not index.full
+        assert not index.is_full
         index.append(number, number)
-    assert index.full
+    assert index.is_full
     assert time_index(limit=67).max_entries * 12 == 60
 
 
@@ -150,7 +150,7 @@ def test_time_index_monotonic(time_index) -> None:
     with pytest.raises(IndexFull):
         index.append(200, 20)
     index.append(200, 20, closing=True)
-    assert index.last == (200, 20)
+    assert index.last_entry == (200, 20)
     with pytest.raises(IndexFull):
         index.append(201, 21, closing=True)
 
@@ -207,12 +207,12 @@ def test_truncate_keeps_what_is_below(offset_index, time_index) -> None:
         times.append(number * 1000, number * 10)
     index.truncate_to(50)
     times.truncate_to(50)
-    assert index.last == (40, 400)
+    assert index.last_entry == (40, 400)
     assert times.last == (4000, 40)
     index.append(45, 410)
     times.append(4500, 45)
     index.truncate_to(46)
-    assert index.last == (45, 410)
+    assert index.last_entry == (45, 410)
     index.truncate_to(0)
     times.truncate_to(0)
     assert index.entries == times.entries == 0
