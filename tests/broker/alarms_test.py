@@ -16,7 +16,7 @@ from ottla.sim.machines.machine import Death
 
 
 def contained(node) -> float:
-    return node.broker.metrics.value("ottla_contained_defects_total", request="callback")
+    return node.broker.metrics.value_of("ottla_contained_defects_total", request="callback")
 
 
 def fail(*_arguments: object) -> None:
@@ -121,5 +121,5 @@ def test_a_verification_that_fails_stops_the_broker(node) -> None:
     node.broker.verifier.ask_local, node.broker.verifier.coordinator_of = None, fail
     question = VerificationRequest("id", 1, 0, {}, True, lambda _codes: None)
     node.process.post_turn(0, "ask", lambda: (node.broker.verifier.ask_at_once(question), node.broker.end_turn()))
-    with pytest.raises(AssertionError, match=r"HalfChanged: Verifier._send"):
+    with pytest.raises(AssertionError, match=r"HalfChanged: Verifier._send_pending"):
         node.pass_ms(1)

@@ -204,7 +204,7 @@ def test_a_failing_directory_takes_only_its_own_logs_offline(kit) -> None:
     for act in (lambda: kit.append(logs[3], kit.batch(1), 0, world.clock.now()), lambda: logs[3].read(0, 100, 1)):
         with pytest.raises(ApiError, match="log directory data1 failed"):
             act()
-    logs[3].configure(TopicConfig())
+    logs[3].apply_config(TopicConfig())
     with pytest.raises(ApiError):
         kit.append(logs[3], kit.batch(1), 0, world.clock.now())
     with pytest.raises(Failure):
