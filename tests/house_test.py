@@ -8,7 +8,7 @@ import re
 import pytest
 from tools import house
 from tools.house import WORSE, House, Limit, Number
-from tools.source import Module, find_cycles, lines_of
+from tools.source import Module, find_cycles, inherited_methods, lines_of, methods_left_to_subclasses
 
 
 def number(value: float, *, at_most: bool = True) -> Number:
@@ -84,6 +84,56 @@ def test_imports_count_at_the_top_and_for_types_but_not_in_functions() -> None:
     )
     known = frozenset({"ottla", "ottla.a", "ottla.b", "ottla.c", "ottla.d", "ottla.e"})
     assert module_of(text).imports(known) == {"ottla.a", "ottla.b", "ottla.c", "ottla.d"}
+
+
+def test_methods_of_an_object_include_those_of_its_bases_in_the_tree() -> None:
+    text = """
+class Base(dict):
+    def __init__(self): pass
+    def read(self): pass
+
+class Log(Base, Generic[T]):
+    def read(self): pass
+    @property
+    def size(self): pass
+    @size.setter
+    def size(self, value): pass
+"""
+    classes = {each.name: each for each in module_of(text).classes}
+    assert inherited_methods(classes, "ottla.x.Log") == {"__init__", "read", "size"}
+
+
+def test_bases_are_found_through_imports_only() -> None:
+    below = module_of("class Group:\n    def a(self): pass\n")
+    above = module_of("from click import Group\nclass Lazy(Group):\n    def b(self): pass\n")
+    classes = {each.name: each for module in (below, above) for each in module.classes}
+    assert inherited_methods(classes, "ottla.x.Lazy") == {"b"}
+    above = module_of("from ottla.x import Group as Base\nclass Lazy(Base):\n    def b(self): pass\n")
+    classes = {each.name: each for module in (below, above) for each in module.classes}
+    assert inherited_methods(classes, "ottla.x.Lazy") == {"a", "b"}
+
+
+@pytest.mark.parametrize(("base", "found"), [("", ["close"]), ("(Protocol[T])", []), ("(abc.ABC)", [])])
+def test_a_method_is_left_to_subclasses_if_its_base_only_refuses_it(base: str, found: list[str]) -> None:
+    text = f'''
+class Queue{base}:
+    def close(self):
+        """Close."""
+        raise AssertionError("a subclass does it")
+    def fail(self):
+        raise AssertionError("not for a subclass")
+    def check(self):
+        if self.wrong:
+            raise AssertionError
+
+class Between(Queue): pass
+
+class Connection(Between):
+    def close(self): pass
+    def check(self): pass
+'''
+    classes = {each.name: each for each in module_of(text).classes}
+    assert methods_left_to_subclasses(classes) == [f"src/ottla/x.py:Queue.{name}" for name in found]
 
 
 def test_cycles_do_not_contain_what_leads_to_them() -> None:

@@ -27,6 +27,8 @@ from tools.source import (
     Function,
     count_words,
     find_cycles,
+    inherited_methods,
+    methods_left_to_subclasses,
     read_modules,
     read_pages,
 )
@@ -38,6 +40,8 @@ FLAT_FOLDERS: Final = ("wire/messages",)
 """A file per API: more than 20 files say what is in them."""
 FUNCTION_LINES: Final = 50
 PARAMETERS: Final = 6
+METHODS: Final = 35
+"""Most methods of an object, those that its class inherits from others of ours included."""
 DEFINITIONS: Final = 10
 WORDS: Final = 10_000
 WORSE: Final = "WORSE"
@@ -86,6 +90,7 @@ class House:
         return [
             *self._names(),
             *self._sizes(),
+            *self._objects(),
             *self._imports(),
             *self._idioms("src", self._prose),
             *self._idioms("docs", self.pages),
@@ -131,6 +136,15 @@ class House:
         lines = sum(module.text.count("\n") for module in self.modules)
         comments = sum(len(module.comments) for module in self.modules)
         yield Number("comment-lines", "lines that are comments, %", 100 * comments / lines, False, [])
+
+    def _objects(self) -> Iterable[Number]:
+        classes = {each.name: each for module in self.modules for each in module.classes}
+        methods = {each.place: len(inherited_methods(classes, name)) for name, each in classes.items()}
+        large = _ranked(methods, above=METHODS)
+        yield Number("methods-per-class", "most methods of a class", max(methods.values()), True, large)
+        yield Number("large-classes", f"classes with over {METHODS} methods", len(large), True, large)
+        left = methods_left_to_subclasses(classes)
+        yield Number("refusing-bases", "methods that a base only refuses", len(left), True, left)
 
     def _imports(self) -> Iterable[Number]:
         known = frozenset(module.name for module in self.modules)

@@ -33,6 +33,22 @@ class Function(NamedTuple):
     in_protocol: bool
 
 
+class ClassDefinition(NamedTuple):
+    """One class at the top of a module, and what is counted about it."""
+
+    place: str
+    """`path:name`."""
+    name: str
+    """`module.name`."""
+    bases: tuple[str, ...]
+    """As `name`, those of the tree and others."""
+    methods: frozenset[str]
+    refused: frozenset[str]
+    """Methods that only raise AssertionError or NotImplementedError."""
+    is_interface: bool
+    """Whether it is a Protocol or an abstract base class: then it only declares what others implement."""
+
+
 class Module:
     """One file of Python."""
 
@@ -48,6 +64,21 @@ class Module:
     def functions(self) -> list[Function]:
         """All functions and methods, those inside of others as well."""
         return list(_functions(self.tree, self.path.relative_to(ROOT).as_posix() + ":", in_protocol=False))
+
+    @cached_property
+    def classes(self) -> list[ClassDefinition]:
+        """All classes at the top of the file."""
+        imported = dict(self._imported_names())
+        found = [node for node in self.tree.body if isinstance(node, ast.ClassDef)]
+        own = {node.name: f"{self.name}.{node.name}" for node in found}
+        prefix = self.path.relative_to(ROOT).as_posix()
+        return [_class_of(node, prefix, {**imported, **own}, own[node.name]) for node in found]
+
+    def _imported_names(self) -> Iterator[tuple[str, str]]:
+        for node in _statements(self.tree, functions=False):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
     @cached_property
     def comments(self) -> list[str]:
@@ -88,10 +119,56 @@ def _functions(node: ast.AST, prefix: str, *, in_protocol: bool) -> Iterator[Fun
             yield from _functions(child, prefix, in_protocol=in_protocol)
 
 
+def _class_of(node: ast.ClassDef, prefix: str, names: dict[str, str], name: str) -> ClassDefinition:
+    methods = {child.name: child for child in node.body if isinstance(child, FunctionNode)}
+    bases = [ast.unparse(base.value if isinstance(base, ast.Subscript) else base) for base in node.bases]
+    return ClassDefinition(
+        f"{prefix}:{node.name}",
+        name,
+        tuple(names.get(base, base) for base in bases),
+        frozenset(methods),
+        frozenset(method for method, child in methods.items() if _only_refuses(child)),
+        any(base.rpartition(".")[2] in ("Protocol", "ABC") for base in bases),
+    )
+
+
+def _only_refuses(function: FunctionNode) -> bool:
+    """Whether a function does nothing but raise AssertionError or NotImplementedError."""
+    body = function.body[1:] if lines_of(function) < _span(function) else function.body
+    if len(body) != 1 or not isinstance(body[0], ast.Raise) or body[0].exc is None:
+        return False
+    raised = body[0].exc
+    error = raised.func if isinstance(raised, ast.Call) else raised
+    return ast.unparse(error) in ("AssertionError", "NotImplementedError")
+
+
+def _span(function: FunctionNode) -> int:
+    assert function.end_lineno is not None
+    return function.end_lineno - function.lineno + 1
+
+
+def inherited_methods(classes: dict[str, ClassDefinition], name: str) -> frozenset[str]:
+    """The methods of a class and of its bases, as far as they are classes of the tree."""
+    own = classes[name]
+    return own.methods.union(*(inherited_methods(classes, base) for base in own.bases if base in classes))
+
+
+def methods_left_to_subclasses(classes: dict[str, ClassDefinition]) -> list[str]:
+    """Methods that a class only refuses, while a direct or indirect subclass has them: `path:Class.method`."""
+    found: set[str] = set()
+    for each in classes.values():
+        waiting = list(each.bases)
+        while waiting:
+            base = classes.get(waiting.pop())
+            if base is not None:
+                waiting.extend(base.bases)
+                found.update(f"{base.place}.{name}" for name in (base.refused & each.methods) if not base.is_interface)
+    return sorted(found)
+
+
 def lines_of(function: FunctionNode) -> int:
     """Lines of a function without its docstring."""
-    assert function.end_lineno is not None
-    lines = function.end_lineno - function.lineno + 1
+    lines = _span(function)
     first = function.body[0]
     value = first.value if isinstance(first, ast.Expr) else None
     if isinstance(value, ast.Constant) and isinstance(value.value, str):

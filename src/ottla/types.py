@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 NO_OFFSET: Final = -1
 """An offset that is not known (Kafka's INVALID_OFFSET / UNKNOWN_OFFSET)."""
+UNBOUNDED: Final = 2**63 - 1
+"""Above every offset."""
 NO_EPOCH: Final = -1
 """A leader epoch that is not known."""
 NO_TIMESTAMP: Final = -1

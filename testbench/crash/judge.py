@@ -116,7 +116,7 @@ def _all(site: Site) -> dict[TopicPartition, Facts]:
 def _facts(log: Log) -> Facts:
     content = read(log, log.start_offset)
     return Facts(
-        log.topic_id, log.start_offset, log.end_offset, content, log.epochs.entries,
+        log.metadata.topic_id, log.start_offset, log.end_offset, content, log.epochs.entries,
         tuple(tuple(entry) for entry in log.producers.snapshot_entries()),
     )  # fmt: skip
 
@@ -141,7 +141,7 @@ def _compare(site: Site, found: dict[TopicPartition, Facts], model: Model, *, ki
             wrong.append(f"{tp}: {reasons[-1]}")
         log = site.manager.get_log(tp)
         assert log is not None
-        if log.loss is IncompleteLog.WITHIN and len(site.drives) > 1 and not all(reasons):
+        if log.metadata.loss is IncompleteLog.WITHIN and len(site.drives) > 1 and not all(reasons):
             doomed = any(state.doomed for life in lives for state in life.older)
             if not doomed and (killed or not _has_hole(site, tp, facts, lives)):
                 wrong.append(f"{tp} is reported to lack records")
@@ -168,7 +168,7 @@ def _left(facts: Facts, state: State, life: Life, killed: bool) -> Iterator[Stat
 def _notes(log: Log, facts: Facts, batches: list[Written]) -> list[str]:
     """Check the cleaner checkpoint of a compacted log, and its list of aborted transactions."""
     batches = [batch for batch in batches if batch.base < facts.end]
-    aborted = [(entry[0], entry[1], entry[2]) for entry in log.aborted_transactions(facts.start, facts.end)]
+    aborted = [(entry[0], entry[1], entry[2]) for entry in log.segments.aborted_transactions(facts.start, facts.end)]
     reasons = (
         compacted.twice_below(facts.content, log.cleaning.checkpoint or 0, batches),
         compacted.hidden_wrongly(facts.content, aborted, batches),

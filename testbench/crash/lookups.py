@@ -6,6 +6,7 @@ Zone: deterministic. Calls the log like readers do.
 from __future__ import annotations
 
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, unpack_header
+from ottla.storage.indexes.timestamps import offset_for
 from ottla.storage.log import Log
 from testbench.crash import compacted
 from testbench.crash.site import Site, is_compacted
@@ -73,7 +74,7 @@ def _by_time_of_records(site: Site, log: Log, content: bytes) -> list[str]:
     stamps = sorted({record.timestamp for _, records in compacted.batches_in(content) for record in records})
     for stamp in stamps[:: max(1, len(stamps) // 3)]:
         answers: list[object] = []
-        site.process.run_turn(log.lookup_timestamp, stamp, answers.append)
+        site.process.run_turn(offset_for, log.segments, log.start_offset, stamp, answers.append, log.home.workers)
         site.settle()
         expected = compacted.first_at(content, log.start_offset, stamp)
         if answers != [expected]:
@@ -83,7 +84,7 @@ def _by_time_of_records(site: Site, log: Log, content: bytes) -> list[str]:
 
 def _by_time(site: Site, log: Log, headers: list[tuple[int, ...]], stamp: int) -> list[str]:
     answers: list[object] = []
-    site.process.run_turn(log.lookup_timestamp, stamp, answers.append)
+    site.process.run_turn(offset_for, log.segments, log.start_offset, stamp, answers.append, log.home.workers)
     site.settle()
     first = next((header for header in headers if header[8] >= stamp), None)
     (answer,) = answers
@@ -114,7 +115,9 @@ def _aborted(log: Log, content: bytes, headers: list[tuple[int, ...]]) -> list[s
         elif header[5] & 0x10:
             opened.setdefault(producer, header[0])
         position += header[1] + LOG_OVERHEAD
-    there = [(entry[0], entry[1], entry[2]) for entry in log.aborted_transactions(log.start_offset, log.end_offset)]
+    there = [
+        (entry[0], entry[1], entry[2]) for entry in log.segments.aborted_transactions(log.start_offset, log.end_offset)
+    ]
     missing = [entry for entry in expected if entry not in there]
     extra = [entry for entry in there if entry not in expected and entry[1] >= log.start_offset]
     return [f"the aborted transactions are {there}, not {expected}"] if missing or extra else []

@@ -56,7 +56,7 @@ class Mover:
     def resume(self) -> None:
         """After a start: continue unfinished moves."""
         for tp, log in self._site.logs().items():
-            self._site.manager.adopt_log(tp, log.topic_id)
+            self._site.manager.adopt_log(tp, log.metadata.topic_id)
             move = self._site.manager.find_move(tp)
             if move is not None:
                 self._go_on(tp, move)

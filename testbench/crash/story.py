@@ -18,6 +18,7 @@ from ottla.sim.disks.drive import Drive, Operation
 from ottla.sim.machines.machine import Death
 from ottla.sim.world import MS
 from ottla.storage.log import Log
+from ottla.storage.retention.retention_enforcer import delete_old_segments
 from ottla.storage.safeguards import Safeguards
 from ottla.types import TopicPartition
 from testbench.crash.model import Life, Model, Written
@@ -332,7 +333,7 @@ class Story:
         starts.append(log.end_offset)
         self.model.life(self._tp).state.committed(log.high_watermark)
         log.apply_config(replace(log.config, retention_bytes=size))
-        log.delete_old_segments(self.site.process.clock.now())
+        delete_old_segments(log, self.site.process.clock.now())
         log.apply_config(CONFIGS[self._tp.topic])
 
     def _cut(self, back: int) -> None:
@@ -361,15 +362,15 @@ class Story:
 
     def _points(self) -> None:
         for each in self.site.manager.dirs:
-            each.checkpoint_recovery_points()
+            each.offsets.checkpoint_recovery_points()
 
     def _starts(self) -> None:
         for each in self.site.manager.dirs:
-            each.checkpoint_starts()
+            each.offsets.checkpoint_starts()
 
     def _marks(self) -> None:
         for each in self.site.manager.dirs:
-            each.checkpoint_high_watermarks()
+            each.offsets.checkpoint_high_watermarks()
 
     # -- from one directory to the other -------------------------------------------------------------------------------
 

@@ -89,12 +89,12 @@ def _base(name: str, drives: bytes, *, clean: bool) -> Base:
 def facts_of(log: Log, content: bytes) -> Facts:
     """The content of a log."""
     producers = tuple(tuple(entry) for entry in log.producers.snapshot_entries())
-    return Facts(log.topic_id, log.start_offset, log.end_offset, content, log.epochs.entries, producers)
+    return Facts(log.metadata.topic_id, log.start_offset, log.end_offset, content, log.epochs.entries, producers)
 
 
 def what_is_aborted(log: Log) -> list[tuple[int, ...]]:
     """Producer, first and last offset of its aborted transactions."""
-    return [tuple(entry[:3]) for entry in log.aborted_transactions(log.start_offset, log.end_offset)]
+    return [tuple(entry[:3]) for entry in log.segments.aborted_transactions(log.start_offset, log.end_offset)]
 
 
 class _Lines(logging.Handler):

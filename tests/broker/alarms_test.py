@@ -102,8 +102,8 @@ def test_a_defect_while_an_isr_is_proposed_stops_the_broker(node, monkeypatch) -
     partition = node.broker.hosted.find_partition("t", 0)
     replicas = node.broker._replicas
     replicas._followed[partition] = None
-    monkeypatch.setattr(type(partition._in_sync), "propose_shrink", fail)
-    with pytest.raises(AssertionError, match=r"HalfChanged: Partition.shrink_if_lagging"):
+    monkeypatch.setattr(type(partition.leader_role.in_sync), "propose_shrink", fail)
+    with pytest.raises(AssertionError, match=r"HalfChanged: LeaderRole.shrink_if_lagging"):
         node.pass_ms(2 * replicas._shrink_check_ms)
 
 
@@ -111,7 +111,7 @@ def test_without_the_safeguard_a_half_changed_state_stays(node, monkeypatch) -> 
     node.broker._containment.safeguards = ContainmentSafeguards(stops_when_half_changed=False)
     partition = node.broker.hosted.find_partition("t", 0)
     node.broker._replicas._followed[partition] = None
-    monkeypatch.setattr(type(partition._in_sync), "propose_shrink", fail)
+    monkeypatch.setattr(type(partition.leader_role.in_sync), "propose_shrink", fail)
     node.pass_ms(2 * node.broker._replicas._shrink_check_ms)
     assert not node.machine.deaths[Death.CRASH]
 

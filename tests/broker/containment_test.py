@@ -234,7 +234,9 @@ def test_a_failed_produce_leaves_no_verification(node) -> None:
     place = node.send(request, 9)
     handler._now = clock
     assert place.answered
-    assert not node.broker.hosted.find_partition("t", 0).guards, "else a later batch would pass for verified"
+    assert not node.broker.hosted.find_partition("t", 0).leader_role.guards, (
+        "else a later batch would pass for verified"
+    )
     assert node.produce("t", b"b").base_offset == 0
 
 

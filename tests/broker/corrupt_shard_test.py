@@ -70,7 +70,7 @@ class House:
         partition = self.node.broker.hosted.find_partition(topic, partition_for(name, 4))
         batch = memoryview(encode_batch([Record(0, 1, key, value, ())]))
         now = self.node.process.clock.now
-        self.node.process.post_turn(0, "write", lambda: partition.append_own(batch, now()))
+        self.node.process.post_turn(0, "write", lambda: partition.leader_role.append_own(batch, now()))
         self.node.pass_ms(10)
 
     def begin_again(self, death: Death = Death.KILL) -> None:

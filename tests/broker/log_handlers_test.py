@@ -306,7 +306,7 @@ def test_log_directories_have_sizes(logs, version):
     if version >= 4:  # KIP-827
         assert 0 < everything.usable_bytes <= everything.total_bytes
     sizes = {p.partition_index: p.partition_size for p in everything.topics[0].partitions}
-    assert sizes == {0: logs.hosted.find_partition("t", 0).log.size, 1: 0}
+    assert sizes == {0: logs.hosted.find_partition("t", 0).log.segments.size, 1: 0}
     asked = DescribeLogDirsRequest.DescribableLogDirTopic(topic="t", partitions=[1, 1, 9])
     (some,) = logs.ask(DescribeLogDirsRequest(topics=[asked]), version).results
     assert [p.partition_index for p in some.topics[0].partitions] == [1]

@@ -40,7 +40,7 @@ def two():
     cluster.leader("t").partition("t").log.flush(lambda _: None)
     cluster.pass_ms(1000)
     for member in cluster:
-        member.broker.logs.dirs[0].checkpoint_recovery_points()
+        member.broker.logs.dirs[0].offsets.checkpoint_recovery_points()
     cluster.pass_ms(100)
     for member in list(cluster):
         member.kill()

@@ -16,7 +16,7 @@ from ottla.record.log_entries import entries_of, records_at
 def test_positions_in_old_messages_are_loaded(magic: int, codec: int) -> None:
     house = House()
     log = house.node.broker.hosted.find_partition("__consumer_offsets", partition_for("a", 4)).log
-    path = f"{log.directory}/{0:020d}.log"
+    path = f"{log.metadata.directory}/{0:020d}.log"
     content = house.node.read(path)
     stored = [record for at, _ in entries_of(content) for record in records_at(content, at, max_bytes=1 << 20)]
     changed = [

@@ -20,6 +20,7 @@ from ottla.purgatory.purgatory import Purgatory
 from ottla.record.batch import Record, encode_batch
 from ottla.record.control import ControlType, control_key, marker_value
 from ottla.record.errors import CorruptRecord
+from ottla.replication.partition.leader_role import LeaderRole
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.partition_context import PartitionContext
 from ottla.replication.partition.replica_state import PartitionState
@@ -172,7 +173,7 @@ class Listener(list):
 class Proposals(list):
     """A controller that records requests and never answers."""
 
-    def propose_isr(self, partition: Partition, proposal: object) -> None:
+    def propose_isr(self, leader: LeaderRole, proposal: object) -> None:
         self.append(proposal)
 
 
@@ -266,7 +267,7 @@ class Bench:
         offset = self.log.end_offset if upto is None else upto
         now = self.process.clock.now
         self.turn(
-            lambda: self.partition.note_fetch(2, 1, self.epoch, offset, -1, 0, now(), Contact())  # type: ignore[arg-type]
+            lambda: self.partition.leader_role.note_fetch(2, 1, self.epoch, offset, -1, 0, now(), Contact())  # type: ignore[arg-type]
         )
 
     def end_transaction(self, producer: JournalProducer, commit: bool) -> None:
@@ -278,7 +279,7 @@ class Bench:
         )
 
         def append() -> None:
-            offset = self.partition.append_own(memoryview(batch), self.process.clock.now())
+            offset = self.partition.leader_role.append_own(memoryview(batch), self.process.clock.now())
             self.coordinator.end_transaction(self.partition, TransactionEnd(*producer, commit), offset)
 
         self.turn(append)

@@ -317,7 +317,8 @@ def test_the_log_names_a_corrupt_record(caplog: pytest.LogCaptureFixture):
     bench.lead()
     bench.ask("put", "a", 1)
     record = Record(0, 1, b"Lb", b"short", ())
-    bench.turn(lambda: bench.partition.append_own(memoryview(encode_batch([record])), bench.process.clock.now()))
+    batch = memoryview(encode_batch([record]))
+    bench.turn(lambda: bench.partition.leader_role.append_own(batch, bench.process.clock.now()))
     with caplog.at_level(logging.ERROR):
         bench.lead()
     assert "the record at offset 1: a balance of 5 bytes" in caplog.text
@@ -342,7 +343,8 @@ def test_records_of_unknown_types_are_skipped():
     bench = Bench()
     bench.lead()
     record = Record(0, 1, b"?", b"from the future", ())
-    bench.turn(lambda: bench.partition.append_own(memoryview(encode_batch([record])), bench.process.clock.now()))
+    batch = memoryview(encode_batch([record]))
+    bench.turn(lambda: bench.partition.leader_role.append_own(batch, bench.process.clock.now()))
     bench.ask("put", "a", 1)
     bench.lead()
     assert bench.ledger.balances == {"a": 1}

@@ -53,7 +53,7 @@ class Led(Hall):
     def tell(self, leader: int, isr: tuple[int, ...] = (1, 2)) -> None:
         """Have the controller announce a leader, in the next leader epoch."""
         partition = self.partition
-        partition._isr_changes = Listener()
+        partition.leader_role._isr_changes = Listener()
         epoch = partition.leader_epoch + 1
         state = PartitionState(leader, epoch, isr, partition.partition_epoch + 1, (1, 2))
         become = partition.make_leader if leader == partition.node_id else partition.make_follower
@@ -62,8 +62,8 @@ class Led(Hall):
     def replicate(self) -> None:
         """Broker 2 fetches all records."""
         now = self.node.process.clock.now()
-        end = self.partition.log.end_offset
-        self.turn(lambda: self.partition.note_fetch(2, 1, self.partition.leader_epoch, end, -1, 0, now, Contact()))
+        end, epoch, leader = self.partition.log.end_offset, self.partition.leader_epoch, self.partition.leader_role
+        self.turn(lambda: leader.note_fetch(2, 1, epoch, end, -1, 0, now, Contact()))
 
     def commits(self, offset: int) -> Any:
         part = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)

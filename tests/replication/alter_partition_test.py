@@ -46,16 +46,13 @@ class Line:
         self.sent.append((node, request, done))
 
 
-class Log:
-    topic_id = TOPIC
-
-
 class Led:
-    """A partition as the channel sees it."""
+    """A leader as the channel sees it."""
 
     def __init__(self, index: int) -> None:
+        self.replica = self
         self.tp = TopicPartition("t", index)
-        self.log = Log()
+        self.topic_id = TOPIC
         self.told: list[IsrOutcome] = []
 
     def on_alter_partition_response(self, outcome: IsrOutcome) -> None:

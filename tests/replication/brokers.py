@@ -181,7 +181,7 @@ class Member:
         now = self.core.process.clock.now()
         records = [Record(at, now.wall_ms, None, value, ()) for at, value in enumerate(values)]
         content = memoryview(encode_batch(records, **batch))
-        return self.turn(lambda: self.partition(tp).append(content, acks, self.core.process.clock.now()))
+        return self.turn(lambda: self.partition(tp).leader_role.append(content, acks, self.core.process.clock.now()))
 
     def leo(self, tp: TopicPartition = T0) -> int:
         return self.partition(tp).log.end_offset

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from tests.handnode import Node, records
 
+from ottla.replication.partition.leader_role import LeaderRole
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.replica_state import IsrProposal, PartitionState
 
@@ -15,7 +16,7 @@ from ottla.replication.partition.replica_state import IsrProposal, PartitionStat
 class Proposals(list):
     """A controller that only listens."""
 
-    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
+    def propose_isr(self, leader: LeaderRole, proposal: IsrProposal) -> None:
         self.append(proposal)
 
 
@@ -36,7 +37,7 @@ class Replicated(Node):
     ) -> Partition:
         """Apply a state of partition 0 of a topic, in the next leader epoch."""
         partition = self.partition(name)
-        partition._isr_changes = self.proposals = Proposals()
+        partition.leader_role._isr_changes = self.proposals = Proposals()
         epoch = partition.leader_epoch + 1
         state = PartitionState(leader, epoch, isr, partition.partition_epoch + 1, replicas)
         become = partition.make_leader if leader == partition.node_id else partition.make_follower

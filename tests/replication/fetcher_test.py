@@ -192,7 +192,7 @@ def test_an_answer_of_an_earlier_epoch_is_passed_over(properties) -> None:
     brokers[1].produce(b"lost")
     brokers.run(600)
     brokers[1].turn(lambda: setattr(brokers[1].partition(), "is_leader", False))
-    brokers[1].turn(lambda: brokers[1].partition().truncate_to(1))
+    brokers[1].turn(lambda: brokers[1].partition().follower_role.truncate_to(1))
     brokers.elect(1)
     brokers[1].produce(b"kept", b"kept")
     brokers.until(lambda: b"lost" in brokers[2].values() or brokers.settled(1, 2))
@@ -258,7 +258,7 @@ def test_a_leader_whose_log_begins_above_the_followers_end(properties) -> None:
     brokers[2].die()
     for value in (b"a", b"b", b"c"):
         brokers[1].produce(value)
-    brokers[1].turn(lambda: brokers[1].partition().raise_start(2))
+    brokers[1].turn(lambda: brokers[1].partition().leader_role.raise_start(2))
     brokers[2].boot()
     brokers.send_state(2, T0)
     brokers.until(lambda: brokers[2].leo() == 3 and brokers[2].hw() == 3)
@@ -271,7 +271,7 @@ def test_a_log_that_begins_in_the_midst_of_a_batch() -> None:
     brokers.create(1, 2, isr=(1,))
     brokers[2].die()
     brokers[1].produce(b"a", b"b", b"c", b"d")
-    brokers[1].turn(lambda: brokers[1].partition().raise_start(2))
+    brokers[1].turn(lambda: brokers[1].partition().leader_role.raise_start(2))
     brokers[2].boot()
     brokers.send_state(2, T0)
     brokers.until(lambda: brokers.settled(1, 2))
@@ -285,7 +285,7 @@ def test_the_log_start_travels_to_followers() -> None:
     for value in (b"a", b"b", b"c"):
         brokers[1].produce(value)
     brokers.until(lambda: brokers.settled(1, 2))
-    brokers[1].turn(lambda: brokers[1].partition().raise_start(2))
+    brokers[1].turn(lambda: brokers[1].partition().leader_role.raise_start(2))
     brokers.until(lambda: brokers[2].partition().log.start_offset == 2, 2000)
     assert brokers[2].hw() == 3
 

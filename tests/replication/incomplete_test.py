@@ -44,7 +44,7 @@ def pair() -> Brokers:
         member = brokers[node_id]
         member.turn(lambda member=member: member.partition().log.flush(lambda _: None))
         brokers.run(100)
-        member.turn(member.core.logs.dirs[0].checkpoint_recovery_points)
+        member.turn(member.core.logs.dirs[0].offsets.checkpoint_recovery_points)
         brokers.run(100)
     return brokers
 
@@ -116,7 +116,7 @@ def test_it_is_remembered_until_it_is_settled(pair) -> None:
 def test_a_log_that_was_deleted_by_stop_replica_does_not_count_as_whole_at_the_next_start(pair) -> None:
     stopped = pair[2].turn(lambda: pair[2].core.replicas.stop_replicas({T0: StopOrder(99, True)}))
     assert stopped in (None, {T0: ErrorCode.NONE})
-    pair[2].turn(pair[2].core.logs.dirs[0].checkpoint_recovery_points)
+    pair[2].turn(pair[2].core.logs.dirs[0].offsets.checkpoint_recovery_points)
     pair.run(100)
     pair[2].die(Death.KILL)
     pair[2].boot()

@@ -21,11 +21,11 @@ def test_a_follower_that_stays_away_leaves_when_the_controller_agrees() -> None:
     for _ in range(4):
         cluster.pass_seconds(8)
         b.fetch(2)
-        leader.partition.shrink_if_lagging(leader.clock.now())
+        leader.partition.leader_role.shrink_if_lagging(leader.clock.now())
     ((_, proposal),) = cluster.proposals
     assert proposal.isr == (1, 2)
     assert leader.hw == 1, "asked is not answered: c still counts"
-    leader.partition.shrink_if_lagging(leader.clock.now())
+    leader.partition.leader_role.shrink_if_lagging(leader.clock.now())
     assert len(cluster.proposals) == 1, "one proposal at a time"
     cluster.decide()
     assert (leader.partition.isr, leader.hw) == ((1, 2), 2)
@@ -41,7 +41,7 @@ def test_a_follower_with_all_records_stays_while_nothing_is_written() -> None:
     leader.produce(b"m0")
     follower.fetch(2)
     cluster.pass_seconds(3600)
-    leader.partition.shrink_if_lagging(leader.clock.now())
+    leader.partition.leader_role.shrink_if_lagging(leader.clock.now())
     assert not cluster.proposals
 
 
@@ -55,10 +55,10 @@ def test_an_idle_session_keeps_its_follower_in_when_something_is_written_after_l
     follower.contact.touch(leader.clock.now().mono_ns)
     cluster.pass_seconds(1)
     leader.produce(b"m1")
-    leader.partition.shrink_if_lagging(leader.clock.now())
+    leader.partition.leader_role.shrink_if_lagging(leader.clock.now())
     assert not cluster.proposals, "it asked a second ago, and had everything"
     cluster.pass_seconds(31)
-    leader.partition.shrink_if_lagging(leader.clock.now())
+    leader.partition.leader_role.shrink_if_lagging(leader.clock.now())
     assert len(cluster.proposals) == 1, "it has not asked since"
 
 
@@ -80,15 +80,15 @@ def test_a_refused_joiner_is_proposed_again_even_if_idle() -> None:
     leader, follower = cluster.members.values()
     leader.produce(b"m0")
     follower.fetch(2)
-    partition, proposal = cluster.proposals.popleft()
-    partition.on_alter_partition_response(IsrOutcome(proposal, ErrorCode.INELIGIBLE_REPLICA))
+    leading, proposal = cluster.proposals.popleft()
+    leading.on_alter_partition_response(IsrOutcome(proposal, ErrorCode.INELIGIBLE_REPLICA))
     assert leader.shared.failed_isr_updates == 1
     for _ in range(20):
         follower.fetch()
     assert not cluster.proposals, "not with each fetch"
     cluster.pass_seconds(15)
     follower.contact.touch(leader.clock.now().mono_ns)
-    leader.partition.shrink_if_lagging(leader.clock.now())
+    leader.partition.leader_role.shrink_if_lagging(leader.clock.now())
     cluster.decide()
     assert leader.partition.isr == (1, 2)
 
@@ -102,17 +102,17 @@ def test_a_replica_that_is_always_refused_does_not_block_others() -> None:
     proposed = []
     for _ in range(4):
         while cluster.proposals:
-            partition, proposal = cluster.proposals.popleft()
+            leading, proposal = cluster.proposals.popleft()
             proposed.append(proposal.isr)
             if 2 in proposal.isr:
-                partition.on_alter_partition_response(IsrOutcome(proposal, ErrorCode.INELIGIBLE_REPLICA))
+                leading.on_alter_partition_response(IsrOutcome(proposal, ErrorCode.INELIGIBLE_REPLICA))
             else:
-                cluster.proposals.appendleft((partition, proposal))
+                cluster.proposals.appendleft((leading, proposal))
                 cluster.decide()
         cluster.pass_seconds(15)
         for idle in (b, c):
             idle.contact.touch(leader.clock.now().mono_ns)
-        leader.partition.shrink_if_lagging(leader.clock.now())
+        leader.partition.leader_role.shrink_if_lagging(leader.clock.now())
     assert leader.partition.isr == (1, 3), proposed
 
 
@@ -124,11 +124,11 @@ def test_a_leader_whose_state_is_old_waits_for_a_new_one(code: ErrorCode) -> Non
     cluster = led(isr=(1,))
     leader, follower = cluster.members.values()
     follower.fetch()
-    partition, proposal = cluster.proposals.popleft()
-    partition.on_alter_partition_response(IsrOutcome(proposal, code))
+    leading, proposal = cluster.proposals.popleft()
+    leading.on_alter_partition_response(IsrOutcome(proposal, code))
     leader.produce(b"m0")
     cluster.pass_seconds(60)
-    leader.partition.shrink_if_lagging(leader.clock.now())
+    leader.partition.leader_role.shrink_if_lagging(leader.clock.now())
     assert (leader.hw, list(cluster.proposals)) == (0, [])
     cluster.elect(1)
     assert leader.hw == 1
@@ -137,9 +137,9 @@ def test_a_leader_whose_state_is_old_waits_for_a_new_one(code: ErrorCode) -> Non
 def test_an_answer_that_decides_nothing_is_asked_for_again() -> None:
     cluster = led(isr=(1,))
     cluster.members[2].fetch()
-    partition, proposal = cluster.proposals.popleft()
-    partition.on_alter_partition_response(IsrOutcome(proposal, ErrorCode.UNKNOWN_SERVER_ERROR))
-    assert cluster.proposals.pop() == (partition, proposal)
+    leading, proposal = cluster.proposals.popleft()
+    leading.on_alter_partition_response(IsrOutcome(proposal, ErrorCode.UNKNOWN_SERVER_ERROR))
+    assert cluster.proposals.pop() == (leading, proposal)
 
 
 # -- maximal ISR (KIP-497) ---------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_proposed_members_hold_the_high_watermark(guarded: bool) -> None:
     follower.fetch(2)
     assert cluster._judge(cluster.proposals[0][1]).error is ErrorCode.NONE, "written; the answer is on its way"
     _, _, required = leader.produce(b"m1", acks=-1)
-    acknowledged = leader.partition.is_settled(required, -1)
+    acknowledged = leader.partition.leader_role.is_settled(required, -1)
     leader.die()
     cluster.elect(2, isr=(2,))
     survived = follower.values()
@@ -171,12 +171,12 @@ def test_a_leader_cut_off_from_the_controller_acknowledges_nothing_without_the_w
     for _ in range(5):
         cluster.pass_seconds(8)
         b.fetch(2)
-        leader.partition.shrink_if_lagging(leader.clock.now())
+        leader.partition.leader_role.shrink_if_lagging(leader.clock.now())
     assert [proposal.isr for _, proposal in cluster.proposals] == [(1, 2)]
     b.fetch(2)
     leader.produce(b"m1")
     b.fetch(2)
-    assert leader.partition.is_settled(required, -1) is (not guarded)
+    assert leader.partition.leader_role.is_settled(required, -1) is (not guarded)
 
 
 def test_a_repeated_state_keeps_the_open_proposal() -> None:
@@ -193,12 +193,12 @@ def test_an_answer_older_than_the_state_changes_nothing(guarded: bool) -> None:
     cluster = led(3, isr=(1, 2), partition_epoch_check=guarded)
     leader, b, c = cluster.members.values()
     c.fetch()
-    partition, proposal = cluster.proposals[0]
+    leading, proposal = cluster.proposals[0]
     late = cluster._judge(proposal)
     assert late.isr == (1, 2, 3)
     c.die()
     cluster.elect(1, isr=(1, 2))
-    partition.on_alter_partition_response(late)
+    leading.on_alter_partition_response(late)
     assert leader.partition.isr == ((1, 2) if guarded else (1, 2, 3))
     leader.produce(b"m0")
     b.fetch(2)

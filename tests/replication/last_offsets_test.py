@@ -38,7 +38,7 @@ def test_a_topic_of_an_older_format_is_also_refused(node) -> None:
 def test_a_marker_is_refused() -> None:
     leader = led(1, isr=(1,)).members[1]
     restart_at(leader.partition, INT64_MAX)
-    code = refusal(leader.partition.append_marker, 7, 0, Marker(True, 1), False, leader.clock.now())
+    code = refusal(leader.partition.leader_role.append_marker, 7, 0, Marker(True, 1), False, leader.clock.now())
     assert code is ErrorCode.RECORD_LIST_TOO_LARGE
 
 

@@ -17,15 +17,15 @@ def test_an_append_is_committed_when_every_member_has_asked_for_what_follows() -
     cluster = led(3, isr=(1, 2, 3))
     leader, b, c = cluster.members.values()
     _, _, required = leader.produce(b"m0", acks=-1)
-    assert not leader.partition.is_settled(required, -1)
+    assert not leader.partition.leader_role.is_settled(required, -1)
     b.fetch(2)
-    assert not leader.partition.is_settled(required, -1), "the slowest member counts"
+    assert not leader.partition.leader_role.is_settled(required, -1), "the slowest member counts"
     c.fetch()
     leader.checked.clear()
     c.fetch()
     assert leader.checked == [leader.partition], "operations that wait for the high watermark are checked"
-    assert leader.partition.is_settled(required, -1)
-    assert leader.partition.is_settled(required + 1, 1), "acks=1 does not wait for replicas"
+    assert leader.partition.leader_role.is_settled(required, -1)
+    assert leader.partition.leader_role.is_settled(required + 1, 1), "acks=1 does not wait for replicas"
 
 
 def test_an_append_wakes_followers_and_only_a_commit_wakes_consumers() -> None:
@@ -54,7 +54,7 @@ def test_leadership_lost_ends_the_wait_of_a_producer() -> None:
     leader.checked.clear()
     cluster.elect(2)
     assert leader.checked == [leader.partition]
-    assert refusal(leader.partition.is_settled, required, -1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(leader.partition.leader_role.is_settled, required, -1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert refusal(leader.produce, b"m1") is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -62,7 +62,7 @@ def test_a_replica_out_of_service_names_the_reason() -> None:
     leader = led().members[1]
     leader.partition.go_offline()
     assert refusal(leader.produce, b"m1") is ErrorCode.KAFKA_STORAGE_ERROR
-    assert refusal(leader.partition.is_settled, 1, -1) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert refusal(leader.partition.leader_role.is_settled, 1, -1) is ErrorCode.KAFKA_STORAGE_ERROR
     assert refusal(leader.partition.check_reader, -1, True) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -72,16 +72,16 @@ def test_acks_all_needs_min_insync_replicas_before_and_after_the_append(guarded:
     leader = cluster.members[1]
     _, _, required = leader.produce(b"m0", acks=-1)
     cluster.pass_seconds(31)
-    leader.partition.shrink_if_lagging(leader.clock.now())
+    leader.partition.leader_role.shrink_if_lagging(leader.clock.now())
     cluster.decide()
     assert leader.partition.isr == (1,)
     assert leader.produce(b"acks 1 goes on", acks=1)[0] == 1
     if not guarded:
         assert leader.produce(b"m2", acks=-1)[0] == 2, "a leader alone acknowledges acks=all"
-        assert not leader.partition.is_settled(required, -1)
+        assert not leader.partition.leader_role.is_settled(required, -1)
         return
     assert refusal(lambda: leader.produce(b"m2", acks=-1)) is ErrorCode.NOT_ENOUGH_REPLICAS
-    assert refusal(leader.partition.is_settled, required, -1) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert refusal(leader.partition.leader_role.is_settled, required, -1) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 def test_a_smaller_min_insync_replicas_lets_the_high_watermark_move_at_once() -> None:
@@ -95,8 +95,8 @@ def test_a_smaller_min_insync_replicas_lets_the_high_watermark_move_at_once() ->
 def test_min_insync_replicas_counts_at_most_the_replicas_that_there_are() -> None:
     leader = led(1, isr=(1,), config=TWO).members[1]
     _, _, required = leader.produce(b"m0", acks=-1)
-    assert leader.partition.is_settled(required, -1)
-    assert (leader.hw, leader.partition.spare_in_sync, leader.partition.isr_too_small) == (1, 0, False)
+    assert leader.partition.leader_role.is_settled(required, -1)
+    assert (leader.hw, leader.partition.spare_in_sync, leader.partition.leader_role.isr_too_small) == (1, 0, False)
 
 
 def test_a_reassignment_does_not_raise_the_number_of_replicas_that_acks_all_needs() -> None:
@@ -168,7 +168,7 @@ def test_with_flush_messages_the_leader_counts_what_is_durable() -> None:
     assert (leader.remote(follower), leader.hw) == (1, 0), "the follower has it, the leader's disk does not"
     cluster.settle()
     assert leader.hw == 1
-    assert leader.partition.is_settled(required, -1)
+    assert leader.partition.leader_role.is_settled(required, -1)
 
 
 def test_with_flush_messages_power_loss_of_all_brokers_takes_nothing_committed() -> None:
@@ -240,7 +240,7 @@ def test_an_offset_beyond_the_leaders_end_does_not_acknowledge() -> None:
     leader.produce(b"m0")
     assert follower.ask(leader, offset=2, last_epoch=-1).error is ErrorCode.OFFSET_OUT_OF_RANGE
     assert leader.remote(follower) == -1
-    leader.partition.take_from_leader(0, 0)
+    leader.partition.follower_role.take_from_leader(0, 0)
     assert leader.hw == 0
 
 
@@ -324,7 +324,7 @@ def test_should_survive_fast_leader_change() -> None:
     cluster.elect(1)
     cluster.elect(2)
     with pytest.raises(ApiError, match="NOT_LEADER_OR_FOLLOWER"):
-        b.partition.append_as_follower(under_way.records, 0)
+        b.partition.follower_role.append(under_way.records, 0)
     b.produce(b"m2")
     a.fetch(4)
     assert a.values() == b.values() == [b"m0", b"m2"]
@@ -361,17 +361,17 @@ def test_log_start_high_watermark_and_log_end_keep_their_order() -> None:
     for _ in range(10):
         a.produce(b"m")
     b.fetch(2)
-    a.partition.raise_start(8)
+    a.partition.leader_role.raise_start(8)
     b.fetch()
     assert (b.log.start_offset, b.hw, b.leo) == (8, 10, 10)
     cluster.elect(2)
-    a.partition.truncate_to(3)
+    a.partition.follower_role.truncate_to(3)
     assert (a.log.start_offset, a.hw, a.leo) == (3, 3, 3), "cut below its own start"
-    a.partition.restart_at(20)
+    a.partition.follower_role.restart_at(20)
     assert (a.log.start_offset, a.hw, a.leo) == (20, 20, 20)
-    a.partition.truncate_to(0)
+    a.partition.follower_role.truncate_to(0)
     assert (a.log.start_offset, a.hw, a.leo) == (0, 0, 0)
-    a.partition.take_from_leader(10, 8)
+    a.partition.follower_role.take_from_leader(10, 8)
     assert bounds_hold(a)
     a.fetch(2)
     assert bounds_hold(a)
@@ -385,9 +385,9 @@ def test_a_followers_high_watermark_does_not_go_back_with_a_new_leader() -> None
     a.produce(b"m0")
     b.fetch(2)
     assert b.hw == 1
-    b.partition.take_from_leader(0, 0)
+    b.partition.follower_role.take_from_leader(0, 0)
     assert b.hw == 1
-    b.partition.take_from_leader(5, 0)
+    b.partition.follower_role.take_from_leader(5, 0)
     assert b.hw == b.leo == 1, "never above what is here"
 
 

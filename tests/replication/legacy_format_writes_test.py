@@ -141,7 +141,7 @@ def test_a_coordinator_keeps_its_records_in_batches_whatever_the_brokers_default
     partition = node.broker.hosted.find_partition("t", 0)
     partition.apply_config(partition.config.with_overrides({"message.format.version": "0.9.0"}))
     batch = encode_batch(records(node, 1), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
-    assert partition.append_own(memoryview(batch), node.process.clock.now()) == 0
+    assert partition.leader_role.append_own(memoryview(batch), node.process.clock.now()) == 0
     assert [magic for magic, _ in stored(node, "t")] == [2]
 
 

@@ -47,7 +47,7 @@ def write(node, *values: bytes, epoch: int = 0, producer_id: int = 7, sequence: 
     identity = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
     request = node.produce_request("t", *values, transactional=True, **identity)
     batch = memoryview(bytearray(request.topic_data[0].partition_data[0].records))
-    node.process.post_turn(0, "write", lambda: node.partition().append_own(batch, node.process.clock.now()))
+    node.process.post_turn(0, "write", lambda: node.partition().leader_role.append_own(batch, node.process.clock.now()))
     node.pass_ms(0)
 
 

@@ -21,11 +21,11 @@ def write(member: Member, epoch: int = 0, sequence: int = 0, producer_id: int = 
     batch = encode_batch(
         records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
     )
-    return member.partition.append(memoryview(batch), 1, member.clock.now())[0]
+    return member.partition.leader_role.append(memoryview(batch), 1, member.clock.now())[0]
 
 
 def mark(member: Member, epoch: int = 1, marker: Marker = COMMIT, bumped: bool = True, producer_id: int = 7) -> int:
-    return member.partition.append_marker(producer_id, epoch, marker, bumped, member.clock.now())
+    return member.partition.leader_role.append_marker(producer_id, epoch, marker, bumped, member.clock.now())
 
 
 def settled(cluster: Cluster) -> None:
@@ -41,7 +41,7 @@ def test_a_transaction_ends_when_its_marker_is_committed() -> None:
     assert (leader.hw, leader.partition.last_stable_offset) == (1, 0)
     required = mark(leader)
     assert required == 2
-    assert not leader.partition.is_settled(required, -1)
+    assert not leader.partition.leader_role.is_settled(required, -1)
     assert leader.partition.last_stable_offset == 0
     leader.checked.clear()
     woken: list[int] = []
@@ -49,7 +49,7 @@ def test_a_transaction_ends_when_its_marker_is_committed() -> None:
     settled(cluster)
     assert leader.partition.last_stable_offset == 2
     assert woken == [2], "a reader of committed records is woken, and sees it"
-    assert leader.partition.is_settled(required, -1)
+    assert leader.partition.leader_role.is_settled(required, -1)
     assert cluster.members[2].partition.last_stable_offset == 2
 
 

@@ -15,6 +15,7 @@ from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import Record, batches_of, encode_batch, records_of
 from ottla.replication.follower.truncation import where_to_cut
+from ottla.replication.partition.leader_role import LeaderRole
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.partition_context import PartitionContext
 from ottla.replication.partition.replica_state import EpochEnd, IsrOutcome, IsrProposal, PartitionState
@@ -108,13 +109,13 @@ class Member:
         """Bring the log, and the high watermark, to the disk."""
         self.log.flush(lambda _: None)
         if mark:
-            self.logs.dirs[0].checkpoint_high_watermarks()
+            self.logs.dirs[0].offsets.checkpoint_high_watermarks()
         self.cluster.settle()
 
     def produce(self, *values: bytes, acks: int = 1) -> tuple[int, int, int]:
         """Append one batch; returns the result of `append`."""
         records = [Record(at, 1_700_000_000_000, None, value, ()) for at, value in enumerate(values)]
-        return self.partition.append(memoryview(encode_batch(records)), acks, self.clock.now())
+        return self.partition.leader_role.append(memoryview(encode_batch(records)), acks, self.clock.now())
 
     # -- following ---------------------------------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ class Member:
         }
         led = leader.partition
         try:
-            parts_at = led.note_fetch(self.node_id, **asked, now=now, contact=self.contact)
+            parts_at = led.leader_role.note_fetch(self.node_id, **asked, now=now, contact=self.contact)
             region = (
                 led.read(asked["offset"], MAX_BYTES, led.log.end_offset, True, warmed=True)
                 if parts_at is None
@@ -150,11 +151,11 @@ class Member:
         log, partition = self.log, self.partition
         if answer.parts_at is not None:
             cut = where_to_cut(*answer.parts_at, log.epochs.end_offset_for, log.end_offset, partition.high_watermark)
-            partition.truncate_to(cut.offset)
+            partition.follower_role.truncate_to(cut.offset)
         elif answer.error is ErrorCode.NONE:
             if len(answer.records):
-                partition.append_as_follower(answer.records, partition.leader_epoch)
-            partition.take_from_leader(answer.high_watermark, answer.log_start)
+                partition.follower_role.append(answer.records, partition.leader_epoch)
+            partition.follower_role.take_from_leader(answer.high_watermark, answer.log_start)
 
     def fetch(self, rounds: int = 1) -> ErrorCode:
         """Whole rounds: request, response. Out of range, it continues at the leader's log end (as Kafka)."""
@@ -164,7 +165,7 @@ class Member:
             answer = self.ask(leader)
             code = answer.error
             if code is ErrorCode.OFFSET_OUT_OF_RANGE and self.log.end_offset > leader.log.end_offset:
-                self.partition.truncate_to(leader.log.end_offset)
+                self.partition.follower_role.truncate_to(leader.log.end_offset)
             self.take(answer)
         return code
 
@@ -180,7 +181,7 @@ class Member:
 
     def remote(self, other: Member) -> int:
         """This leader's memory of another's LEO; -1: none. Kafka begins with -1, the sources' tables with 0."""
-        return self.partition._in_sync.replicas[other.node_id].end_offset
+        return self.partition.leader_role.in_sync.replicas[other.node_id].end_offset
 
     def values(self, offset: int = 0, limit: int | None = None) -> list[bytes | None]:
         """Values in the log from an offset on, all or those below `limit`."""
@@ -206,7 +207,7 @@ class Cluster:
     ) -> None:
         self.timeline = Timeline()
         self._zxid = 100
-        self.proposals: deque[tuple[Partition, IsrProposal]] = deque()
+        self.proposals: deque[tuple[LeaderRole, IsrProposal]] = deque()
         self.state = PartitionState(-1, -1, (), 0, tuple(range(1, count + 1)))
         self.members: dict[int, Member] = {}
         for node_id in self.state.replicas:
@@ -252,15 +253,15 @@ class Cluster:
         else:
             member.partition.make_follower(self.state, now)
 
-    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
+    def propose_isr(self, leader: LeaderRole, proposal: IsrProposal) -> None:
         """AlterPartition arrives."""
-        self.proposals.append((partition, proposal))
+        self.proposals.append((leader, proposal))
 
     def decide(self) -> IsrOutcome:
         """Answer the oldest proposal as a controller does (KIP-497, KIP-903)."""
-        partition, proposal = self.proposals.popleft()
+        leader, proposal = self.proposals.popleft()
         outcome = self._judge(proposal)
-        partition.on_alter_partition_response(outcome)
+        leader.on_alter_partition_response(outcome)
         return outcome
 
     def _judge(self, proposal: IsrProposal) -> IsrOutcome:

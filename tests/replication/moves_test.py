@@ -70,13 +70,13 @@ def test_a_follower_moves_and_is_cut_meanwhile() -> None:
     assert alter(brokers, "two", node=2) == ErrorCode.NONE
     brokers.run(1000)
     follower = brokers[2].partition()
-    brokers[2].turn(lambda: follower.truncate_to(10))
+    brokers[2].turn(lambda: follower.follower_role.truncate_to(10))
     brokers.elect(1)
     fill(brokers, 20)
     brokers.run(1000)
     assert home(brokers, 2) == "one"
-    brokers[2].turn(lambda: follower.restart_at(500))
-    brokers[2].turn(lambda: follower.restart_at(0))
+    brokers[2].turn(lambda: follower.follower_role.restart_at(500))
+    brokers[2].turn(lambda: follower.follower_role.restart_at(0))
     brokers.elect(1)
     fill(brokers, 20)
     brokers.until(lambda: home(brokers, 2) == "two" and brokers.settled(1, 2))
@@ -92,7 +92,7 @@ def test_with_flush_messages_nothing_is_acknowledged_unsynced() -> None:
     for _ in range(300):
         _, _, wanted = member.produce(b"x" * 500)
         partition = member.partition()
-        if partition.is_settled(wanted, -1):
+        if partition.leader_role.is_settled(wanted, -1):
             assert partition.log.recovery_point >= wanted
         brokers.run(2)
     brokers.until(lambda: home(brokers) == "two")

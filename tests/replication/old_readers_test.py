@@ -42,7 +42,7 @@ def mark(node, count: int = 1) -> None:
 
     def turn() -> None:
         for _ in range(count):
-            partition.append_own(memoryview(marker_batch(7, 0, Marker(True, 1), now.wall_ms)), now)
+            partition.leader_role.append_own(memoryview(marker_batch(7, 0, Marker(True, 1), now.wall_ms)), now)
         node.broker.end_turn()
 
     node.process.post_turn(0, "marker", turn)
@@ -198,7 +198,7 @@ def test_a_reader_that_is_gone_is_not_converted_for(node) -> None:
 def test_damage_on_the_disk_gets_no_new_checksum(node) -> None:
     node.produce("t", b"value")
     log = node.partition("t").log.segments.active.file
-    content = bytearray(log.size)
+    content = bytearray(log.segments.size)
     log.read_now(0, memoryview(content))
     log.truncate(0)
     content[-3] ^= 1

@@ -11,6 +11,7 @@ from ottla.errors import ErrorCode
 from ottla.record.batch import batches_of, records_of
 from ottla.record.control import Marker
 from ottla.seams import Instant
+from ottla.storage.retention.retention_enforcer import delete_old_segments
 from ottla.wire.messages import DeleteRecordsRequest, ListOffsetsRequest
 
 ABORT = Marker(False, 5)
@@ -161,7 +162,7 @@ def test_retention_takes_the_index_with_its_segment(node) -> None:
         partition.log.roll_segment()
     assert sum(path.endswith(".txnindex") for path in node.files()) == 3
     partition.log.set_start_offset(4)
-    assert partition.log.delete_old_segments(Instant(0, node.process.clock.now().wall_ms)) == 2
+    assert delete_old_segments(partition.log, Instant(0, node.process.clock.now().wall_ms)) == 2
     node.pass_ms(120_000)
     assert sum(path.endswith(".txnindex") for path in node.files()) == 1
     assert [txn.first_offset for txn in committed(node, 4).aborted_transactions] == [4]
@@ -176,7 +177,7 @@ def test_a_new_leader_knows_open_and_aborted_transactions() -> None:
     follower.fetch(2)
     cluster.elect(2, isr=(2,))
     assert follower.partition.last_stable_offset == 1
-    assert [each[:3] for each in follower.log.aborted_transactions(0, 3)] == [(1, 0, 2)]
+    assert [each[:3] for each in follower.log.segments.aborted_transactions(0, 3)] == [(1, 0, 2)]
     mark(follower, producer_id=2, marker=ABORT)
     assert follower.partition.last_stable_offset == 4
 
@@ -192,7 +193,7 @@ def test_a_marker_that_is_cut_off_ends_nothing() -> None:
     leader.fetch(2)
     assert leader.leo == 1
     assert leader.partition.last_stable_offset == 0
-    assert leader.log.aborted_transactions(0, 1) == []
+    assert leader.log.segments.aborted_transactions(0, 1) == []
     mark(follower, marker=ABORT)
     leader.fetch(2)
-    assert [each[:3] for each in leader.log.aborted_transactions(0, 2)] == [(7, 0, 1)]
+    assert [each[:3] for each in leader.log.segments.aborted_transactions(0, 2)] == [(7, 0, 1)]

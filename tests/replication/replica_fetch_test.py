@@ -75,7 +75,7 @@ def test_a_log_that_parts_is_answered_with_the_place(node) -> None:
     seen = node.replicate("t", 3, last_epoch=first)
     assert (seen.diverging_epoch.epoch, seen.diverging_epoch.end_offset) == (first, 2)
     assert (seen.error_code, bytes(seen.records)) == (0, b"")
-    assert partition._in_sync.replicas[2].end_offset == -1, "no acknowledgement"
+    assert partition.leader_role.in_sync.replicas[2].end_offset == -1, "no acknowledgement"
     agreed = node.replicate("t", 2, last_epoch=first)
     assert agreed.diverging_epoch.end_offset == -1
     assert len(agreed.records) > 0
@@ -159,7 +159,7 @@ def test_fetches_of_an_idle_session_keep_a_follower_in_sync(node) -> None:
         node.pass_ms(10_000)
         assert session.fetch() == []
     node.produce("t", b"a", acks=1)
-    partition.shrink_if_lagging(node.process.clock.now())
+    partition.leader_role.shrink_if_lagging(node.process.clock.now())
     assert not node.proposals
     assert [row.partition_index for row in session.fetch()] == [0]
 
@@ -174,7 +174,7 @@ def test_a_new_broker_epoch_reaches_partitions_without_news(node) -> None:
     node.proposals.clear()
     session.broker_epoch = 9
     assert session.fetch() == []
-    partition.shrink_if_lagging(node.process.clock.now())
+    partition.leader_role.shrink_if_lagging(node.process.clock.now())
     (proposal,) = node.proposals
     assert proposal.broker_epochs[-1] == 9
 
@@ -197,10 +197,10 @@ def test_a_late_request_of_an_earlier_session_is_corrected_by_the_one_that_lives
     for _ in range(8):
         node.pass_ms(10_000)
         living.fetch()
-    partition.shrink_if_lagging(node.process.clock.now())
+    partition.leader_role.shrink_if_lagging(node.process.clock.now())
     assert not node.proposals, "a replica that fetches and has all records stays in the ISR"
-    assert partition._in_sync.replicas[2].end_offset == 3
-    assert partition._in_sync.replicas[2].broker_epoch == 7
+    assert partition.leader_role.in_sync.replicas[2].end_offset == 3
+    assert partition.leader_role.in_sync.replicas[2].broker_epoch == 7
 
 
 def test_an_unnamed_partition_in_a_session_acknowledges_nothing_new(node) -> None:
@@ -256,7 +256,7 @@ def test_a_moved_log_start_is_sent_at_once(node) -> None:
     session.fetch(1)
     waiting = session.send(1, max_wait_ms=500)
     assert not waiting.answered
-    node.process.post_turn(0, "trim", lambda: (partition.raise_start(1), node.broker.end_turn()))
+    node.process.post_turn(0, "trim", lambda: (partition.leader_role.raise_start(1), node.broker.end_turn()))
     node.pass_ms(0)
     assert waiting.answered
     assert [row.log_start_offset for row in session.rows(waiting)] == [1]
@@ -295,10 +295,10 @@ def test_a_consumer_reads_committed_records_from_a_follower(node, records_in) ->
 def test_a_consumer_at_a_follower_is_woken_when_that_learns_of_a_commit(node) -> None:
     node.send_state(1, (1, 2))
     node.produce("t", b"0", b"1", acks=1)
-    partition = node.send_state(2, (1, 2))
+    follower = node.send_state(2, (1, 2)).follower_role
     waiting = node.send(node.fetch_request("t", 0, max_wait_ms=5000), 12, peer=other_peer(node))
     assert not waiting.answered
-    node.process.post_turn(0, "answer", lambda: (partition.take_from_leader(9, 0), node.broker.end_turn()))
+    node.process.post_turn(0, "answer", lambda: (follower.take_from_leader(9, 0), node.broker.end_turn()))
     node.pass_ms(0)
     assert waiting.answered
     assert node.answer(waiting).responses[0].partitions[0].high_watermark == 2, "not 9: it has two"

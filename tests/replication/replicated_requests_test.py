@@ -92,7 +92,7 @@ def test_an_isr_below_min_insync_replicas_ends_the_wait(node) -> None:
     waiting = node.send(node.produce_request("safe", b"a", acks=-1), 9)
     assert not waiting.answered
     partition = node.partition("safe")
-    state = partition._in_sync
+    state = partition.leader_role.in_sync
     node.send_state(1, (1,), name="safe")
     assert state.isr == (1,)
     assert produced(node, waiting).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

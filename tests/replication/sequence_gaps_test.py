@@ -27,7 +27,7 @@ class Sent:
         self.bytes = bytes(encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
 
     def to(self, member: Member) -> int:
-        return member.partition.append(memoryview(bytearray(self.bytes)), -1, member.clock.now())[0]
+        return member.partition.leader_role.append(memoryview(bytearray(self.bytes)), -1, member.clock.now())[0]
 
 
 def alone(**off: bool) -> tuple[Cluster, Member]:
@@ -101,7 +101,7 @@ def test_a_batch_refused_here_and_written_elsewhere_is_not_waited_for() -> None:
     member.fetch()
     cluster.elect(1, isr=(1, 2))
     assert Sent(2).to(member) == 2
-    assert not member.partition._refusals.waiting
+    assert not member.partition.leader_role._refusals.waiting
 
 
 def test_other_producers_and_other_epochs_do_not_wait() -> None:
@@ -141,8 +141,9 @@ def test_many_refused_producers_and_nonsense_take_bounded_memory() -> None:
     rng = random.Random(1)
     for size in range(200):
         junk = memoryview(bytearray(rng.randbytes(size)))
-        assert refusal(leader.partition.append, junk, -1, leader.clock.now()) is ErrorCode.NOT_ENOUGH_REPLICAS
-    assert len(leader.partition._refusals.waiting) == KEPT_MAX
+        code = refusal(leader.partition.leader_role.append, junk, -1, leader.clock.now())
+        assert code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert len(leader.partition.leader_role._refusals.waiting) == KEPT_MAX
 
 
 # -- at a new leader ---------------------------------------------------------------------------------------------------
@@ -311,4 +312,4 @@ def test_gaps_without_end_take_bounded_memory() -> None:
     cluster.pass_seconds(NEW_LEADER_NS // SECOND + 1)
     for sequence in range(KEPT_MAX + 50):
         assert refusal(Sent(10 + sequence).to, leader) is ErrorCode.LEADER_NOT_AVAILABLE
-    assert len(leader.partition._refusals._doubted) == KEPT_MAX
+    assert len(leader.partition.leader_role._refusals._doubted) == KEPT_MAX

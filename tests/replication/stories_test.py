@@ -94,7 +94,7 @@ def divergence(safeguards: ReplicationSafeguards) -> tuple[list[bytes | None], l
     a.produce(b"m1")
     b.save(mark=False)  # m1 is to come to B's memory, and never to its disk
     b.fetch()
-    b.logs.dirs[0].checkpoint_high_watermarks()
+    b.logs.dirs[0].offsets.checkpoint_high_watermarks()
     b.ask(a)
     a.save()
     assert (a.leo, a.hw, b.leo, b.hw) == (2, 2, 2, 1)
@@ -161,7 +161,7 @@ def test_epoch_cache() -> None:
     cluster.settle()
     assert epochs.entries == ((0, 0), (1, 120)), "writing again in its epoch adds nothing"
     assert epochs.end_offset_for(1) == (1, 121)
-    leader.log.save_epochs_now()
+    leader.log.metadata.save_epochs_now()
     assert leader.machine.drives[0].file_at("t-0/leader-epoch-checkpoint").data == b"0\n2\n0 0\n1 120\n"
 
 
@@ -180,7 +180,7 @@ def test_lag_burst() -> None:
             if second % 10 == 9:
                 each.fetch(2)
         cluster.pass_seconds(1)
-        leader.partition.shrink_if_lagging(leader.clock.now())
+        leader.partition.leader_role.shrink_if_lagging(leader.clock.now())
     assert most > 9_000, "replica.lag.max.messages would have thrown both out"
     assert not cluster.proposals
     for each in followers:

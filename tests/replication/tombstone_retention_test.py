@@ -23,8 +23,7 @@ from ottla.replication.partition.replica_state import NEVER, PartitionState
 from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.replication.tombstone_retention import RetentionRow, pack_rows, unpack_rows
 from ottla.seams import Failure
-from ottla.storage.log_files import UNBOUNDED
-from ottla.types import TopicPartition
+from ottla.types import UNBOUNDED, TopicPartition
 from ottla.wire.messages import OffsetForLeaderEpochRequest
 
 LOOK_MS = 100
@@ -146,11 +145,11 @@ def test_a_restarted_log_has_cleaned_nothing() -> None:
     cleaned(brokers, b1=9, b2=9, b3=9)
     brokers.until(lambda: bounds(brokers) == [9, 9, 9])
     brokers[3].turn(lambda: brokers[3].core.replicas.fetchers.unfollow_partition(brokers[3].partition()))
-    brokers[3].turn(lambda: brokers[3].partition().restart_at(0))
+    brokers[3].turn(lambda: brokers[3].partition().follower_role.restart_at(0))
     brokers[3].turn(lambda: brokers[3].core.replicas.fetchers.follow_partition(brokers[3].partition()))
     assert brokers[3].partition().log.cleaned_until == 0
     brokers.until(lambda: brokers.settled(1, 2, 3))
-    assert brokers[1].partition().bound_removals() == 0, "its reports were about another log"
+    assert brokers[1].partition().leader_role.bound_removals() == 0, "its reports were about another log"
     brokers.run(5 * LOOK_MS)
     assert brokers[3].partition().log.cleaned_until == 0
     assert bounds(brokers, 1, 3) == [0, 0]
@@ -204,7 +203,7 @@ def test_only_the_living_broker_itself_is_believed_and_only_in_the_present_epoch
     ):
         answer = report(brokers, content)
         assert all(each.offset == 0 for each in unpack_rows(answer.removable))
-        assert brokers[1].partition().bound_removals() == 0
+        assert brokers[1].partition().leader_role.bound_removals() == 0
     answer = report(brokers, pack(">q", epoch) + row(brokers, 2**62), replica_id=17)
     assert [each.offset for each in unpack_rows(answer.removable)] == [0]
     answer = report(brokers, pack(">q", epoch) + row(brokers, 2**62))
@@ -226,7 +225,7 @@ def test_reports_of_clients_are_ignored() -> None:
     brokers[1].core.dispatch._broker_listener = "ELSEWHERE"
     answer = report(brokers, pack(">q", brokers[3].core.fence.broker_epoch) + row(brokers, 9))
     assert (answer.topics, answer.removable) == ([], b"")
-    assert brokers[1].partition().bound_removals() == 0
+    assert brokers[1].partition().leader_role.bound_removals() == 0
 
 
 @given(
@@ -300,7 +299,7 @@ SMALL = COMPACT.with_overrides(
 def write(member: Member, key: bytes, value: bytes | None, **producer: Any) -> None:
     now = member.core.process.clock.now()
     batch = memoryview(encode_batch([Record(0, now.wall_ms, key, value)], **producer))
-    member.turn(lambda: member.partition().append(batch, 1, now))
+    member.turn(lambda: member.partition().leader_role.append(batch, 1, now))
 
 
 def fill(member: Member, name: bytes, count: int = 12) -> None:
@@ -311,7 +310,7 @@ def fill(member: Member, name: bytes, count: int = 12) -> None:
 
 def end(member: Member, marker: Marker) -> None:
     now = member.core.process.clock.now()
-    member.turn(lambda: member.partition().append_marker(7, 0, marker, bumped=False, now=now))
+    member.turn(lambda: member.partition().leader_role.append_marker(7, 0, marker, bumped=False, now=now))
 
 
 def level(brokers: Brokers, *nodes: int) -> None:
@@ -359,7 +358,7 @@ def committed(member: Member) -> dict[bytes, bytes | None]:
     partition = member.partition()
     content = memoryview(member.content())
     stable = partition.last_stable_offset
-    aborted = partition.log.aborted_transactions(0, stable)
+    aborted = partition.log.segments.aborted_transactions(0, stable)
     found: dict[bytes, bytes | None] = {}
     for pos, header in batches_of(content):
         if header.base_offset >= stable or header.is_control:

@@ -14,6 +14,7 @@ from ottla.config.topic import TopicConfig
 from ottla.record.batch import Record, batches_of, encode_batch, records_of
 from ottla.record.control import Marker
 from ottla.sim.machines.machine import Death
+from ottla.storage.retention.retention_enforcer import delete_old_segments
 
 PRODUCERS = (1, 2, 3)
 
@@ -69,7 +70,7 @@ class History:
             base_sequence=self.sequences[producer_id],
             transactional=True,
         )
-        self.leader.partition.append(memoryview(batch), 1, self.leader.clock.now())
+        self.leader.partition.leader_role.append(memoryview(batch), 1, self.leader.clock.now())
         self.sequences[producer_id] += 1
         self.entries.append(Entry(producer_id, b"%d" % self.count))
 
@@ -77,9 +78,9 @@ class History:
         producer_id, commit = PRODUCERS[number % 3], number % 2 == 0
         self.epochs[producer_id] += 1
         self.sequences[producer_id] = 0
-        now = self.leader.clock.now()
+        now, epoch = self.leader.clock.now(), self.epochs[producer_id]
         for _ in range(2):  # the second one is here already
-            self.leader.partition.append_marker(producer_id, self.epochs[producer_id], Marker(commit, 1), True, now)
+            self.leader.partition.leader_role.append_marker(producer_id, epoch, Marker(commit, 1), True, now)
         self.entries.append(Entry(producer_id, None, commit))
 
     def _fetch(self, _: int) -> None:
@@ -121,8 +122,8 @@ class History:
 
     def _delete(self, number: int) -> None:
         log = self.leader.log
-        self.leader.partition.raise_start(min(self.leader.hw, log.start_offset + number))
-        log.delete_old_segments(self.leader.clock.now())
+        self.leader.partition.leader_role.raise_start(min(self.leader.hw, log.start_offset + number))
+        delete_old_segments(log, self.leader.clock.now())
 
     # -- what is seen ------------------------------------------------------------------------------------------------
 

@@ -124,7 +124,7 @@ def test_only_the_first_batch_of_a_transaction_is_verified(node, coordinator, ve
     node.answer(send(node, marker()))
     assert code(node, asking(node, epoch=1), version) is ErrorCode.NONE
     assert len(coordinator.asked) == 2, "another transaction"
-    assert len(node.partition().guards) == 0
+    assert len(node.partition().leader_role.guards) == 0
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -146,7 +146,7 @@ def test_a_local_coordinator_that_answers_at_once_does_not_hold_the_request(node
         node.process.post_turn(0, "answer", lambda answer=answer: (answer(), node.broker.end_turn()))
     node.pass_ms(1)
     assert produced(node, place).base_offset == 0
-    assert not node.partition().guards
+    assert not node.partition().leader_role.guards
 
 
 def test_the_connection_waits_and_its_answer_comes(node, coordinator) -> None:
@@ -180,7 +180,7 @@ def test_the_coordinators_code_is_mapped_for_the_produce_version(node, coordinat
     assert (ErrorCode(row.error_code), row.base_offset) == (expected, -1)
     assert row.error_message
     assert node.partition().log.end_offset == 0
-    assert len(node.partition().guards) == 0
+    assert len(node.partition().leader_role.guards) == 0
 
 
 def test_without_a_verifier_transactions_are_refused() -> None:
@@ -201,7 +201,7 @@ def test_a_producer_of_version_2_that_is_not_known_begins_at_0(node, coordinator
     """The missing batches are late, not deleted: to begin after them would lose them (KIP-890)."""
     assert code(node, asking(node, 1), 12) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert node.partition().log.end_offset == 0
-    assert len(node.partition().guards) == 0
+    assert len(node.partition().leader_role.guards) == 0
     assert code(node, asking(node), 12) is ErrorCode.NONE
     assert code(node, asking(node, 1), 12) is ErrorCode.NONE
     assert code(node, asking(node, 1, producer_id=8), 11) is ErrorCode.NONE, "older producers may begin at any sequence"

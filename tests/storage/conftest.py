@@ -29,6 +29,7 @@ from ottla.sim.entropy import Streams
 from ottla.sim.machines.machine import Death, Machine
 from ottla.sim.world import SECOND, Timeline
 from ottla.storage.errors import Cold
+from ottla.storage.indexes.timestamps import offset_for
 from ottla.storage.log import Log
 from ottla.storage.log_manager import LogManager
 from ottla.storage.safeguards import Safeguards
@@ -290,7 +291,7 @@ class Shelf:
 
     def lookup(self, timestamp: int) -> tuple[int, int] | None:
         answers = Answers()
-        self.log.lookup_timestamp(timestamp, answers)
+        offset_for(self.log.segments, self.log.start_offset, timestamp, answers, self.log.home.workers)
         self.world.settle()
         assert len(answers) == 1
         return answers[0]

@@ -10,6 +10,7 @@ from tests.storage.conftest import SMALL, idempotent
 from ottla.sim.disks.drive import JournalLoss
 from ottla.sim.disks.inode import LossPattern
 from ottla.sim.machines.machine import Death
+from ottla.storage.retention.retention_enforcer import delete_old_segments
 
 STEPS = st.lists(
     st.one_of(
@@ -49,10 +50,10 @@ class Story:
         elif verb == "start":
             log.set_start_offset(min(first, log.end_offset))
             log.high_watermark = log.end_offset
-            log.delete_old_segments(self.world.clock.now())
+            delete_old_segments(log, self.world.clock.now())
         elif verb == "checkpoint":
-            self.shelf.manager.dirs[0].checkpoint_recovery_points()
-            self.shelf.manager.dirs[0].checkpoint_starts()
+            self.shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
+            self.shelf.manager.dirs[0].offsets.checkpoint_starts()
 
     def _flushed(self, outcome) -> None:
         assert isinstance(outcome, int)

@@ -42,7 +42,7 @@ def test_a_cut_across_segments_leaves_no_hole(sim, kit) -> None:
     """The names of the later segments are removed durably before the bytes of the earlier one."""
     shelf = kit.rolled(sim, [0, 10, 20, 30], 40)
     shelf.flush()
-    shelf.manager.dirs[0].checkpoint_recovery_points()
+    shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
     sim.settle()
     shelf.log.truncate_to(15)
     for _, inode in sim.drives[0].walk_files():
@@ -77,7 +77,7 @@ def test_a_log_emptied_at_its_start_offset_stays_there_after_a_power_cut(sim, ki
     """Its start is above all surviving records; their files are renamed durably before the checkpoint drops it."""
     shelf = kit.rolled(sim, [0, 10], 20)
     shelf.log.set_start_offset(18)
-    shelf.manager.dirs[0].checkpoint_starts()
+    shelf.manager.dirs[0].offsets.checkpoint_starts()
     sim.settle()
     sim.remove("t-0/leader-epoch-checkpoint")  # writing it would make all names durable
     sim.drives[0].root.durable["t-0"] = sim.drives[0].find_path("t-0")
@@ -100,7 +100,7 @@ def test_indexes_are_rebuilt_whole_or_not_at_all(sim, kit) -> None:
     shelf.put(kit.batch())
     log = shelf.log
     log.high_watermark = log.end_offset
-    expected = log.aborted_transactions(0, log.end_offset)
+    expected = log.segments.aborted_transactions(0, log.end_offset)
     assert len(expected) == 1
     assert shelf.stop() is None
     for kind in ("index", "timeindex", "txnindex"):
@@ -116,7 +116,7 @@ def test_indexes_are_rebuilt_whole_or_not_at_all(sim, kit) -> None:
         break
     sim.process.fuse = None
     again = power_cut(sim, shelf)
-    assert again.log.aborted_transactions(0, log.end_offset) == expected
+    assert again.log.segments.aborted_transactions(0, log.end_offset) == expected
     assert again.lookup(1_700_000_000_035) == (1_700_000_000_035, 35)
 
 
@@ -142,7 +142,7 @@ def test_batches_that_were_cut_off_do_not_come_back_before_newer_ones(sim, kit) 
 def test_the_epochs_of_a_log_without_records_do_not_change_from_start_to_start(sim, kit) -> None:
     shelf = kit.rolled(sim, [0, 10], 20)
     shelf.log.set_start_offset(20)
-    shelf.manager.dirs[0].checkpoint_starts()
+    shelf.manager.dirs[0].offsets.checkpoint_starts()
     sim.settle()
     found = []
     sim.kill()

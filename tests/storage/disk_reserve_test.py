@@ -73,7 +73,7 @@ def test_offsets_transactions_and_checkpoints_use_the_reserve(shelf, kit) -> Non
         kit.append(shelf.log, kit.marker(7), 0, shelf.world.clock.now())
     assert len(shelf.log.segments) == 1
     refused(shelf, kit.batch(1))
-    shelf.manager.dirs[0].checkpoint_recovery_points()
+    shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
     shelf.manager.delete_log(TopicPartition("__consumer_offsets", 0))
     shelf.world.settle()
     assert shelf.stop() is None

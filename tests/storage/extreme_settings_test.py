@@ -13,6 +13,7 @@ from tests.storage.conftest import SMALL, Shelf
 from ottla.int64 import INT64_MAX
 from ottla.record.validation import validate_produced
 from ottla.sim.machines.workers import SimWorkers
+from ottla.storage.retention.retention_enforcer import delete_old_segments
 
 KEYS = (
     "retention_ms", "retention_bytes", "local_retention_ms", "local_retention_bytes", "segment_ms", "segment_jitter_ms",
@@ -29,7 +30,7 @@ def test_a_log_works_with_extreme_settings(sim, key: str, value: int) -> None:
     fill(shelf, 1)
     before = latest(records(shelf))
     go_on(shelf)
-    shelf.log.delete_old_segments(sim.clock.now())
+    delete_old_segments(shelf.log, sim.clock.now())
     shelf.flush()
     assert shelf.log.cleaning.uncleanable is None
     assert shelf.manager.offline_dirs == ()
@@ -44,7 +45,7 @@ def test_a_log_works_with_extreme_settings(sim, key: str, value: int) -> None:
 def test_a_real_loop_takes_its_deadlines(real, kit, key: str) -> None:
     shelf = kit.Shelf(real, replace(SMALL, **{**FOREVER, key: INT64_MAX - 1}))
     shelf.put(*(kit.batch(2, 900) for _ in range(10)))
-    shelf.log.delete_old_segments(real.clock.now())
+    delete_old_segments(shelf.log, real.clock.now())
     shelf.manager.run_due()
     real.clock.set_receiver(lambda: None)
     real.clock.set_alarm(shelf.manager.timers.next_ns)

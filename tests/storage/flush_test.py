@@ -48,7 +48,7 @@ def test_requests_during_a_flush_share_the_next_one(world, kit, shelf) -> None:
 def test_repeated_requests_for_one_flush_are_called_once(world, kit) -> None:
     shelf = kit.Shelf(world, TopicConfig(flush_messages=1))
     called: list[int] = []
-    shelf.log.on_synced(lambda: called.append(shelf.log.recovery_point))
+    shelf.log.flush_policy.on_synced = lambda: called.append(shelf.log.recovery_point)
     for _ in range(50):
         shelf.put(kit.batch(1))
     world.settle()
@@ -91,9 +91,9 @@ def test_recovered_records_are_awaited_until_they_are_durable(sim, kit) -> None:
     sim.restart()
     sim.disk.faults.syncs_all = False
     log = shelf.again().log
-    assert (log.end_offset, log.recovery_point, log.sync_awaited) == (3, 0, 3)
+    assert (log.end_offset, log.recovery_point, log.flush_policy.awaited_offset) == (3, 0, 3)
     told = []
-    log.on_synced(lambda: told.append(log.recovery_point))
+    log.flush_policy.on_synced = lambda: told.append(log.recovery_point)
     sim.settle()
     assert told == [3]
 
@@ -145,6 +145,6 @@ def test_without_the_safeguard_no_append_awaits_a_flush(sim, kit) -> None:
         shelf = kit.Shelf(sim, TopicConfig(flush_messages=1), safeguards=guards)
         shelf.log.restart_at(0)
         shelf.put(kit.batch(2))
-        assert (shelf.log.sync_awaited, shelf.log.recovery_point) == (awaited, 0)
+        assert (shelf.log.flush_policy.awaited_offset, shelf.log.recovery_point) == (awaited, 0)
         sim.settle()
         shelf.manager.delete_log(kit.TP)

@@ -126,10 +126,10 @@ def test_a_log_moves_with_all_of_its_state(shelves, kit) -> None:
     assert log is shelves.manager.get_log(kit.TP)
     assert log.disk.name == "data1"
     assert shelves.content() == before
-    assert (log.start_offset, log.high_watermark, log.topic_id) == (9, 38, kit.TOPIC_ID)
+    assert (log.start_offset, log.high_watermark, log.metadata.topic_id) == (9, 38, kit.TOPIC_ID)
     assert log.epochs.entries == old.epochs.entries
     assert log.producers.snapshot_entries() == old.producers.snapshot_entries()
-    assert log.aborted_transactions(9, 100) == old.aborted_transactions(9, 100) != []
+    assert log.segments.aborted_transactions(9, 100) == old.segments.aborted_transactions(9, 100) != []
     assert log.recovery_point == log.end_offset
     assert [name.rpartition("-")[2] for name in shelves.names()[0]] == ["delete/"]
     assert shelves.names()[1] == ["t-0/"]
@@ -221,7 +221,7 @@ def test_a_copy_has_a_durable_topic_id_before_it_may_replace_the_log(kit) -> Non
         shelves.begin()
         while not shelves.move.may_swap:
             assert world.timeline.run_next_event()
-        directory = world.drives[1].find_path(shelves.move.copy.directory)
+        directory = world.drives[1].find_path(shelves.move.copy.metadata.directory)
         assert "partition.metadata" in directory.durable, seed
         world.close()
 
@@ -375,8 +375,8 @@ class Story(Shelves):
 
     def checkpoint(self) -> None:
         for each in self.manager.dirs:
-            each.checkpoint_recovery_points()
-            each.checkpoint_starts()
+            each.offsets.checkpoint_recovery_points()
+            each.offsets.checkpoint_starts()
 
     def run(self, fuse: int | None, death: Death, loss: tuple[LossPattern, JournalLoss], settles: int) -> bool:
         """Whether it came to its end. `settles`: how many completions run between two steps."""

@@ -107,7 +107,9 @@ def test_committed_records_are_those_outside_aborted_transactions(golden, opened
         log = manager.get_log(TopicPartition("txn", partition))
         log.high_watermark = log.end_offset
         stable = log.first_unstable_offset or log.end_offset
-        aborted = sorted(log.aborted_transactions(log.start_offset, stable), key=lambda entry: entry.first_offset)
+        aborted = sorted(
+            log.segments.aborted_transactions(log.start_offset, stable), key=lambda entry: entry.first_offset
+        )
         content, offset = b"", 0
         while offset < stable:
             piece = kit.read(world, log, offset, 1 << 20, stable)

@@ -27,7 +27,7 @@ def without_the_tail(sim: SimWorld, behind: int, durable: bool, safeguards: Safe
     whole = sim.contents(path)
     if durable:
         shelf.flush()
-        shelf.manager.dirs[0].checkpoint_recovery_points()
+        shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
         sim.settle()
     sim.kill()
     sim.overwrite(path, whole[: len(whole) // 2])
@@ -37,13 +37,13 @@ def without_the_tail(sim: SimWorld, behind: int, durable: bool, safeguards: Safe
 def test_an_empty_segment_after_a_lost_tail_is_dropped(sim: SimWorld) -> None:
     """Its replica would fetch from 20 on, and never the records that it has lost."""
     log = without_the_tail(sim, behind=0, durable=False).log
-    assert (log.end_offset, len(log.segments), log.loss) == (15, 2, None)
+    assert (log.end_offset, len(log.segments), log.metadata.loss) == (15, 2, None)
     assert [record.offset for record in records(Shelf(sim, log.config))] == list(range(15))
 
 
 def test_records_after_a_lost_tail_stay_and_the_log_is_marked_incomplete(sim: SimWorld) -> None:
     log = without_the_tail(sim, behind=5, durable=False).log
-    assert (log.end_offset, len(log.segments), log.loss) == (25, 3, IncompleteLog.WITHIN)
+    assert (log.end_offset, len(log.segments), log.metadata.loss) == (25, 3, IncompleteLog.WITHIN)
 
 
 def test_zeros_after_a_lost_tail_are_cut_off(sim: SimWorld) -> None:
@@ -55,19 +55,19 @@ def test_zeros_after_a_lost_tail_are_cut_off(sim: SimWorld) -> None:
     sim.overwrite(first, sim.contents(first)[:tail])
     sim.overwrite(last, bytes(behind))
     log = shelf.again().log
-    assert (log.end_offset, len(log.segments), log.loss) == (15, 2, None)
+    assert (log.end_offset, len(log.segments), log.metadata.loss) == (15, 2, None)
 
 
 @pytest.mark.parametrize("behind", [0, 5])
 def test_without_the_safeguard_a_lost_tail_is_taken_for_compaction(sim: SimWorld, behind: int) -> None:
     log = without_the_tail(sim, behind, durable=False, safeguards=Safeguards(holes_explained=False)).log
-    assert (log.end_offset, len(log.segments), log.loss) == (20 + behind, 3, None)
+    assert (log.end_offset, len(log.segments), log.metadata.loss) == (20 + behind, 3, None)
 
 
 @pytest.mark.parametrize("behind", [0, 5])
 def test_below_the_recovery_point_a_hole_is_taken_for_compaction(sim: SimWorld, behind: int) -> None:
     log = without_the_tail(sim, behind, durable=True).log
-    assert (log.end_offset, len(log.segments), log.loss) == (20 + behind, 3, None)
+    assert (log.end_offset, len(log.segments), log.metadata.loss) == (20 + behind, 3, None)
 
 
 def test_holes_of_compaction_are_trusted_after_a_kill_before_the_checkpoint(sim: SimWorld) -> None:
@@ -80,5 +80,5 @@ def test_holes_of_compaction_are_trusted_after_a_kill_before_the_checkpoint(sim:
     sim.kill()
     sim.overwrite(CHECKPOINT, format_offsets({TP: 0}))  # the pass was about to write its checkpoint
     again = start(sim, config, **SLOW)
-    assert again.log.loss is None
+    assert again.log.metadata.loss is None
     assert records(again) == before

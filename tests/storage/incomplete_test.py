@@ -41,7 +41,7 @@ def test_a_log_whose_directory_is_missing_is_reported_until_forget_missing(sim, 
             assert shelf.manager.incomplete_partitions(IDS) == [TP]
         assert "the log of t-0 is missing" in caplog.text
         assert shelf.manager.topic_names() == ["t"]
-        shelf.manager.dirs[0].checkpoint_recovery_points()
+        shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
         sim.settle()
         sim.kill()
         shelf = shelf.again()
@@ -56,7 +56,7 @@ def test_a_log_created_in_place_of_a_missing_one_is_incomplete_unless_new(sim, s
     shelf = stopped.again()
     log = shelf.manager.create_log(TP, TOPIC_ID, SMALL, is_new=is_new)
     assert (log.start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
-    assert log.loss is (None if is_new else IncompleteLog.END)
+    assert log.metadata.loss is (None if is_new else IncompleteLog.END)
     assert shelf.manager.incomplete_partitions(IDS) == ([] if is_new else [TP])
 
 
@@ -70,7 +70,7 @@ def test_a_log_with_another_topics_id_is_reported(sim, stopped) -> None:
 def test_a_log_that_ends_below_its_high_watermark_is_reported(sim, kit) -> None:
     shelf = kit.rolled(sim, [0, 10], 20)
     shelf.log.high_watermark = 20
-    shelf.manager.dirs[0].checkpoint_high_watermarks()
+    shelf.manager.dirs[0].offsets.checkpoint_high_watermarks()
     sim.settle()
     path = f"t-0/{10:020d}.log"
     content = sim.contents(path)
@@ -78,9 +78,9 @@ def test_a_log_that_ends_below_its_high_watermark_is_reported(sim, kit) -> None:
     sim.overwrite(path, content[:-1])
     shelf = shelf.again()
     assert shelf.log.end_offset < 20
-    assert shelf.log.loss is IncompleteLog.END
+    assert shelf.log.metadata.loss is IncompleteLog.END
     assert shelf.manager.incomplete_partitions(IDS) == [TP]
-    shelf.log.clear_incomplete()
+    shelf.log.metadata.clear_incomplete()
     assert shelf.manager.incomplete_partitions(IDS) == []
     assert "incomplete" not in sim.names("t-0")
 

@@ -62,7 +62,7 @@ def test_entries_are_in_the_files_a_second_later(sim, kit) -> None:
 
 def test_many_logs_do_not_write_their_entries_in_one_turn(sim, kit) -> None:
     shelf = kit.Shelf(sim, OFTEN)
-    home = shelf.log._home
+    home = shelf.log.home
     shown: list[int] = []
 
     class One:

@@ -45,7 +45,7 @@ def test_the_layout_of_a_directory(world, kit, shelf) -> None:
 def test_the_topic_id_comes_back(world, kit, shelf) -> None:
     shelf.put(kit.batch(1))
     assert shelf.stop() is None
-    assert shelf.again().log.topic_id == kit.TOPIC_ID
+    assert shelf.again().log.metadata.topic_id == kit.TOPIC_ID
 
 
 def test_a_directory_belongs_to_one_node(world, kit) -> None:
@@ -111,7 +111,7 @@ def three(sim, kit):
         log.set_start_offset(4)
         log.flush(lambda _: None)
     for checkpoint in ("checkpoint_starts", "checkpoint_high_watermarks"):
-        getattr(shelf.manager.dirs[0], checkpoint)()
+        getattr(shelf.manager.dirs[0].offsets, checkpoint)()
     sim.settle()
     return shelf
 
@@ -236,9 +236,9 @@ def test_a_checkpoint_that_begins_during_the_stop_is_waited_for(kit) -> None:
     answers = kit.Answers()
     manager.stop_logs(answers)
     for directory in manager.dirs:  # as when a flush ends, or a checkpoint is due
-        directory.checkpoint_recovery_points()
-        directory.checkpoint_high_watermarks()
-        directory.checkpoint_starts()
+        directory.offsets.checkpoint_recovery_points()
+        directory.offsets.checkpoint_high_watermarks()
+        directory.offsets.checkpoint_starts()
     world.settle()
     assert answers == [None]
     assert all(".kafka_cleanshutdown" in disk.list("") for disk in world.disks)
@@ -296,7 +296,7 @@ def test_a_topic_id_with_a_damaged_letter_is_still_the_topics(kit) -> None:
     damaged[3] ^= 0x40
     adopted = manager.adopt_log(TopicPartition("t", 0), bytes(damaged))
     assert adopted is not None
-    assert adopted.topic_id == damaged
+    assert adopted.metadata.topic_id == damaged
 
 
 def test_a_log_whose_topic_id_never_reached_the_disk_is_the_topics(kit) -> None:
@@ -309,7 +309,7 @@ def test_a_log_whose_topic_id_never_reached_the_disk_is_the_topics(kit) -> None:
     again.load_logs(lambda _topic: TopicConfig())
     adopted = again.adopt_log(TopicPartition("t", 0), kit.TOPIC_ID)
     assert adopted is not None
-    assert adopted.topic_id == kit.TOPIC_ID
+    assert adopted.metadata.topic_id == kit.TOPIC_ID
     world.settle()
     assert "partition.metadata" in world.disks[0].list("t-0")
 
@@ -443,7 +443,7 @@ def test_a_log_waits_for_its_turn_once_however_often_it_is_due(sim, kit) -> None
     shelf = kit.Shelf(sim)
     shelf.put(kit.batch(1))
     for _ in range(3):
-        shelf.manager._check_retention()
+        shelf.manager._retention.check_logs()
     assert len(shelf.manager._background_tasks) == 1
 
 
@@ -468,7 +468,7 @@ def test_the_first_check_of_retention_comes_soon_after_the_start(sim, kit) -> No
 def test_high_watermarks_that_have_not_changed_are_not_written_again(world, kit, shelf) -> None:
     def written() -> bytes:
         world.settle()
-        shelf.manager.dirs[0].checkpoint_high_watermarks()
+        shelf.manager.dirs[0].offsets.checkpoint_high_watermarks()
         world.settle()
         return world.contents("replication-offset-checkpoint")
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import Record, encode_batch
 from ottla.seams import Instant
+from ottla.storage.retention.retention_enforcer import delete_old_segments
 
 CONFIG = TopicConfig(segment_bytes=3000, index_interval_bytes=300, segment_ms=5000, retention_ms=-1)
 
@@ -54,7 +55,7 @@ class Both:
     def start(self, offset: int) -> None:
         log = self.shelf.log
         log.set_start_offset(min(offset, self.end))
-        log.delete_old_segments(self.world.clock.now())
+        delete_old_segments(log, self.world.clock.now())
 
     def truncate(self, offset: int) -> None:
         log = self.shelf.log
@@ -73,7 +74,7 @@ class Both:
 
     def keep_bytes(self, size: int) -> None:
         self._retain(TopicConfig(segment_bytes=3000, retention_ms=-1, retention_bytes=size), Instant(0, 0))
-        assert self.shelf.log.size < size + 2 * 3000
+        assert self.shelf.log.segments.size < size + 2 * 3000
 
     def keep_since(self, timestamp: int) -> None:
         self._retain(TopicConfig(segment_bytes=3000, retention_ms=0), Instant(0, timestamp))
@@ -83,7 +84,7 @@ class Both:
     def _retain(self, config: TopicConfig, now: Instant) -> None:
         log = self.shelf.log
         log.apply_config(config)
-        log.delete_old_segments(now)
+        delete_old_segments(log, now)
         log.apply_config(CONFIG)
 
     def stop(self, _) -> None:
@@ -92,7 +93,7 @@ class Both:
 
     def kill(self, _) -> None:
         before = self.shelf.log.start_offset
-        self.shelf.manager.dirs[0].checkpoint_starts()
+        self.shelf.manager.dirs[0].offsets.checkpoint_starts()
         self.world.settle()
         self.world.restart()
         self.shelf = self.shelf.again()

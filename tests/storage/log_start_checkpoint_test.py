@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.storage.log_start_checkpoint import CONTINUED_PER_TURN, LogStartCheckpoint
+from ottla.storage.offset_checkpoints import CONTINUED_PER_TURN, LogStartCheckpoint
 
 CALLERS = 60
 NAME = "log-start-offset-checkpoint"

@@ -13,6 +13,7 @@ from ottla.seams import Failure, Instant
 from ottla.sim.disks.drive_faults import DiskOperation
 from ottla.sim.machines.workers import SimWorkers
 from ottla.storage.errors import Cold
+from ottla.storage.indexes.timestamps import offset_of_largest
 
 DAY_MS = 86_400_000
 T0 = 1_700_000_000_000
@@ -83,7 +84,7 @@ def test_a_reader_at_the_tail_reads_no_header(world, kit, shelf) -> None:
         assert region.pos + region.size == before
         reads.append(region)
     assert log.read(398, 1 << 20, 399).size == reads[0].size
-    assert len(log._newest_positions.offsets) <= 256
+    assert len(log.files.positions.offsets) <= 256
 
 
 def test_a_batch_larger_than_a_segment_is_refused(world, kit) -> None:
@@ -223,11 +224,11 @@ def test_time_lookup(world, kit) -> None:
 
 def test_max_timestamp(world, kit, shelf) -> None:
     answers = kit.Answers()
-    shelf.log.max_timestamp_offset(answers)
+    offset_of_largest(shelf.log.segments, shelf.log.start_offset, answers, shelf.log.home.workers)
     world.settle()
     assert answers == [None]
     shelf.put(kit.batch(3, timestamp=T0), kit.batch(3, timestamp=T0 + 1000), kit.batch(3, timestamp=T0 + 500))
-    shelf.log.max_timestamp_offset(answers)
+    offset_of_largest(shelf.log.segments, shelf.log.start_offset, answers, shelf.log.home.workers)
     world.settle()
     assert answers[1] == (T0 + 1002, 5)
 
@@ -275,9 +276,9 @@ def test_truncation_keeps_what_was_aborted_before(world, kit, shelf, flushed: bo
     if flushed:
         assert shelf.flush() == 4
     shelf.log.truncate_to(3)
-    assert [entry.producer_id for entry in shelf.log.aborted_transactions(0, 3)] == [1]
+    assert [entry.producer_id for entry in shelf.log.segments.aborted_transactions(0, 3)] == [1]
     shelf.put(kit.marker(2, commit=False))
-    assert [entry.producer_id for entry in shelf.again().log.aborted_transactions(0, 4)] == [1, 2]
+    assert [entry.producer_id for entry in shelf.again().log.segments.aborted_transactions(0, 4)] == [1, 2]
 
 
 def test_a_marker_in_the_log_needs_no_disk_operation_that_could_fail(sim, kit) -> None:
@@ -291,7 +292,7 @@ def test_a_marker_in_the_log_needs_no_disk_operation_that_could_fail(sim, kit) -
     sim.faults[0].armed[DiskOperation.READ] = 1
     assert again.put(kit.marker(1, commit=False)) == [3]
     sim.faults[0].armed.clear()
-    assert [entry.first_offset for entry in again.log.aborted_transactions(0, 4)] == [0, 2]
+    assert [entry.first_offset for entry in again.log.segments.aborted_transactions(0, 4)] == [0, 2]
 
 
 def test_truncation_keeps_index_entries(world, kit) -> None:

@@ -13,6 +13,7 @@ from ottla.record.batch import Record, encode_batch
 from ottla.sim.disks.drive import JournalLoss
 from ottla.sim.disks.inode import LossPattern
 from ottla.sim.machines.machine import Death
+from ottla.storage.retention.retention_enforcer import delete_old_segments
 
 NONE = 0
 CONFIG = TopicConfig(segment_bytes=3000, index_interval_bytes=300, retention_ms=-1, segment_ms=2**40)
@@ -63,7 +64,7 @@ class Model:
 
     def start(self, offset: int) -> None:
         self.shelf.log.set_start_offset(min(offset, self.end))
-        self.shelf.log.delete_old_segments(self.world.clock.now())
+        delete_old_segments(self.shelf.log, self.world.clock.now())
 
     def truncate(self, offset: int) -> None:
         first = self.shelf.log.segments.first.base_offset
@@ -81,7 +82,7 @@ class Model:
         self.shelf = self.shelf.again()
 
     def kill(self, _) -> None:
-        self.shelf.manager.dirs[0].checkpoint_starts()
+        self.shelf.manager.dirs[0].offsets.checkpoint_starts()
         self.world.settle()
         self.world.restart()
         self.shelf = self.shelf.again()
@@ -189,8 +190,8 @@ def test_segments_without_timestamps_age_by_their_files_time(world, kit, shelf) 
     assert log.segments.first.largest_timestamp == modified
     log.apply_config(TopicConfig(segment_bytes=3000, retention_ms=1000))
     now = world.clock.now()
-    assert log.delete_old_segments(now._replace(wall_ms=modified + 1000)) == 0
-    assert log.delete_old_segments(now._replace(wall_ms=modified + 60_000)) == 2
+    assert delete_old_segments(log, now._replace(wall_ms=modified + 1000)) == 0
+    assert delete_old_segments(log, now._replace(wall_ms=modified + 60_000)) == 2
     assert log.start_offset == 6
 
 

@@ -75,7 +75,7 @@ def test_recovery_begins_at_the_recovery_point(sim, kit) -> None:
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(*(kit.batch(1, 1000) for _ in range(30)))
     assert shelf.flush() == 30
-    shelf.manager.dirs[0].checkpoint_recovery_points()
+    shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
     sim.settle()
     sim.restart()
     seen: list[LoadProgress] = []
@@ -90,7 +90,7 @@ def test_a_recovery_point_at_a_segments_base_does_not_cover_the_indexes_before_i
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(*(kit.batch(1, 1000) for _ in range(5)))
     assert shelf.flush() == 5
-    shelf.manager.dirs[0].checkpoint_recovery_points()
+    shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
     sim.settle()
     shelf.log.roll_segment()
     sim.drives[0].sync_directory(
@@ -154,7 +154,7 @@ def test_below_the_recovery_point_epochs_are_not_checked(sim, kit) -> None:
     shelf.put(kit.batch(1), epoch=4)
     shelf.put(kit.batch(1), epoch=2)
     assert shelf.flush() == 2
-    shelf.manager.dirs[0].checkpoint_recovery_points()
+    shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
     sim.settle()
     sim.restart()
     assert shelf.again().log.end_offset == 2
@@ -165,7 +165,7 @@ def test_a_cut_lowers_the_recovery_point_on_the_disk(sim, kit) -> None:
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(*(kit.batch(1) for _ in range(6)), epoch=2)
     assert shelf.flush() == 6
-    shelf.manager.dirs[0].checkpoint_recovery_points()
+    shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
     sim.settle()
     shelf.log.truncate_to(3)
     sim.settle()
@@ -185,9 +185,9 @@ def deleted(kit, sim):
     shelf.log.set_start_offset(20)
     assert shelf.flush() == 30
     directory = shelf.manager.dirs[0]
-    directory.checkpoint_recovery_points()
-    directory.checkpoint_high_watermarks()
-    directory.checkpoint_starts()
+    directory.offsets.checkpoint_recovery_points()
+    directory.offsets.checkpoint_high_watermarks()
+    directory.offsets.checkpoint_starts()
     sim.settle()
     assert all(parse_offsets(sim.contents(name))[kit.TP] >= 20 for name in CHECKPOINTS)
     shelf.manager.delete_log(kit.TP)
@@ -220,7 +220,7 @@ def test_only_the_first_of_many_new_logs_waits_for_the_checkpoints(sim, kit) -> 
     names = [TopicPartition("many", number) for number in range(20)]
     for tp in names:
         shelf.manager.create_log(tp, bytes(range(16)), SMALL)
-    shelf.manager.dirs[0].checkpoint_recovery_points()
+    shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
     sim.settle()
     for tp in names:
         shelf.manager.delete_log(tp)
@@ -253,7 +253,7 @@ def test_no_recovery_point_from_before_a_cut_covers_the_sealed_segment(world, ki
     """It would cover indexes that were not synced since."""
     shelf.put(*(kit.batch(1) for _ in range(10)))
     shelf.flush()
-    shelf.manager.dirs[0].checkpoint_recovery_points()
+    shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
     world.settle()
     shelf.log.truncate_to(4)
     shelf.put(*(kit.batch(1) for _ in range(8)))

@@ -224,12 +224,12 @@ def test_open_and_aborted_transactions_survive_a_kill(world, kit) -> None:
     shelf.put(transactional(1, 0), transactional(2, 0), transactional(3, 0))
     shelf.put(kit.marker(1, commit=False), kit.marker(2, commit=True))
     shelf.log.high_watermark = shelf.log.end_offset
-    aborted = shelf.log.aborted_transactions(0, 5)
+    aborted = shelf.log.segments.aborted_transactions(0, 5)
     assert [(entry.producer_id, entry.first_offset, entry.last_offset) for entry in aborted] == [(1, 0, 3)]
     world.kill()
     again = shelf.again()
     again.log.high_watermark = again.log.end_offset
-    assert again.log.aborted_transactions(0, 5) == aborted
+    assert again.log.segments.aborted_transactions(0, 5) == aborted
     assert again.log.first_unstable_offset == 2
     again.put(kit.marker(3, commit=False))
     again.log.roll_segment()
@@ -237,8 +237,8 @@ def test_open_and_aborted_transactions_survive_a_kill(world, kit) -> None:
     third = again.again()
     third.log.high_watermark = third.log.end_offset
     assert third.log.first_unstable_offset is None
-    assert len(third.log.aborted_transactions(0, 6)) == 2
-    assert third.log.aborted_transactions(4, 5) == [third.log.aborted_transactions(0, 6)[1]]
+    assert len(third.log.segments.aborted_transactions(0, 6)) == 2
+    assert third.log.segments.aborted_transactions(4, 5) == [third.log.segments.aborted_transactions(0, 6)[1]]
 
 
 @pytest.mark.parametrize("after", ["clean stop", "kill", "cut"])
@@ -259,7 +259,7 @@ def test_a_marker_above_the_high_watermark_ends_nothing_for_readers_after_a_rest
         shelf.log.truncate_to(6)
     else:
         assert after != "clean stop" or shelf.stop() is None
-        shelf.manager.dirs[0].checkpoint_high_watermarks()
+        shelf.manager.dirs[0].offsets.checkpoint_high_watermarks()
         world.settle()
         world.kill()
         shelf = shelf.again()
@@ -287,7 +287,7 @@ def test_aborted_transactions_survive_a_power_cut(sim, kit, rolled, clean, patte
     sim.restart(Death.POWER_LOSS, (pattern, journal))
     again = shelf.again()
     assert again.log.end_offset == 4
-    assert [entry.first_offset for entry in again.log.aborted_transactions(0, 4)] == [0, 2]
+    assert [entry.first_offset for entry in again.log.segments.aborted_transactions(0, 4)] == [0, 2]
 
 
 def test_leader_epochs_are_found_in_the_batches(world, kit, shelf) -> None:
@@ -323,7 +323,7 @@ def test_after_a_clean_stop_leader_epochs_beyond_the_end_stay_in_the_file_until_
     world.settle()
     assert again.log.epochs.entries == ((1, 0),)
     assert world.contents("t-0/leader-epoch-checkpoint") == stored
-    again.log.settle_epochs()
+    again.log.metadata.settle_epochs()
     world.settle()
     assert world.contents("t-0/leader-epoch-checkpoint") == format_epochs([EpochEntry(1, 0)])
 

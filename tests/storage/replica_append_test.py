@@ -69,7 +69,9 @@ def test_batches_at_once_or_one_by_one_give_the_same_log(sim, kit, config: Topic
     assert [segment.base_offset for segment in ours.segments] == [segment.base_offset for segment in theirs.segments]
     assert ours.epochs.entries == theirs.epochs.entries
     assert ours.producers.snapshot_entries() == theirs.producers.snapshot_entries()
-    assert ours.aborted_transactions(0, ours.end_offset) == theirs.aborted_transactions(0, theirs.end_offset)
+    assert ours.segments.aborted_transactions(0, ours.end_offset) == theirs.segments.aborted_transactions(
+        0, theirs.end_offset
+    )
     for mine, yours in zip(ours.segments, theirs.segments, strict=True):
         assert (mine.max_timestamp, mine.offset_of_max_timestamp) == (
             yours.max_timestamp,
@@ -174,7 +176,7 @@ def test_a_write_that_fails_changes_nothing(sim, kit) -> None:
     sim.faults[0].arm_error(DiskOperation.APPEND)
     with pytest.raises(ApiError, match="KAFKA_STORAGE_ERROR"):
         log.append_replica(content[len(content) // 2 :])
-    assert (log.size, log.end_offset) == (len(content) // 2, 10)
+    assert (log.segments.size, log.end_offset) == (len(content) // 2, 10)
 
 
 def test_one_write_takes_many_batches(sim, kit) -> None:

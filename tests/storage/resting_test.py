@@ -92,18 +92,18 @@ def test_a_log_start_that_moves_costs_the_same_beside_many(kit) -> None:
     for shelf in (filled(kit, FEW), filled(kit, MANY)):
         log = shelf.manager.get_log(TopicPartition("t", 3))
         directory = shelf.manager.dirs[0]
-        directory.checkpoint_starts()
+        directory.offsets.checkpoint_starts()
         shelf.world.settle()
 
         def move(shelf=shelf, log=log, directory=directory) -> None:
             log.set_start_offset(1)
-            directory.checkpoint_starts()
+            directory.offsets.checkpoint_starts()
             shelf.world.settle()
 
         steps.append(count_steps(move))
         assert parse_offsets(shelf.world.contents(STARTS)) == {log.tp: 1}
         shelf.manager.delete_log(log.tp)
-        directory.checkpoint_starts()
+        directory.offsets.checkpoint_starts()
         shelf.world.settle()
         assert parse_offsets(shelf.world.contents(STARTS)) == {}
     assert steps[1] <= steps[0] + 500, steps
@@ -117,10 +117,10 @@ def test_a_log_that_becomes_clean_costs_the_same_beside_many(kit) -> None:
 
         def note(shelf=shelf, log=log) -> None:
             log.cleaning.checkpoint = 1
-            shelf.manager.dirs[0].checkpoint_cleaned(log.tp)
+            shelf.manager.dirs[0].offsets.checkpoint_cleaned(log.tp)
             shelf.world.settle()
 
-        shelf.manager.dirs[0].checkpoint_cleaned(log.tp)
+        shelf.manager.dirs[0].offsets.checkpoint_cleaned(log.tp)
         shelf.world.settle()
         steps.append(count_steps(note))
         assert parse_offsets(shelf.world.contents(CLEANED)) == {log.tp: 1}

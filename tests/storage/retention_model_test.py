@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import Record, encode_batch, header_at, set_append_time
+from ottla.storage.retention.retention_enforcer import delete_old_segments
 
 SEGMENT = 2000
 DELAY_MS = 1000
@@ -136,7 +137,7 @@ class Both:
     def do_check(self, _: None) -> None:
         pieces = self.pieces()
         left = self.expected(pieces)
-        dropped = self.shelf.log.delete_old_segments(self.world.clock.now())
+        dropped = delete_old_segments(self.shelf.log, self.world.clock.now())
         assert dropped == len(pieces) - len(left)
         self.start = max(self.start, left[0].base if left else self.end)
         self.world.settle()
@@ -147,7 +148,7 @@ class Both:
         self.shelf = self.shelf.again(self.config)
 
     def do_kill(self, _: None) -> None:
-        self.shelf.manager.dirs[0].checkpoint_starts()
+        self.shelf.manager.dirs[0].offsets.checkpoint_starts()
         self.world.settle()
         self.world.restart()
         self.shelf = self.shelf.again(self.config)

@@ -8,6 +8,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Instant
+from ottla.storage.retention.retention_enforcer import delete_old_segments
 
 DAY_MS = 86_400_000
 T0 = 1_700_000_000_000
@@ -30,7 +31,7 @@ def test_delete_by_log_start(world, kit) -> None:
     shelf = kit.rolled(world, [5, 21, 35, 57, 71], 80, retention_ms=-1)
     log = shelf.log
     log.set_start_offset(60)
-    assert log.delete_old_segments(world.clock.now()) == 3
+    assert delete_old_segments(log, world.clock.now()) == 3
     assert [segment.base_offset for segment in log.segments] == [57, 71]
     assert log.start_offset == 60
     assert code_of(lambda: log.read(59, 10, 80)) is ErrorCode.OFFSET_OUT_OF_RANGE
@@ -40,7 +41,7 @@ def test_dropped_files_wait_as_deleted(world, kit) -> None:
     shelf = kit.rolled(world, [0, 21, 35], 40, retention_ms=-1, file_delete_delay_ms=0)
     world.settle()
     shelf.log.set_start_offset(25)
-    assert shelf.log.delete_old_segments(world.clock.now()) == 1
+    assert delete_old_segments(shelf.log, world.clock.now()) == 1
     world.settle()
     names = world.names("t-0")
     assert "00000000000000000000.log.deleted" in names
@@ -54,7 +55,7 @@ def test_dropped_files_wait_as_deleted(world, kit) -> None:
 def test_dropped_files_keep_their_delay(sim, kit) -> None:
     shelf = kit.rolled(sim, [0, 21, 35], 40, retention_ms=-1)
     shelf.log.set_start_offset(25)
-    shelf.log.delete_old_segments(sim.clock.now())
+    delete_old_segments(shelf.log, sim.clock.now())
     sim.advance(1000)  # the new log start is durable, then the files are renamed
     sim.advance(58_999)
     shelf.manager.run_due()
@@ -69,36 +70,36 @@ def test_dropped_files_keep_their_delay(sim, kit) -> None:
 def test_retention_by_time(world, kit) -> None:
     shelf = kit.rolled(world, [0, 10, 20], 30, retention_ms=1000)
     log = shelf.log
-    assert log.delete_old_segments(Instant(0, T0 + 1009)) == 0
-    assert log.delete_old_segments(Instant(0, T0 + 1010)) == 1
+    assert delete_old_segments(log, Instant(0, T0 + 1009)) == 0
+    assert delete_old_segments(log, Instant(0, T0 + 1010)) == 1
     assert log.start_offset == 10
 
 
 def test_retention_by_size(world, kit) -> None:
     shelf = kit.rolled(world, [0, 10, 20], 30, retention_ms=-1, retention_bytes=0)
     log = shelf.log
-    third = log.size // 3
+    third = log.segments.size // 3
     log.apply_config(small(retention_ms=-1, retention_bytes=3 * third - third // 2))
-    assert log.delete_old_segments(world.clock.now()) == 0
+    assert delete_old_segments(log, world.clock.now()) == 0
     log.apply_config(small(retention_ms=-1, retention_bytes=2 * third))
-    assert log.delete_old_segments(world.clock.now()) == 1
+    assert delete_old_segments(log, world.clock.now()) == 1
     assert log.start_offset == 10
 
 
 def test_the_active_segment_rolls_first_when_it_must_go(world, kit) -> None:
     shelf = kit.rolled(world, [0, 10], 20, retention_ms=1000)
     log = shelf.log
-    assert log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 2
+    assert delete_old_segments(log, Instant(0, T0 + DAY_MS)) == 2
     assert [segment.base_offset for segment in log.segments] == [20]
     assert log.start_offset == log.end_offset == 20
-    assert log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 0
+    assert delete_old_segments(log, Instant(0, T0 + DAY_MS)) == 0
     assert shelf.put(kit.batch(1)) == [20]
 
 
 def test_nothing_at_or_above_the_high_watermark_is_removed(world, kit) -> None:
     shelf = kit.rolled(world, [0, 10, 20], 30, retention_ms=1000)
     shelf.log.high_watermark = 19
-    assert shelf.log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 1
+    assert delete_old_segments(shelf.log, Instant(0, T0 + DAY_MS)) == 1
     assert shelf.log.start_offset == 10
 
 
@@ -111,23 +112,23 @@ def test_nothing_of_an_open_transaction_is_removed(world, kit) -> None:
     log.roll_segment()
     shelf.put(kit.batch(1))
     log.high_watermark = log.end_offset
-    assert log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 1
+    assert delete_old_segments(log, Instant(0, T0 + DAY_MS)) == 1
     assert log.start_offset == 1
     log.set_start_offset(2)
-    assert log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 1, "deleted on purpose, it keeps nothing"
+    assert delete_old_segments(log, Instant(0, T0 + DAY_MS)) == 1, "deleted on purpose, it keeps nothing"
 
 
 def test_compacted_logs_are_not_aged(world, kit) -> None:
     shelf = kit.rolled(world, [0, 10], 20, retention_ms=1000, cleanup_policy=("compact",))
-    assert shelf.log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 0
+    assert delete_old_segments(shelf.log, Instant(0, T0 + DAY_MS)) == 0
 
 
 def test_logs_without_a_cleanup_policy_keep_all_but_what_is_below_their_start(world, kit) -> None:
     """KIP-1161: neither age nor size; DeleteRecords still moves the start."""
     shelf = kit.rolled(world, [0, 10, 20], 30, retention_ms=1, retention_bytes=0, cleanup_policy=())
-    assert shelf.log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 0
+    assert delete_old_segments(shelf.log, Instant(0, T0 + DAY_MS)) == 0
     shelf.log.set_start_offset(10)
-    assert shelf.log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 1
+    assert delete_old_segments(shelf.log, Instant(0, T0 + DAY_MS)) == 1
 
 
 def test_retention_precedence() -> None:

@@ -11,6 +11,7 @@ from tests.storage.conftest import SMALL, idempotent
 from ottla.config.topic import TopicConfig
 from ottla.storage.checkpoints import format_epochs, parse_checksums
 from ottla.storage.indexes.leader_epochs import EpochEntry
+from ottla.storage.retention.retention_enforcer import delete_old_segments
 from ottla.storage.safeguards import Safeguards
 
 FIRST, SECOND = f"t-0/{0:020d}", f"t-0/{10:020d}"
@@ -37,7 +38,7 @@ def stopped(sim, kit):
 
 
 def facts(log) -> tuple:
-    aborted = [entry[:3] for entry in log.aborted_transactions(0, 20)]
+    aborted = [entry[:3] for entry in log.segments.aborted_transactions(0, 20)]
     return log.end_offset, log.epochs.entries, log.producers.snapshot_entries(), aborted
 
 
@@ -134,7 +135,7 @@ def test_leader_epochs_that_begin_too_late_are_completed_in_a_compacted_log(sim,
     shelf = kit.rolled(sim, [0, 10, 20], 25, cleanup_policy=("compact",))
     shelf.put(kit.batch(1), epoch=4)
     shelf.flush()
-    shelf.manager.dirs[0].checkpoint_recovery_points()
+    shelf.manager.dirs[0].offsets.checkpoint_recovery_points()
     sim.settle()
     whole = shelf.log.epochs.entries
     for known in (((0, 14), (4, 25)), ((0, 24), (4, 25)), ((4, 25),)):
@@ -148,7 +149,7 @@ def test_leader_epochs_that_begin_too_late_are_completed_in_a_compacted_log(sim,
 def test_after_a_kill_a_sealed_transaction_index_is_also_checked(sim, chained, caplog) -> None:
     expected = facts(chained.log)
     chained.flush()
-    chained.manager.dirs[0].checkpoint_recovery_points()
+    chained.manager.dirs[0].offsets.checkpoint_recovery_points()
     sim.settle()
     sim.kill()
     path, harm = UNSEEN["the first offset of another batch"]
@@ -235,7 +236,7 @@ def test_a_valid_log_start_is_trusted(sim, stopped, caplog) -> None:
 
 def test_retention_is_no_damage(sim, kit, caplog) -> None:
     shelf = kit.rolled(sim, [0, 10, 20], 30, retention_bytes=1, retention_ms=-1)
-    shelf.log.delete_old_segments(sim.clock.now())
+    delete_old_segments(shelf.log, sim.clock.now())
     sim.settle()
     for end in (shelf.stop, sim.kill, sim.kill):
         end()

@@ -13,7 +13,6 @@ from tests.steps import count_steps
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import TRANSACTIONAL
-from ottla.storage import log_files
 from ottla.storage.checkpoints import format_snapshot, parse_snapshot
 from ottla.storage.producers import snapshot_writing
 from ottla.storage.producers.producer_state import ProducerState
@@ -148,8 +147,7 @@ STEP = st.sampled_from(["write"] * 6 + ["slice"] * 4 + ["roll"] * 2 + ["begin", 
 def test_a_snapshot_is_of_its_offset_whatever_happens_meanwhile(kit, steps) -> None:
     """And after a kill during it a start finds the very same state."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (log_files, snapshot_writing):
-            patch.setattr(module, "AT_ONCE", 2)
+        patch.setattr(snapshot_writing, "AT_ONCE", 2)
         world = kit.SimWorld()
         shelf = kit.Shelf(world, TopicConfig(segment_bytes=1 << 20))
         log, expected, next_sequence = shelf.log, {}, {}

@@ -168,7 +168,7 @@ def test_acknowledged_records_found_after_a_kill_survive_a_power_cut(sim, kit) -
     shelf.put(kit.batch(3))
     sim.restart()
     again = shelf.again()
-    assert again.log.recovery_point == again.log.sync_awaited == 3
+    assert again.log.recovery_point == again.log.flush_policy.awaited_offset == 3
     sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
     assert again.again().log.end_offset == 3
 
@@ -198,7 +198,7 @@ def test_a_flush_writes_the_epochs_before_the_recovery_point_passes_their_record
     shelf = lead_and_write(sim, kit)
     sim.settle()
     last = shelf.manager.get_log(TopicPartition("t", MANY - 1))
-    path = f"{last.directory}/leader-epoch-checkpoint"
+    path = f"{last.metadata.directory}/leader-epoch-checkpoint"
     assert not sim.disk.exists(path)
     flushed = kit.Answers()
     last.flush(flushed)
@@ -222,7 +222,7 @@ def test_a_flush_whose_epochs_cannot_be_written_moves_no_recovery_point(sim, kit
     last.flush(flushed)
     sim.settle()
     assert flushed[1] == last.recovery_point == 1
-    assert last.epochs_file.is_due is False
+    assert last.metadata.epochs_file.is_due is False
 
 
 @pytest.mark.parametrize("death", [Death.KILL, Death.POWER_LOSS])
@@ -249,7 +249,7 @@ def test_a_stop_with_many_due_epochs_writes_them_without_a_sync_each(sim, kit, c
     sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
     again = shelf.again()
     for log in again.manager.online_logs():
-        assert sim.contents(f"{log.directory}/leader-epoch-checkpoint") == format_epochs([EpochEntry(1, 0)])
+        assert sim.contents(f"{log.metadata.directory}/leader-epoch-checkpoint") == format_epochs([EpochEntry(1, 0)])
         assert log.epochs.entries == ((1, 0),)
 
 

@@ -42,7 +42,7 @@ def directory(tmp_path, kit) -> Path:
                 shelf.log.roll_segment()
         shelf.log.high_watermark = shelf.log.end_offset
         assert shelf.log.segments.active.base_offset == 8
-        shelf.manager.dirs[0].checkpoint_starts()
+        shelf.manager.dirs[0].offsets.checkpoint_starts()
         assert shelf.stop() is None
     finally:
         world.close()

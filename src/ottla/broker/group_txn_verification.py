@@ -41,7 +41,7 @@ class GroupTxnVerification:
     def _verify_partition(
         self, transactional_id: str, producer: JournalProducer, partition: Partition, adds: bool, run: RunEffects
     ) -> None:
-        guard = partition.guards.begin_verification(*producer)
+        guard = partition.leader_role.guards.begin_verification(*producer)
 
         def on_response(codes: VerificationCodes) -> None:
             _on_verified(partition, guard, codes, run)
@@ -61,9 +61,9 @@ def _on_verified(partition: Partition, guard: VerificationGuard, codes: Verifica
         return  # the broker has stopped: no client waits any more
     code = codes[partition.tp]
     guard.passed = code is ErrorCode.NONE
-    if guard.passed and not partition.guards.may_open(guard.producer_id, guard.epoch):
+    if guard.passed and not partition.leader_role.guards.may_open(guard.producer_id, guard.epoch):
         code = ErrorCode.CONCURRENT_TRANSACTIONS  # the transaction has ended since the answer: the client retries
     try:
         run(code)
     finally:
-        partition.guards.end_verification(guard)
+        partition.leader_role.guards.end_verification(guard)

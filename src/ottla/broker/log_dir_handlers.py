@@ -138,7 +138,7 @@ class LogDirHandlers:
         log = self._logs.get_log(copy.tp)
         lag = 0 if log is None else max(0, log.end_offset - copy.end_offset)
         return _Described(
-            partition_index=copy.tp.partition, partition_size=copy.size, offset_lag=lag, is_future_key=True
+            partition_index=copy.tp.partition, partition_size=copy.segments.size, offset_lag=lag, is_future_key=True
         )
 
 
@@ -162,6 +162,6 @@ def _dir_result(each: LogDir, space: tuple[int, int], rows: list[tuple[str, _Des
 def _describe_log(log: Log) -> _Described:
     return _Described(
         partition_index=log.tp.partition,
-        partition_size=log.size,
+        partition_size=log.segments.size,
         offset_lag=max(0, log.high_watermark - log.end_offset),
     )

@@ -19,6 +19,7 @@ from ottla.replication.partition_registry import PartitionRegistry
 from ottla.requests import Context, Parts, handles
 from ottla.seams import Clock, Failure, Peer
 from ottla.storage.indexes.index import TimestampOffset
+from ottla.storage.indexes.timestamps import offset_for, offset_of_largest
 from ottla.types import INTERNAL_TOPICS, NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -152,7 +153,7 @@ class LogHandlers:
         # caught up (KIP-207). The log start does not depend on it.
         if not asked.as_replica:
             limit = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
-            if not partition.knows_latest and asked.timestamp not in (EARLIEST, EARLIEST_LOCAL):
+            if not partition.leader_role.knows_latest and asked.timestamp not in (EARLIEST, EARLIEST_LOCAL):
                 code = (
                     ErrorCode.LEADER_NOT_AVAILABLE
                     if version < _NOT_AVAILABLE_VERSION
@@ -191,10 +192,11 @@ class LogHandlers:
                 epoch = partition.log.epochs.epoch_of(outcome.offset)
                 slot((asked.topic, _offset_row(asked, outcome.timestamp, outcome.offset, epoch)))
 
+        log = partition.log
         if asked.timestamp == MAX_TIMESTAMP:
-            partition.log.max_timestamp_offset(found)
+            offset_of_largest(log.segments, log.start_offset, found, log.home.workers)
         else:
-            partition.log.lookup_timestamp(asked.timestamp, found)
+            offset_for(log.segments, log.start_offset, asked.timestamp, found, log.home.workers)
 
     # -- DeleteRecords -----------------------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ class BrokerMetrics:
             "Log directories out of service.",
             lambda: float(len(self._logs.offline_dirs)),
         )
-        add("kafka_log_log_size", "Bytes of a log.", lambda: self._per_log(lambda each: each.log.size))
+        add("kafka_log_log_size", "Bytes of a log.", lambda: self._per_log(lambda each: each.log.segments.size))
         add("kafka_log_log_logstartoffset", "First offset.", lambda: self._per_log(lambda each: each.log.start_offset))
         add("kafka_log_log_logendoffset", "Next offset.", lambda: self._per_log(lambda each: each.log.end_offset))
 

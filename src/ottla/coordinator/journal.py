@@ -60,7 +60,7 @@ class PartitionJournal:
             batch = encode_one(attributes, now.wall_ms, *records[0], *identity, -1 if producer is None else 0)
         else:
             batch = self._encode_records(records, producer, now.wall_ms)
-        base = partition.append_own(memoryview(batch), now)
+        base = partition.leader_role.append_own(memoryview(batch), now)
         return base, base + len(records)
 
     def _encode_records(

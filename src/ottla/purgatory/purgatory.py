@@ -10,6 +10,7 @@ be repeated: a defect before its first change is contained, and the action is ca
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
@@ -67,13 +68,13 @@ class DelayedOperation(Timer):
             raise half_changed(type(self).__name__) from error
         self.force_complete()
 
+    @abstractmethod
     def try_complete(self) -> bool:
         """Check the condition; if it holds, `force_complete()`. Returns whether the operation is complete."""
-        raise AssertionError("a delayed operation must define its condition")
 
+    @abstractmethod
     def on_complete(self) -> None:
         """Send the response."""
-        raise AssertionError("a delayed operation must define its response")
 
     def on_expire(self) -> None:
         """Called before `on_complete` when the timeout ended the wait."""

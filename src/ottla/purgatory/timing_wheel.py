@@ -12,13 +12,14 @@ entries fall one level down. Empty ticks cost nothing: due buckets wait in a hea
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from typing import Final
 
 TICK_MS: Final = 1
 WHEEL_SIZE: Final = 20
 
 
-class Timer:
+class Timer(ABC):
     """A deadline in the wheel. `expire` is called at most once, and never after `cancel`."""
 
     __slots__ = ("bucket", "deadline_ms")
@@ -33,9 +34,9 @@ class Timer:
             del self.bucket[self]
             self.bucket = None
 
+    @abstractmethod
     def expire(self) -> None:
         """Called when the deadline is reached."""
-        raise AssertionError("a timer must define what happens when it expires")
 
 
 class TimingWheel:

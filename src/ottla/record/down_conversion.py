@@ -6,7 +6,7 @@ Zone: pure. Refuses what Apache Kafka 3.x refused there, and limits the work tha
 
 from __future__ import annotations
 
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import (
@@ -31,6 +31,19 @@ EXPANDED_MAX: Final = 16 * 1024 * 1024
 """A batch that expands beyond this is refused."""
 RECORDS_MAX: Final = 100_000
 """A batch of more records is refused as well."""
+
+
+class ConvertedBatch(NamedTuple):
+    """A batch that was converted to messages of an older format."""
+
+    view: memoryview
+    """The batch; compared by identity."""
+    base: int
+    """The offset of its first record, if it is appended there."""
+    magic: int
+    content: bytes
+    stamp_ms: int = NO_TIMESTAMP
+    """The LogAppendTime in the messages; -1: they have their producer's times."""
 
 
 def convert_for_old_topic(view: memoryview, header: HeaderTuple, magic: int) -> bytes:

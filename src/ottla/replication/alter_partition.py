@@ -16,7 +16,7 @@ from ottla.errors import ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.purgatory.timing_wheel import Timer
 from ottla.replication.control import NO_CONTROLLER, ControlFence
-from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.leader_role import LeaderRole
 from ottla.replication.partition.replica_state import IsrOutcome, IsrProposal
 from ottla.seams import Failure
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
@@ -46,7 +46,7 @@ _logger = logging.getLogger(__name__)
 
 
 class _Item(NamedTuple):
-    partition: Partition
+    leader: LeaderRole
     proposal: IsrProposal
 
 
@@ -85,17 +85,17 @@ class AlterPartitionChannel:
     def __len__(self) -> int:
         return len(self._items)
 
-    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
+    def propose_isr(self, leader: LeaderRole, proposal: IsrProposal) -> None:
         """Ask the controller for another ISR. Replaces an unanswered proposal of the same partition.
 
         The older proposal was made in a state that the partition has left; its outcome is OPERATION_NOT_ATTEMPTED,
         which the partition ignores because it has another proposal by now.
         """
-        key = (partition.log.topic_id, partition.tp.partition)
+        key = (leader.replica.topic_id, leader.replica.tp.partition)
         older = self._items.get(key)
         if older is not None:
             self._report_outcome(older, IsrOutcome(older.proposal, ErrorCode.OPERATION_NOT_ATTEMPTED))
-        self._items[key] = _Item(partition, proposal)
+        self._items[key] = _Item(leader, proposal)
         self._schedule_send()
 
     def _schedule_send(self) -> None:
@@ -190,7 +190,7 @@ class AlterPartitionChannel:
         return any(self._items.get(key) is item for key, item in sent.items())
 
     def _report_outcome(self, item: _Item, outcome: IsrOutcome) -> None:
-        self._later(lambda: item.partition.on_alter_partition_response(outcome))
+        self._later(lambda: item.leader.on_alter_partition_response(outcome))
 
 
 def _build_request(fence: ControlFence, items: dict[_Key, _Item]) -> AlterPartitionRequest:

@@ -47,7 +47,7 @@ class DelayedDeleteRecords(DelayedOperation):
     def _low_watermark(self) -> int:
         partition = self._partition
         # A dead follower raises its log start when it fetches again, so the deletion does not wait for it.
-        starts = [start for node, start in partition.log_starts() if self._leaders.is_alive(node)]
+        starts = [start for node, start in partition.leader_role.log_starts() if self._leaders.is_alive(node)]
         return min([partition.log.start_offset, *starts])
 
     def on_expire(self) -> None:
@@ -75,6 +75,6 @@ def delete_records(
     if not 0 <= target <= partition.high_watermark:
         message = f"offset {offset} is not between 0 and the high watermark {partition.high_watermark}"
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-    partition.raise_start(max(target, partition.log.start_offset))
+    partition.leader_role.raise_start(max(target, partition.log.start_offset))
     waiting = DelayedDeleteRecords(partition, target, leaders, done)
     purgatory.try_complete_else_watch(waiting, (partition,), max(0, timeout_ms))

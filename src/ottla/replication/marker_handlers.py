@@ -1,6 +1,6 @@
 """WriteTxnMarkers: writes the commit and abort markers of transaction coordinators into partitions.
 
-Zone: deterministic. Divides a request into markers and waits until they are committed; `Partition.append_marker`
+Zone: deterministic. Divides a request into markers and waits until they are committed; `LeaderRole.append_marker`
 decides which markers a partition accepts.
 
 API 27, between brokers, and for administrators that abort hanging transactions (KIP-664). Versions 0-2.
@@ -77,7 +77,7 @@ class DelayedMarker(DelayedOperation):
     def try_complete(self) -> bool:
         """Case A: the marker is committed. Case B: it will not be committed here (leadership lost, ISR too small)."""
         try:
-            if not self._partition.is_settled(self._offset, -1):
+            if not self._partition.leader_role.is_settled(self._offset, -1):
                 return self.completed
         except ApiError as error:
             self._code = error.code
@@ -186,7 +186,7 @@ class MarkerHandlers:
         """Write one marker to one partition; its code is known now or later."""
         try:
             partition, offset = self._append_marker(ending, tp, writing.by_broker)
-            settled = partition.is_settled(offset, -1)
+            settled = partition.leader_role.is_settled(offset, -1)
         except ApiError as error:
             writing.codes.append(error.code)
             return
@@ -207,7 +207,7 @@ class MarkerHandlers:
             raise missing_partition_error(self._leaders, *tp)
         if not by_broker:
             _check_abort(partition, ending)
-        return partition, partition.append_marker(producer_id, epoch, marker, bumped, self._clock.now())
+        return partition, partition.leader_role.append_marker(producer_id, epoch, marker, bumped, self._clock.now())
 
 
 def _check_abort(partition: Partition, ending: TransactionEnd) -> None:

@@ -135,7 +135,7 @@ class ReplicaManager:
         share = list(islice(left, CHECKED_AT_ONCE))
         for partition in share:
             if partition.is_leader:
-                partition.shrink_if_lagging(now)
+                partition.leader_role.shrink_if_lagging(now)
             else:
                 self._followed.pop(partition, None)
         if len(share) == CHECKED_AT_ONCE:
@@ -238,14 +238,14 @@ class ReplicaManager:
         # 4. The log is opened or created; one that lost records may serve only if no other replica relies on them.
         if partition is None:
             partition = self._host_partition(tp, topic_id, self._topic_config(tp.topic), state.is_new)
-        if partition is None or (partition.log.loss is not None and not self._may_serve(partition, state)):
+        if partition is None or (partition.log.metadata.loss is not None and not self._may_serve(partition, state)):
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._take_role(partition, state, now)
         return ErrorCode.NONE
 
     def _may_serve(self, partition: Partition, state: PartitionState) -> bool:
         """Whether a log that has lost records may serve: as the last in-sync replica, or out of sync."""
-        tp, lack = partition.tp, partition.log.loss
+        tp, lack = partition.tp, partition.log.metadata.loss
         others = [replica for replica in state.isr if replica != self._fence.node_id]
         in_sync = len(others) < len(state.isr)
         # 1. In sync with others: it could be elected, and committed records would be lost. Out of service, it makes the
@@ -263,8 +263,8 @@ class ReplicaManager:
                 _log.error("%s lost records, and no other replica is in sync; leading with the rest of the log", tp)
             elif lack is IncompleteLog.WITHIN:
                 _log.warning("%s lost records; fetching the whole log again from broker %d", tp, state.leader)
-                partition.restart_at(0)
-            partition.log.clear_incomplete()
+                partition.follower_role.restart_at(0)
+            partition.log.metadata.clear_incomplete()
         except (ApiError, Failure) as failure:
             _log.error("%s stays out of service, its log cannot be reset: %s", tp, failure)
             return False
@@ -307,7 +307,7 @@ class ReplicaManager:
         if topic is not None:
             return topic.topic_id
         log = self._logs.get_log(tp)
-        return ZERO_UUID if log is None else log.topic_id
+        return ZERO_UUID if log is None else log.metadata.topic_id
 
     def _may_host(self, name: str, topic_id: bytes) -> bool:
         """Whether a partition of this topic may be here: no other topic has the name, or that one was deleted."""

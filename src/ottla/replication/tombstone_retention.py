@@ -100,7 +100,7 @@ class TombstoneRetention:
         # A leader computes its bound by itself. A follower reports unless it has cleaned exactly up to the bound.
         for partition in self._compacted_partitions():
             if partition.is_leader:
-                partition.bound_removals()
+                partition.leader_role.bound_removals()
             elif partition.leader >= 0 and partition.log.cleaned_until != partition.log.removable_below:
                 followed.setdefault(partition.leader, []).append(partition)
         for leader, partitions in followed.items():
@@ -162,7 +162,7 @@ class TombstoneRetention:
         for row in unpack_rows(report[_BROKER_EPOCH.size :]):
             partition = self._find_partition(row)
             if partition is not None and partition.is_leader:
-                bound = partition.note_cleaned(replica_id, broker_epoch, row.offset)
+                bound = partition.leader_role.note_cleaned(replica_id, broker_epoch, row.offset)
                 told.append(row._replace(offset=bound))
         return pack_rows(told)
 

@@ -15,6 +15,7 @@ from ottla.storage.checkpoints import CorruptCheckpoint, format_clean_shutdown, 
 from ottla.storage.layout import CLEAN_SHUTDOWN, ROOT
 from ottla.storage.log import Log
 from ottla.storage.log_dir_context import CompletionBarrier, LogDirContext
+from ottla.storage.producers.snapshot_writing import write_snapshot
 from ottla.storage.recovery.load_progress import LOGS_PER_LINE
 from ottla.storage.segments.scan import read_file
 
@@ -45,7 +46,7 @@ class CleanShutdown:
 
     def begin_shutdown(self) -> None:
         """Run the first turn."""
-        self._batches_epoch_files = sum(log.epochs_file.is_due for log in self._logs) > SYNCED_ALONE
+        self._batches_epoch_files = sum(log.metadata.epochs_file.is_due for log in self._logs) > SYNCED_ALONE
         self._write_logs(0)
 
     def _write_logs(self, start: int) -> None:
@@ -67,7 +68,7 @@ class CleanShutdown:
                 log.cleaning.finish_exchange()
             except Failure as failure:
                 barrier.note_failure(failure.as_value())
-            if log.write_stop_files(barrier, self._batches_epoch_files):
+            if _write_stop_files(log, barrier, self._batches_epoch_files):
                 self._unsynced.append(log)
                 self._write_out(log)
         self._home.disk.sync_dir(ROOT, barrier.add_expected())
@@ -75,10 +76,11 @@ class CleanShutdown:
 
     def _write_out(self, log: Log) -> None:
         try:
-            if not log.write_out():
-                return
+            if not log.metadata.flush.is_idle:
+                return  # a flush is in flight, which the sync of its own waits for
+            log.files.write_out()
             self._written.append(log)
-            if self._batches_epoch_files and log.epochs_file.write_beside():
+            if self._batches_epoch_files and log.metadata.epochs_file.write_beside():
                 self._written_epoch_files.append(log)
         except Failure as failure:
             self._failure = self._failure or failure.as_value()
@@ -103,9 +105,9 @@ class CleanShutdown:
         # 3. Everything written is durable. Logs whose epochs are still due need syncs of their own.
         # 4. False: the system has no such call, so every log is synced by itself.
         if outcome:
-            covered_logs = [log for log in self._written if not log.epochs_file.is_due]
+            covered_logs = [log for log in self._written if not log.metadata.epochs_file.is_due]
             for log in covered_logs:
-                log.on_directory_synced()
+                log.metadata.flush.on_directory_synced()
             covered = {id(log) for log in covered_logs}
             self._unsynced = [log for log in self._unsynced if id(log) not in covered]
         self._sync_some(self._unsynced)
@@ -118,7 +120,7 @@ class CleanShutdown:
         )
         try:
             for log in share:
-                log.epochs_file.rename_beside()
+                log.metadata.epochs_file.rename_beside()
         except Failure as failure:
             self._done(self._failure or failure.as_value())
             return
@@ -143,13 +145,32 @@ class CleanShutdown:
 
         barrier = CompletionBarrier(synced)
         for log in share:
-            log.sync_for_stop(barrier)
+            log.metadata.flush.request_flush(barrier.add_expected(), everything=True)
         self._home.disk.sync_dir(ROOT, barrier.add_expected())
         barrier.arm_barrier()
 
     def _log_progress(self, count: int, what: str) -> None:
         if len(self._logs) > LOGS_PER_LINE and (count % LOGS_PER_LINE == 0 or count == len(self._logs)):
             _logger.info("%s: stopping, %d of %d logs are %s", self._home.disk.name, count, len(self._logs), what)
+
+
+def _write_stop_files(log: Log, barrier: CompletionBarrier, epochs_wait: bool) -> bool:
+    """Write the files that a clean stop of a log needs: snapshot, epochs, checksums of transaction indexes.
+
+    Returns whether a sync has to follow: log or indexes are not durable, or epochs with `epochs_wait` are due.
+    """
+    metadata = log.metadata
+    # 1. A start after a clean stop that finds no snapshot assumes that there are no producers, as Kafka does.
+    has_told = metadata.snapshot_offset >= 0 or len(log.producers)
+    if has_told and log.end_offset > max(metadata.snapshot_offset, log.start_offset):
+        write_snapshot(log.home, log, metadata.save_snapshot, barrier.add_expected(), whole=True)
+    # 2. The leader epochs, unless those of many logs are written together. 3. The checksums.
+    for job in metadata.epochs_file.write_jobs(begin=not epochs_wait):
+        job(barrier.add_expected())
+    metadata.record_active_index(barrier)
+    if metadata.epochs_file.is_due:
+        return True
+    return any(segment.has_unsaved_index for segment in log.segments) or not metadata.flush.is_clean
 
 
 def take_clean_mark(home: LogDirContext) -> bool:

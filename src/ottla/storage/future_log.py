@@ -17,6 +17,7 @@ from ottla.storage.indexes.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.log_dir_context import CompletionBarrier
+from ottla.storage.producers.snapshot_writing import write_snapshot
 from ottla.storage.segments.scan import walk_headers
 from ottla.types import NO_EPOCH, TopicPartition
 
@@ -82,14 +83,14 @@ class FutureLog:
         start, end = log.start_offset, min(log.end_offset, copy.end_offset)
         # 1. The copy lost records that were durable. 2. It begins after the log begins, or ends before that.
         # 3. Both have a common part: cut where their leader epochs diverge.
-        if copy.loss is not None:
+        if copy.metadata.loss is not None:
             copy.restart_at(start)
-            copy.clear_incomplete()
+            copy.metadata.clear_incomplete()
         elif copy.start_offset > start or start > end:
             copy.restart_at(start)
         else:
             copy.truncate_to(common_end(log.epochs, copy.epochs, start, end))
-        copy.settle_epochs()
+        copy.metadata.settle_epochs()
 
     def follow_cut(self) -> None:
         """Follow a cut or a restart of the log. Raises Failure."""
@@ -155,7 +156,8 @@ class FutureLog:
         log, copy = self.log, self.copy
         region = log.read(copy.end_offset, max_bytes, log.end_offset, warmed=True) if self.lag else None
         if region is None and self.lag:
-            copy.skip_to(log.end_offset)
+            copy.end_offset = log.end_offset
+            copy.roll_segment()
         return region
 
     def _append_piece(self, piece: memoryview) -> int:
@@ -186,8 +188,8 @@ class FutureLog:
         copy.set_start_offset(log.start_offset)
         copy.epochs.replace_all(log.epochs.entries)
         # 1. Before the rename: a start with older checkpoints would restore deleted records, or miss some.
-        self.target_dir.save_starts_now()
-        copy.save_epochs_now()
+        self.target_dir.offsets.save_starts_now()
+        copy.metadata.save_epochs_now()
         # 2. The rename: from here on a start serves the copy, if its leader epoch and end show that it is complete.
         self.target_dir.moves.promote_copy(self.tp)
         self.source_dir.moves.retire_source(self.tp)
@@ -197,12 +199,12 @@ class FutureLog:
         copy.producers.frozen = None  # a snapshot that is being made is one of the old log
         copy.removable_below = log.removable_below
         copy.cleaning.checkpoint = log.cleaning.checkpoint  # nothing was compacted meanwhile
-        self.target_dir.checkpoint_cleaned(self.tp)
-        copy.write_snapshot(_do_nothing)
+        self.target_dir.offsets.checkpoint_cleaned(self.tp)
+        write_snapshot(copy.home, copy, copy.metadata.save_snapshot, _do_nothing)
         # 4. Once the copy is durable, `_on_copy_durable` removes the old log.
         barrier = CompletionBarrier(self._on_copy_durable)
         copy.flush(barrier.add_expected())
-        copy.when_epochs_saved(barrier.add_expected())
+        copy.metadata.when_epochs_saved(barrier.add_expected())
         barrier.arm_barrier()
         return copy
 
@@ -268,7 +270,7 @@ def _settle_one(tp: TopicPartition, several: list[LogDir]) -> None:
     best = several[-1].logs[tp]
     for each in several[:-1]:
         log = each.logs[tp]
-        if log.topic_id != best.topic_id:
+        if log.metadata.topic_id != best.metadata.topic_id:
             continue  # of another topic that had the name: `LogManager.adopt_log` decides, which knows the topic's id
         text = "%s is in %s and in %s after an interrupted move: keeping the latter, which has all records"
         _logger.warning(text, tp, each.name, several[-1].name)

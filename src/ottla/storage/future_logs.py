@@ -82,8 +82,8 @@ class FutureLogs:
             self._home.on_failed(failure.as_value())
             raise
 
-        log.topic_id = source.topic_id
-        log.write_metadata(lambda: self._write_mark(log, marked))
+        log.metadata.topic_id = source.metadata.topic_id
+        log.metadata.write_topic_id(lambda: self._write_mark(log, marked))
         self.futures[tp] = log
         self._home.on_log_changed(tp)
         return log
@@ -97,7 +97,7 @@ class FutureLogs:
             if not isinstance(outcome, Failure):
                 marked()
 
-        self._home.disk.replace_file(f"{copy.directory}/{MOVING}", f"{copy.tp}\n".encode(), written)
+        self._home.disk.replace_file(f"{copy.metadata.directory}/{MOVING}", f"{copy.tp}\n".encode(), written)
 
     def drop_copy(self, tp: TopicPartition) -> None:
         """Delete a copy. Raises Failure."""
@@ -111,7 +111,7 @@ class FutureLogs:
         Its next flush makes the name durable.
         """
         log = self.futures[tp]
-        self._dir.rename_directory(log.directory, str(tp))
+        self._dir.rename_directory(log.metadata.directory, str(tp))
         self._dir.logs[tp] = self.futures.pop(tp)
         self.arrived[tp] = None
         log.relocate_files(str(tp))
@@ -122,7 +122,7 @@ class FutureLogs:
         At start, before the log is used.
         """
         log, directory = self._dir.logs[tp], self._future_directory(tp)
-        self._dir.rename_directory(log.directory, directory)
+        self._dir.rename_directory(log.metadata.directory, directory)
         self.futures[tp] = self._dir.logs.pop(tp)
         del self.arrived[tp]
         log.relocate_files(directory)

@@ -1,8 +1,8 @@
-"""The log of one partition: segments on disk, and the state kept about them.
+"""The log of one partition: its offsets, and what is appended to its segments and read from them.
 
-Zone: deterministic. Append, read, retention, truncation; `log_files` has the files and their durability. It does not
-know replicas: replication sets the high watermark, which only bounds what may be removed. `recovery` opens a log after
-a stop.
+Zone: deterministic. `log_files` has the segment files, `log_metadata` the small files beside them. It does not know
+replicas: replication sets the high watermark, which only bounds what may be removed. `recovery` opens a log after a
+stop, `retention` removes its oldest segments.
 
 `append` is the hot path of Produce: one expression decides whether more than writing is due.
 """
@@ -12,10 +12,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
+from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import CONTROL, MAGIC_V2, patch_offset_and_epoch, put_assigned
+from ottla.record.batch import CONTROL, MAGIC_V2, put_assigned
 from ottla.record.control import Marker
-from ottla.record.down_conversion import convert_for_old_topic
+from ottla.record.down_conversion import ConvertedBatch
 from ottla.record.header_fields import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -28,27 +29,134 @@ from ottla.record.header_fields import (
 )
 from ottla.record.validation import HeaderTuple
 from ottla.seams import Done, Failure, Instant, Kind, Region
-from ottla.storage.indexes.index import LAST_OFFSET, TimestampOffset
-from ottla.storage.indexes.timestamps import offset_for, offset_of_largest
-from ottla.storage.indexes.txn_index import AbortedTransaction
+from ottla.storage.cleaning.state import CleaningState
+from ottla.storage.flush_policy import FlushPolicy
+from ottla.storage.indexes.index import LAST_OFFSET
+from ottla.storage.log_dir_context import LogDirContext
 from ottla.storage.log_files import LogFiles
-from ottla.storage.producers.producer_snapshots import reload_after_cut
-from ottla.storage.producers.producer_state import Duplicate, marker_of
+from ottla.storage.log_metadata import LogMetadata, LogOffsets, StoredMetadata
+from ottla.storage.producers.producer_state import Duplicate, ProducerState, marker_of
+from ottla.storage.producers.snapshot_writing import write_snapshot
 from ottla.storage.segments.batch_position_cache import KEPT
 from ottla.storage.segments.reader import HOT_BYTES
 from ottla.storage.segments.replica_batches import ANY_EPOCH, ReplicaBatch, replica_batches
-from ottla.storage.segments.scan import walk_headers
-from ottla.storage.segments.segment import Segment
-from ottla.storage.segments.segment_files import create_segment, retire_segment
+from ottla.storage.segments.segments import SegmentList
+from ottla.types import UNBOUNDED, TopicPartition
 
 _TAIL_MAX: Final = 2 * KEPT
 _new = tuple.__new__  # a third of the time of the class's own
 
 
-class Log(LogFiles):
+class Log:
     """The log of one partition. Its plain attributes are read, and `high_watermark` is written, by replication."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_append_time",
+        "_tail_offsets",
+        "_tail_positions",
+        "cleaning",
+        "closed",
+        "config",
+        "disk",
+        "end_offset",
+        "epochs",
+        "files",
+        "flush_policy",
+        "high_watermark",
+        "home",
+        "magic",
+        "metadata",
+        "prepared",
+        "producers",
+        "removable_below",
+        "segments",
+        "start_offset",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        home: LogDirContext,
+        tp: TopicPartition,
+        directory: str,
+        config: TopicConfig,
+        segments: SegmentList,
+        producers: ProducerState,
+        stored: StoredMetadata,
+        offsets: LogOffsets,
+    ) -> None:
+        """A log of segments that were found (or created) on the disk; the last one is appendable already."""
+        self.home = home
+        self.disk = home.disk
+        """The log directory that holds it."""
+        self.tp = tp
+        self.segments = segments
+        self.start_offset = offsets.start
+        """The first offset that can be read."""
+        self.end_offset = offsets.end
+        """The offset that the next record gets."""
+        self.high_watermark = offsets.start
+        """Set by replication: retention and DeleteRecords stay below it."""
+        self.producers = producers
+        producers.attach_expiry(home.expiry)
+        self.removable_below = UNBOUNDED
+        """Compaction keeps tombstones and markers at or above this offset: another replica may not have them yet. Set
+        by replication; the log of an only replica has no such bound."""
+        point = min(offsets.recovery_point, offsets.end)
+        metadata = LogMetadata(home, tp, directory, stored, segments, point, lambda: self.end_offset)
+        self.metadata = metadata
+        self.epochs = metadata.epochs
+        self.files = LogFiles(home, tp, config, segments, metadata)
+        positions = self.files.positions
+        self._tail_offsets, self._tail_positions = positions.offsets, positions.positions
+        self.cleaning = CleaningState(lambda fresh: metadata.record_index_checksums((fresh,)))
+        self.flush_policy = FlushPolicy(home, tp, metadata.flush, config, lambda: self.end_offset)
+        self.closed = False
+        self.apply_config(config)
+
+    def apply_config(self, config: TopicConfig) -> None:
+        """Take a changed configuration; index sizes apply from the next segment on."""
+        self.config = config
+        self._append_time = config.message_timestamp_type == "LogAppendTime"
+        self.prepared: ConvertedBatch | None = None
+        """The next batch, converted beforehand to the older format of the log, if there is one."""
+        self.magic = config.message_magic
+        """The message format that is written; earlier records may be of any format."""
+        self.files.apply_config(config)
+        self.flush_policy.apply_config(config)
+        self.home.on_log_changed(self.tp)
+
+    # -- facts ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below it is durable."""
+        return self.metadata.flush.recovery_point
+
+    @property
+    def cleaned_until(self) -> int:
+        """Compaction has cleaned the log below this offset; the log start if it never did."""
+        return self.cleaning.clean_until(self.start_offset, self.end_offset)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest transaction begins that is open or not yet ended below the high watermark."""
+        return self.producers.first_unstable_offset(self.high_watermark)
+
+    def noted_high_watermark(self) -> int:
+        """The high watermark, for the directory's checkpoint; a log without records above it is not visited again
+        before the next append (`LogDirContext.changed`)."""
+        if self.high_watermark == self.end_offset:
+            self.home.changed.pop(self.tp, None)
+            self.home.unchecked[self.tp] = None
+            self.flush_policy.note_at_rest()
+        return self.high_watermark
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Note that a leader of this epoch writes from the log end on. Its first record writes that to the file."""
+        self.metadata.expect_epoch(epoch, self.end_offset)
+        if self.metadata.epochs_stale:
+            self.files.fence_appends()
 
     # -- appending -----------------------------------------------------------------------------------------------------
 
@@ -57,7 +165,7 @@ class Log(LogFiles):
 
         Raises ApiError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER (KIP-98).
         """
-        if not self._home.safeguards.dedupe:
+        if not self.home.safeguards.dedupe:
             return None
         return self.producers.check_batch(header)
 
@@ -74,7 +182,7 @@ class Log(LogFiles):
         base = self.end_offset
         last = base + header[LAST_OFFSET_DELTA]
         timestamp = now.wall_ms if self._append_time else header[MAX_TIMESTAMP]
-        segment, size = self._active, len(view)
+        segment, size = self.files.active, len(view)
         # The active segment takes the batch unless it is too large, out of relative offsets, or too old by timestamp or
         # by the clock. `fence` sets roll_size to -1, so that every special case comes through here as well.
         if (
@@ -83,14 +191,15 @@ class Log(LogFiles):
             or last > segment.max_offset
             or now.wall_ms > segment.roll_wall_ms
         ):
-            segment = self._make_room(size, last, timestamp, is_marker=bool(header[ATTRIBUTES] & CONTROL))
+            self._make_room(size, last, timestamp, is_marker=bool(header[ATTRIBUTES] & CONTROL))
+            segment = self.files.active
         if leader_epoch != self.epochs.latest:
             self.epochs.assign_epoch(leader_epoch, base)
         put_assigned(view, 0, base, header[BATCH_LENGTH], leader_epoch)
         try:
             position = segment.file.append((view,))
         except Failure as failure:
-            raise self._home.storage_error(failure.as_value()) from failure
+            raise self.home.storage_error(failure.as_value()) from failure
         segment.size = position + size  # and what `segment.note` does, in line
         if timestamp > segment.max_timestamp:
             segment.max_timestamp = timestamp
@@ -99,46 +208,20 @@ class Log(LogFiles):
             segment.add_entry(last, position)
         segment.bytes_since_index += size
         if not position:
-            self._first_in_segment(timestamp, now)
+            segment.first_timestamp = timestamp
+            self.files.arm_active(now.wall_ms)
         self._tail_offsets.append(base)
         self._tail_positions.append(position)
         if len(self._tail_offsets) > _TAIL_MAX:
-            self._newest_positions.trim_older()
+            self.files.positions.trim_older()
         if header[PRODUCER_ID] >= 0:
             if header[ATTRIBUTES] & CONTROL:
                 self._note_marker(marker or marker_of(view, 0), header, base, now.wall_ms)
             else:
                 self.producers.note_batch(header, base, now.wall_ms)
         self.end_offset = last + 1
-        if last >= self._flush_policy.next_offset:
-            self._flush_policy.on_appended(now)
-        return base
-
-    def append_time_of(self, view: memoryview, wall_ms: int) -> int:
-        """The LogAppendTime of a batch that is appended now: that of its messages if a worker has converted it."""
-        ahead = self.prepared
-        return ahead.stamp_ms if ahead is not None and ahead.view is view else wall_ms
-
-    def append_lowered(self, view: memoryview, header: HeaderTuple, leader_epoch: int, _now: Instant) -> int:
-        """As `append`, for a log in an older format: converts the batch to messages. Returns their first offset.
-
-        Raises ApiError as `append` and `record.down_conversion` do.
-        """
-        base = self.end_offset
-        self._check_offsets_left(base + header[LAST_OFFSET_DELTA])
-        patch_offset_and_epoch(view, 0, base, leader_epoch)
-        # The conversion of a worker is valid for this very batch at this offset in this format only.
-        ahead, self.prepared = self.prepared, None
-        if ahead is not None and ahead.view is view and (ahead.base, ahead.magic) == (base, self.magic):
-            content = ahead.content
-        else:
-            content = convert_for_old_topic(view, header, self.magic)
-        if len(content) > self.config.segment_bytes:
-            text = f"{len(content)} bytes of messages do not fit a segment of {self.config.segment_bytes}"
-            raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, text)
-        if leader_epoch != self.epochs.latest:
-            self.epochs.assign_epoch(leader_epoch, base)
-        self.append_replica(memoryview(content), check_crc=False)
+        if last >= self.flush_policy.next_offset:
+            self.flush_policy.on_appended(now)
         return base
 
     def append_replica(self, view: memoryview, newest_epoch: int = ANY_EPOCH, check_crc: bool = True) -> int:
@@ -148,11 +231,11 @@ class Log(LogFiles):
         do not continue this log, KAFKA_STORAGE_ERROR; whole batches before the error are in the log.
         """
         batches, error = replica_batches(view, self.end_offset, newest_epoch, check_crc)
-        start_offset, now, at = self.start_offset, self._home.clock.now(), 0
-        if self.epochs_stale and batches:
-            self._unfence_appends()
-        if batches and batches[0][2][BASE_OFFSET] < self.end_offset:
-            self._begin_within(batches[0][2][BASE_OFFSET])
+        start_offset, now, at = self.start_offset, self.home.clock.now(), 0
+        if self.metadata.epochs_stale and batches:
+            self.files.unfence_appends()
+        if batches and batches[0][2][0] < self.end_offset:
+            self._begin_within(batches[0][2][0])
         while at < len(batches):
             at = self._append_run(view, batches, at, now)
         self.set_start_offset(start_offset)
@@ -167,44 +250,39 @@ class Log(LogFiles):
         try:
             self.restart_at(base)
         except Failure as failure:
-            raise self._home.storage_error(failure.as_value()) from failure
+            raise self.home.storage_error(failure.as_value()) from failure
 
     def _append_run(self, view: memoryview, batches: list[ReplicaBatch], at: int, now: Instant) -> int:
         """Append as many of the batches from `at` on as one segment takes; returns how many are appended in
         all."""
-        segment, (first, end, header) = self._active, batches[at]
-        if self._is_full(segment, end - first, header) or now.wall_ms > segment.roll_wall_ms:
+        segment, (first, end, header) = self.files.active, batches[at]
+        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        if not segment.has_room(end - first, last, header[MAX_TIMESTAMP], now.wall_ms):
             self.end_offset = header[BASE_OFFSET]
-            segment = self._make_room(
-                end - first, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP]
-            )
+            self._make_room(end - first, last, header[MAX_TIMESTAMP])
+            segment = self.files.active
         until = at + 1
         while segment.size and until < len(batches):  # the first batch of a segment decides when that one is full
-            if self._is_full(segment, batches[until][1] - first, batches[until][2]):
+            _, end, header = batches[until]
+            last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+            if not segment.has_room(end - first, last, header[MAX_TIMESTAMP], now.wall_ms):
                 break
             until += 1
         run = batches[at:until]
         try:
             position = segment.write_batches(view[first : run[-1][1]])
         except Failure as failure:
-            raise self._home.storage_error(failure.as_value()) from failure
+            raise self.home.storage_error(failure.as_value()) from failure
         for start, end, header in run:
             self._note_replica(view, start, end, header, position + start - first, now)
         if not position:
-            self._first_in_segment(run[0][2][MAX_TIMESTAMP], now)
+            segment.first_timestamp = run[0][2][MAX_TIMESTAMP]
+            self.files.arm_active(now.wall_ms)
         if len(self._tail_offsets) > _TAIL_MAX:
-            self._newest_positions.trim_older()
-        if self.end_offset > self._flush_policy.next_offset:
-            self._flush_policy.on_appended(now)
+            self.files.positions.trim_older()
+        if self.end_offset > self.flush_policy.next_offset:
+            self.flush_policy.on_appended(now)
         return until
-
-    @staticmethod
-    def _is_full(segment: Segment, size: int, header: HeaderTuple) -> bool:
-        return (
-            segment.size + size > segment.roll_size
-            or header[MAX_TIMESTAMP] > segment.roll_timestamp
-            or header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] > segment.max_offset
-        )
 
     def _note_replica(
         self, view: memoryview, start: int, end: int, header: HeaderTuple, position: int, now: Instant
@@ -213,9 +291,10 @@ class Log(LogFiles):
         base = header[BASE_OFFSET]
         if header[LEADER_EPOCH] != self.epochs.latest and header[LEADER_EPOCH] >= 0:
             self.epochs.assign_epoch(header[LEADER_EPOCH], base)
-        if header[MAGIC] < MAGIC_V2 and self.epochs_file.is_due:
-            self.write_epochs()  # these messages do not carry their leader epoch: recovery has it from the file only
-        self._active.index_batch(position, end - start, base + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP])
+        if header[MAGIC] < MAGIC_V2 and self.metadata.epochs_file.is_due:
+            # These messages do not carry their leader epoch: recovery has it from the file only.
+            self.metadata.write_epochs()
+        self.files.active.index_batch(position, end - start, base + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP])
         self._tail_offsets.append(base)
         self._tail_positions.append(position)
         if header[PRODUCER_ID] >= 0:
@@ -225,26 +304,26 @@ class Log(LogFiles):
                 self.producers.note_batch(header, base, now.wall_ms)
         self.end_offset = base + header[LAST_OFFSET_DELTA] + 1
 
-    def _make_room(self, size: int, last: int, timestamp: int, is_marker: bool = False) -> Segment:
+    def _make_room(self, size: int, last: int, timestamp: int, is_marker: bool = False) -> None:
         """Roll before a batch of `size` bytes that ends at offset `last`; a transaction's end may use the reserve.
 
         Raises ApiError, RECORD_LIST_TOO_LARGE also where no offsets are left: nothing was written.
         """
         # 1. Refusals for any batch: the directory is offline, or no offsets are left.
-        self._home.check_online()
-        self._check_offsets_left(last)
+        self.home.check_online()
+        self.check_offsets_left(last)
         # 2. The first record of a leader's epoch brings the epoch to its file; then the batch may fit without a roll.
-        if self.epochs_stale:
-            self._unfence_appends()
-            self._home.check_online()
-            if self._active.has_room(size, last, timestamp, self._home.clock.now().wall_ms):
-                return self._active
+        if self.metadata.epochs_stale:
+            self.files.unfence_appends()
+            self.home.check_online()
+            if self.files.active.has_room(size, last, timestamp, self.home.clock.now().wall_ms):
+                return
         # 3. Short of disk space: clients' records are refused, but a marker that ends a transaction is not.
-        if self._home.is_short and not self.uses_reserve:
+        if self.home.is_short and not self.files.uses_reserve:
             if not is_marker:
-                raise self._home.storage_error(Failure(Kind.FULL))
-            if not self._active.is_full and self._active.size + size <= self.config.segment_bytes:
-                return self._active
+                raise self.home.storage_error(Failure(Kind.FULL))
+            if not self.files.active.is_full and self.files.active.size + size <= self.config.segment_bytes:
+                return
         # 4. The rest is a plain roll, if a new segment can take the batch.
         if size > self.config.segment_bytes:
             raise ApiError(
@@ -254,26 +333,21 @@ class Log(LogFiles):
         try:
             self.roll_segment()
         except Failure as failure:
-            raise self._home.storage_error(failure.as_value()) from failure
-        return self._active
+            raise self.home.storage_error(failure.as_value()) from failure
 
-    def _check_offsets_left(self, last: int) -> None:
+    def check_offsets_left(self, last: int) -> None:
         """Raises ApiError RECORD_LIST_TOO_LARGE where a batch would end above the largest offset."""
         if last > LAST_OFFSET:
             text = f"{self.tp} ends at offset {self.end_offset}, a batch needs offsets up to {last}: none are left"
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{text}; write to another partition or topic")
-
-    def _first_in_segment(self, timestamp: int, now: Instant) -> None:
-        self._active.first_timestamp = timestamp
-        self._arm_active(now.wall_ms)
 
     def _note_marker(self, marker: Marker | None, header: HeaderTuple, base_offset: int, wall_ms: int) -> None:
         """Note the end of a transaction; an aborted one is added to the transaction index."""
         state, mark = self.producers, self.high_watermark
         aborted = None if marker is None else state.end_transaction(header, base_offset, marker, wall_ms, mark)
         if aborted is not None:
-            self._active.txn_index.append(aborted)
-            self._active.show_entries()
+            self.files.active.txn_index.append(aborted)
+            self.files.active.show_entries()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -286,8 +360,8 @@ class Log(LogFiles):
         caller has just warmed the regions of Cold; block rather than raise it again. Raises ApiError
         OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, and Cold.
         """
-        if self._home.offline is not None:
-            self._home.check_online()
+        if self.home.offline is not None:
+            self.home.check_online()
         if offset < self.start_offset or offset > self.end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -296,129 +370,134 @@ class Log(LogFiles):
         if offset >= limit_offset:
             return None
         try:
-            return self._reader.find_region(offset, max_bytes, limit_offset, self.end_offset, at_least_one, warmed)
+            return self.files.reader.find_region(offset, max_bytes, limit_offset, self.end_offset, at_least_one, warmed)
         except Failure as failure:
-            raise self._home.storage_error(failure.as_value()) from failure
+            raise self.home.storage_error(failure.as_value()) from failure
 
     def read_newest(self, offset: int, max_bytes: int) -> Region | None:
         """As `read` up to the log end, if the positions are known without reading; None: call `read`."""
         slot = bisect_right(self._tail_offsets, offset)
-        if not slot or offset >= self.end_offset or offset < self.start_offset or self._home.offline is not None:
+        if not slot or offset >= self.end_offset or offset < self.start_offset or self.home.offline is not None:
             return None
-        segment, start = self._active, self._tail_positions[slot - 1]
+        segment, start = self.files.active, self._tail_positions[slot - 1]
         size, file = segment.size - start, segment.file
         if size > max_bytes or size > HOT_BYTES or start < segment.hot_from:
             return None
         return _new(Region, (file, start, size, file.generation))
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records in [start, end), for a read_committed consumer."""
-        return self.segments.aborted_transactions(start_offset, end_offset)
+    # -- its end -------------------------------------------------------------------------------------------------------
 
-    def lookup_timestamp(self, timestamp: int, done: Done[TimestampOffset | None]) -> None:
-        """The first record whose timestamp is ≥ `timestamp`, in a later turn; None when there is none."""
-        offset_for(self.segments, self.start_offset, timestamp, done, self._home.workers)
+    def roll_segment(self) -> None:
+        """Seal the active segment and begin a new one, unless it is empty. Raises Failure; then nothing has changed."""
+        if self.files.roll_segment(self.end_offset):
+            write_snapshot(self.home, self, self.metadata.save_snapshot, self.home.note_failure)
+            self.metadata.flush.request_flush(self.home.note_failure)
 
-    def max_timestamp_offset(self, done: Done[TimestampOffset | None]) -> None:
-        """The first record with the largest timestamp of all, in a later turn; None when there is none."""
-        offset_of_largest(self.segments, self.start_offset, done, self._home.workers)
-
-    # -- trimming ------------------------------------------------------------------------------------------------------
-
-    def delete_old_segments(self, now: Instant) -> int:
-        """Drop what retention does not keep, oldest first; returns how many segments. Raises ApiError.
-
-        Never above the high watermark, nor above the first record of an open transaction.
-        """
-        return self._retention.delete_old_segments(now)
-
-    def retention_due_ms(self, now: Instant) -> int | None:
-        """The wall time at which retention has to check the log again if it does not change.
-
-        `now` when fewer segments could be removed than should be; None: never.
-        """
-        return self._retention.due_ms(now)
-
-    def retention_needs_flush(self, now: Instant) -> bool:
-        """Whether `delete_old_segments` would begin a segment, and block on the disk for it.
-
-        A `flush` before makes durable what it would wait for.
-        """
-        return self._retention.needs_flush(now)
+    def flush(self, done: Done[int]) -> None:
+        """Make everything appended so far durable; `done` gets the recovery point, in a later turn."""
+        self.flush_policy.request_flush(done)
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on, with the whole batch that contains it. Raises Failure, ApiError."""
+        # 1. Nothing to drop. 2. Everything, because the log begins above.
         if offset >= self.end_offset:
             return
         if offset < self.segments.first.base_offset:
             self.restart_at(offset)
             return
+        # 3. The files first; what the log knows about them follows once that has succeeded.
         self.cleaning.finish_exchange()
-        slot = self.segments.floor_slot(offset)
-        segment = self.segments[slot]
-        found = self._reader.find_segment(segment, offset, patient=True)
-        end = offset if found is None else min(offset, self._reader.first_offset(segment, found))
-        self.prepare_cut(end)
-        for gone in reversed(self.segments.drop_from(slot + 1)):
-            # The newest first, each before the next, and all before the cut: a power loss must not leave a hole.
-            retire_segment(self._home, gone, self.config.file_delete_delay_ms)
-            self.disk.sync_now(self.directory)
-        # Then the cut of the segment that becomes the active one. If no batch of it shows the new end, an empty segment
-        # with that name follows, which is sealed off from the cut one by a sync.
-        position = segment.size if found is None else found.position
-        fresh = self._beyond_hole(segment, position, end)
-        segment.make_appendable(self.config)
-        segment.truncate_to(end, position)
-        if fresh is not None:
-            self.disk.sync_now(segment.path)
-            segment.seal_segment()
-            self.segments.add_segment(fresh)
+        cut = self.files.find_cut(offset)
+        end = cut.end_offset
+        self._prepare_cut(end)
+        seals = self.files.cut_segments(cut)
         self._reset_end(end)
         self.start_offset = min(self.start_offset, end)
         self.epochs.truncate_from_end(end)
-        self._flush.on_truncated(end)
+        self.metadata.flush.on_truncated(end)
         self._reload_producers()
-        if fresh is not None:  # no recovery point from before the cut may cover the indexes of the sealed segment
-            self._home.settle_recovery_points()
-
-    def _beyond_hole(self, segment: Segment, position: int, end: int) -> Segment | None:
-        """A new segment whose name has the end of the log, if no batch has it: the batches there were compacted away.
-
-        It is durable before the cut. A start that finds it after bytes that are not cut yet drops it.
-        """
-        told = segment.base_offset
-        for _, header in walk_headers(segment.file, segment.index.floor_of_position(position - 1), position):
-            told = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
-        if told >= end:
-            return None
-        fresh = create_segment(self._home, self.directory, end, self.config)
-        self.disk.sync_now(self.directory)
-        return fresh
+        if seals:  # no recovery point from before the cut may cover the indexes of the sealed segment
+            self.home.settle_recovery_points()
 
     def restart_at(self, offset: int) -> None:
         """Drop everything and continue at `offset`: a leader no longer has this log's end. Raises Failure."""
-        self.prepare_cut(min(offset, self.start_offset))
-        for segment in reversed(self.segments.drop_from(0)):
-            retire_segment(self._home, segment, self.config.file_delete_delay_ms)
-        self.segments.add_segment(create_segment(self._home, self.directory, offset, self.config))
+        self._prepare_cut(min(offset, self.start_offset))
+        self.files.replace_all(offset)
         self._reset_end(offset)
         self.start_offset = self.high_watermark = offset
         self.epochs.clear_entries()
-        self._flush.on_restarted(offset)
+        self.metadata.flush.on_restarted(offset)
         self._reload_producers()
-        self._home.on_start_moved(self.tp)
+        self.home.on_start_moved(self.tp)
+
+    def _prepare_cut(self, offset: int) -> None:
+        """Prepare a cut of the log at `offset`: finish an exchange of segments, and lower the cleaner's checkpoint,
+        durably, so that it does not cover records that will be written after the cut. Raises Failure.
+        """
+        self.cleaning.finish_exchange()
+        is_less = self.cleaning.note_cut(offset)
+        self.home.on_log_cleaned(self.tp)
+        if is_less and self.home.safeguards.cleaner_checkpoint_cut:
+            self.home.save_cleaned()
 
     def _reset_end(self, end_offset: int) -> None:
         """Adjust the state in memory to a log that ends at `end_offset`, perhaps in another segment."""
-        self._active = self.segments.active
-        self._newest_positions.clear_positions()
         self.end_offset = end_offset
-        self._flush_policy.on_truncated(end_offset)
-        self._home.on_log_changed(self.tp)
+        self.files.use_last()
+        self.flush_policy.on_truncated(end_offset)
+        self.home.on_log_changed(self.tp)
         self.high_watermark = min(self.high_watermark, end_offset)
-        self._arm_active(self._home.clock.now().wall_ms)
-        self._flush.note_names(self.directory)
 
     def _reload_producers(self) -> None:
-        at = (self.start_offset, self.high_watermark, self.end_offset)
-        self._snapshot_offset = reload_after_cut(self._home, self.directory, list(self.segments), at, self.producers)
+        marks = (self.start_offset, self.high_watermark, self.end_offset)
+        self.metadata.reload_snapshots(list(self.segments), marks, self.producers)
+
+    def relocate_files(self, directory: str) -> None:
+        """Note the new name of the directory. Acknowledgements that wait for the disk wait for the next flush."""
+        self.home.on_log_changed(self.tp)
+        self.files.relocate_files(directory)
+        self.metadata.relocate_files(directory)
+        self.flush_policy.await_all()
+
+    def close_files(self) -> None:
+        """Close all files; nothing may be appended after it. A second call does nothing: a topic may be deleted during
+        a shutdown."""
+        if not self.closed:
+            self.closed = self.cleaning.closed = True
+            self.files.close_files()
+
+    def let_go(self) -> None:
+        """Close the log of a removed partition, and cut the references of its parts to it.
+
+        The parts refer to each other. The garbage collector of the process does not visit old objects, so reference
+        counts have to free them.
+        """
+        self.close_files()
+        self.cleaning.on_exchanged = _ignore_segment
+        self.metadata.let_go(self.end_offset)
+        self.flush_policy.let_go(self.end_offset)
+
+    # -- its start -----------------------------------------------------------------------------------------------------
+
+    @property
+    def start_is_moved(self) -> bool:
+        """Whether the names of the segments do not show the log start, or may not after a power cut."""
+        return self.start_offset > self.segments.first.base_offset or self.files.removals > 0
+
+    def set_start_offset(self, offset: int) -> None:
+        """Move the log start up to `offset` (DeleteRecords); the next retention check removes files below it.
+
+        Raises ApiError OFFSET_OUT_OF_RANGE above the log end; a smaller offset than the present one changes nothing.
+        """
+        if offset > self.end_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.tp} ends at {self.end_offset}")
+        if offset <= self.start_offset:
+            return
+        self.start_offset = offset
+        self.high_watermark = max(self.high_watermark, offset)
+        self.epochs.truncate_from_start(offset)
+        self.home.on_start_moved(self.tp)
+
+
+def _ignore_segment(_: object) -> None:
+    """Ignore an exchange of segments: the log was removed."""

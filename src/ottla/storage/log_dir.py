@@ -15,7 +15,6 @@ from ottla.seams import Done, Failure, Kind
 from ottla.storage.checkpoints import (
     CorruptCheckpoint,
     MetaProperties,
-    OffsetText,
     format_clean_shutdown,
     format_meta_properties,
     parse_meta_properties,
@@ -38,8 +37,8 @@ from ottla.storage.layout import (
     stray_dir_name,
 )
 from ottla.storage.log import Log
-from ottla.storage.log_dir_context import CoalescingWriter, CompletionBarrier, LogDirContext
-from ottla.storage.log_start_checkpoint import LogStartCheckpoint
+from ottla.storage.log_dir_context import CompletionBarrier, LogDirContext
+from ottla.storage.offset_checkpoints import OffsetCheckpoints
 from ottla.storage.recovery.found_logs import LogMarks
 from ottla.storage.recovery.load_progress import LoadProgress
 from ottla.storage.recovery.recovery import open_log
@@ -56,31 +55,20 @@ class LogDir:
 
     __slots__ = (
         "_clean",
-        "_clean_text",
-        "_cleaned",
         "_deleted",
-        "_high_watermarks",
         "_home",
         "_loaded",
-        "_mark_text",
-        "_noted_clean",
-        "_point_text",
-        "_recovery_points",
-        "_start_text",
-        "_starts",
         "_unopened",
         "logs",
         "missing",
         "moves",
+        "offsets",
     )
 
     def __init__(self, home: LogDirContext) -> None:
         self._home = home
         home.fence = self._fence_logs
         home.rearm = self._rearm_logs
-        home.save_recovery_points = self.checkpoint_recovery_points
-        home.settle_recovery_points = lambda: self._recovery_points.settle_writes(self._recovery_point_bytes)
-        home.save_cleaned = self._save_cleaned
         self.logs: dict[TopicPartition, Log] = {}
         self.moves = FutureLogs(home, self)
         """Logs that move to or from other directories."""
@@ -91,15 +79,7 @@ class LogDir:
         """Recovery points of missing logs: lost, or of deleted topics. Kept until the controller has been informed."""
         self._deleted: set[TopicPartition] = set()
         """Partitions that have no log here any more but may have entries in a checkpoint."""
-        self._recovery_points = CoalescingWriter(home, RECOVERY_POINTS)
-        self._high_watermarks = CoalescingWriter(home, HIGH_WATERMARKS)
-        self._starts = LogStartCheckpoint(home, self._start_bytes)
-        home.save_starts = self._starts.save_starts
-        self._point_text, self._mark_text = OffsetText(), OffsetText()
-        self._start_text, self._clean_text = OffsetText(), OffsetText()
-        self._cleaned = CoalescingWriter(home, CLEANED_UNTIL)
-        self._noted_clean = self._clean_text.data
-        """The content of that file, or the content that is being written to it."""
+        self.offsets = OffsetCheckpoints(home, self.logs, self._log_here, self.missing, self._unopened)
 
     @property
     def name(self) -> str:
@@ -127,11 +107,13 @@ class LogDir:
 
     def _fence_logs(self) -> None:
         for log in self._all_logs().values():
-            log.fence_appends()
+            log.files.fence_appends()
 
     def _rearm_logs(self) -> None:
+        now_ms = self._home.clock.now().wall_ms
         for log in self._all_logs().values():
-            log.rearm_active()
+            if not log.closed:
+                log.files.arm_active(now_ms)
 
     def _all_logs(self) -> dict[TopicPartition, Log]:
         """Every log that has a directory here, in the order of their names."""
@@ -208,19 +190,12 @@ class LogDir:
         config_of = cache(topic_config)
         self._deleted.update(points, marks, starts, cleaned)
         self._deleted.difference_update(found)
-        self.missing = {tp: point for tp, point in points.items() if point and tp not in found}
-        self._unopened = {
-            tp: LogMarks(
+        self.missing.update({tp: point for tp, point in points.items() if point and tp not in found})
+        for tp in found:
+            self._unopened[tp] = LogMarks(
                 self._clean, points.get(tp, 0), starts.get(tp, 0), marks.get(tp, 0), cleaned.get(tp, 0), durable
             )
-            for tp in found
-        }
-        for tp, point in self.missing.items():
-            self._point_text.set_offset(tp, point)
-        for tp, each in self._unopened.items():
-            self._point_text.set_offset(tp, each.recovery_point)
-            self._mark_text.set_offset(tp, each.high_watermark)
-            self._start_text.set_offset(tp, each.start_offset or None)
+        self.offsets.take_stored()
         for done, (tp, directory) in enumerate(found.items()):
             if not self._clean and not is_wanted():
                 _logger.warning("%s: stopping recovery after %d of %d logs", self.name, done, len(found))
@@ -228,22 +203,9 @@ class LogDir:
             self._open_partition(tp, directory, config_of(tp.topic), self._unopened[tp], count)
             del self._unopened[tp]
             progress(LoadProgress(self.name, done + 1, len(found), scanned))
-        self._take_checkpoints(cleaned)
+        self.offsets.take_cleaned(cleaned)
         self._loaded = True
         return True
-
-    def _take_checkpoints(self, cleaned: dict[TopicPartition, int]) -> None:
-        """Take over up to which offsets logs are clean. Where recovery has cut a log below that, new records are not
-        clean, so the file is corrected."""
-        for tp, offset in cleaned.items():
-            log = self.logs.get(tp)
-            self._clean_text.set_offset(tp, offset)
-            self._home.on_log_cleaned(tp)
-            if log is not None and offset <= log.end_offset:
-                log.cleaning.checkpoint = offset
-        self._noted_clean = self._clean_text.data
-        if self._home.safeguards.cleaner_checkpoint_cut:
-            self._correct_cleaned()
 
     def _log_directories(self, names: list[str]) -> Iterator[tuple[TopicPartition, str]]:
         """Partitions and their directories, logs before copies; removes directories of deleted partitions."""
@@ -283,8 +245,8 @@ class LogDir:
         except Failure as failure:
             self._home.on_failed(failure.as_value())
             raise
-        log.topic_id = topic_id
-        log.write_metadata()
+        log.metadata.topic_id = topic_id
+        log.metadata.write_topic_id()
         self.logs[tp] = log
         self._home.on_log_changed(tp)
         return log
@@ -301,7 +263,7 @@ class LogDir:
         self.moves.arrived.pop(tp, None)
         log = self.logs.pop(tp)
         target = stray_dir_name(tp, self._home.entropy.random_bytes("deleted-log", 16).hex())
-        self.rename_directory(log.directory, target)
+        self.rename_directory(log.metadata.directory, target)
         self._deleted.add(tp)
         self._home.on_log_changed(tp)
         self._home.disk.sync_dir(ROOT, self._home.note_failure)
@@ -312,7 +274,7 @@ class LogDir:
         """Rename its directory to `…-delete`, to be removed later; `done` when the name is durable. Raises Failure."""
         log.cleaning.closed = True
         target = delete_dir_name(log.tp, self._home.entropy.random_bytes("deleted-log", 16).hex())
-        self.rename_directory(log.directory, target)
+        self.rename_directory(log.metadata.directory, target)
         self._deleted.add(log.tp)
         self._home.on_log_changed(log.tp)
         self._home.disk.sync_dir(ROOT, done)
@@ -332,97 +294,13 @@ class LogDir:
         """Before a log is created: remove an earlier log of the same name from the checkpoints. Raises Failure."""
         named = tp in self._deleted or len(self._deleted) > GHOSTS_KEPT
         if named and self._home.safeguards.ghosts_forgotten:
-            self._forget_deleted_logs()
-
-    def _forget_deleted_logs(self) -> None:
-        """Remove deleted logs from the checkpoints: a new log must not be taken for an old one of the same name.
-
-        Blocking, before the new log exists: an inherited recovery point would cover bytes that were never flushed, an
-        inherited log start would delete records that were not to be deleted. Raises Failure."""
-        self._recovery_points.write_now(self._recovery_point_bytes())
-        self._high_watermarks.write_now(self._high_watermark_bytes())
-        self._starts.write_now()
-        self._correct_cleaned()
-        self._deleted.clear()
-
-    # -- checkpoints ---------------------------------------------------------------------------------------------------
-
-    def checkpoint_recovery_points(self) -> None:
-        """Begin to write the recovery point of each log."""
-        self._recovery_points.write_soon(self._recovery_point_bytes)
-
-    def refresh_recovery_points(self) -> None:
-        """Begin to write the recovery points if one of them moved."""
-        self._recovery_points.write_if_changed(self._recovery_point_bytes)
+            self.offsets.forget_deleted_logs()
+            self._deleted.clear()
 
     def forget_missing(self, tp: TopicPartition) -> bool:
         """Stop to expect a log of this partition here; returns whether one was expected."""
         self._home.points_moved[tp] = None
         return self.missing.pop(tp, 0) > 0
-
-    def save_recovery_points(self, done: Callable[[object], None]) -> None:
-        """Write the recovery points; `done` in a later turn, when they are durable, or the directory is offline."""
-        self.checkpoint_recovery_points()
-        self._recovery_points.when_idle(done)
-
-    def checkpoint_high_watermarks(self) -> None:
-        """Begin to write the high watermarks if one of them moved."""
-        self._high_watermarks.write_if_changed(self._high_watermark_bytes)
-
-    def checkpoint_starts(self) -> None:
-        """Begin to write the log starts that file names do not show."""
-        self._starts.write_starts()
-
-    def checkpoint_cleaned(self, tp: TopicPartition) -> None:
-        """Begin to write up to which offset a log is clean."""
-        self._home.on_log_cleaned(tp)
-        self._cleaned.write_soon(self._cleaned_bytes)
-
-    def save_cleaned(self, tp: TopicPartition, done: Callable[[object], None]) -> None:
-        """Write up to where a log is clean; `done` in a later turn, when that is durable, or the directory offline."""
-        self.checkpoint_cleaned(tp)
-        self._cleaned.when_idle(done)
-
-    def _correct_cleaned(self) -> None:
-        """Write the cleaner's checkpoint, blocking, if it is wrong about a log. Raises Failure."""
-        before = self._noted_clean
-        if before != self._cleaned_bytes():
-            self._save_cleaned()
-
-    def _save_cleaned(self) -> None:
-        self._cleaned.write_now(self._cleaned_bytes())
-
-    def _cleaned_bytes(self) -> bytes:
-        self._noted_clean = self._clean_text.refresh_offsets(self._home.cleaned_moved, self._cleaned_until)
-        return self._noted_clean
-
-    def _cleaned_until(self, tp: TopicPartition) -> int | None:
-        log = self.logs.get(tp)
-        return None if log is None else log.cleaning.checkpoint
-
-    def save_starts_now(self) -> None:
-        """Write the log starts, blocking. Raises Failure."""
-        self._starts.write_now()
-
-    @property
-    def starts_changed(self) -> bool:
-        """Whether a log start moved since they were written."""
-        return self._home.starts_changed
-
-    def _recovery_point_bytes(self) -> bytes:
-        return self._point_text.refresh_offsets(self._home.points_moved, self._recovery_point)
-
-    def _recovery_point(self, tp: TopicPartition) -> int | None:
-        log = self._log_here(tp)
-        return self.missing.get(tp) if log is None else log.recovery_point
-
-    def _high_watermark_bytes(self) -> bytes:
-        for tp in list(self._home.changed):
-            log = self._log_here(tp)
-            if log is None:
-                del self._home.changed[tp]
-            self._mark_text.set_offset(tp, None if log is None else log.noted_high_watermark())
-        return self._mark_text.data
 
     def take_unchecked(self) -> list[Log]:
         """The logs that have changed since the last call."""
@@ -438,15 +316,6 @@ class LogDir:
         """The log whose offsets checkpoints have."""
         return self.logs.get(tp) or self.moves.futures.get(tp) or self.moves.replaced.get(tp)
 
-    def _start_bytes(self) -> bytes:
-        return self._start_text.refresh_offsets(self._home.starts_moved, self._moved_start)
-
-    def _moved_start(self, tp: TopicPartition) -> int | None:
-        log = self._log_here(tp)
-        if log is None:
-            return self._unopened[tp].start_offset or None if tp in self._unopened else None
-        return log.start_offset if log.start_is_moved else None
-
     # -- stop ----------------------------------------------------------------------------------------------------------
 
     def stop_logs(self, done: Done[None]) -> None:
@@ -457,8 +326,7 @@ class LogDir:
 
     def _wait_for_checkpoints(self, failure: Failure | None, done: Done[None]) -> None:
         """The logs are synced: wait for checkpoints that are being written, also those begun meanwhile."""
-        every = (self._recovery_points, self._high_watermarks, self._starts.file, self._cleaned)
-        busy = [file for file in every if file.is_writing]
+        busy = self.offsets.writing_files()
         if not busy:
             self._on_stopped(failure, done)
             return
@@ -483,16 +351,13 @@ class LogDir:
         """The last writes, in this order: a start that finds the mark trusts all other files.
 
         A directory that was not loaded stays as it was found; one that was loaded in part gets no mark."""
-        disk = self._home.disk
         for log in self._all_logs().values():
             log.close_files()
         if not self._loaded and not self._unopened:
             return
-        disk.replace_now(RECOVERY_POINTS, self._recovery_point_bytes())
-        disk.replace_now(HIGH_WATERMARKS, self._high_watermark_bytes())
-        disk.replace_now(LOG_STARTS, self._start_bytes())
+        self.offsets.write_final()
         if self._loaded:
-            disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
+            self._home.disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
 
 
 def _is_future(name: str) -> bool:

@@ -12,25 +12,23 @@ from typing import Final
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
-from ottla.errors import ApiError
-from ottla.seams import Clock, Disk, Done, Entropy, Failure, Instant, Kind, Workers
+from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind, Workers
 from ottla.storage.background_tasks import BackgroundTasks
 from ottla.storage.cleaning.cleaner import Cleaner
 from ottla.storage.future_log import FutureLog, settle_moves
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.log_dir_context import CompletionBarrier, LogDirContext
-from ottla.storage.log_files import UNBOUNDED
 from ottla.storage.log_loss import IncompleteLog
 from ottla.storage.producers.producer_expiry import ProducerExpiry
 from ottla.storage.recovery.found_logs import FoundLog, found_logs
 from ottla.storage.recovery.load_progress import LOGS_PER_LINE, LoadProgress
 from ottla.storage.retention.disk_reserve import DiskReserve
-from ottla.storage.retention.retention_queue import RetentionQueue
+from ottla.storage.retention.retention_task import RetentionTask
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.segments.scan import HeaderScan
 from ottla.storage.timers import Timers
-from ottla.types import ZERO_UUID, TopicPartition, uuid_to_text
+from ottla.types import UNBOUNDED, ZERO_UUID, TopicPartition, uuid_to_text
 
 _logger = logging.getLogger(__name__)
 
@@ -83,7 +81,7 @@ class LogManager:
         self._deleted_ids: dict[TopicPartition, bytes] = {}
         """Topic ids of logs that were deleted and are in `LogDir.missing` since."""
         self._background_tasks = BackgroundTasks(clock, self.timers)
-        self._retention = RetentionQueue()
+        self._retention = RetentionTask(self.dirs, self._background_tasks, clock, self.get_log)
         self.removable_at_first = UNBOUNDED
         """`removable_below` of every loaded log until replication sets it: the cleaner begins at once."""
         self.cleaner = None if workers is None else Cleaner(self._homes, self.dirs, workers, clock, config)
@@ -206,7 +204,9 @@ class LogManager:
         """
         logs = [log for log in self.online_logs() if log.tp.topic in ids]
         whole = {
-            log.tp for log in logs if log.loss is None and _rank_topic_id(log.topic_id, ids[log.tp.topic]) < _OTHER
+            log.tp
+            for log in logs
+            if log.metadata.loss is None and _rank_topic_id(log.metadata.topic_id, ids[log.tp.topic]) < _OTHER
         }
         gone = [tp for each in self.dirs for tp in each.missing if tp.topic in ids and self.get_log(tp) is None]
         for tp in gone:
@@ -231,7 +231,9 @@ class LogManager:
         #    topics are deleted. 4. A damaged or missing id is written again.
         holders = [each for each in self.dirs if tp in each.logs]
         ranked = [
-            (rank, each) for each in holders if (rank := _rank_topic_id(each.logs[tp].topic_id, topic_id)) < _OTHER
+            (rank, each)
+            for each in holders
+            if (rank := _rank_topic_id(each.logs[tp].metadata.topic_id, topic_id)) < _OTHER
         ]
         chosen = min(ranked, key=lambda found: found[0])[1] if ranked else None
         for each in holders:
@@ -239,16 +241,16 @@ class LogManager:
                 self._stray_from(each, tp)
         for each in self.dirs:
             copy = each.moves.futures.get(tp)
-            if copy is not None and copy.topic_id != topic_id:
+            if copy is not None and copy.metadata.topic_id != topic_id:
                 self._drop_copies(tp)
         if chosen is None or chosen.offline is not None:
             return None
         log = chosen.logs[tp]
-        if log.topic_id != topic_id:
-            if log.topic_id != ZERO_UUID:
+        if log.metadata.topic_id != topic_id:
+            if log.metadata.topic_id != ZERO_UUID:
                 _logger.error("partition.metadata of %s is damaged, rewriting it with the topic's id", tp)
-            log.topic_id = topic_id
-            log.write_metadata()
+            log.metadata.topic_id = topic_id
+            log.metadata.write_topic_id()
         return log
 
     @staticmethod
@@ -286,7 +288,7 @@ class LogManager:
         home = chosen or min(working, key=lambda each: (each.is_short, len(each.logs)))
         log = home.create_log(tp, topic_id, config)
         if had and not is_new:
-            log.mark_incomplete(IncompleteLog.END)
+            log.metadata.mark_incomplete(IncompleteLog.END)
         return log
 
     def delete_log(self, tp: TopicPartition) -> None:
@@ -299,12 +301,12 @@ class LogManager:
         self._retention.forget_log(tp)
         for each in self.dirs:
             if tp in each.logs:
-                end_offset, topic_id = each.logs[tp].end_offset, each.logs[tp].topic_id
+                end_offset, topic_id = each.logs[tp].end_offset, each.logs[tp].metadata.topic_id
                 each.delete_log(tp)
                 if end_offset:
                     self._deleted_ids[tp] = topic_id
                     each.missing[tp] = end_offset
-                    each.checkpoint_recovery_points()
+                    each.offsets.checkpoint_recovery_points()
 
     def forget_topics(self, names: Collection[str]) -> None:
         """Stop to expect logs of these topics, which are deleted."""
@@ -362,7 +364,7 @@ class LogManager:
     def _set_calendar(self) -> None:
         config = self._config
         delay_ms = config.log_initial_task_delay_ms  # a broker that runs less than one interval has to delete as well
-        self._schedule_every(config.log_retention_check_interval_ms, self._check_retention, delay_ms)
+        self._schedule_every(config.log_retention_check_interval_ms, self._retention.check_logs, delay_ms)
         self._schedule_every(config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self._schedule_every(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint_recovery_points)
         self._schedule_every(config.log_flush_start_offset_checkpoint_interval_ms, self._checkpoint_starts)
@@ -388,64 +390,16 @@ class LogManager:
 
     def _checkpoint_recovery_points(self) -> None:
         for each in self._working_dirs():
-            each.refresh_recovery_points()
+            each.offsets.refresh_recovery_points()
 
     def _checkpoint_starts(self) -> None:
         for each in self._working_dirs():
-            if each.starts_changed:
-                each.checkpoint_starts()
+            if each.offsets.starts_changed:
+                each.offsets.checkpoint_starts()
 
     def _checkpoint_high_watermarks(self) -> None:
         for each in self._working_dirs():
-            each.checkpoint_high_watermarks()
-
-    def _check_retention(self) -> None:
-        """Check the logs that have changed, and those that have become due by time."""
-        for each in self._working_dirs():
-            self._background_tasks.add_task(self._apply_retention, each.take_unchecked())
-        due = (self.get_log(tp) for tp in self._retention.take_due(self._clock.now().wall_ms))
-        self._background_tasks.add_task(self._apply_retention, (log for log in due if log is not None))
-
-    def _apply_retention(self, log: Log) -> bool:
-        if self.get_log(log.tp) is not log:
-            return False
-        now = self._clock.now()
-        # 1. Removing all segments would block on the disk: flush first, then try again.
-        # 2. Remove; a log whose next segment becomes due later waits for that time, one that could not remove all that
-        #    it should is checked again at the next check.
-        if log.retention_needs_flush(now):
-            log.flush(lambda outcome: self._retain_later(log, outcome))
-            return False
-        has_dropped = self._drop_old(log, now)
-        due_ms = log.retention_due_ms(now)
-        if due_ms is not None and due_ms > now.wall_ms:
-            self._retention.schedule_log(log.tp, due_ms)
-        elif due_ms is not None:
-            self._check_again(log)
-        return has_dropped
-
-    def _check_again(self, log: Log) -> None:
-        """Check the log again at the next retention check."""
-        for each in self.dirs:
-            if each.logs.get(log.tp) is log:
-                each.check_again(log.tp)
-
-    def _drop_old(self, log: Log, now: Instant) -> bool:
-        try:
-            dropped = log.delete_old_segments(now)
-        except ApiError as error:
-            _logger.warning("retention of %s: %s", log.tp, error.message)
-            return False
-        if dropped:
-            text = "retention of %s: removed %d segments, the log starts at offset %d"
-            _logger.info(text, log.tp, dropped, log.start_offset)
-        return dropped > 0
-
-    def _retain_later(self, log: Log, outcome: int | Failure) -> None:
-        if isinstance(outcome, Failure):
-            self._check_again(log)
-        else:
-            self._background_tasks.add_task(self._apply_retention, (log,))
+            each.offsets.checkpoint_high_watermarks()
 
     def _expire_producers(self) -> None:
         now = self._clock.now()

@@ -167,7 +167,7 @@ def test_a_damaged_log_is_reported_once_and_others_are_compacted(
     rows = measured(shelf)
     assert rows["kafka_log_logcleanermanager_uncleanable_partitions_count"] == [({"logDirectory": "data0"}, 1)]
     ((_, waiting),) = rows["kafka_log_logcleanermanager_uncleanable_bytes"]
-    assert 0 < waiting < shelf.log.size
+    assert 0 < waiting < shelf.log.segments.size
     assert bytes(data) == sim.contents(path)
     assert not [name for name in sim.names(str(TP)) if name.endswith((".cleaned", ".swap"))]
 
@@ -435,7 +435,7 @@ def test_retention_and_compaction_together(sim: SimWorld) -> None:
             assert record.offset >= shelf.log.start_offset
         assert all(told[key] == value for key, value in latest(found).items())
     assert shelf.log.start_offset > 0
-    assert shelf.log.size < 4_000 + 2 * 3_000
+    assert shelf.log.segments.size < 4_000 + 2 * 3_000
     assert shelf.log.start_offset <= shelf.log.cleaned_until <= shelf.log.segments.active.base_offset
     after = records(shelf)
     shelf.stop()

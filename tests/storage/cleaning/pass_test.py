@@ -56,14 +56,15 @@ def task(
     bound = log.segments.active.base_offset if unstable is None else min(unstable, log.segments.active.base_offset)
     until = log.segments[log.segments.floor_slot(bound)].base_offset
     return CleaningTask(
-        log.tp, log.directory, log.config, log.segments, log.cleaning, log.start_offset, dirty_from, until, last,
+        log.tp, log.metadata.directory, log.config, log.segments, log.cleaning, log.start_offset, dirty_from, until,
+        last,
         RetentionBounds(now_ms, 1000, removable_below), room, LIMIT,
     )  # fmt: skip
 
 
 def clean(shelf: Shelf, **facts: int) -> Any:
     answers = Answers()
-    home = shelf.log._home
+    home = shelf.log.home
     run_steps(CleaningPass(home, Jobs(shelf), task(shelf.log, **facts)).run_steps(), answers)
     shelf.world.settle()
     (answer,) = answers
@@ -179,13 +180,13 @@ def test_aborted_records_are_removed_and_their_marker_stays_for_readers(world: A
     assert isinstance(clean(shelf), Cleaned)
     assert b"aborted" not in [record.value for record in records(shelf)]
     assert b"kept" in [record.value for record in records(shelf)]
-    assert [txn.producer_id for txn in log.aborted_transactions(0, log.end_offset)] == [2]
+    assert [txn.producer_id for txn in log.segments.aborted_transactions(0, log.end_offset)] == [2]
 
 
 def test_a_log_that_changes_during_a_pass_ends_it_without_leftovers(world: Any) -> None:
     shelf = Shelf(world, SMALL)
     fill(shelf, 1)
-    answers, home = Answers(), shelf.log._home
+    answers, home = Answers(), shelf.log.home
     run_steps(CleaningPass(home, Jobs(shelf), task(shelf.log)).run_steps(), answers)
     shelf.log.truncate_to(10)
     before = shelf.log.end_offset
@@ -226,7 +227,7 @@ def test_a_stop_at_any_moment_leaves_the_old_or_the_new(death: Death, loss: Jour
         before = records(shelf)
         answers = Answers()
         chosen = task(shelf.log, dirty_from=first.end_offset)
-        run_steps(CleaningPass(shelf.log._home, Jobs(shelf), chosen).run_steps(), answers)
+        run_steps(CleaningPass(shelf.log.home, Jobs(shelf), chosen).run_steps(), answers)
         assert not answers
         for _ in range(moment):
             world.timeline.run_next_event()

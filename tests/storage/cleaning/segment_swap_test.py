@@ -12,6 +12,8 @@ from tests.storage.conftest import TP, Answers, Shelf, SimWorld
 from ottla.record.batch import Record
 from ottla.seams import Failure
 from ottla.sim.machines.machine import Death
+from ottla.storage.indexes.timestamps import offset_for
+from ottla.storage.retention.retention_enforcer import delete_old_segments
 
 __all__ = ["filled"]
 
@@ -69,9 +71,9 @@ def test_a_truncation_finishes_the_exchange_and_ends_the_pass(stop_at: int) -> N
 def test_retention_waits_for_an_exchange(stop_at: int) -> None:
     world, shelf, _ = exchanging(4, stop_at)
     shelf.log.set_start_offset(shelf.log.end_offset)
-    assert shelf.log.delete_old_segments(world.clock.now()) == 0
+    assert delete_old_segments(shelf.log, world.clock.now()) == 0
     go_on(shelf, 120_000)
-    shelf.log.delete_old_segments(world.clock.now())
+    delete_old_segments(shelf.log, world.clock.now())
     assert len(shelf.log.segments) == 1, "all but the active one"
     world.settle()
     shelf.stop()
@@ -129,8 +131,8 @@ def test_readers_are_served_while_segments_are_exchanged() -> None:
             region = shelf.log.read(offset, LIMIT, shelf.log.end_offset, warmed=True)
             assert region is not None
             assert region.generation == region.file.generation
-        shelf.log.aborted_transactions(0, shelf.log.end_offset)
-        shelf.log.lookup_timestamp(1050, looked_up)
+        shelf.log.segments.aborted_transactions(0, shelf.log.end_offset)
+        offset_for(shelf.log.segments, shelf.log.start_offset, 1050, looked_up, shelf.log.home.workers)
         seen += 1
     assert seen > 5
     assert not [each for each in looked_up if isinstance(each, Failure)]

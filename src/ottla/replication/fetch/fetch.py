@@ -390,7 +390,7 @@ class FetchHandler:
         """Take the fetch offset as an acknowledgement, then read from it on."""
         now = self._now()
         try:
-            each.diverging = partition.note_fetch(
+            each.diverging = partition.leader_role.note_fetch(
                 pending.replica_id,
                 pending.replica_epoch,
                 each.leader_epoch,
@@ -439,7 +439,7 @@ class FetchHandler:
             return False
         views = [
             ReplicaView(node, end_offset, caught_up_ns, at.rack)
-            for node, end_offset, caught_up_ns in partition.readable_at(each.fetch_offset)
+            for node, end_offset, caught_up_ns in partition.leader_role.readable_at(each.fetch_offset)
             if (at := self.leaders.broker_address(node, pending.slot.peer.listener)) is not None
         ]
         preferred = self.selector(partition.node_id, views, pending.rack)

@@ -20,6 +20,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.timing_wheel import Timer
 from ottla.replication.follower.fetcher_context import FetcherContext
 from ottla.replication.follower.follower_session import SESSION_ERRORS, FollowerSession, Key
+from ottla.replication.follower.held_partitions import HeldPartitions
 from ottla.replication.follower.leader_requests import OffsetQuery, OffsetResult, OffsetResults
 from ottla.replication.follower.partition_fetch_state import Backoff, PartitionFetchState
 from ottla.replication.follower.truncation import where_to_cut
@@ -44,8 +45,6 @@ IMPATIENCE_MS: Final = 10
 followers have fetched from it, and a long poll in flight may take half a second."""
 LANES: Final = 4
 """Connections of one fetcher at most."""
-THROTTLE_LOOK_MS: Final = 100
-"""Interval of the checks whether throttled partitions may continue."""
 _logger = logging.getLogger(__name__)
 
 
@@ -70,9 +69,7 @@ class ReplicaFetcher:
         """Partitions that need OffsetForLeaderEpoch before their first fetch, because their logs may diverge."""
         self._unsynced: dict[Key, PartitionFetchState] = {}
         """Partitions with records that are not durable yet: the next request waits for them."""
-        self._held: dict[Key, PartitionFetchState] = {}
-        """Partitions that the throttle holds back."""
-        self._throttle_timer: Timer | None = None
+        self._held = HeldPartitions(world, self._request_partition, self._schedule_fetch)
         self._in_flight = False
         self._is_responding = False
         """Whether the leader answered the last request."""
@@ -116,7 +113,7 @@ class ReplicaFetcher:
         if following is None:
             return
         following.stop_waiting()
-        for table in (self._unsettled, self._unsynced, self._held):
+        for table in (self._unsettled, self._unsynced, self._held.partitions):
             table.pop(key, None)
         self._session.drop_partition(key)
         self._schedule_fetch()
@@ -134,8 +131,9 @@ class ReplicaFetcher:
 
     def _request_partition(self, following: PartitionFetchState) -> None:
         """Include a partition in the next request, from its present position, unless the throttle holds it back."""
-        if self._must_hold(following):
-            self._hold_partition(following)
+        if self._held.must_hold(following):
+            self._session.drop_partition(following.key)
+            self._held.hold_partition(following)
             return
         self._session.add_partition(following.request_row(self._world.settings.max_bytes))
         if following.must_sync and self._world.safeguards.follower_sync_before_ack:
@@ -292,12 +290,12 @@ class ReplicaFetcher:
         partition = following.partition
         before = partition.log.end_offset
         if len(records):
-            end = partition.append_as_follower(records, following.leader_epoch)
+            end = partition.follower_role.append(records, following.leader_epoch)
             if not self._world.throttle.is_idle and self._world.throttle.applies_to(partition.tp):
                 self._world.throttle.record_bytes(len(records), self._world.clock.now().mono_ns)
             if end == before:
                 raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes do not contain a whole batch")
-        partition.take_from_leader(high_watermark, log_start)
+        partition.follower_role.take_from_leader(high_watermark, log_start)
         following.lag = max(0, high_watermark - partition.log.end_offset)
         following.backoff.reset_wait()
         self._request_partition(following)
@@ -325,7 +323,7 @@ class ReplicaFetcher:
                 *(partition.tp, partition.log.end_offset, offset, partition.high_watermark),
                 *(self.leader, following.leader_epoch),
             )
-        partition.truncate_to(offset)
+        partition.follower_role.truncate_to(offset)
 
     def _on_failed(self, following: PartitionFetchState, refusal: ApiError) -> None:
         """Handle a result that could not be applied to the log."""
@@ -333,7 +331,7 @@ class ReplicaFetcher:
         if refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self.remove_partition(following.partition)
         # 2. It cannot succeed here. 3. Perhaps it does from the next response.
-        elif refusal.code is ErrorCode.RECORD_LIST_TOO_LARGE or following.partition.log.offline is not None:
+        elif refusal.code is ErrorCode.RECORD_LIST_TOO_LARGE or following.partition.log.home.offline is not None:
             self._stop_fetching(following, str(refusal))
         else:
             _logger.warning("could not append %s from broker %d: %s", following.partition.tp, self.leader, refusal)
@@ -441,7 +439,7 @@ class ReplicaFetcher:
                 "%s ends at offset %d, the log of broker %d begins at %d: deleting the log and fetching from there",
                 *(partition.tp, partition.log.end_offset, self.leader, found.offset),
             )
-            self._move_partition(following, lambda: partition.restart_at(found.offset))
+            self._move_partition(following, lambda: partition.follower_role.restart_at(found.offset))
         else:
             self._back_off(following, "the offset was out of range, but is in range by now")
 
@@ -453,26 +451,4 @@ class ReplicaFetcher:
             self._on_failed(following, refusal.as_value())
         else:
             self._request_partition(following)
-        self._schedule_fetch()
-
-    # -- throttle ------------------------------------------------------------------------------------------------------
-
-    def _must_hold(self, following: PartitionFetchState) -> bool:
-        """Whether the throttle holds a partition back; one that has caught up is never throttled."""
-        throttle = self._world.throttle
-        if throttle.is_idle or following.lag == 0 or not throttle.applies_to(following.partition.tp):
-            return False
-        return throttle.is_exceeded(self._world.clock.now().mono_ns)
-
-    def _hold_partition(self, following: PartitionFetchState) -> None:
-        self._session.drop_partition(following.key)
-        self._held[following.key] = following
-        if self._throttle_timer is None:
-            self._throttle_timer = self._world.purgatory.continue_after(THROTTLE_LOOK_MS, self._look_at_throttle)
-
-    def _look_at_throttle(self) -> None:
-        self._throttle_timer = None
-        held, self._held = self._held, {}
-        for each in held.values():
-            self._request_partition(each)
         self._schedule_fetch()

@@ -65,7 +65,7 @@ class PartitionFetchState:
     def must_sync(self) -> bool:
         """Whether the next fetch would acknowledge records that are not durable."""
         log = self.partition.log
-        return self.partition.syncs and log.recovery_point < log.sync_awaited
+        return self.partition.syncs and log.recovery_point < log.flush_policy.awaited_offset
 
     def stop_waiting(self) -> None:
         """Cancel the timer of a backoff."""

@@ -22,8 +22,7 @@ from ottla.replication.partition.replica_state import (
     maximal_isr,
     may_join,
 )
-from ottla.storage.log_files import UNBOUNDED
-from ottla.types import NO_EPOCH
+from ottla.types import NO_EPOCH, UNBOUNDED
 
 _UNKNOWN: Final = Replica()
 _PATIENCE_NS: Final = 500_000_000

@@ -1,17 +1,14 @@
-"""One replica of a partition on this broker in either role: its log, its checks for readers, and following.
+"""What a replica is in either role: its log, the controller's state, its limits, and its checks for readers.
 
-Zone: deterministic. `partition` adds leading; `fetcher` fetches from the leader.
+Zone: deterministic. `leader_role` and `follower_role` change it, `partition` gives it one of the two roles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.header_fields import RECORD_COUNT
-from ottla.record.validation import HeaderTuple
 from ottla.replication.partition.partition_context import PartitionContext
 from ottla.replication.partition.partition_listeners import PartitionListener, wake_all
 from ottla.replication.partition.replica_errors import (
@@ -21,7 +18,7 @@ from ottla.replication.partition.replica_errors import (
     out_of_range_error,
 )
 from ottla.replication.partition.replica_state import NO_LEADER, EpochEnd
-from ottla.seams import Failure, Instant, Region
+from ottla.seams import Region
 from ottla.storage.log import Log
 from ottla.types import NO_EPOCH, TopicPartition
 
@@ -33,11 +30,11 @@ class LocalReplica:
     """A log, its high watermark, and the listeners that wait for either to move."""
 
     __slots__ = (
-        "_after_max_ms",
-        "_append_time",
-        "_before_max_ms",
         "_codec",
-        "_max_bytes",
+        "adding",
+        "after_max_ms",
+        "append_time",
+        "before_max_ms",
         "bytes_in",
         "bytes_out",
         "config",
@@ -48,10 +45,14 @@ class LocalReplica:
         "leader",
         "leader_epoch",
         "log",
+        "max_bytes",
         "messages_in",
         "node_id",
         "offline",
+        "partition_epoch",
         "produce_conversions",
+        "removing",
+        "replicas",
         "shared",
         "syncs",
         "tp",
@@ -66,6 +67,11 @@ class LocalReplica:
         self.leader = NO_LEADER
         self.is_leader = False
         self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self.replicas: tuple[int, ...] = ()
+        """The assigned replicas (AR), the preferred leader first."""
+        self.adding: tuple[int, ...] = ()
+        self.removing: tuple[int, ...] = ()
         self.offline: ErrorCode | None = None
         """Why it refuses all requests; None while it serves."""
         self.watchers: dict[PartitionListener, None] = {}
@@ -85,18 +91,18 @@ class LocalReplica:
     @property
     def topic_id(self) -> bytes:
         """The topic's id."""
-        return self.log.topic_id
+        return self.log.metadata.topic_id
 
     def apply_config(self, config: TopicConfig) -> None:
         """Apply a changed topic config."""
         self.config = config
         self.log.apply_config(config)
-        self._append_time = config.message_timestamp_type == "LogAppendTime"
+        self.append_time = config.message_timestamp_type == "LogAppendTime"
         self._codec = _CODEC_NUMBERS.get(config.compression_type, -1)  # -1: keep the producer's
-        self._max_bytes = config.max_message_bytes
-        self._before_max_ms, self._after_max_ms = config.timestamp_bounds
-        if self._append_time:  # the producer's timestamps are replaced, so they are not checked
-            self._before_max_ms = self._after_max_ms = NO_LIMIT
+        self.max_bytes = config.max_message_bytes
+        self.before_max_ms, self.after_max_ms = config.timestamp_bounds
+        if self.append_time:  # the producer's timestamps are replaced, so they are not checked
+            self.before_max_ms = self.after_max_ms = NO_LIMIT
         self.syncs = config.flush_messages < NO_LIMIT
         """Whether acknowledgements may have to wait for the disk (flush.messages)."""
 
@@ -120,83 +126,23 @@ class LocalReplica:
     @property
     def batch_limits(self) -> tuple[int, int, int]:
         """The limits of a batch: most bytes, and how far before and after now its timestamps may be, in ms."""
-        return self._max_bytes, self._before_max_ms, self._after_max_ms
+        return self.max_bytes, self.before_max_ms, self.after_max_ms
 
     def wake_watchers(self) -> None:
         """Wake all watchers after a change; one that is still interested registers again."""
         watchers, self.watchers = self.watchers, {}
         wake_all(watchers)
 
-    def _wake_end_watchers(self) -> None:
+    def wake_end_watchers(self) -> None:
+        """Wake the followers' fetches that wait for records."""
         watchers, self.end_watchers = self.end_watchers, {}
         wake_all(watchers)
 
-    def _move_high_watermark(self, mark: int) -> None:
+    def move_high_watermark(self, mark: int) -> None:
+        """Set the high watermark, and wake everything that waits for it."""
         self.high_watermark = self.log.high_watermark = mark
         if self.watchers:
             self.wake_watchers()
-        self.shared.check(self)
-
-    # -- following -----------------------------------------------------------------------------------------------------
-
-    def append_as_follower(self, records: memoryview, leader_epoch: int) -> int:
-        """Append batches that were fetched in `leader_epoch`, unchanged; ignores an incomplete batch at the end.
-
-        Returns the log end. Raises ApiError NOT_LEADER_OR_FOLLOWER (it does not follow in that epoch any more),
-        CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR; batches before the error are in the log.
-        """
-        if self.offline is not None or self.is_leader or leader_epoch != self.leader_epoch:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} does not follow in epoch {leader_epoch}")
-        self.shared.replication_bytes_in += len(records)
-        return self.log.append_replica(records, leader_epoch, self.shared.safeguards.replica_crc_check)
-
-    def take_from_leader(self, high_watermark: int, log_start: int) -> None:
-        """Take the leader's high watermark and log start, after its records are in the log.
-
-        The high watermark becomes min(own LEO, the leader's), but never decreases: committed records stay so, even if a
-        new leader has not learned of it yet. The log start rises, but not above the high watermark (KAFKA-9491).
-        """
-        log = self.log
-        mark = min(high_watermark, log.end_offset)
-        start = min(log_start, max(mark, self.high_watermark))
-        moved = start > log.start_offset
-        if moved:
-            log.set_start_offset(start)
-        mark = max(mark, self.high_watermark, log.start_offset)
-        if moved or mark != self.high_watermark:
-            self._move_high_watermark(mark)
-
-    def truncate_to(self, offset: int) -> None:
-        """Follower: delete all records from `offset` on, and epochs without records. Raises KAFKA_STORAGE_ERROR."""
-        self._cut_log(self.log.truncate_to, offset)
-        if self.shared.safeguards.empty_epochs_cut:
-            self.log.epochs.truncate_from_end(self.log.end_offset)
-
-    def restart_at(self, offset: int) -> None:
-        """Follower: delete all records and restart the log at `offset`, the leader's log start. Raises ApiError."""
-        self._cut_log(self.log.restart_at, offset)
-
-    def _cut_log(self, cut: Callable[[int], None], offset: int) -> None:
-        assert not self.is_leader, f"{self.tp} is led here: a leader never truncates its log"
-        try:
-            cut(offset)
-        except Failure as failure:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, failure.message) from failure
-        self.shared.on_cut(self)
-        self.high_watermark = self.log.high_watermark
-        self.wake_watchers()
-
-    # -- moving --------------------------------------------------------------------------------------------------------
-
-    def move_to(self, log: Log) -> None:
-        """Replace the log by its copy in another log directory."""
-        self.log = log
-        log.apply_config(self.config)
-        log.on_synced(self._on_synced)
-        self._on_synced()
-
-    def _on_synced(self) -> None:
-        """Notify delayed operations after a flush."""
         self.shared.check(self)
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -206,11 +152,6 @@ class LocalReplica:
         if epoch in (NO_EPOCH, self.leader_epoch) or not self.shared.safeguards.epoch_fencing:
             return
         raise leader_epoch_error(self.tp, self.leader_epoch, epoch)
-
-    def _lowered_append(self, header: HeaderTuple) -> Callable[[memoryview, HeaderTuple, int, Instant], int]:
-        """The append for a log with an older message format; counts the records as converted."""
-        self.produce_conversions += header[RECORD_COUNT]
-        return self.log.append_lowered
 
     def check_leader(self, epoch: int) -> None:
         """Raises ApiError unless this replica leads, in the requested leader epoch (-1: in any)."""
@@ -262,6 +203,10 @@ class LocalReplica:
             return None
         return self.log.read(offset, max_bytes, limit, at_least_one, warmed)
 
-
-def ignore_flush(_: object) -> None:
-    """Ignore the result of a flush: the log keeps it (`recovery_point`, `offline`)."""
+    def copy_state(self) -> LocalReplica:
+        """A replica with the same state, which does not know what waits for this one."""
+        copied = object.__new__(LocalReplica)
+        for name in LocalReplica.__slots__:
+            setattr(copied, name, getattr(self, name))
+        copied.watchers, copied.end_watchers = {}, {}
+        return copied

@@ -6,13 +6,10 @@ Zone: pure. Numbers in, numbers out; no log, no clock. `isr` keeps these values.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from ottla.errors import ErrorCode
 from ottla.types import NO_EPOCH, NO_OFFSET
-
-if TYPE_CHECKING:
-    from ottla.replication.partition.partition import Partition
 
 NEVER: Final = -(2**63)
 """A time in ns before all others."""
@@ -61,19 +58,6 @@ class IsrOutcome(NamedTuple):
     isr: tuple[int, ...] = ()
     leader_epoch: int = NO_EPOCH
     partition_epoch: int = NO_EPOCH
-
-
-class IsrChannel(Protocol):
-    """Sends proposals of leaders to the controller."""
-
-    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
-        """Ask the controller for another ISR; `Partition.on_alter_partition_response` follows in a later turn, exactly
-        once.
-
-        The outcome is always a decision: after lost connections, time-outs and NOT_CONTROLLER the channel asks again.
-        OPERATION_NOT_ATTEMPTED: the proposal was certainly not carried out.
-        """
-        ...
 
 
 class Replica(NamedTuple):

@@ -38,7 +38,7 @@ class DelayedProduce(DelayedOperation):
         """
         for partition, (offset, rows, at) in list(self.waiting.items()):
             try:
-                if not partition.is_settled(offset, self._acks):
+                if not partition.leader_role.is_settled(offset, self._acks):
                     continue
             except ApiError as error:
                 self._refuse_row(rows, at, error.as_value())

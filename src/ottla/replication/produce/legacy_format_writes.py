@@ -1,6 +1,6 @@
 """Down-converts batches for topics with an older message format before they are appended.
 
-Zone: deterministic. A step of a Produce request before it runs. Small batches are left to `Log.append_lowered`, which
+Zone: deterministic. A step of a Produce request before it runs. Small batches are left to `lowered_append`, which
 converts within the append. A worker converts a larger batch for the offset at which the log ends then. If another
 append moves the end meanwhile, the batch is converted again, up to TRIES times; then the producer has to retry.
 """
@@ -12,12 +12,11 @@ from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import HEADER_SIZE, MAGIC_POS, MAGIC_V2
-from ottla.record.down_conversion import is_quick
+from ottla.record.down_conversion import ConvertedBatch, is_quick
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition_registry import Topics, find_writable
 from ottla.replication.produce.batch_preprocessing import IN_TURN, BatchItem, RefusedBatch, job_error
 from ottla.seams import World
-from ottla.storage.log_files import ConvertedBatch
 from ottla.types import NO_TIMESTAMP
 
 LOWER_JOB: Final = "ottla.record.down_conversion:lower_job"

@@ -141,7 +141,7 @@ class ProduceHandler:
             partition = None if topic is None else topic.direct.get(index)
             if topic is not None and partition is not None and records and not partition.syncs:
                 try:
-                    base_offset, append_time, required = partition.append(records, acks, self._now())  # type: ignore[arg-type]  # true
+                    base_offset, append_time, required = partition.leader_role.append(records, acks, self._now())  # type: ignore[arg-type]  # true
                 except ApiError as error:
                     row = (index, int(error.code), -1, -1, -1)
                     refusal = error.as_value()
@@ -234,7 +234,7 @@ class ProduceHandler:
                         rows.append((index, 0, -1, -1, partition.log.start_offset))
                         continue
                     raise self._append_error(topic, name, index, acks, records)
-                base_offset, append_time, required = partition.append(records, acks, now)  # type: ignore[arg-type]  # true: no Refused
+                base_offset, append_time, required = partition.leader_role.append(records, acks, now)  # type: ignore[arg-type]  # true: no Refused
             except ApiError as error:
                 refused = refused or {}
                 refused[len(answers), len(rows)] = error.as_value()

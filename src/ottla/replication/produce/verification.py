@@ -102,7 +102,7 @@ class Verification:
                 self._refuse_item(at, partition, error)
                 continue
             asked[partition] = None
-            guard = partition.guards.begin_verification(*identity)
+            guard = partition.leader_role.guards.begin_verification(*identity)
             guard.adds = self._version >= ADDING_VERSION
             self._places.append((at, partition, guard))
         assert producer is not None, "a request without such batches is not verified"
@@ -134,12 +134,12 @@ class Verification:
             self._run(self._items)
         finally:  # a verification counts for the appends of this request only
             for _, partition, guard in self._places:
-                partition.guards.end_verification(guard)
+                partition.leader_role.guards.end_verification(guard)
 
     def _refuse_item(self, at: int, partition: Partition, error: ApiError) -> None:
         name, index, records = self._items[at]
         assert isinstance(records, memoryview), "only records are verified"
-        partition.note_refused(records, error, self._clock.now())
+        partition.leader_role.note_refused(records, error, self._clock.now())
         self._items[at] = (name, index, RefusedBatch(error))
 
 

@@ -116,7 +116,9 @@ def _read_batch(view: memoryview, pos: int, header: Any) -> Batch:
 def _visible_values(stage: Harness, batches: Sequence[Batch]) -> list[bytes]:
     """Filter like a consumer: drop records of aborted transactions, from their first offset to the marker (KIP-98)."""
     log = stage.find_partition(DATA).log
-    waiting = sorted((each.first_offset, each.producer_id) for each in log.aborted_transactions(0, log.end_offset))
+    waiting = sorted(
+        (each.first_offset, each.producer_id) for each in log.segments.aborted_transactions(0, log.end_offset)
+    )
     values: list[bytes] = []
     dropping: set[int] = set()
     for batch in batches:

@@ -28,6 +28,7 @@ from ottla.effects import Effects
 from ottla.errors import ApiError
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.marker_handlers import MarkerHandlers
+from ottla.replication.partition.leader_role import LeaderRole
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.partition_context import PartitionContext
 from ottla.replication.partition.replica_state import IsrProposal, PartitionState
@@ -269,9 +270,10 @@ class Harness:
 
     def _fetch_partition(self, partition: Partition) -> None:
         end, now = partition.log.end_offset, self.clock.now()
-        partition.note_fetch(_FOLLOWER, 1, partition.leader_epoch, end, -1, 0, now, cast("Any", self._contact))
+        contact = cast("Any", self._contact)
+        partition.leader_role.note_fetch(_FOLLOWER, 1, partition.leader_epoch, end, -1, 0, now, contact)
 
-    def propose_isr(self, partition: Partition, proposal: IsrProposal) -> None:
+    def propose_isr(self, leader: LeaderRole, proposal: IsrProposal) -> None:
         """Ignored: the ISR does not change."""
 
     def _next_state(self, leader: int) -> PartitionState:
@@ -291,7 +293,7 @@ class Harness:
         partition = self.find_partition(place)
         self.run_turn(lambda: partition.make_follower(self._next_state(_FOLLOWER), self.clock.now()))
         if lose:
-            self.run_turn(lambda: partition.truncate_to(partition.high_watermark))
+            self.run_turn(lambda: partition.follower_role.truncate_to(partition.high_watermark))
         self.held = None
         self._make_leader(place)
 

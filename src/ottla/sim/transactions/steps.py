@@ -6,6 +6,7 @@ a while and starts again as a new process; its old requests may still arrive.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import Final, NamedTuple, TypeVar
 
@@ -63,7 +64,7 @@ def pause_client(ns: int) -> Steps[None]:
     yield Pause(ns)
 
 
-class Actor:
+class Actor(ABC):
     """Drives one client."""
 
     def __init__(self, client: ClusterClient, random: Stream) -> None:
@@ -91,9 +92,9 @@ class Actor:
         self._steps = self.client_steps()
         self.timeline.schedule_after(self.random.random_below(500 * MS), "actor", self._resume_with_response, None)
 
+    @abstractmethod
     def client_steps(self) -> Steps[None]:
         """All steps of the client, from its start to its end."""
-        raise NotImplementedError
 
     @property
     def is_done(self) -> bool:

@@ -282,7 +282,7 @@ class Cleaner:
             self._busy.pop(number, None)
         log.cleaning.checkpoint = cleaned.end_offset
         log.cleaning.worker_losses = 0
-        directory.checkpoint_cleaned(log.tp)
+        directory.offsets.checkpoint_cleaned(log.tp)
         seconds = (self._clock.now().mono_ns - began) / 1e9
         self.last[number] = CleaningRun(cleaned, seconds)
         _logger.info(
@@ -300,10 +300,10 @@ class Cleaner:
         """
         if home.safeguards.durable_before_cleaned:
             yield log.flush
-            yield directory.save_recovery_points
+            yield directory.offsets.save_recovery_points
         if log.cleaning.checkpoint is None:
             log.cleaning.checkpoint = log.cleaned_until
-            yield partial(directory.save_cleaned, log.tp)
+            yield partial(directory.offsets.save_cleaned, log.tp)
 
     def _make_task(
         self, home: LogDirContext, log: Log, facts: CleanableRange, secure: Callable[[], Steps[None]]
@@ -311,7 +311,7 @@ class Cleaner:
         now_ms = self._clock.now().wall_ms
         return CleaningTask(
             log.tp,
-            log.directory,
+            log.metadata.directory,
             log.config,
             log.segments,
             log.cleaning,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from ottla.storage.cleaning.cleanable_logs import dirty_start
 from ottla.storage.segments.segment import Segment
 
 
@@ -42,6 +43,10 @@ class CleaningState:
         """Why this log is no longer compacted; None while it is."""
         self.worker_losses = 0
         """Passes in a row over which a worker process died."""
+
+    def clean_until(self, start_offset: int, end_offset: int) -> int:
+        """Where the dirty part of a log with these bounds begins."""
+        return dirty_start(self.checkpoint, start_offset, end_offset)
 
     def finish_exchange(self) -> None:
         """Finish an exchange in progress; call it before the segments change. Raises Failure."""

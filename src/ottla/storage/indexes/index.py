@@ -17,6 +17,7 @@ view of its file. A file of Apache Kafka that was not closed cleanly ends in zer
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn
@@ -96,7 +97,7 @@ def _largest_below_warm(
     return low
 
 
-class Index:
+class Index(ABC):
     """A file of fixed-size entries, sorted; the common part of both kinds."""
 
     __slots__ = (
@@ -137,9 +138,9 @@ class Index:
             self._trim_zeros()
         self._note_last()
 
+    @abstractmethod
     def _note_last(self) -> None:
         """Remember the last entry, so that an append compares without reading it."""
-        raise NotImplementedError
 
     # -- the file ------------------------------------------------------------------------------------------------------
 

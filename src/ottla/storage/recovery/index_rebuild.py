@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ottla.record.batch import HEADER_SIZE
+from ottla.record.header_fields import MAX_TIMESTAMP
 from ottla.seams import Disk, Failure, Kind
 from ottla.storage.layout import CLEANED, INDEX, TIME_INDEX, TXN_INDEX
+from ottla.storage.segments.scan import walk_headers
 from ottla.storage.segments.segment import Segment
 
 
@@ -46,3 +49,12 @@ def _open_new(disk: Disk, path: str) -> None:
         disk.rename(path + CLEANED, path)
     else:
         disk.unlink_now(path)
+
+
+def load_active(active: Segment) -> None:
+    """Compute the state of the active segment that its files do not have."""
+    for _, header in walk_headers(active.file, 0, min(active.size, HEADER_SIZE * 2**20)):
+        active.first_timestamp = header[MAX_TIMESTAMP]
+        break
+    last = active.index.last_entry
+    active.bytes_since_index = active.size - (last.position if last else 0)

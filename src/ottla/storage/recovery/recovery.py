@@ -11,28 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
 
 from ottla.config.topic import TopicConfig
-from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD
-from ottla.record.header_fields import ATTRIBUTES, BASE_OFFSET, BATCH_LENGTH, LEADER_EPOCH, MAX_TIMESTAMP
-from ottla.record.validation import HeaderTuple
-from ottla.storage.checkpoints import CorruptCheckpoint, parse_checksums, parse_epochs, parse_partition_metadata
-from ottla.storage.indexes.leader_epochs import EpochEntry, LeaderEpochs
-from ottla.storage.indexes.txn_index import IndexChecksum
 from ottla.storage.indexes.txn_index_checksums import index_file_name
-from ottla.storage.layout import (
-    INCOMPLETE,
-    LEADER_EPOCHS,
-    LOG,
-    PARTITION_METADATA,
-    TXN_INDEX,
-    TXN_SUMS,
-    parse_file_name,
-)
 from ottla.storage.log import Log
 from ottla.storage.log_dir_context import LogDirContext
-from ottla.storage.log_loss import IncompleteLog, format_loss, parse_loss
+from ottla.storage.log_loss import IncompleteLog
+from ottla.storage.log_metadata import LogOffsets, StoredMetadata
 from ottla.storage.producers.producer_snapshots import (
     load_newest,
     prune_snapshots,
@@ -40,10 +25,8 @@ from ottla.storage.producers.producer_snapshots import (
     snapshot_offsets,
     sufficient_snapshot_offset,
 )
-from ottla.storage.producers.producer_state import ProducerState, marker_of, replay_batch
 from ottla.storage.recovery.found_logs import LogMarks
-from ottla.storage.recovery.index_rebuild import indexes_sane, rebuild_beside
-from ottla.storage.recovery.interrupted_operations import finish_interrupted
+from ottla.storage.recovery.index_rebuild import indexes_sane, load_active, rebuild_beside
 from ottla.storage.recovery.sanity_check import (
     active_offsets_rise,
     epochs_begin_late,
@@ -53,17 +36,16 @@ from ottla.storage.recovery.sanity_check import (
     snapshot_matches,
     txn_index_matches,
 )
+from ottla.storage.recovery.segment_replay import MAX_OFFSET, SegmentReplay
 from ottla.storage.recovery.segment_splitting import split_at, split_sealed
+from ottla.storage.recovery.stored_files import StoredFiles
 from ottla.storage.recovery.valid_prefix import valid_batches
 from ottla.storage.retention.retention import before_start
-from ottla.storage.segments.scan import read_file, walk_headers
 from ottla.storage.segments.segment import Segment
 from ottla.storage.segments.segment_files import create_segment, draw_jitter, retire_segment, snapshot_path
 from ottla.storage.segments.segments import SegmentList
-from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
+from ottla.types import TopicPartition
 
-MAX_OFFSET: Final = 2**63 - 1
-T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 
 
@@ -82,7 +64,7 @@ def open_log(
     try:
         return opening.build_log()
     finally:
-        opening.epochs.let_go(0)  # it refers to `opening`
+        opening.replay.epochs.let_go(0)  # it refers to `opening`
 
 
 class _Opening:
@@ -102,41 +84,23 @@ class _Opening:
         self.directory = directory
         self.config = config
         self.found = found
-        self.scanned = scanned
-        self.names = [] if found.is_new else finish_interrupted(home, directory)
-        self.snapshots = snapshot_offsets(self.names)
-        self.stored_epochs: list[EpochEntry] = self._read_small_file(LEADER_EPOCHS, parse_epochs, [])
-        self.txn_sums: dict[str, IndexChecksum] = self._read_small_file(TXN_SUMS, parse_checksums, {})
-        self.loss: IncompleteLog | None = self._read_small_file(INCOMPLETE, parse_loss, None)
-        self.has_aborted = any(name.endswith(TXN_INDEX) for name in self.names)
-        self.end_offset = 0
-        self.epochs = LeaderEpochs(self.stored_epochs, lambda: self.end_offset, lambda _: None)
-        self.state = ProducerState()
+        self.files = StoredFiles(home, directory, found.is_new)
+        self.snapshots = snapshot_offsets(self.files.names)
+        self.replay = SegmentReplay(home, config, self.files.epochs, scanned)
         self.segments: list[Segment] = []
         self.recovery_point = found.recovery_point
-        self.batches_end = 0
-        """The offset after the last batch that was read; a compacted log may continue at a higher one."""
         self.hole = MAX_OFFSET
         """The first offset missing between two segments that were read: by compaction, or by a power loss."""
         self.renamed = False
         """Whether names in the directory have changed: they are synced before the log is used."""
 
-    def _read_small_file(self, name: str, parse: Callable[[bytes], T], without: T) -> T:
-        """The content of a file beside the log; `without` for one that is missing or cannot be parsed."""
-        if name not in self.names:
-            return without
-        try:
-            return parse(read_file(self.home.disk, f"{self.directory}/{name}"))
-        except CorruptCheckpoint as error:
-            _logger.warning("ignoring %s/%s, which is damaged: %s", self.directory, name, error)
-            return without
-
     # -- the whole -------------------------------------------------------------------------------------------------
 
     def build_log(self) -> Log:
         """Open the segments, recover them if necessary, and create the log."""
-        bases = sorted(file.base_offset for name in self.names if (file := parse_file_name(name)) and file.kind == LOG)
-        self.segments = [Segment(self.home.disk, self.directory, base, self.config) for base in bases]
+        self.segments = [
+            Segment(self.home.disk, self.directory, base, self.config) for base in self.files.segment_bases()
+        ]
         self._check_start()
         self._drop_below_start()
         if not self.segments:
@@ -147,11 +111,11 @@ class _Opening:
         else:
             split_sealed(self.home, self.segments, self.config)
             self._recover_log()
-        if self.end_offset < max(self.found.recovery_point, self.found.high_watermark):
-            self._note_loss(IncompleteLog.END)
-        if self.found.start_offset > self.end_offset:
+        if self.replay.end_offset < max(self.found.recovery_point, self.found.high_watermark):
+            self.files.note_loss(IncompleteLog.END)
+        if self.found.start_offset > self.replay.end_offset:
             self._start_above_end()
-        self.epochs.truncate_from_end(self.end_offset)
+        self.replay.epochs.truncate_from_end(self.replay.end_offset)
         self._check_epochs()
         if self.renamed:
             self.home.disk.sync_now(self.directory)
@@ -159,34 +123,31 @@ class _Opening:
 
     def _assemble_log(self) -> Log:
         start_offset = max(self.found.start_offset, self.segments[0].base_offset)
-        self.epochs.truncate_from_start(start_offset)
-        self.epochs.truncate_from_end(self.end_offset)
+        self.replay.epochs.truncate_from_start(start_offset)
+        self.replay.epochs.truncate_from_end(self.replay.end_offset)
         bases = [segment.base_offset for segment in self.segments]
         prune_snapshots(self.home, self.directory, self.snapshots, bases)
-        self._load_active()
-        topic_id = self._read_small_file(PARTITION_METADATA, parse_partition_metadata, ZERO_UUID)
+        self.segments[-1].jitter_ms = draw_jitter(self.home, self.config)
+        load_active(self.segments[-1])
+        topic_id = self.files.read_topic_id()
+        snapshot_offset = max((offset for offset in self.snapshots if offset <= self.replay.end_offset), default=-1)
         log = Log(
-            self.home, self.tp, self.directory, topic_id, self.config, SegmentList(self.segments), start_offset,
-            self.end_offset, self.recovery_point, list(self.epochs.entries), self.state,
-            max((offset for offset in self.snapshots if offset <= self.end_offset), default=-1),
-            self.txn_sums,
+            self.home, self.tp, self.directory, self.config, SegmentList(self.segments), self.replay.state,
+            StoredMetadata(topic_id, list(self.replay.epochs.entries), snapshot_offset, self.files.txn_sums),
+            LogOffsets(start_offset, self.replay.end_offset, self.recovery_point),
         )  # fmt: skip
-        log.loss = self.loss
-        if not self.found.clean and not self.found.durable:
-            log.doubt_durability()
-        log.high_watermark = min(max(self.found.high_watermark, start_offset), self.end_offset)
-        log.compare_epochs(self.stored_epochs, trusted=self.found.clean)
-        if self.has_aborted or self.txn_sums:
-            log.record_index_checksums(self.segments[:-1])
+        log.metadata.loss = self.files.loss
+        if not self.found.clean and not self.found.durable:  # until the next flush
+            log.metadata.flush.note_unsynced_names(self.directory)
+        log.high_watermark = min(max(self.found.high_watermark, start_offset), self.replay.end_offset)
+        log.metadata.compare_epochs(self.files.epochs, self.replay.end_offset, trusted=self.found.clean)
+        if log.metadata.epochs_stale:
+            log.files.fence_appends()
+        if self.files.has_aborted or self.replay.has_aborted or self.files.txn_sums:
+            log.metadata.record_index_checksums(self.segments[:-1])
         for segment in self.segments:
             segment.release_files()
         return log
-
-    def _note_loss(self, lack: IncompleteLog) -> None:
-        """Record durably, before anything else changes, that durable or committed records are lost."""
-        if self.home.safeguards.losses_told and (self.loss is None or lack > self.loss):
-            self.loss = lack
-            self.home.disk.replace_now(f"{self.directory}/{INCOMPLETE}", format_loss(lack))
 
     def _check_start(self) -> None:
         """Correct an impossible log start, which is damage, so that it does not hide records.
@@ -205,7 +166,7 @@ class _Opening:
             self.found = self.found._replace(start_offset=begin)
 
     def _first_stored_epoch(self, default: int) -> int:
-        return self.stored_epochs[0].start_offset if self.stored_epochs else default
+        return self.files.epochs[0].start_offset if self.files.epochs else default
 
     def _drop_below_start(self) -> None:
         """Drop segments wholly below the log start: they were about to be removed, and flushes left them out."""
@@ -218,7 +179,7 @@ class _Opening:
     def _begin_at(self, offset: int) -> None:
         self.segments = [create_segment(self.home, self.directory, offset, self.config, self.found.is_new)]
         self.renamed = self.renamed or not self.found.clean
-        self.end_offset = self.state.end_offset = offset
+        self.replay.end_offset = self.replay.state.end_offset = offset
         self._drop_snapshots()
 
     def _start_above_end(self) -> None:
@@ -226,23 +187,13 @@ class _Opening:
 
         The file of log starts may be damaged instead, which cannot be detected here, so this is logged."""
         text = "%s: log start offset %d is above the end %d of the records that survived, dropping all of them"
-        _logger.warning(text, self.tp, self.found.start_offset, self.end_offset)
-        self._note_loss(IncompleteLog.WITHIN)
+        _logger.warning(text, self.tp, self.found.start_offset, self.replay.end_offset)
+        self.files.note_loss(IncompleteLog.WITHIN)
         for segment in self.segments:
             retire_segment(self.home, segment, 0)
         self.renamed = True
-        self.state = ProducerState()
+        self.replay.forget_producers()
         self._begin_at(self.found.start_offset)
-
-    def _load_active(self) -> None:
-        """Compute the state of the active segment that its files do not have."""
-        active = self.segments[-1]
-        active.jitter_ms = draw_jitter(self.home, self.config)
-        for _, header in walk_headers(active.file, 0, min(active.size, HEADER_SIZE * 2**20)):
-            active.first_timestamp = header[MAX_TIMESTAMP]
-            break
-        last = active.index.last_entry
-        active.bytes_since_index = active.size - (last.position if last else 0)
 
     # -- after a clean stop ----------------------------------------------------------------------------------------
 
@@ -255,17 +206,17 @@ class _Opening:
             self._recover_from(len(self.segments) - 1)
             return
         active.make_appendable(self.config)
-        end, self.end_offset = active.walk_tail()
-        right = end == active.size and active_offsets_rise(active) and self.end_offset <= active.max_offset + 1
+        end, self.replay.end_offset = active.walk_tail()
+        right = end == active.size and active_offsets_rise(active) and self.replay.end_offset <= active.max_offset + 1
         if not right and self.home.safeguards.recovery_scan:
             _logger.warning("%s: %s does not end with a valid batch, recovering it", self.tp, active.path)
             self._recover_from(len(self.segments) - 1)
             return
-        if self.found.recovery_point not in (0, self.end_offset):
+        if self.found.recovery_point not in (0, self.replay.end_offset):
             _logger.error("%s ends at offset %d, but ended at %d at its last stop",
-                          self.tp, self.end_offset, self.found.recovery_point)  # fmt: skip
-        self._load_producers(self.end_offset, is_clean_end=self.found.clean)
-        self.recovery_point = self.end_offset
+                          self.tp, self.replay.end_offset, self.found.recovery_point)  # fmt: skip
+        self._load_producers(self.replay.end_offset, is_clean_end=self.found.clean)
+        self.recovery_point = self.replay.end_offset
 
     @property
     def is_compacted(self) -> bool:
@@ -275,60 +226,59 @@ class _Opening:
     def _check_ends(self, count: int) -> None:
         """Check the ends of the first `count` segments and of their indexes, before they are trusted."""
         first = self.segments[0].base_offset
-        if self.stored_epochs and max(self.stored_epochs[0].start_offset, self.found.start_offset) < first:
+        if self.files.epochs and max(self.files.epochs[0].start_offset, self.found.start_offset) < first:
             _logger.error("%s: records below offset %d are missing", self.tp, first)
-            self._note_loss(IncompleteLog.WITHIN)
+            self.files.note_loss(IncompleteLog.WITHIN)
         for segment, following in zip(self.segments[:count], self.segments[1:], strict=False):
             if segment.txn_index.is_emptied or not self._indexes_right(segment, following.base_offset):
                 self._rebuild_indexes(segment)
             may_end_early = self.is_compacted or following.base_offset > segment.max_offset
             if wrong := find_edge_fault(segment, following.base_offset, may_end_early):
                 _logger.error("%s: %s is damaged: %s", self.tp, segment.path, wrong)
-                self._note_loss(IncompleteLog.WITHIN)
+                self.files.note_loss(IncompleteLog.WITHIN)
 
     def _indexes_right(self, segment: Segment, following: int) -> bool:
         """Whether the indexes of a segment, which ends at `following` or below, can be those of its batches."""
         if not indexes_sane(segment) or segment.time_index.last_entry.offset >= following:
             return False
-        noted = self.txn_sums.get(index_file_name(segment))
+        noted = self.files.txn_sums.get(index_file_name(segment))
         if noted is not None and noted != segment.txn_index.file_checksum and self.home.safeguards.txn_indexes_vouched:
             return False
         return txn_index_matches(segment, following, self.is_compacted)
 
     def _check_epochs(self) -> None:
         """Compute the leader epochs from the log if the checkpoint does not match it, or lacks the first ones."""
-        if not epochs_match(
-            self.epochs.entries, self.segments, self.found.start_offset, self.end_offset, self.is_compacted
-        ):
+        epochs, start = self.replay.epochs, self.found.start_offset
+        known = epochs.entries
+        if not epochs_match(known, self.segments, start, self.replay.end_offset, self.is_compacted):
             _logger.warning("%s: its leader epochs do not match it, rebuilding them", self.tp)
-            self.epochs.clear_entries()
+            epochs.clear_entries()
             for epoch, start_offset in epochs_of(self.segments):
-                self.epochs.assign_epoch(epoch, start_offset)
-        elif self.is_compacted and epochs_begin_late(self.epochs.entries, self.segments, self.found.start_offset):
-            known = self.epochs.entries
+                epochs.assign_epoch(epoch, start_offset)
+        elif self.is_compacted and epochs_begin_late(known, self.segments, start):
             before = [entry for entry in epochs_of(self.segments) if entry.start_offset < known[0].start_offset]
-            self.epochs.clear_entries()
+            epochs.clear_entries()
             for epoch, start_offset in (*before, *known):
-                self.epochs.assign_epoch(epoch, start_offset)
+                epochs.assign_epoch(epoch, start_offset)
 
     def _load_producers(self, end: int, is_clean_end: bool = False) -> None:
         """Compute the state of producers at `end`. A clean stop that left no snapshot had no producers."""
         start = max(self.found.start_offset, self.segments[0].base_offset)
         newest = sufficient_snapshot_offset(self.segments, start, self.found.high_watermark, end)
         if is_clean_end and not self.snapshots and newest == end:
-            self.state.load_entries((), end, self.home.clock.now().wall_ms)
+            self.replay.state.load_entries((), end, self.home.clock.now().wall_ms)
             return
         right = partial(snapshot_matches, segments=self.segments, compacted=self.is_compacted)
-        load_newest(self.home, self.directory, self.snapshots, min(start, end), newest, self.state, right)
+        load_newest(self.home, self.directory, self.snapshots, min(start, end), newest, self.replay.state, right)
         # `load_newest` removed those that are impossible.
         self.snapshots = [at for at in self.snapshots if self.home.disk.exists(snapshot_path(self.directory, at))]
-        replay_to(self.home, self.segments, self.state, end)
+        replay_to(self.home, self.segments, self.replay.state, end)
 
     def _rebuild_indexes(self, segment: Segment) -> None:
         """Rebuild the indexes of one sealed segment."""
         _logger.warning("%s: indexes of %s do not match it, rebuilding them", self.tp, segment.path)
         self._load_producers(segment.base_offset)
-        rebuild_beside(self.home.disk, segment, self._read_segment)
+        rebuild_beside(self.home.disk, segment, self.replay.read_segment)
 
     # -- after any other stop --------------------------------------------------------------------------------------
 
@@ -339,32 +289,32 @@ class _Opening:
         slot = max([0, *(at for at, base in enumerate(bases) if base < self.found.recovery_point)])
         self._check_ends(slot)
         self._recover_from(slot)
-        if self.end_offset < self.recovery_point:
+        if self.replay.end_offset < self.recovery_point:
             self._recover_all()
         elif self.found.durable and slot == len(self.segments) - 1:
-            self.recovery_point = self.end_offset  # the active segment's indexes need not be durable
+            self.recovery_point = self.replay.end_offset  # the active segment's indexes need not be durable
 
     def _recover_all(self) -> None:
         """The log ends below its recovery point: that is of another log, or the disk lost synced records."""
         _logger.warning("%s ends at offset %d, below its recovery point %d: recovering all of it",
-                        self.tp, self.end_offset, self.recovery_point)  # fmt: skip
+                        self.tp, self.replay.end_offset, self.recovery_point)  # fmt: skip
         self.recovery_point = 0
-        self.state = ProducerState()
+        self.replay.forget_producers()
         self._recover_from(0)
 
     def _recover_from(self, slot: int) -> None:
         """Read the segments from `slot` on, cut at the first damage, drop the segments after it."""
         self._load_producers(self.segments[slot].base_offset)
         # The checkpoint may be newer than a cut that a power loss has undone: only the batches have their own epochs.
-        self.epochs.truncate_from_end(self.segments[slot].base_offset)
-        kept, torn, self.batches_end = slot, None, 0
+        self.replay.epochs.truncate_from_end(self.segments[slot].base_offset)
+        kept, torn, self.replay.batches_end = slot, None, 0
         while kept < len(self.segments):
             segment = self.segments[kept]
             if kept > slot:
                 if not self._continues_log(kept):
                     break
                 self.segments[kept - 1].seal_segment()
-            valid = self._read_segment(segment, self.recovery_point)
+            valid = self.replay.read_segment(segment, self.recovery_point)
             kept += 1
             if valid < segment.size and split_at(self.home, self.segments, kept - 1, valid, self.config):
                 continue
@@ -380,8 +330,8 @@ class _Opening:
     def _continues_log(self, slot: int) -> bool:
         """Whether a segment continues the one before it: it begins at its end, in a compacted log maybe later."""
         base = self.segments[slot].base_offset
-        if base <= self.end_offset:
-            return base == self.end_offset
+        if base <= self.replay.end_offset:
+            return base == self.replay.end_offset
         if base > self.segments[slot - 1].max_offset:  # the two were one before they were split
             return True
         if "compact" not in self.config.cleanup_policy and base > self.found.cleaned_until:
@@ -389,9 +339,9 @@ class _Opening:
         if self._lost_before(base):
             if not self._has_records(slot):
                 return False
-            _logger.error("%s: records from offset %d to %d are missing", self.tp, self.end_offset, base)
-            self._note_loss(IncompleteLog.WITHIN)
-        self.hole = min(self.hole, self.end_offset)
+            _logger.error("%s: records from offset %d to %d are missing", self.tp, self.replay.end_offset, base)
+            self.files.note_loss(IncompleteLog.WITHIN)
+        self.hole = min(self.hole, self.replay.end_offset)
         return True
 
     def _has_records(self, slot: int) -> bool:
@@ -408,72 +358,10 @@ class _Opening:
         durable = max(self.found.recovery_point, self.found.cleaned_until)
         return base > durable and self.home.safeguards.holes_explained
 
-    def _read_segment(self, segment: Segment, durable: int = MAX_OFFSET) -> int:
-        """Read a segment, compute its indexes, note producers and epochs; returns the bytes that are whole batches.
-
-        From offset `durable` on the log ends where leader epochs decrease: records that had been cut off follow."""
-        segment.make_appendable(self.config, keep_entries=False)
-        segment.max_timestamp, segment.offset_of_max_timestamp = -1, segment.base_offset
-        segment.bytes_since_index = valid = 0
-        self.end_offset = self.state.end_offset = segment.base_offset
-        check_crc = self.home.safeguards.crc_check
-        for position, header in valid_batches(segment.file, segment.size, segment.base_offset, check_crc):
-            base, length, _, _, _, _, delta, _, max_timestamp, producer_id, _, _, _ = header
-            if base >= durable and self._was_cut_off(header):
-                break
-            last, size = base + delta, length + LOG_OVERHEAD
-            segment.index_batch(position, size, last, max_timestamp)
-            self._note_epoch(header)
-            if producer_id >= 0 and self.home.safeguards.producers_replayed:
-                self._note_producer(segment, position, header)
-            valid = position + size
-            self.end_offset = self.batches_end = last + 1
-        self.state.end_offset = self.end_offset
-        segment.close_time_index()
-        segment.write_out()
-        self.scanned(segment.size)
-        return valid
-
-    def _note_epoch(self, header: HeaderTuple) -> None:
-        """Note the leader epoch of an entry. Messages of formats v0 and v1, and batches that the cleaner made of them,
-        do not have it: for these the checkpoint is trusted."""
-        epoch, start = header[LEADER_EPOCH], header[BASE_OFFSET]
-        if epoch == NO_EPOCH:
-            known = [entry for entry in self.stored_epochs if entry.start_offset <= header[BASE_OFFSET]]
-            if not known:
-                return
-            epoch, start = known[-1]
-        if epoch > self.epochs.latest:
-            self.epochs.assign_epoch(epoch, self._epoch_start(epoch, start))
-
-    def _epoch_start(self, epoch: int, start: int) -> int:
-        """Where an epoch began whose first remaining batch is at `start`: the checkpoint may have a lower offset, of
-        records that were compacted away, but above the batch before."""
-        known = (entry.start_offset for entry in self.stored_epochs if entry.epoch == epoch)
-        return next((offset for offset in known if self.end_offset <= offset <= start), start)
-
-    def _was_cut_off(self, header: HeaderTuple) -> bool:
-        """Whether a batch had been cut off: it follows newer batches, or precedes the new ones (according to the
-        checkpoint its epoch began at a lower offset)."""
-        if header[LEADER_EPOCH] <= self.epochs.latest:
-            return NO_EPOCH < header[LEADER_EPOCH] < self.epochs.latest
-        return any(epoch == header[LEADER_EPOCH] and start < self.batches_end for epoch, start in self.stored_epochs)
-
-    def _note_producer(self, segment: Segment, position: int, header: HeaderTuple) -> None:
-        marker = None
-        if header[ATTRIBUTES] & CONTROL:
-            batch = memoryview(bytearray(header[BATCH_LENGTH] + LOG_OVERHEAD))
-            segment.file.read_now(position, batch)
-            marker = marker_of(batch, 0)
-        aborted = replay_batch(self.state, header, marker, self.home.clock.now().wall_ms)
-        if aborted is not None:
-            segment.txn_index.append(aborted)
-            self.has_aborted = True
-
     def _cut_tail(self, segment: Segment, valid: int) -> None:
         """Cut the torn tail of a segment."""
         _logger.warning("%s: cutting %d bytes, which are not whole batches, after offset %d from %s",
-                        self.tp, segment.size - valid, self.end_offset, segment.path)  # fmt: skip
+                        self.tp, segment.size - valid, self.replay.end_offset, segment.path)  # fmt: skip
         segment.file.truncate(valid)
         # Before a segment follows: a tail that the next power loss restores would be before newer records.
         self.home.disk.sync_now(segment.path)
@@ -493,7 +381,7 @@ class _Opening:
 
     def _drop_snapshots(self) -> None:
         """Drop producer snapshots above the end, whose records are lost, and above a hole, where they may be."""
-        end = min(self.end_offset, self.hole)
+        end = min(self.replay.end_offset, self.hole)
         for offset in self.snapshots:
             if offset > end:
                 self.home.disk.unlink_now(f"{self.directory}/{offset:020d}.snapshot")

@@ -44,6 +44,11 @@ class SegmentList:
         """The segment that is appended to."""
         return self._segments[-1]
 
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._segments)
+
     def floor_slot(self, offset: int) -> int:
         """Slot of the segment with the largest base ≤ `offset`; the first one when there is none."""
         return max(0, bisect_right(self._bases, offset) - 1)
