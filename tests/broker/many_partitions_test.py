@@ -57,7 +57,7 @@ def asked_per_turn(node, request, version):
     else:
         hosted.by_name = topics
     produce = node.broker._dispatch.hot[0].handler.__self__
-    produce._topics = [topics] * len(produce._topics)
+    produce._topics[:] = [topics] * len(produce._topics)
     place = node.send(request, version)
     turns = [topics.asked]
     while not place.answered:
