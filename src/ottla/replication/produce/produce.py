@@ -108,8 +108,8 @@ class ProduceHandler:
         ) or (version < BATCH_VERSION and has_message_set(items)):
             decoded = transactional_id, acks, timeout_ms, items
             return self._slow.run_request(slot, frame, version, correlation_id, pos, decoded)
-        # 4. Most requests: one partition, which is here and does not wait for a disk. As `append_and_respond`, without
-        # its lists.
+        # 4. Most requests: one partition, which is here and does not wait for a disk. As 6, without the
+        # lists.
         if len(items) == 1 and version >= _ONE_VERSION and acks in _ANSWERED:
             name, index, records = items[0]
             topic = self._topics[version].get(name)
@@ -136,7 +136,8 @@ class ProduceHandler:
         if self._hosted.preparing and wants_preparation(self._topics[version], items):
             decoded = transactional_id, acks, timeout_ms, items
             return self._slow.run_request(slot, frame, version, correlation_id, pos, decoded)
-        self._appender.append_and_respond(slot, version, correlation_id, acks, timeout_ms, items)
+        appended = self._appender.append_items(version, acks, items)
+        self._appender.respond_or_wait(slot, version, correlation_id, acks, timeout_ms, appended)
         return Gate.NEXT
 
     def _head_of(self, topic: HostedTopic, version: int) -> bytes:

@@ -71,11 +71,11 @@ class RecordsAppender:
         self.topics: list[Mapping[Any, HostedTopic]] = [by_name] * TOPIC_ID_VERSION + [by_id]
         """By version, the topics that are here: by name, or by id."""
 
-    def append_and_respond(
-        self, slot: Slot, version: int, correlation_id: int, acks: int, timeout_ms: int, items: Sequence[BatchItem]
+    def respond_or_wait(
+        self, slot: Slot, version: int, correlation_id: int, acks: int, timeout_ms: int, appended: Appended
     ) -> None:
-        """Append the items of a request of several partitions, and respond or wait."""
-        answers, refused, late = self.append_items(version, acks, items)
+        """Respond to a request whose items were appended, or wait until they are committed."""
+        answers, refused, late = appended
         if refused or late or not acks:
             self.finish_request(slot, version, correlation_id, acks, timeout_ms, answers, refused or {}, late or {})
             return

@@ -18,7 +18,7 @@ from typing import Final
 from ottla.replication.partition_registry import PartitionRegistry
 from ottla.replication.produce.batch_preprocessing import inspect_batches, wants_preparation
 from ottla.replication.produce.legacy_format_writes import lower_batches
-from ottla.replication.produce.message_sets import AT_ONCE, convert_message_sets, has_message_set
+from ottla.replication.produce.message_sets import AT_ONCE, convert_message_sets
 from ottla.replication.produce.produce_items import BATCH_VERSION, ZSTD_VERSION, BatchItem, DecodedProduce, without_zstd
 from ottla.replication.produce.produce_responses import Refusals, Responses
 from ottla.replication.produce.records_appender import Appended, RecordsAppender
@@ -93,17 +93,10 @@ class SlowProduce:
         return Gate.NEXT if has_ended else Gate.WAIT
 
     def _answer_request(self, request: SlowRequest, correlation_id: int) -> Script[None]:
-        answers, refused, late = yield from self._append_request(request)
+        appended = yield from self._append_request(request)
         # 6. Answer; with acks=all when the batches are committed.
-        self._appender.finish_request(
-            request.slot,
-            request.version,
-            correlation_id,
-            request.acks,
-            request.timeout_ms,
-            answers,
-            refused or {},
-            late or {},
+        self._appender.respond_or_wait(
+            request.slot, request.version, correlation_id, request.acks, request.timeout_ms, appended
         )
 
     def answer_slice(self, slot: Slot, version: int, decoded: DecodedProduce) -> Script[tuple[Responses, Refusals]]:
@@ -126,7 +119,7 @@ class SlowProduce:
         world, version, items, owner = self._world, request.version, request.items, request.slot.peer
         topics = self._appender.topics[version]
         # 1. Convert: the message sets of old clients become batches.
-        if version < BATCH_VERSION and has_message_set(items):
+        if version < BATCH_VERSION:
             yield from convert_message_sets(world, topics, items, owner, request.at_once)
         if self._hosted.preparing and wants_preparation(topics, items):
             # 2. Inspect the records of compacted topics, and recompress for topics with a codec of their own.
@@ -135,15 +128,17 @@ class SlowProduce:
             #    knows batches only, and late, because the messages fit one offset. A transaction's batches, which the
             #    next step may hold up, are not among them: these formats cannot store them.
             yield from lower_batches(world, topics, items, owner)
-        verification = Verification(world.clock, version, items)
+        verification = None
         try:
             # 4. Verify: the coordinator confirms the partitions in which a transaction begins. That is the last step
             #    that waits, because another request may open the transaction, or a marker end it, at any time before.
             if request.transactional_id is not None and self._verifier is not None:
+                verification = Verification(world.clock, version, items)
                 yield from verification.verify_batches(self._verifier, request.transactional_id, topics)
             # 5. Append, all in this turn. The connection's next request may start: it cannot overtake this one now.
             if request.is_held:
                 world.network.open_gate(request.slot)
             return self._appender.append_items(version, request.acks, items)
         finally:
-            verification.end_verification()
+            if verification is not None:
+                verification.end_verification()
