@@ -263,7 +263,7 @@ def test_no_turn_of_a_session_looks_at_all_partitions(wide) -> None:
     session = wide.broker._fetch.sessions.find_session(answer.session_id)
     session.dirty.update(dict.fromkeys(session.partitions.values()))
     for each in session.partitions.values():
-        each.told_high_watermark = -1
+        each.sent_high_watermark = -1
     small = fetch_of(session_id=answer.session_id, session_epoch=1)
     again, turns = steps_per_turn(wide, small, 12, peer)
     assert sum(len(topic.partitions) for topic in again.responses) == VERY_MANY - 1
@@ -281,7 +281,7 @@ def test_the_end_of_a_transaction_with_many_positions_is_carried_out_in_later_tu
     node.pass_ms(0)
     offsets = runner.machine.offsets
     assert offsets.count < VERY_MANY
-    assert offsets.get("g", ("t", VERY_MANY - 1)) == Position(VERY_MANY - 1)
+    assert offsets.get_offset("g", ("t", VERY_MANY - 1)) == Position(VERY_MANY - 1)
     turns = 0
     while offsets.is_ending:
         assert count_steps(node.timeline.run_next_event) < TURN_STEPS
