@@ -16,7 +16,7 @@ from ottla.sim.machines.machine import Death
 
 
 def contained(node) -> float:
-    return node.broker.metrics.value("ottla_contained_defects_total", request="callback")
+    return node.broker.metrics.value_of("ottla_contained_defects_total", request="callback")
 
 
 def fail(*_arguments: object) -> None:
@@ -102,7 +102,7 @@ def test_a_defect_while_an_isr_is_proposed_stops_the_broker(node, monkeypatch) -
     partition = node.broker.hosted.find_partition("t", 0)
     replicas = node.broker._replicas
     replicas._followed[partition] = None
-    monkeypatch.setattr(type(partition._in_sync), "shrink", fail)
+    monkeypatch.setattr(type(partition._in_sync), "propose_shrink", fail)
     with pytest.raises(AssertionError, match=r"HalfChanged: Partition.shrink_if_lagging"):
         node.pass_ms(2 * replicas._shrink_check_ms)
 
@@ -111,7 +111,7 @@ def test_without_the_safeguard_a_half_changed_state_stays(node, monkeypatch) -> 
     node.broker._containment.safeguards = ContainmentSafeguards(stops_when_half_changed=False)
     partition = node.broker.hosted.find_partition("t", 0)
     node.broker._replicas._followed[partition] = None
-    monkeypatch.setattr(type(partition._in_sync), "shrink", fail)
+    monkeypatch.setattr(type(partition._in_sync), "propose_shrink", fail)
     node.pass_ms(2 * node.broker._replicas._shrink_check_ms)
     assert not node.machine.deaths[Death.CRASH]
 
@@ -121,5 +121,5 @@ def test_a_verification_that_fails_stops_the_broker(node) -> None:
     node.broker.verifier.ask_local, node.broker.verifier.coordinator_of = None, fail
     question = VerificationRequest("id", 1, 0, {}, True, lambda _codes: None)
     node.process.post_turn(0, "ask", lambda: (node.broker.verifier.ask_at_once(question), node.broker.end_turn()))
-    with pytest.raises(AssertionError, match=r"HalfChanged: Verifier._send"):
+    with pytest.raises(AssertionError, match=r"HalfChanged: Verifier._send_pending"):
         node.pass_ms(1)

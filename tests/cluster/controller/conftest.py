@@ -247,10 +247,10 @@ class FakeNetwork:
         self.process = process
         self.located: dict[int, tuple[str, int]] = {}
 
-    def locate(self, node: int, host: str, port: int) -> None:
+    def set_address(self, node: int, host: str, port: int) -> None:
         self.located[node] = (host, port)
 
-    def call(self, node, frame, deadline_ns, done, lane="") -> None:
+    def call_broker(self, node, frame, deadline_ns, done, lane="") -> None:
         assert node in self.located, f"the address of broker {node} is unknown"
         broker = self.house.brokers.get(node)
         self.house.timeline.schedule_after(MS // 2, "call", self._arrive, broker, frame, deadline_ns, done)
@@ -383,7 +383,7 @@ class House:
     def write(self, *ops: Op, link: StoreLink | None = None):
         """Submit a multi as an operator would."""
         box: list = []
-        (link or self.hand).submit("hand", ops, box.append)
+        (link or self.hand).submit_ops("hand", ops, box.append)
         self.settle(1)
         if isinstance(box[0], Failure):
             raise box[0]
