@@ -121,7 +121,7 @@ def test_a_part_of_a_large_request_that_fails_costs_its_own_elements(broken) -> 
 
 def test_a_produce_that_wants_no_answer_costs_its_connection(node) -> None:
     handler = node.broker._dispatch.hot[ApiKey.PRODUCE].handler.__self__
-    handler._now = lambda: 1 / 0
+    handler._appender._now = lambda: 1 / 0
     place = node.send(node.produce_request("t", b"a", acks=0), 9)
     assert not place.answered
     assert node.network.closed[0].startswith("Produce in version 9 failed with ZeroDivisionError")
@@ -210,16 +210,16 @@ def test_a_produce_that_fails_after_its_verification_costs_its_request(node) -> 
     """It runs in an effect of the turn in which the coordinator has answered."""
     handler = node.broker._dispatch.hot[ApiKey.PRODUCE].handler.__self__
     asked = []
-    handler._verifier = SimpleNamespace(ask_at_once=asked.append)  # None: the answer comes later
+    handler._slow._verifier = SimpleNamespace(ask_at_once=asked.append)  # None: the answer comes later
     request = node.produce_request("t", b"a", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     request.transactional_id = "id"
     place = node.send(request, 9)
     (question,) = asked
-    handler._now, clock = (lambda: 1 / 0), handler._now
+    handler._appender._now, clock = (lambda: 1 / 0), handler._appender._now
     codes = dict.fromkeys(question.partitions, ErrorCode.NONE)
     node.process.post_turn(0, "verified", question.done, codes)
     node.pass_ms(1)
-    handler._now = clock
+    handler._appender._now = clock
     assert not place.answered
     assert node.network.closed[0].startswith("Produce in version 9 failed with ZeroDivisionError")
     assert node.produce("t", b"b").base_offset == 0
@@ -227,12 +227,12 @@ def test_a_produce_that_fails_after_its_verification_costs_its_request(node) -> 
 
 def test_a_failed_produce_leaves_no_verification(node) -> None:
     handler = node.broker._dispatch.hot[ApiKey.PRODUCE].handler.__self__
-    handler._verifier = SimpleNamespace(ask_at_once=lambda asked: dict.fromkeys(asked.partitions, ErrorCode.NONE))
+    handler._slow._verifier = SimpleNamespace(ask_at_once=lambda asked: dict.fromkeys(asked.partitions, ErrorCode.NONE))
     request = node.produce_request("t", b"a", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     request.transactional_id = "id"
-    handler._now, clock = (lambda: 1 / 0), handler._now
+    handler._appender._now, clock = (lambda: 1 / 0), handler._appender._now
     place = node.send(request, 9)
-    handler._now = clock
+    handler._appender._now = clock
     assert place.answered
     assert not node.broker.hosted.find_partition("t", 0).leader_role.guards, (
         "else a later batch would pass for verified"

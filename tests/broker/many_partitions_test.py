@@ -16,7 +16,7 @@ from ottla.broker.slicing import TURN_US
 from ottla.coordinator.shard import EntryOrigin, TransactionEnd
 from ottla.errors import ErrorCode
 from ottla.groups.records import OffsetCommitted, Position
-from ottla.replication.fetch import large_fetch
+from ottla.replication.fetch import fetch_completion, large_fetch
 from ottla.replication.produce import large_produce
 from ottla.seams import Gate
 from ottla.wire.codec import encode_bytes
@@ -57,7 +57,7 @@ def asked_per_turn(node, request, version):
     else:
         hosted.by_name = topics
     produce = node.broker._dispatch.hot[0].handler.__self__
-    produce._topics = [topics] * len(produce._topics)
+    produce._topics[:] = [topics] * len(produce._topics)
     place = node.send(request, version)
     turns = [topics.asked]
     while not place.answered:
@@ -116,7 +116,7 @@ def test_a_fetch_of_many_partitions_takes_many_turns(node, version) -> None:
     node.create("wide", HOSTED)
     node.produce("wide", b"here", partition=7)
     answer, turns = asked_per_turn(node, fetch_of(("none", range(COUNT)), ("wide", range(HOSTED))), version)
-    per_turn = (TURN_US // large_fetch._DECODE_US + 1) * large_fetch.SLICE
+    per_turn = (TURN_US // large_fetch._DECODE_US + 1) * fetch_completion.SLICE
     assert max(turns) <= per_turn
     rows = {
         (topic.topic, row.partition_index): (row.error_code, len(bytes(row.records or b"")))
@@ -226,7 +226,7 @@ def test_a_reader_that_goes_during_its_large_fetch_leaves_nothing(node) -> None:
 def steps_per_turn(node, request, version, peer=None):
     """The answer, and how many instructions each turn took until it came."""
     sliced = node.broker._dispatch.sliced
-    whole_turn, places = sliced._turn, []
+    whole_turn, places = sliced._run_turn, []
     turns = [count_steps(lambda: places.append(node.send(request, version, peer)))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sliced, "_run_turn", lambda: turns.append(count_steps(whole_turn)))
@@ -260,7 +260,7 @@ def test_no_turn_of_a_session_looks_at_all_partitions(wide) -> None:
     assert answer.session_id
     assert sum(len(topic.partitions) for topic in answer.responses) == VERY_MANY - 1
     assert max(turns) < TURN_STEPS, " ".join(map(str, turns))
-    session = wide.broker._fetch.sessions.get(answer.session_id)
+    session = wide.broker._fetch.sessions.find_session(answer.session_id)
     session.dirty.update(dict.fromkeys(session.partitions.values()))
     for each in session.partitions.values():
         each.sent_high_watermark = -1
@@ -281,7 +281,7 @@ def test_the_end_of_a_transaction_with_many_positions_is_carried_out_in_later_tu
     node.pass_ms(0)
     offsets = runner.machine.offsets
     assert offsets.count < VERY_MANY
-    assert offsets.get("g", ("t", VERY_MANY - 1)) == Position(VERY_MANY - 1)
+    assert offsets.get_offset("g", ("t", VERY_MANY - 1)) == Position(VERY_MANY - 1)
     turns = 0
     while offsets.is_ending:
         assert count_steps(node.timeline.run_next_event) < TURN_STEPS

@@ -11,7 +11,8 @@ from ottla.record.batch import Record, encode_batch
 from ottla.record.down_conversion import EXPANDED_MAX, RECORDS_MAX
 from ottla.record.legacy import message_at
 from ottla.record.log_entries import entries_of, records_at
-from ottla.replication.produce.legacy_format_writes import IN_TURN, TRIES
+from ottla.replication.produce.legacy_format_writes import TRIES
+from ottla.replication.produce.produce_items import IN_TURN
 from ottla.seams import Gate
 
 CONVERSIONS = "kafka_server_brokertopicmetrics_producemessageconversions_total"

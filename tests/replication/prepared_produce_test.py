@@ -7,7 +7,7 @@ from tests.handnode import Node, records
 
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record, encode_batch, header_at, put_header, seal_crc
-from ottla.replication.produce.batch_preprocessing import IN_TURN
+from ottla.replication.produce.produce_items import IN_TURN
 from ottla.wire.messages import IncrementalAlterConfigsRequest, ProduceRequest
 
 LARGE = 40_000

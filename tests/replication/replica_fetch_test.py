@@ -234,7 +234,7 @@ def test_a_throttled_follower_that_catches_up_gets_nothing_for_a_while(node) -> 
     throttle = Throttle(1, 11, 1)
     throttle.set_rate(1000)
     throttle.mark_topic("t", ["0:1"])
-    node.broker._fetch._throttle = throttle
+    node.broker._fetch._completion._reader._throttle = throttle
     node.send_state(1, (1,))
     for _ in range(3):
         node.produce("t", b"x" * 2000)
@@ -411,7 +411,7 @@ def test_fetches_of_another_replica_on_the_connection_confirm_nothing(node) -> N
 def test_state_of_a_connection_ends_with_it(node) -> None:
     node.send_state(1, (1, 2))
     node.replicate("t", 0)
-    assert node.broker._fetch._sessionless
+    assert node.broker._fetch._setup._sessionless
     node.process.post_turn(0, "gone", node.broker.on_gone, node.peer)
     node.pass_ms(0)
-    assert not node.broker._fetch._sessionless
+    assert not node.broker._fetch._setup._sessionless

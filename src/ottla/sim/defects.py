@@ -20,7 +20,7 @@ from ottla.broker.containment import Containment
 from ottla.broker.dispatch import Dispatch
 from ottla.changes import HalfChanged
 from ottla.purgatory.purgatory import Look
-from ottla.replication.fetch.fetch import FetchHandler
+from ottla.replication.fetch.fetch_completion import FetchCompletion
 from ottla.sim.entropy import Stream
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ CONTAINING: Final = {"fail"} | {
         Containment.close_connection,
         Containment._send_error,
         Dispatch._on_failed,
-        FetchHandler.fail_request,
+        FetchCompletion.fail_request,
         Look._try_again,
     )
 }

@@ -6,23 +6,24 @@ Zone: deterministic.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from ottla.errors import ErrorCode
-from ottla.replication.fetch.fetch_reading import NO_REPLICA
+from ottla.errors import ApiError, ErrorCode
 from ottla.replication.fetch.fetch_session import FetchPartition, Row, has_news, with_latest_mark
+from ottla.replication.fetch.pending_fetch import NO_REPLICA, PendingFetch
 from ottla.replication.leaders import Leaders, current_leader
 from ottla.replication.partition_registry import PartitionRegistry
-from ottla.seams import Part
+from ottla.seams import Gate, Network, Part, Slot
+from ottla.wire import hot
 from ottla.wire.codec import encode
+from ottla.wire.header import response_header
 from ottla.wire.messages import FetchResponse
-
-if TYPE_CHECKING:
-    from ottla.replication.fetch.fetch import PendingFetch
 
 LEADER_VERSION: Final = 16
 """From this version on a response names the current leader (KIP-951)."""
 _TOPIC_ID_VERSION: Final = 13
+_ERROR_VERSION: Final = 7
+"""From this version on a response has a field for an error of the whole request."""
 MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 _BEFORE_TAGS: Final = 11
@@ -33,6 +34,51 @@ LeaderHint = tuple[FetchPartition, Row]
 
 FetchResponses = Sequence[tuple[Any, bytes, Collection[Row]]]
 """(name, id, rows) of each topic."""
+
+
+class FetchResponder:
+    """Sends responses."""
+
+    def __init__(self, network: Network, hosted: PartitionRegistry, leaders: Leaders, max_version: int) -> None:
+        """`leaders`: for responses that name other brokers."""
+        self._network = network
+        self.hosted = hosted
+        self.leaders = leaders
+        self._encode = [hot.encode_fetch(version) for version in range(max_version + 1)]
+        self._header = [response_header(1, version, 0)[4:] for version in range(max_version + 1)]
+
+    def send_rare(self, pending: PendingFetch, told: Sequence[LeaderHint]) -> None:
+        """Send a response with diverging epochs or current leaders."""
+        slot, version = pending.slot, pending.version
+        session_id, listener = pending.session.session_id, slot.peer.listener
+        body = encode_rare_response(told, version, session_id, self.hosted, self.leaders, listener)
+        self.send_body(slot, version, pending.correlation_id, body)
+
+    def send_body(self, slot: Slot, version: int, correlation_id: int, body: Sequence[Part]) -> None:
+        """Send a response with an encoded body."""
+        head = correlation_id.to_bytes(4, "big", signed=True) + self._header[version]
+        self._network.send_reply(slot, [head, *body])
+
+    def send_rows(
+        self,
+        slot: Slot,
+        version: int,
+        correlation_id: int,
+        topics: FetchResponses,
+        error: int,
+        session_id: int,
+    ) -> None:
+        """Send a response with these rows, or with an error for the whole request."""
+        head = correlation_id.to_bytes(4, "big", signed=True) + self._header[version]
+        self._network.send_reply(slot, [head, *self._encode[version](topics, 0, error, session_id)])
+
+    def refuse_request(self, slot: Slot, version: int, correlation_id: int, error: ApiError) -> Gate:
+        """Answer an error for the whole request; versions that have no field for it close the connection."""
+        if version < _ERROR_VERSION:
+            self._network.close_connection(slot.peer, f"Fetch failed: {error}")
+            return Gate.WAIT
+        self.send_rows(slot, version, correlation_id, [], error.code, 0)
+        return Gate.NEXT
 
 
 def rows_to_send(

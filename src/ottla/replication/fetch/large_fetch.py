@@ -9,45 +9,38 @@ continues one, that ends with FETCH_SESSION_ID_NOT_FOUND, and the reader begins 
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Container, Generator, Iterator
+from typing import Any, Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.replication.fetch.down_conversion import ANSWER_MAX, V2_VERSION
-from ottla.replication.fetch.fetch_reading import NO_RECORDS, NO_REPLICA
-from ottla.replication.fetch.fetch_responses import LeaderHint, encode_tail, rare_topics, rows_to_send
+from ottla.replication.fetch.fetch_completion import SLICE, FetchCompletion
+from ottla.replication.fetch.fetch_reading import NO_RECORDS
+from ottla.replication.fetch.fetch_responses import FetchResponder
 from ottla.replication.fetch.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION,
+    FetchPartition,
     FetchSession,
     Key,
     RequestedPartition,
     Row,
 )
+from ottla.replication.fetch.fetch_setup import FetchSetup
+from ottla.replication.fetch.pending_fetch import NO_REPLICA, PendingFetch
 from ottla.replication.fetch.sessionless_fetch import READ_COMMITTED, SessionlessFetch, sessionless_fetch_for
 from ottla.replication.leaders import missing_partition_error
 from ottla.requests import Steps
 from ottla.seams import Slot
-from ottla.wire.codec import encode
 from ottla.wire.hot import FetchRequest
 from ottla.wire.many_partitions import FetchPieces, FetchWalk, read_chunks
 
-if TYPE_CHECKING:
-    from ottla.replication.fetch.fetch import FetchHandler, PendingFetch
-
 LARGE: Final = 32 * 1024
 """Bytes of a request from which on it is handled in slices: 1,000 partitions, or 2,000 of old versions."""
-SLICE: Final = 500
-"""Partitions of a slice."""
-MANY: Final = 1_000
-"""Most partitions of a session that are read, or answered, in one turn."""
 _DECODE_US: Final = 1_000
 _READ_US: Final = 2_500
-_ANSWER_US: Final = 2_500
 _AT_ONCE_US: Final = 2_500
-_ERROR_VERSION: Final = 7
 _TOPIC_ID_VERSION: Final = 13
 
 
@@ -55,16 +48,25 @@ class LargeFetch:
     """One request, until it has a response or waits."""
 
     def __init__(
-        self, handler: FetchHandler, slot: Slot, version: int, correlation_id: int, frame: memoryview, pos: int
+        self,
+        setup: FetchSetup,
+        responder: FetchResponder,
+        completion: FetchCompletion,
+        rotate: Callable[[dict[FetchPartition, None]], dict[FetchPartition, None]],
+        slot: Slot,
+        version: int,
+        correlation_id: int,
     ) -> None:
-        self._handler = handler
+        """`rotate`: the order in which partitions are read for old readers."""
+        self._setup = setup
+        self._responder = responder
+        self._completion = completion
+        self._rotate = rotate
         self._slot = slot
         self._version = version
         self._correlation_id = correlation_id
-        self._frame = frame
-        self._pos = pos
         self._by_id = version >= _TOPIC_ID_VERSION
-        self._topics: Any = handler.hosted.by_id if self._by_id else handler.hosted.by_name
+        self._topics: Any = setup.hosted.by_id if self._by_id else setup.hosted.by_name
         self._reading: SessionlessFetch | None = None
         self._runs: list[list[RequestedPartition]] = []
         """The partitions that were read without a session so far, to repeat them with one if that is needed."""
@@ -73,12 +75,12 @@ class LargeFetch:
         self._forgotten: dict[Key, None] = {}
         self._unknown: FetchPieces | None = None
 
-    def request_steps(self) -> Steps:
+    def request_steps(self, frame: memoryview, pos: int) -> Steps:
         """Handle the request, response included. Raises MalformedMessage before anything was changed."""
-        walk = FetchWalk(self._version, self._frame, self._pos)
+        walk = FetchWalk(self._version, frame, pos)
         # 1. A request without a session is read while it is decoded, and may be complete then.
-        if walk.session_epoch == FINAL_EPOCH and self._handler.selector is None:
-            self._reading = sessionless_fetch_for(self._version, self._request_of(walk), self._handler.hosted)
+        if walk.session_epoch == FINAL_EPOCH and self._setup.selector is None:
+            self._reading = sessionless_fetch_for(self._version, self._request_of(walk), self._setup.hosted)
         yield from self._decode_partitions(walk)
         request = self._request_of(walk)
         if self._reading is not None:
@@ -89,12 +91,12 @@ class LargeFetch:
         try:
             session, full = yield from self._session_for(request)
         except ApiError as error:
-            self._refuse_request(error.as_value())
+            self._responder.refuse_request(self._slot, self._version, self._correlation_id, error.as_value())
             return None
-        pending = self._handler.new_pending(self._slot, self._version, self._correlation_id, session, full)
-        self._set_up(pending, request)
-        self._handler.waiting[self._slot.peer] = pending  # a connection that ends abandons it from now on
-        yield from read_many(self._handler, pending, request.max_wait_ms)
+        pending = PendingFetch(self._completion, self._slot, self._version, self._correlation_id, session, full)
+        self._set_up_pending(pending, request)
+        self._completion.expect_end(pending)
+        yield from self._completion.read_many(pending, request.max_wait_ms)
         return None
 
     def _answers_at_once(self, reading: SessionlessFetch, request: FetchRequest) -> bool:
@@ -102,7 +104,7 @@ class LargeFetch:
         if request.replica_id > NO_REPLICA or (not reading.bytes_read and request.max_wait_ms > 0):
             return False
         reading.count_bytes()
-        self._handler.send_body(self._slot, self._version, self._correlation_id, self._found.body_parts(NO_SESSION))
+        self._responder.send_body(self._slot, self._version, self._correlation_id, self._found.body_parts(NO_SESSION))
         return True
 
     def _decode_partitions(self, walk: FetchWalk) -> Iterator[int]:
@@ -114,7 +116,7 @@ class LargeFetch:
             if read > SLICE:
                 read = 0
                 yield _DECODE_US if self._reading is None else _AT_ONCE_US
-        session = self._handler.sessions.find_session(walk.session_id)
+        session = self._setup.sessions.find_session(walk.session_id)
         for keys in read_chunks(walk.walk_forgotten(), SLICE):
             if session is not None:
                 self._forgotten.update(dict.fromkeys(key for key in keys if key in session.partitions))
@@ -150,7 +152,7 @@ class LargeFetch:
         rows: list[Row] = [
             (
                 each[1],
-                missing_partition_error(self._handler.leaders, name, each[1]).code,
+                missing_partition_error(self._setup.leaders, name, each[1]).code,
                 -1,
                 -1,
                 -1,
@@ -174,9 +176,9 @@ class LargeFetch:
 
     def _session_for(self, request: FetchRequest) -> Generator[int, None, tuple[FetchSession, bool]]:
         """The session, filled slice by slice, and whether the response is a full one. Raises ApiError."""
-        sessions, session_id, epoch = self._handler.sessions, request.session_id, request.session_epoch
+        sessions, session_id, epoch = self._setup.sessions, request.session_id, request.session_epoch
         of_replica = request.replica_id > NO_REPLICA
-        if of_replica and not self._handler.is_broker(self._slot.peer):
+        if of_replica and not self._setup.is_broker(self._slot.peer):
             raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only brokers fetch as replicas")
         # Errors of partitions that are not here are already encoded, which no session remembers: so none is kept.
         if self._unknown is not None:
@@ -194,70 +196,18 @@ class LargeFetch:
             session.update_partitions(chunk, ())
         return session, full
 
-    def _set_up(self, pending: PendingFetch, request: FetchRequest) -> None:
+    def _set_up_pending(self, pending: PendingFetch, request: FetchRequest) -> None:
         pending.unknown = self._unknown
         pending.committed = request.isolation_level == READ_COMMITTED
         pending.min_bytes = min(request.min_bytes, request.max_bytes, 1) if request.max_wait_ms > 0 else 0
         pending.max_bytes = request.max_bytes
         if self._version < V2_VERSION:
             pending.max_bytes = min(request.max_bytes, ANSWER_MAX)
-            pending.session.dirty = self._handler.down_conversions.rotate_partitions(pending.session.dirty)
+            pending.session.dirty = self._rotate(pending.session.dirty)
         if request.replica_id > NO_REPLICA:
-            self._handler.set_up_replica(pending, request)
-        elif self._handler.selector is not None:
+            self._setup.set_up_replica(pending, request)
+        elif self._setup.selector is not None:
             pending.rack = request.rack_id
-
-    def _refuse_request(self, error: ApiError) -> None:
-        if self._version < _ERROR_VERSION:  # these responses have no field for an error of the whole request
-            self._handler.close_connection(self._slot, error)
-        else:
-            self._handler.send_rows(self._slot, self._version, self._correlation_id, [], error.code, 0)
-
-
-def read_many(handler: FetchHandler, pending: PendingFetch, max_wait_ms: int) -> Steps:
-    """Read every dirty partition, then respond, or wait as any other Fetch."""
-    try:
-        dirty = iter(list(pending.session.dirty))
-        while chunk := list(islice(dirty, SLICE)):
-            handler.read_partitions(pending, chunk)
-            yield _READ_US
-        if pending.unknown is not None:
-            pending.settled = True
-        if pending.settled or (not pending.cold and pending.bytes_read >= pending.min_bytes):
-            pending.completed = True
-            handler.send_response(pending)
-        else:
-            handler.start_pending(pending, max_wait_ms)
-    except Exception as error:  # noqa: BLE001  # reading changes nothing, and the session goes
-        handler.fail_request(pending, error)
-    return None
-
-
-def answer_many(handler: FetchHandler, pending: PendingFetch) -> Steps:
-    """Encode the response slice by slice. It names no current leaders of partitions that are not here."""
-    session, version = pending.session, pending.version
-    pieces = pending.unknown or FetchPieces(version)
-    nodes: dict[int, None] = {}
-    partitions = iter(list(session.partitions.values() if pending.full else pending.touched))
-    try:
-        while chunk := list(islice(partitions, SLICE)):
-            told: list[LeaderHint] = []
-            topics, rare = rows_to_send(pending, chunk, told)
-            if rare:
-                response = rare_topics(told, version, handler.hosted, handler.leaders, nodes)
-                pieces.add_encoded(encode(response, version), len(response.responses))
-            else:
-                pieces.add_topics(topics)
-            yield _ANSWER_US
-    except Exception as error:  # noqa: BLE001  # an answer changes nothing but the session, which goes
-        handler.fail_request(pending, error)
-        return None
-    finally:
-        if not session.session_id or session.closed:
-            session.release_partitions()
-    tail = encode_tail(nodes, version, handler.leaders, pending.slot.peer.listener) if nodes else b"\0"
-    handler.send_body(pending.slot, version, pending.correlation_id, pieces.body_parts(session.session_id, tail))
-    return None
 
 
 def _pop_chunk(asked: list[RequestedPartition]) -> list[RequestedPartition]:

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from ottla.errors import ApiError
 from ottla.replication.fetch.down_conversion import ZSTD_VERSION
-from ottla.replication.fetch.fetch_reading import NO_RECORDS, NO_REPLICA, aborted_in
+from ottla.replication.fetch.fetch_reading import NO_RECORDS, aborted_in
 from ottla.replication.fetch.fetch_responses import FetchResponses
 from ottla.replication.fetch.fetch_session import NO_SESSION, RequestedPartition, Row
+from ottla.replication.fetch.pending_fetch import NO_REPLICA
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition_registry import PartitionRegistry
 from ottla.seams import Failure

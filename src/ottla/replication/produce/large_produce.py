@@ -7,20 +7,19 @@ keep their order. Responses are kept as bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from ottla.errors import ApiError
 from ottla.replication.produce.produce_responses import Refusals, Responses
-from ottla.requests import WAITING, Encoded, Steps
-from ottla.seams import Slot
+from ottla.replication.produce.records_appender import RecordsAppender
+from ottla.replication.produce.script import steps_of
+from ottla.replication.produce.slow_produce import SlowProduce
+from ottla.requests import Encoded, Steps
+from ottla.seams import Clock, Slot
 from ottla.wire.many_partitions import ProduceWalk, read_chunks
 from ottla.wire.messages import ProduceResponse
 from ottla.wire.slices import Joined
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ottla.replication.produce.produce import ProduceHandler
 
 READ: Final = 1000
 """Partitions decoded per step of the first pass."""
@@ -37,56 +36,52 @@ class LargeProduce:
 
     def __init__(
         self,
-        handler: ProduceHandler,
+        slow: SlowProduce,
+        appender: RecordsAppender,
+        clock: Clock,
         slot: Slot,
         version: int,
-        frame: memoryview,
-        pos: int,
         resume: Callable[[], None],
     ) -> None:
-        self._handler = handler
+        """`resume`: continues the steps when they wait."""
+        self._slow = slow
+        self._appender = appender
+        self._clock = clock
         self._slot = slot
         self._version = version
-        self._frame = frame
-        self._pos = pos
         self._resume = resume
         self._error: ApiError | None = None
         self._texts = _TEXTS
-        self._answer: ProduceResponse | None = None
-        """The response of the present slice, once it is complete."""
 
-    def request_steps(self) -> Steps:
+    def request_steps(self, frame: memoryview, pos: int) -> Steps:
         """Handle the request slice by slice. Raises MalformedMessage before anything was appended."""
-        version, frame = self._version, self._frame
-        walk = ProduceWalk(version, frame, self._pos)
+        version, slot = self._version, self._slot
+        walk = ProduceWalk(version, frame, pos)
         for _ in read_chunks(walk.walk_entries(), READ):
             yield _READ_US
-        deadline_ms = self._handler.now_ms() + max(0, walk.timeout_ms)
+        deadline_ms = self._now_ms() + max(0, walk.timeout_ms)
         joined = Joined(ProduceResponse, version, ("responses", "partition_responses"))
         joined.add_response(ProduceResponse())
         for items in read_chunks(walk.walk_entries(), APPENDED):
-            left_ms = max(0, deadline_ms - self._handler.now_ms())
-            self._handler.run_slice(
-                self._slot, version, walk.transactional_id, walk.acks, left_ms, items, self._on_answered
-            )
-            while (answer := self._take_answer()) is None:
-                yield WAITING
-            joined.add_response(answer)
+            left_ms = max(0, deadline_ms - self._now_ms())
+            script = self._slow.answer_slice(slot, version, (walk.transactional_id, walk.acks, left_ms, items))
+            answers, refused = yield from steps_of(script, self._resume)
+            joined.add_response(self._response_of(answers, refused))
             yield _APPEND_US
         if walk.acks:
             return Encoded(joined.final_parts())
-        self._handler.end_unanswered(self._slot, self._error)
+        self._appender.end_unanswered(slot, self._error)
         return None
 
-    def _take_answer(self) -> ProduceResponse | None:
-        answer, self._answer = self._answer, None
-        return answer
+    def _now_ms(self) -> int:
+        """The monotonic time in ms, for deadlines."""
+        return self._clock.now().mono_ns // 1_000_000
 
-    def _on_answered(self, answers: Responses, refused: Refusals) -> None:
+    def _response_of(self, answers: Responses, refused: Refusals) -> ProduceResponse:
         if refused and self._error is None:
             self._error = next(iter(refused.values())).with_traceback(None)
         texts = refused if self._texts >= 0 else {}
         self._texts -= len(refused)
-        self._answer = self._handler.response_of(answers, texts, self._version, self._slot.peer.listener)
+        response = self._appender.response_of(answers, texts, self._version, self._slot.peer.listener)
         refused.clear()  # breaks a reference cycle: errors hold the frames they were raised in, which hold this dict
-        self._resume()
+        return response

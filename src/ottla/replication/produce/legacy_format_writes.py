@@ -1,13 +1,12 @@
 """Down-converts batches for topics with an older message format before they are appended.
 
-Zone: deterministic. A step of a Produce request before it runs. Small batches are left to `lowered_append`, which
+Zone: deterministic. A step of `slow_produce`. Small batches are left to `lowered_append`, which
 converts within the append. A worker converts a larger batch for the offset at which the log ends then. If another
 append moves the end meanwhile, the batch is converted again, up to TRIES times; then the producer has to retry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
@@ -15,7 +14,8 @@ from ottla.record.batch import HEADER_SIZE, MAGIC_POS, MAGIC_V2
 from ottla.record.down_conversion import ConvertedBatch, is_quick
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition_registry import Topics, find_writable
-from ottla.replication.produce.batch_preprocessing import IN_TURN, BatchItem, RefusedBatch, job_error
+from ottla.replication.produce.produce_items import IN_TURN, BatchItem, job_error, refuse_item
+from ottla.replication.produce.script import Script, run_in_worker
 from ottla.seams import World
 from ottla.types import NO_TIMESTAMP
 
@@ -23,84 +23,81 @@ LOWER_JOB: Final = "ottla.record.down_conversion:lower_job"
 TRIES: Final = 4
 
 
-class LegacyFormatWrites:
-    """Converts the batches of one request, one after the other."""
+def lower_batches(world: World, topics: Topics, items: list[BatchItem], owner: object) -> Script[None]:
+    """Convert the batches for logs of an older format. When this returns, the appends have to follow in the same turn.
 
-    def __init__(
-        self,
-        world: World,
-        topics: Topics,
-        items: Sequence[BatchItem],
-        run: Callable[[Sequence[BatchItem]], None],
-        owner: object = None,
-    ) -> None:
-        """`run` receives the items; refused ones carry their error. `owner` as in `seams.Workers`."""
+    `owner`: as in `seams.Workers`."""
+    lowering = _Lowering(world, items, owner)
+    quick = 0
+    # 1. A batch that is too large for the turn, or one small batch too many: a worker converts it. The others are left
+    #    to their appends, which are all in one turn.
+    for at in range(len(items)):
+        name, index, records = items[at]
+        partition = find_writable(topics, name, index)
+        if partition is not None and isinstance(records, memoryview) and _is_lowered(partition, records):
+            quick += 1
+            if quick > IN_TURN or not is_quick(records):
+                yield from lowering.convert_batch(at, partition)
+    # 2. All are converted, but another request has appended to a log meanwhile: the offsets in the converted messages
+    #    are wrong, so that batch is converted again.
+    while (moved := lowering.moved_batch()) is not None:
+        yield from lowering.convert_again(*moved)
+    # 3. Everything fits: the appends follow in this very turn, so no log can move any more.
+    for partition, ahead in lowering.converted.values():
+        partition.log.prepared = ahead
+
+
+class _Lowering:
+    """The conversions of one request."""
+
+    __slots__ = ("_items", "_owner", "_tried", "_world", "converted")
+
+    def __init__(self, world: World, items: list[BatchItem], owner: object) -> None:
         self._world = world
+        self._items = items
         self._owner = owner
-        self._topics = topics
-        self._items: list[BatchItem] = list(items)
-        self._run = run
-        self._converted: dict[int, tuple[Partition, ConvertedBatch]] = {}
-        self._quick = 0
-        """Batches that are left to their appends. All appends of a request are in one turn, so these are limited."""
+        self.converted: dict[int, tuple[Partition, ConvertedBatch]] = {}
+        """Item → its partition, and its batch as messages."""
         self._tried: dict[int, int] = {}
         """How often an item was converted, for items that were converted more than once."""
 
-    def convert_from(self, at: int) -> None:
-        """Convert from item `at` on. Runs the request once all are converted for the present ends of their logs."""
-        # 1. A batch that is too large for the turn, or one small batch too many: a worker converts it, and calls back.
-        for position in range(at, len(self._items)):
-            name, index, records = self._items[position]
-            partition = find_writable(self._topics, name, index)
-            if partition is not None and isinstance(records, memoryview) and _is_lowered(partition, records):
-                self._quick += 1
-                if self._quick > IN_TURN or not is_quick(records):
-                    self._start_conversion(position, partition, records)
-                    return
-        # 2. All are converted, but another request has appended to a log meanwhile: the offsets in the converted
-        #    messages are wrong, so that batch is converted again.
-        for position, (partition, ahead) in list(self._converted.items()):
+    def moved_batch(self) -> tuple[int, Partition] | None:
+        """An item that was converted for another offset than the present end of its log."""
+        for at, (partition, ahead) in self.converted.items():
             if partition.log.end_offset != ahead.base:
-                self._retry_conversion(position, partition, ahead.view)
-                return
-        # 3. Everything fits: the appends follow in this very turn, so no log can move any more.
-        for partition, ahead in self._converted.values():
-            partition.log.prepared = ahead
-        self._run(self._items)
+                return at, partition
+        return None
 
-    def _retry_conversion(self, position: int, partition: Partition, records: memoryview) -> None:
-        del self._converted[position]
-        tried = self._tried[position] = self._tried.get(position, 1) + 1
+    def convert_again(self, at: int, partition: Partition) -> Script[None]:
+        """Convert an item for the present end of its log, unless that was tried too often."""
+        del self.converted[at]
+        tried = self._tried[at] = self._tried.get(at, 1) + 1
         if tried <= TRIES:
-            self._start_conversion(position, partition, records)
+            yield from self.convert_batch(at, partition)
             return
         text = f"other batches were appended to {partition.tp} during {TRIES} conversions to its message format; retry"
-        self._refuse_item(position, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, text))
-        self.convert_from(len(self._items))
+        refuse_item(self._items, at, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, text))
 
-    def _start_conversion(self, position: int, partition: Partition, records: memoryview) -> None:
+    def convert_batch(self, at: int, partition: Partition) -> Script[None]:
+        """Let a worker convert an item for the present end of its log."""
         base, magic = partition.log.end_offset, partition.log.magic
         append_time = partition.config.message_timestamp_type == "LogAppendTime"
         stamp = self._world.clock.now().wall_ms if append_time else NO_TIMESTAMP
-
-        def done(result: object) -> None:
-            self._on_done(position, partition, ConvertedBatch(records, base, magic, b"", stamp), result)
-
-        self._world.workers.run_job(LOWER_JOB, (bytes(records), magic, base, stamp), done, self._owner)
-
-    def _on_done(self, position: int, partition: Partition, ahead: ConvertedBatch, result: object) -> None:
+        arguments = (bytes(self._records_at(at)), magic, base, stamp)
+        result = yield from run_in_worker(self._world.workers, LOWER_JOB, arguments, self._owner)
         if isinstance(result, bytes):
-            self._converted[position] = partition, ahead._replace(content=result)
+            # The append looks for these very records. They are read again, because the frame may have been held since.
+            self.converted[at] = partition, ConvertedBatch(self._records_at(at), base, magic, result, stamp)
         elif isinstance(result, tuple):
             code, text = result
-            self._refuse_item(position, ApiError(ErrorCode(code), text))
+            refuse_item(self._items, at, ApiError(ErrorCode(code), text))
         else:  # the worker ran out of time or memory: its append would need the same, on the event loop
-            self._refuse_item(position, job_error(result, "the batch cannot be converted"))
-        self.convert_from(len(self._items) if position in self._tried else position + 1)
+            refuse_item(self._items, at, job_error(result, "the batch cannot be converted"))
 
-    def _refuse_item(self, position: int, error: ApiError) -> None:
-        name, index, _ = self._items[position]
-        self._items[position] = (name, index, RefusedBatch(error))
+    def _records_at(self, at: int) -> memoryview:
+        _, _, records = self._items[at]
+        assert isinstance(records, memoryview), "only records are converted"
+        return records
 
 
 def _is_lowered(partition: Partition, records: memoryview) -> bool:

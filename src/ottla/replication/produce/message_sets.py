@@ -1,31 +1,34 @@
 """Converts message sets of old clients in a Produce request to record batches.
 
-Zone: deterministic. The first step of a request of versions 0 to 2; `produce` handles the request itself, and
-`record.message_set_conversion` converts. Small message sets are converted within the turn. Larger ones are jobs of
-workers, one at a time per request, while the connection waits.
+Zone: deterministic. A step of `slow_produce` in versions 0 to 2; `record.message_set_conversion` converts. Small ones
+are converted within the turn. Larger ones are jobs of workers, one at a time per request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import MAGIC_V2, unpack_header
 from ottla.record.errors import ExpandsTooFar
 from ottla.record.message_set_conversion import TIMESTAMP_MAX, TopicRules, convert_message_set, is_message_set
 from ottla.replication.partition.partition import Partition
-from ottla.replication.partition_registry import HostedTopic
-from ottla.replication.produce.batch_preprocessing import BatchItem, RefusedBatch, job_error
+from ottla.replication.partition_registry import Topics, find_writable
+from ottla.replication.produce.produce_items import (
+    NO_MESSAGES,
+    BatchItem,
+    RefusedBatch,
+    job_error,
+    refuse_item,
+    replace_records,
+)
+from ottla.replication.produce.script import Script, run_in_worker
 from ottla.seams import World
 
 CONVERT_JOB: Final = "ottla.record.message_set_conversion:convert_job"
 AT_ONCE: Final = 32 * 1024
 """Most bytes of message sets, counted uncompressed, that are converted within the turn of their request."""
-NO_MESSAGES: Final = RefusedBatch(ApiError(ErrorCode.INVALID_RECORD, "a message set without messages"))
-"""Marks an empty message set: old brokers accepted it and wrote nothing."""
-
-Topics = Mapping[Any, HostedTopic]
 
 
 def has_message_set(items: Sequence[BatchItem]) -> bool:
@@ -33,10 +36,42 @@ def has_message_set(items: Sequence[BatchItem]) -> bool:
     return any(isinstance(records, memoryview) and is_message_set(records) for _, _, records in items)
 
 
-def converted_at_once(topics: Topics, items: Sequence[BatchItem], now_ms: int) -> list[BatchItem] | None:
+def convert_message_sets(
+    world: World, topics: Topics, items: list[BatchItem], owner: object, in_turn_max: int
+) -> Script[None]:
+    """Replace the message sets by batches, or by the errors of those that cannot be converted.
+
+    `in_turn_max`: most bytes that are converted within the turn; `owner`: as in `seams.Workers`."""
+    # 1. All of them are small.
+    converted = converted_at_once(topics, items, world.clock.now().wall_ms, in_turn_max)
+    if converted is not None:
+        items[:] = converted
+        return
+    # 2. Workers convert them, one after the other.
+    for at in range(len(items)):
+        name, index, records = items[at]
+        partition = find_writable(topics, name, index)
+        if partition is None or not isinstance(records, memoryview) or not is_message_set(records):
+            continue
+        if not records:
+            items[at] = (name, index, NO_MESSAGES)
+            continue
+        rules = _topic_rules(partition, world.clock.now().wall_ms)
+        result = yield from run_in_worker(world.workers, CONVERT_JOB, (bytes(records), tuple(rules)), owner)
+        if not isinstance(result, bytes):
+            refuse_item(items, at, _conversion_error(result))
+            continue
+        batch = replace_records(items, at, result)
+        partition = find_writable(topics, name, index)  # it may have been deleted meanwhile
+        if partition is not None:
+            _count_converted(partition, batch)
+
+
+def converted_at_once(
+    topics: Topics, items: Sequence[BatchItem], now_ms: int, room: int = AT_ONCE
+) -> list[BatchItem] | None:
     """The request's items with message sets converted to batches; None when that takes too long for one turn."""
     ready: list[BatchItem] = []
-    room = AT_ONCE
     for item in items:
         name, index, records = item
         if not isinstance(records, memoryview) or not is_message_set(records):
@@ -46,7 +81,7 @@ def converted_at_once(topics: Topics, items: Sequence[BatchItem], now_ms: int) -
         if room < 0:
             return None
         try:
-            batch = _convert_records(_find_writable(topics, name, index), records, now_ms, room)
+            batch = _convert_records(find_writable(topics, name, index), records, now_ms, room)
         except ExpandsTooFar:
             return None
         except ApiError as error:
@@ -81,57 +116,6 @@ def _topic_rules(partition: Partition, now_ms: int) -> TopicRules:
     latest = min(now_ms + after_max_ms, TIMESTAMP_MAX)
     earliest = max(0, now_ms - before_max_ms)
     return TopicRules(*partition.codec_and_level, max_bytes, earliest, latest, partition.needs_keys)
-
-
-def _find_writable(topics: Topics, name: Any, index: int) -> Partition | None:
-    topic = topics.get(name)
-    return None if topic is None else topic.writable.get(index)
-
-
-class MessageSetConversion:
-    """Converts the message sets of one request in workers, one after the other."""
-
-    def __init__(
-        self,
-        world: World,
-        topics: Topics,
-        items: Sequence[BatchItem],
-        run: Callable[[Sequence[BatchItem]], None],
-        owner: object = None,
-    ) -> None:
-        """`run` receives the converted items; refused ones carry their error. `owner` as in `seams.Workers`."""
-        self._world = world
-        self._owner = owner
-        self._topics = topics
-        self._items: list[BatchItem] = list(items)
-        self._run = run
-
-    def convert_from(self, at: int) -> None:
-        """Convert from item `at` on; run the request when all are done."""
-        for position in range(at, len(self._items)):
-            name, index, records = self._items[position]
-            partition = _find_writable(self._topics, name, index)
-            if partition is None or not isinstance(records, memoryview) or not is_message_set(records):
-                continue
-            if records:
-                rules = _topic_rules(partition, self._world.clock.now().wall_ms)
-                self._start_conversion(position, (bytes(records), tuple(rules)))
-                return
-            self._items[position] = (name, index, NO_MESSAGES)
-        self._run(self._items)
-
-    def _start_conversion(self, position: int, arguments: tuple[object, ...]) -> None:
-        self._world.workers.run_job(CONVERT_JOB, arguments, lambda result: self._on_done(position, result), self._owner)
-
-    def _on_done(self, position: int, result: object) -> None:
-        name, index, _ = self._items[position]
-        if isinstance(result, bytes):
-            batch = memoryview(bytearray(result))
-            partition = _find_writable(self._topics, name, index)
-            self._items[position] = (name, index, batch if partition is None else _count_converted(partition, batch))
-        else:
-            self._items[position] = (name, index, RefusedBatch(_conversion_error(result)))
-        self.convert_from(position + 1)
 
 
 def _conversion_error(result: object) -> ApiError:

@@ -1,6 +1,6 @@
 """Verifies the first batch of a transaction in each partition with the transaction's coordinator (KIP-890).
 
-Zone: deterministic. A step of a Produce request before it runs; `verifier` asks the coordinators.
+Zone: deterministic. A step of `slow_produce`; `verifier` asks the coordinators.
 
 A batch that arrives after the end of its transaction would open one that no coordinator ends, and would hold up every
 reader of committed records. So a leader accepts the first batch of a transaction only when the coordinator confirms
@@ -9,7 +9,8 @@ that the partition is part of it; later batches belong to a transaction that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
@@ -18,7 +19,8 @@ from ottla.record.header_fields import ATTRIBUTES, MAGIC, PRODUCER_EPOCH, PRODUC
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.verification_guards import VerificationGuard
 from ottla.replication.partition_registry import Topics, find_writable
-from ottla.replication.produce.batch_preprocessing import BatchItem, RefusedBatch
+from ottla.replication.produce.produce_items import BatchItem, refuse_item
+from ottla.replication.produce.script import Script, wait_for_ever
 from ottla.replication.produce.verifier import VerificationCodes, VerificationRequest, Verifier
 from ottla.seams import Clock
 
@@ -76,71 +78,68 @@ def beginning_producer(partition: Partition, records: memoryview, adds: bool) ->
 
 
 class Verification:
-    """The batches of one request that wait for the answer of their coordinator."""
+    """The batches of one request that a coordinator has to confirm."""
 
-    def __init__(
-        self, clock: Clock, version: int, items: Sequence[BatchItem], run: Callable[[Sequence[BatchItem]], None]
-    ) -> None:
-        """`version`: of Produce. `run` receives the items; refused ones carry their error."""
+    __slots__ = ("_clock", "_items", "_version", "_waiting")
+
+    def __init__(self, clock: Clock, version: int, items: list[BatchItem]) -> None:
+        """`version`: of Produce. Refused items are replaced by their errors."""
         self._clock = clock
         self._version = version
-        self._items: list[BatchItem] = list(items)
-        self._run = run
-        self._places: PartitionSlots = []
+        self._items = items
+        self._waiting: PartitionSlots = []
 
-    def start_verification(self, verifier: Verifier, transactional_id: str, beginnings: Iterable[Beginning]) -> bool:
-        """Ask the coordinator, and run the request when it has answered. Returns whether the request has run already.
-
-        `beginnings`: the items that begin a transaction (`find_beginnings`).
-        """
-        asked: dict[Partition, None] = {}
-        producer: tuple[int, int] | None = None
+    def verify_batches(self, verifier: Verifier, transactional_id: str, topics: Topics) -> Script[None]:
+        """Ask the coordinator about the items that begin a transaction. `end_verification` has to follow in any case,
+        after the appends."""
+        beginnings = list(find_beginnings(self._version, topics, self._items))
+        if not beginnings:
+            return
+        producer = beginnings[0][2]
         for at, partition, identity in beginnings:
-            producer = producer or identity
             if identity != producer:  # a request has one transactional id, so at most one of them can be right
                 error = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a request with batches of several producers")
                 self._refuse_item(at, partition, error)
                 continue
-            asked[partition] = None
             guard = partition.leader_role.guards.begin_verification(*identity)
             guard.adds = self._version >= ADDING_VERSION
-            self._places.append((at, partition, guard))
-        assert producer is not None, "a request without such batches is not verified"
-        partitions = [partition.tp for partition in asked]
-        add = self._version >= ADDING_VERSION
-        codes = verifier.ask_at_once(
-            VerificationRequest(transactional_id, *producer, partitions, add, self._on_verified)
-        )
-        if codes is not None:
-            self._on_verified(codes)
-        return codes is not None
-
-    def replace_items(self, items: Sequence[BatchItem]) -> None:
-        """Replace the items by copies that outlive this turn; refused ones stay refused."""
-        for at, (_, _, records) in enumerate(self._items):
-            if isinstance(records, memoryview):
-                self._items[at] = items[at]
-
-    def _on_verified(self, codes: VerificationCodes) -> None:
-        if any(partition.log.closed for _, partition, _ in self._places):
-            return  # the broker has stopped: the connection is gone, and the logs take no appends
-        for at, partition, guard in self._places:
+            self._waiting.append((at, partition, guard))
+        codes: VerificationCodes = yield partial(self._ask_coordinator, verifier, transactional_id, producer)
+        # The broker has stopped: the connection is gone, and the logs take no appends.
+        if any(partition.log.closed for _, partition, _ in self._waiting):
+            yield from wait_for_ever()
+        for at, partition, guard in self._waiting:
             code = codes[partition.tp]
             if code is ErrorCode.NONE:
                 guard.passed = True
             else:
                 self._refuse_item(at, partition, producer_error(code, self._version))
-        try:
-            self._run(self._items)
-        finally:  # a verification counts for the appends of this request only
-            for _, partition, guard in self._places:
-                partition.leader_role.guards.end_verification(guard)
+
+    def end_verification(self) -> None:
+        """End the verification: it counts for the appends of this request only."""
+        for _, partition, guard in self._waiting:
+            partition.leader_role.guards.end_verification(guard)
+        self._waiting.clear()
+
+    def _ask_coordinator(
+        self,
+        verifier: Verifier,
+        transactional_id: str,
+        producer: tuple[int, int],
+        done: Callable[[VerificationCodes], None],
+    ) -> None:
+        partitions = list(dict.fromkeys(partition for _, partition, _ in self._waiting))
+        add = self._version >= ADDING_VERSION
+        tps = [partition.tp for partition in partitions]
+        codes = verifier.ask_at_once(VerificationRequest(transactional_id, *producer, tps, add, done))
+        if codes is not None:
+            done(codes)
 
     def _refuse_item(self, at: int, partition: Partition, error: ApiError) -> None:
-        name, index, records = self._items[at]
+        _, _, records = self._items[at]
         assert isinstance(records, memoryview), "only records are verified"
         partition.leader_role.note_refused(records, error, self._clock.now())
-        self._items[at] = (name, index, RefusedBatch(error))
+        refuse_item(self._items, at, error)
 
 
 def producer_error(code: ErrorCode, version: int) -> ApiError:
