@@ -58,8 +58,6 @@ class ControllerElector:
         safeguards: ControllerSafeguards | None = None,
     ) -> None:
         """`config` gives the broker's settings in force; `later` queues an effect of this turn."""
-        self.on_change: Callable[[int], None] = _do_nothing
-        """Called with the number of the new controller, -1 for none, after every change."""
         self.controller: Controller | None = None
         """The current term while this broker is the controller, else None."""
         self.controller_id = NOBODY
@@ -117,7 +115,7 @@ class ControllerElector:
         """End the term with its expired session. `start_competing` is called when there is a new session."""
         self.stop_competing()
         self._claim = b""
-        self._note_controller(NOBODY)
+        self.controller_id = NOBODY
 
     # -- election --------------------------------------------------------------------------------------------------
 
@@ -237,14 +235,14 @@ class ControllerElector:
         )
         queue = WorkQueue(self._store, self._purgatory, self._later, lambda: self._resign_term(core))
         self.controller = Controller(core, queue, self._later)
-        self._note_controller(office.node_id)
+        self.controller_id = office.node_id
         self.controller.begin_term()
         self._check_election()  # watches /controller, which may expire or be deleted by an operator
 
     def _on_other_controller(self, controller_id: int) -> None:
         if controller_id != self._node_id or self.controller is None:
             self._end_term()
-            self._note_controller(controller_id)
+            self.controller_id = controller_id
 
     def _resign_term(self, core: PartitionStateStore) -> None:
         """End the term because another broker holds a later epoch, and compete again."""
@@ -253,7 +251,7 @@ class ControllerElector:
                 "controller: another broker has taken a later epoch; this broker is not the controller any more"
             )
             self._end_term()
-            self._note_controller(NOBODY)
+            self.controller_id = NOBODY
             self._check_election()
 
     def _end_term(self) -> None:
@@ -261,12 +259,3 @@ class ControllerElector:
             self.controller.end_term()
         self.controller = None
         self._core = None
-
-    def _note_controller(self, controller_id: int) -> None:
-        if controller_id != self.controller_id:
-            self.controller_id = controller_id
-            self.on_change(controller_id)
-
-
-def _do_nothing(_: int) -> None:
-    """The default listener."""
