@@ -17,6 +17,7 @@ from ottla.cluster.controller.metrics import Counters, declare_metrics
 from ottla.cluster.controller.partition_state_store import ControllerTerm, PartitionStateStore
 from ottla.cluster.controller.queue import WorkQueue
 from ottla.cluster.controller.safeguards import ControllerSafeguards
+from ottla.cluster.image import Delta
 from ottla.cluster.store.layout import (
     CONTROLLER,
     CONTROLLER_EPOCH,
@@ -85,6 +86,15 @@ class ControllerElector:
     def is_settled(self) -> bool:
         """True unless this broker is the controller and its start-up work is unfinished."""
         return self.controller is None or self.controller.is_settled
+
+    def on_settings_changed(self, delta: Delta) -> None:
+        """Inform the controller, if it is on this broker: other settings may allow an election (unclean elections)."""
+        if self.controller is None:
+            return
+        for name in delta.configured:
+            self.controller.on_settings_changed(name)
+        if delta.broker_config:
+            self.controller.on_settings_changed(None)
 
     def declare_metrics(self, registry: Registry) -> None:
         """Register the controller's metrics; they are 0 on all other brokers."""

@@ -62,10 +62,10 @@ class Partition(LocalReplica):
         config: TopicConfig,
         node_id: int,
         isr_changes: IsrChannel,
-        shared: PartitionContext | None = None,
+        shared: PartitionContext,
     ) -> None:
         """There is no leader before `make_leader` or `make_follower`. `node_id` is this broker's."""
-        super().__init__(log, config, node_id, shared or PartitionContext())
+        super().__init__(log, config, node_id, shared)
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
         """The assigned replicas (AR), the preferred leader first."""
