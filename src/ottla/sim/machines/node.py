@@ -6,7 +6,7 @@ the data that each death may have cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.broker.assembly.root import build_broker
@@ -62,7 +62,6 @@ class SimNode:
         self.broker: Broker | None = None
         self.recoveries = 0
         """Starts after an unclean end in which the broker became ready."""
-        self.on_down: Callable[[Death], None] = lambda _death: None
         self._topic_ids: dict[str, bytes] = {}
         self._unclean = False
         self.stopping = False
@@ -168,7 +167,6 @@ class SimNode:
         self.network.on_process_gone(process, silent=death is Death.POWER_LOSS)
         if death is Death.POWER_LOSS or any(self._has_lost(drive) for drive in self.drives):
             self._note_loss(process.life)
-        self.on_down(death)
 
     @staticmethod
     def _has_lost(drive: Drive) -> bool:
