@@ -5,7 +5,9 @@ Zone: real.
 
 from __future__ import annotations
 
-from ottla.broker.broker import Broker
+from tests.ignoring import Listener
+
+from ottla.broker.assembly.root import build_broker
 from ottla.config.broker import BrokerConfig
 from ottla.record.batch import Record, encode_batch
 from ottla.record.log_entries import entries_of, records_at
@@ -232,7 +234,9 @@ class Node:
         self.network = HandNetwork(self.process, self.node_id, self.wire())
         self.disk = SimDisk(self.drive, self.faults, self.process)
         world = World(self.process.clock, self.process.entropy, [self.disk], self.network, SimWorkers(self.process))
-        self.broker = Broker(config, world._replace(store=self.open_store(), broker_secret=self.broker_secret))
+        self.listener = Listener()
+        world = world._replace(store=self.open_store(), broker_secret=self.broker_secret)
+        self.broker = build_broker(config, world, self.listener)
         self.process.inputs = self.broker
         self.process.post_turn(0, "start", self.broker.start_broker, self.endpoints())
 

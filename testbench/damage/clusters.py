@@ -65,13 +65,15 @@ class ClusterBase(NamedTuple):
 class _Stage:
     """A world with three brokers."""
 
-    def __init__(self, seed: int, safeguards: BrokerSafeguards | None = None) -> None:
+    def __init__(self, seed: int, safeguards: BrokerSafeguards | None = None, *, follows: bool = False) -> None:
+        """`follows`: the ledger receives all changes of the metadata store."""
         self.streams = streams = Streams(seed, "damage/")
         self.timeline = timeline = Timeline()
         self.network = Network(timeline, streams.named_stream("net"))
         self.history = ClusterHistory()
-        self.ensemble = Ensemble(timeline, self.network, streams.named_stream("store"))
         self.ledger = Ledger(self.history)
+        on_commit = self.ledger.follow_changes if follows else None
+        self.ensemble = Ensemble(timeline, self.network, streams.named_stream("store"), on_commit)
         world = safeguards or BrokerSafeguards(), self.ensemble, self.ledger, SESSION_NS
         self.nodes = [
             ClusterNode(number, timeline, streams, self.network, self.history, CLUSTERED, *world) for number in NODES
@@ -148,8 +150,7 @@ def bases(seeds: int = 2) -> Iterator[ClusterBase]:
 
 
 def _base(seed: int, *, clean: bool) -> ClusterBase:
-    stage, catalog = _Stage(seed), Catalog()
-    stage.ensemble.on_commit = stage.ledger.follow_changes
+    stage, catalog = _Stage(seed, follows=True), Catalog()
     streams = stage.streams.scoped_streams("workload")
     workload = ClusterWorkload(stage.network, streams, catalog, stage.history, NODES, len(NODES), flush=False)
     for node in stage.nodes:

@@ -5,13 +5,17 @@ Zone: real.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
+from tests.ignoring import NoCoordinators, ignore
 
+from ottla.broker.assembly.foundation import lay_foundation
+from ottla.broker.assembly.replication import build_replicas
 from ottla.broker.log_dir_handlers import LogDirHandlers
 from ottla.broker.log_handlers import LogHandlers
-from ottla.broker_client import BrokerClient
+from ottla.broker.safeguards import BrokerSafeguards
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
@@ -21,16 +25,15 @@ from ottla.replication.control import ControlFence
 from ottla.replication.epoch_handlers import EpochHandlers
 from ottla.replication.leaders import NoLeaders
 from ottla.replication.partition.replica_state import PartitionState
-from ottla.replication.partition_registry import PartitionRegistry
-from ottla.replication.replica_manager import ReplicaManager
 from ottla.requests import Context, handlers_of
+from ottla.seams import World
 from ottla.sim.disks.disk import SimDisk
 from ottla.sim.disks.drive import Drive
 from ottla.sim.disks.drive_faults import DiskOperation, DriveFaults
 from ottla.sim.entropy import Streams
 from ottla.sim.machines.machine import Machine
+from ottla.sim.machines.workers import SimWorkers
 from ottla.sim.world import SECOND, Timeline
-from ottla.storage.log_manager import LogManager
 from ottla.types import TopicPartition
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import decode, encode_bytes
@@ -73,25 +76,18 @@ class Logs:
         process = Machine(1, self.timeline, Streams(1), [drive]).boot_process()
         self.faults = DriveFaults()
         self.clock = process.clock
-        manager = LogManager([SimDisk(drive, self.faults, process)], process.clock, process.entropy, BrokerConfig())
-        manager.load_logs(lambda _: TopicConfig())
-        self.hosted = PartitionRegistry()
-        fence, purgatory, peers = ControlFence(1), Purgatory(process.clock), BrokerClient(Nobody(), process.clock, 1)
-        self.replicas = ReplicaManager(
-            BrokerConfig(),
-            process.clock,
-            manager,
-            self.hosted,
-            purgatory,
-            peers,
-            fence,
-            lambda _: None,
-            lambda _: TopicConfig(message_timestamp_after_max_ms=2**62),
-        )
+        disks, workers = [SimDisk(drive, self.faults, process)], SimWorkers(process)
+        world = World(process.clock, process.entropy, disks, Nobody(), workers)
+        base = lay_foundation(replace(BrokerConfig(), node_id=1), world, ignore, BrokerSafeguards())
+        base.logs.load_logs(lambda _: TopicConfig())
+        self.hosted = base.hosted
+        config = TopicConfig(message_timestamp_after_max_ms=2**62)
+        fence = ControlFence(1, None, ignore)
+        self.replicas = build_replicas(base, fence, lambda _: config, NoCoordinators(), ignore)
         for index in (0, 1):
             self.lead(index, 3)
         epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, lambda _: True)
-        log_dirs = LogDirHandlers(manager, self.replicas.moves)
+        log_dirs = LogDirHandlers(base.logs, self.replicas.moves)
         handlers = LogHandlers(self.hosted, Purgatory(self.clock), self.clock), log_dirs, epochs
         self.handlers = {d.api_key: (d, handler) for each in handlers for d, handler in handlers_of(each)}
 

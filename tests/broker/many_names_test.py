@@ -22,7 +22,7 @@ Asked = MetadataRequest.MetadataRequestTopic
 def test_the_answer_does_not_wait_for_the_topics() -> None:
     count = 100_000 if "EXPLORE" in os.environ else 10_000
     node = Node({})
-    topics = node.broker._control.topics
+    topics = node.broker._metadata.topics
     request = MetadataRequest(topics=[Asked(name=f"missing-{each}") for each in range(count)])
     place = node.send(request, 12)
     most = turns = 0

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.handnode import Node
 
-from ottla.broker.broker import READY_AT_MOST_MS, READY_MS
 from ottla.broker.readiness import Readiness
+from ottla.broker.ready_check import READY_AT_MOST_MS, READY_MS
 from ottla.cluster.image import NO_LEADER, BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla.config.topic import TopicConfig
 from ottla.sim.machines.machine import Death
@@ -85,7 +85,7 @@ def test_a_broker_with_a_slow_controller_is_ready_when_it_leads_its_partitions()
         assert waited < 2 * READY_AT_MOST_MS
     leaders = [each.leader for each in node.broker.cluster.image.topics["t"].partitions]
     assert (leaders, [each.is_leader for each in node.broker.hosted]) == ([1] * 3, [True] * 3)
-    assert node.broker._control.seat.is_settled
+    assert node.broker._metadata.seat.is_settled
     assert waited > READY_MS
 
 

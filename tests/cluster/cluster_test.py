@@ -368,7 +368,7 @@ def test_producer_ids_never_repeat(node):
     def take(count):
         told = []
         for _ in range(count):
-            node.turn(lambda: node.broker._control.producer_ids.take_producer_id(told.append))
+            node.turn(lambda: node.broker._metadata.producer_ids.take_producer_id(told.append))
         node.settle()
         return told
 
@@ -427,7 +427,7 @@ def test_many_removed_topics_are_one_change_of_the_image(node):
     for number in range(5):
         create(node, f"t{number}")
     told, before = [], node.cluster.image
-    node.cluster.on_change = told.append
+    node.cluster._on_change = told.append
     node.cluster.retain_topics(["t3"])
     after = node.cluster.image
     assert [delta.deleted for delta in told] == [("t0", "t1", "t2", "t4")]

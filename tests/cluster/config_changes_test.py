@@ -131,8 +131,6 @@ def test_a_topic_deleted_meanwhile_gets_no_settings(topic):
 
 
 def test_dynamic_settings_of_a_broker_take_effect(topic):
-    told = []
-    topic.broker.on_config = told.append
     for key, value in (
         ("producer.id.expiration.ms", "1234"),
         ("num.replica.fetchers", "3"),
@@ -142,7 +140,7 @@ def test_dynamic_settings_of_a_broker_take_effect(topic):
         assert alter(topic, 4, "1", key, value) == 0
     assert topic.broker.logs._config.producer_id_expiration_ms == 1234
     assert topic.broker._replicas.fetchers.number == 3
-    assert told[-1].max_connections == 17
+    assert topic.listener.configs[-1].max_connections == 17
     topic.restart()
     assert topic.broker._replicas.fetchers.number == 3
     assert topic.broker.logs._config.producer_id_expiration_ms == 1234

@@ -47,7 +47,7 @@ class Node(HandNode):
     def boot(self) -> None:
         """Start. Raises the failure of a broker that cannot start."""
         self.start()
-        self.broker.cluster.on_change = self._on_change(self.broker.cluster.on_change)
+        self.broker.cluster._on_change = self._on_change(self.broker.cluster._on_change)
         self.settle()
 
     def _on_change(self, told):
@@ -68,17 +68,17 @@ class Node(HandNode):
     @property
     def topics(self):
         """The broker's requests to the controller."""
-        return self.broker._control.topics
+        return self.broker._metadata.topics
 
     @property
     def alterations(self):
         """The broker's writer of settings."""
-        return self.broker._control._room.alterations
+        return self.broker._metadata.alterations
 
     @property
     def store(self):
         """The metadata store."""
-        return self.broker._control._store
+        return self.broker._metadata.stores.watched
 
     def restart(self, death: Death = Death.KILL) -> None:
         """Kill the process and start again."""

@@ -60,7 +60,7 @@ class Tried:
         box = []
 
         def turn() -> None:
-            store = self.node.broker._control._store
+            store = self.node.broker._metadata.stores.watched
             store.get_node(path, False, lambda there: store.submit_ops(
                 "by hand", [Op("create", path, content) if there is None else Op("put", path, content, there.version)],
                 box.append,

@@ -9,6 +9,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tests.ignoring import partition_events
+
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.coordinator.coordinator import Coordinator
@@ -213,13 +215,12 @@ class Bench:
         self.logs = LogManager([disk], clock, self.process.entropy, BrokerConfig())
         self.logs.load_logs(lambda _: self.config)
         self.log = self.logs.adopt_log(TP, TOPIC_ID) or self.logs.create_log(TP, TOPIC_ID, self.config)
-        self.shared = PartitionContext()
-        self.partition = Partition(self.log, self.config, 1, Proposals(), self.shared)
         tools = RuntimeContext(
             clock, self.purgatory, self.effects.queue_effect, LedgerCodec(self.newest_only), **self.tools
         )
         self.coordinator: Coordinator[Ledger] = Coordinator(TOPIC, tools, Ledger)
-        self.shared.on_role = self.coordinator.on_role
+        self.shared = PartitionContext(partition_events(on_role=self.coordinator.on_role))
+        self.partition = Partition(self.log, self.config, 1, Proposals(), self.shared)
 
     def restart(self, death: Death = Death.KILL) -> None:
         self.machine.end_process(death)

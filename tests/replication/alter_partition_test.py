@@ -7,6 +7,7 @@ from collections import deque
 
 import pytest
 
+from ottla.broker.assembly.forward import Forward
 from ottla.broker_client import BrokerClient
 from ottla.errors import ErrorCode
 from ottla.purgatory.purgatory import Purgatory
@@ -62,11 +63,13 @@ class Led:
 class World:
     def __init__(self) -> None:
         self.clock, self.line, self.turn = Clock(), Line(), deque()
-        self.fence = ControlFence(1)
+        new_controller: Forward[[]] = Forward("a new controller")
+        self.fence = ControlFence(1, None, new_controller)
         self.fence.broker_epoch = 90
         self.purgatory = Purgatory(self.clock)
         peers = BrokerClient(self.line, self.clock, 1)
         self.channel = AlterPartitionChannel(self.fence, peers, self.purgatory, self.turn.append, 30_000)
+        new_controller.bind(self.channel.on_new_controller)
         self.fence.check_request(2, 1, 90)
         self.drain()
 

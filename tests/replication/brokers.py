@@ -7,17 +7,22 @@ The controller is a node of the network: it sends LeaderAndIsr and StopReplica, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from ottla.broker.alarm import SharedAlarm
+from tests.ignoring import NoCoordinators, ignore
+
+from ottla.broker.assembly.forward import Forward
+from ottla.broker.assembly.foundation import lay_foundation
+from ottla.broker.assembly.replication import build_replicas
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.log_handlers import LogHandlers
+from ottla.broker.safeguards import BrokerSafeguards
 from ottla.broker_client import BrokerClient
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.effects import Effects
 from ottla.errors import ApiError, ErrorCode
-from ottla.purgatory.purgatory import Purgatory
 from ottla.record.batch import Record, batches_of, encode_batch, records_of
 from ottla.replication.control import ControlFence
 from ottla.replication.control_handlers import ControlHandlers
@@ -28,8 +33,6 @@ from ottla.replication.fetch.fetch_session import FetchSessions
 from ottla.replication.leaders import NoLeaders
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.replica_state import PartitionState
-from ottla.replication.partition_registry import PartitionRegistry
-from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.seams import Failure, Gate, World
 from ottla.sim.disks.disk import SimDisk
@@ -42,7 +45,6 @@ from ottla.sim.machines.workers import SimWorkers
 from ottla.sim.networks.network import Network
 from ottla.sim.networks.node_network import NodeNetwork
 from ottla.sim.world import MS, Timeline
-from ottla.storage.log_manager import LogManager
 from ottla.types import TopicPartition
 from ottla.wire.apis import API_TABLE, ApiKey
 from ottla.wire.codec import decode, encode_bytes
@@ -60,25 +62,16 @@ class Core:
     def __init__(self, cluster: Brokers, world: World, process: Any) -> None:
         config, clock = cluster.config, process.clock
         self.process, self.cluster = process, cluster
-        self.effects = Effects()
-        self.hosted = PartitionRegistry()
-        self.alarm = SharedAlarm(clock)
-        self.purgatory = Purgatory(self.alarm)
-        self.logs = LogManager(world.disks, clock, world.entropy, config, workers=world.workers)
-        self.fence = ControlFence(process.machine.node, cluster.safeguards)
-        peers = BrokerClient(world.network, clock, process.machine.node)
-        self.replicas = ReplicaManager(
-            config,
-            clock,
-            self.logs,
-            self.hosted,
-            self.purgatory,
-            peers,
-            self.fence,
-            self.effects.queue_effect,
-            lambda name: cluster.configs.get(name, TopicConfig()),
-            cluster.safeguards,
-        )
+        node_id = process.machine.node
+        safeguards = BrokerSafeguards(replication=cluster.safeguards)
+        base = lay_foundation(replace(config, node_id=node_id), world, ignore, safeguards)
+        self.effects, self.hosted, self.alarm = base.effects, base.hosted, base.alarm
+        self.purgatory, self.logs = base.purgatory, base.logs
+        new_controller: Forward[[]] = Forward("a new controller")
+        self.fence = ControlFence(node_id, None, new_controller, cluster.safeguards)
+        self.failed_dirs = 0
+        self.replicas = build_replicas(base, self.fence, self.topic_config, NoCoordinators(), self.on_dir_failure)
+        new_controller.bind(self.replicas.isr_changes.on_new_controller)
         sessions = FetchSessions(clock, world.entropy)
         self.dispatch = Dispatch(world.network, lambda action: action())
         heard = (self.effects.queue_effect, self.dispatch.is_broker, NoLeaders(), None, self.replicas.throttles.leader)
@@ -86,18 +79,24 @@ class Core:
         self.dispatch.add_hot(fetch.DECLARATION, self.fetch.on_request)
         self.prepared: list[list[str]] = []
         self.control = ControlHandlers(
-            self.replicas, self.fence, clock, self.purgatory, self.prepare, cluster.safeguards
+            self.replicas, self.fence, clock, self.purgatory, self.prepare, ignore, cluster.safeguards
         )
         log_handlers = LogHandlers(self.hosted, self.purgatory, NoLeaders(), is_broker=self.dispatch.is_broker)
         epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, self.dispatch.is_broker)
         self.dispatch.add_handlers([self.control, epochs, log_handlers])
+
+    def topic_config(self, name: str) -> TopicConfig:
+        return self.cluster.configs.get(name, TopicConfig())
+
+    def on_dir_failure(self) -> None:
+        self.failed_dirs += 1
 
     def prepare(self, topics: list[str], then: Callable[[], None]) -> None:
         self.prepared.append(topics)
         self.purgatory.continue_after(1, then)
 
     def start(self) -> None:
-        self.logs.load_logs(lambda name: self.cluster.configs.get(name, TopicConfig()))
+        self.logs.load_logs(self.topic_config)
         self.replicas.start_checks()
         self.end_turn()
 

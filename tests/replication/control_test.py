@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.ignoring import ignore
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.replication.control import ControlFence
+from ottla.replication.control import ControlFence, ReadEpoch
 
 
-def fence(broker_epoch: int = 50) -> ControlFence:
-    made = ControlFence(1)
+def fence(broker_epoch: int = 50, read_epoch: ReadEpoch | None = None) -> ControlFence:
+    made = ControlFence(1, read_epoch, ignore)
     made.broker_epoch = broker_epoch
     return made
 
@@ -47,15 +48,20 @@ def test_an_epoch_that_should_be_there_is() -> None:
 
 
 def test_a_controller_that_the_store_does_not_know_is_not_believed() -> None:
-    made = fence(50)
-    made.look_up = lambda then: then()
+    answers = [None, 7, 6, 9]
+    made = fence(50, lambda on_epoch: on_epoch(answers.pop(0)))
     assert made.needs_lookup(8)
     assert refused(made, 2, 8, 50) == ErrorCode.NOT_CONTROLLER
     assert made.controller_epoch == 0, "a refused request teaches nothing"
-    made.confirm_epoch(7)
+    asked: list[int] = []
+    made.look_up_epoch(lambda: asked.append(1))  # without an answer
+    made.look_up_epoch(lambda: asked.append(2))
+    assert asked == [1, 2]
     assert refused(made, 2, 8, 50) == ErrorCode.NOT_CONTROLLER
     made.check_request(2, 7, 50)
-    made.confirm_epoch(9)
+    made.look_up_epoch(ignore)  # a server of the store that lags
+    assert refused(made, 2, 8, 50) == ErrorCode.NOT_CONTROLLER
+    made.look_up_epoch(ignore)
     made.check_request(2, 8, 50)
     assert not made.needs_lookup(9)
 

@@ -9,6 +9,7 @@ from collections import deque
 from typing import NamedTuple
 
 import pytest
+from tests.ignoring import partition_events
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -69,7 +70,7 @@ class Member:
         self.node_id = node_id
         self.config = config
         self.checked: list[object] = []
-        self.shared = PartitionContext(self.checked.append, safeguards=safeguards)
+        self.shared = PartitionContext(partition_events(self.checked.append), safeguards=safeguards)
         self.drive = Drive(f"data{node_id}")
         self.machine = Machine(node_id, cluster.timeline, Streams(node_id), [self.drive])
         self.machine.loss = (LossPattern.NONE, JournalLoss.ALL)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.ignoring import partition_events
 
 from ottla.errors import ErrorCode
 from ottla.replication.partition.isr import InSyncReplicas
@@ -78,7 +79,7 @@ class Pair:
         self.mark = 0
         self.end = end
         self.epoch = 1
-        self.real = InSyncReplicas(LEADER, PartitionContext(lag_ms=LAG_MS))
+        self.real = InSyncReplicas(LEADER, PartitionContext(partition_events(), lag_ms=LAG_MS))
         self.sessions = {2: Session(), 3: Session()}
         self.real.apply_state(PartitionState(LEADER, 7, isr, self.epoch, REPLICAS), end, self.now)
         self.model = Model(isr, min_isr, end, self.now)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ignoring import partition_events
 from tests.replication.brokers import T0, TOPIC_ID, Brokers, Member
 
 from ottla.config.topic import TopicConfig
@@ -256,7 +257,7 @@ steps = st.one_of(
 @given(st.lists(steps, max_size=40), st.integers(0, 20))
 def test_the_bound_against_a_model(script: list[tuple[str, int, int, int]], own: int) -> None:
     """The model: per replica its position, its broker epoch, and its reports since the last time that either fell."""
-    shared = PartitionContext(safeguards=ReplicationSafeguards(broker_epoch_isr=False))
+    shared = PartitionContext(partition_events(), safeguards=ReplicationSafeguards(broker_epoch_isr=False))
     in_sync = InSyncReplicas(1, shared)
     state = PartitionState(1, 0, (1,), 0, (1, 2, 3))
     in_sync.apply_state(state, 0, 0)

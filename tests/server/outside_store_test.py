@@ -28,7 +28,7 @@ from ottla.server.zookeeper.znode_server import ZnodeServer
 class Staged:
     """A broker that becomes ready when it has written to its store."""
 
-    def __init__(self, _config, world) -> None:
+    def __init__(self, _config, world, _listener) -> None:
         self.world = world
         self.told = []
         self.ready = self.listening = False
@@ -101,8 +101,8 @@ def configured(tmp_path, connect: str) -> BrokerConfig:
 def test_the_broker_gets_the_store_and_its_session(tmp_path, served):
     made = []
 
-    def make(config, world):
-        made.append(Staged(config, world))
+    def make(config, world, listener):
+        made.append(Staged(config, world, listener))
         return made[0]
 
     service = Service(configured(tmp_path, f"127.0.0.1:{served.port}"), make)

@@ -25,8 +25,9 @@ from ottla.server.service import Service
 class Staged:
     """A broker that records the calls of its shell."""
 
-    def __init__(self, config, world) -> None:
+    def __init__(self, config, world, listener) -> None:
         self.world = world
+        self.listener = listener
         self.listening = False
         self.ready = False
         self.failed = None
@@ -81,8 +82,8 @@ class Life:
         config, _warnings = BrokerConfig.from_properties(keys)
         self.made: list[Staged] = []
 
-        def make(config, world):
-            broker = Staged(config, world)
+        def make(config, world, listener):
+            broker = Staged(config, world, listener)
             prepare(broker)
             self.made.append(broker)
             return broker
@@ -254,13 +255,13 @@ def test_a_stop_before_the_broker_is_ready_is_an_orderly_one(live, tmp_path):
     life.thread.join(180)
     assert life.outcome == [True]
     assert life.broker.events[-2:] == ["leave", "stop"]
-    assert not life.broker.is_wanted()
+    assert not life.broker.listener.is_wanted()
     assert (tmp_path / "marker").exists()
 
 
 def test_a_broker_that_does_harm_by_staying_is_stopped_in_order_and_that_is_a_failure(live, tmp_path):
     life = live(tmp_path).start()
-    life.service.loop.call_soon_threadsafe(life.broker.on_unheard)
+    life.service.loop.call_soon_threadsafe(life.broker.listener.on_failure_not_reported)
     life.thread.join(180)
     assert life.outcome == [False]
     assert life.broker.events[-2:] == ["leave", "stop"]

@@ -47,18 +47,20 @@ def test_a_second_signal_right_behind_the_first_is_heard(which: str) -> None:
 
 STARTING = """
 import os, signal, sys
-from ottla.broker.broker import Broker
+from ottla.broker import broker, ready_check, startup
 from ottla.config.broker import BrokerConfig
 from ottla.server import main
 
-inside, times = getattr(Broker, sys.argv[2]), iter([signal.SIGTERM])
+kind, name = sys.argv[2].split(".")
+kind = {each.__name__: each for each in (broker.Broker, ready_check.ReadyCheck, startup.Startup)}[kind]
+inside, times = getattr(kind, name), iter([signal.SIGTERM])
 
 def killed(*words):
     for number in times:
         os.kill(os.getpid(), number)
     return inside(*words)
 
-setattr(Broker, sys.argv[2], killed)
+setattr(kind, name, killed)
 config, _ = BrokerConfig.from_properties({"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"})
 print(main.run_broker(config, lambda _service: print("ready")))
 """
@@ -67,22 +69,24 @@ print(main.run_broker(config, lambda _service: print("ready")))
 @pytest.mark.parametrize(
     "moment",
     [
-        "start",  # before there is a session with the metadata store
-        "_on_found",  # before the logs are loaded
-        "_report_strays",  # ready, but no client is answered yet
-        "_claim_blank_dirs",  # clients are answered, but readiness is not reported yet
+        "Broker.start_broker",  # before there is a session with the metadata store
+        "Startup._recover_logs",  # before the logs are loaded
+        "Startup.report_strays",  # ready, but no client is answered yet
+        "ReadyCheck._claim_blank_dirs",  # clients are answered, but readiness is not reported yet
     ],
 )
 def test_a_signal_while_a_broker_starts_is_an_orderly_stop(moment: str, tmp_path: Path) -> None:
     words = [sys.executable, "-c", STARTING, str(tmp_path), moment]
     done = subprocess.run(words, check=False, timeout=300, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
-    assert (tmp_path / ".kafka_cleanshutdown").exists() is (moment != "start")
+    assert (tmp_path / ".kafka_cleanshutdown").exists() is (moment != "Broker.start_broker")
 
 
 def test_a_second_signal_during_a_long_turn_ends_the_process_at_once(tmp_path: Path) -> None:
     twice = STARTING.replace("iter([signal.SIGTERM])", "iter([signal.SIGTERM, signal.SIGINT])")
-    done = subprocess.run([sys.executable, "-c", twice, str(tmp_path), "_on_found"], check=False, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", twice, str(tmp_path), "Startup._recover_logs"], check=False, timeout=300
+    )
     assert done.returncode == 128 + signal.SIGINT
 
 
@@ -93,7 +97,7 @@ def test_sighup_is_an_orderly_stop_unless_it_was_ignored_at_the_start(tmp_path: 
         'print("ready")', '(print("ready"), os.kill(os.getpid(), signal.SIGTERM))'
     )
     hung_up = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_{'IGN' if ignored else 'DFL'})\n" + hung_up
-    words = [sys.executable, "-c", hung_up, str(tmp_path), "_report_strays"]
+    words = [sys.executable, "-c", hung_up, str(tmp_path), "Startup.report_strays"]
     done = subprocess.run(words, check=False, timeout=300, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, expected), done.stderr
     assert (tmp_path / ".kafka_cleanshutdown").exists()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from tests.coordinator import bench as runtime
+from tests.ignoring import partition_events
 from tests.transactions.bench import T0, T1, Ticket
 
 from ottla.broker_client import BrokerClient
@@ -105,8 +106,6 @@ class Service(runtime.Bench):
         runtime.Bench.boot(self)
         clock = self.process.clock
         self.log = self.logs.adopt_log(TP, b"t" * 16) or self.logs.create_log(TP, b"t" * 16, self.config)
-        self.shared = PartitionContext()
-        self.partition = Partition(self.log, self.config, 1, runtime.Proposals(), self.shared)
         tools = RuntimeContext(
             clock, self.purgatory, self.effects.queue_effect, TransactionCodec(), commit_timeout_ms=2000
         )
@@ -116,9 +115,10 @@ class Service(runtime.Bench):
         self.broken: Failure | None = None
         self.is_next = False
         peers = BrokerClient(self.wire, clock, 1)  # type: ignore[arg-type]  # all of the network that is used
-        self.service = Transactions(tools, Policy(), self, peers, self, 5000)
+        self.service = Transactions(tools, Policy(), self, peers, self, None, 5000)
         self.coordinator: Coordinator[TransactionMachine] = self.service.coordinator  # type: ignore[assignment]
-        self.shared.on_role = self.service.on_role
+        self.shared = PartitionContext(partition_events(on_role=self.service.on_role))
+        self.partition = Partition(self.log, self.config, 1, runtime.Proposals(), self.shared)
 
     # -- the environment -----------------------------------------------------------------------------------------------
 

@@ -15,33 +15,38 @@ from ottla.znodes.store import EmbeddedStore
 
 
 class Stores:
-    """Opens the store of the shell, or the embedded one."""
+    """The store of the shell, or the embedded one."""
 
-    def __init__(self, world: World, effects: Effects) -> None:
-        self._outside = world.store
-        self._embedded = None
+    def __init__(self, world: World, effects: Effects, on_session: Callable[[Session, int], None]) -> None:
+        """`on_session` receives the session with the embedded store; for one outside, the shell reports it."""
+        self._effects = effects
+        self._embedded: EmbeddedStore | None = None
         if world.store is None:
             self._embedded = EmbeddedStore(world.disks[0], world.clock, effects.queue_effect)
+            self._session = LocalSession(self._embedded, self._on_node, on_session)
+        self.watched = WatchedStore(self._session if world.store is None else world.store)
+        """The store, whichever it is. It answers once it is open."""
 
     @property
     def is_own(self) -> bool:
         """Whether the store is embedded, so that there can be no other broker."""
         return self._embedded is not None
 
-    def open_store(self, on_node: Callable[[str], None], on_session: Callable[[Session, int], None]) -> WatchedStore:
-        """Open the store. The embedded one reports its session to `on_session`; for one outside, the shell does.
+    def _on_node(self, path: str) -> None:
+        self.watched.on_node_changed(path)
+
+    def open_store(self) -> None:
+        """Open the embedded store; the shell opens one outside.
 
         Raises Failure or CorruptStore when the embedded store cannot be read.
         """
-        if self._embedded is None:
-            assert self._outside is not None
-            return WatchedStore(self._outside)
-        self._embedded.load_files()
-        return WatchedStore(LocalSession(self._embedded, on_node, on_session).begin_session())
+        if self._embedded is not None:
+            self._embedded.load_files()
+            self._session.begin_session()
 
-    def close_store(self, done: Done[None], now: Callable[[Callable[[], None]], None]) -> None:
-        """Close the embedded store; the shell ends the session with one outside. `now` queues an effect."""
+    def close_store(self, done: Done[None]) -> None:
+        """Close the embedded store; the shell ends the session with one outside."""
         if self._embedded is None:
-            now(lambda: done(None))
+            self._effects.queue_effect(lambda: done(None))
         else:
             self._embedded.close_store(done)

@@ -38,9 +38,8 @@ _IMAGE = "cluster image"
 class Cluster:
     """One broker's view of the cluster."""
 
-    def __init__(self, config: BrokerConfig, purgatory: Purgatory) -> None:
-        self.on_change: Callable[[Delta], None] = _do_nothing
-        """Called after every change of the image, before the operations that wait for it."""
+    def __init__(self, config: BrokerConfig, purgatory: Purgatory, on_change: Callable[[Delta], None]) -> None:
+        """`on_change` is called after every change of the image, before the operations that wait for it."""
         self.image = ClusterImage()
         self.config = config
         """The broker's effective settings: dynamic ones override static ones."""
@@ -52,6 +51,7 @@ class Cluster:
         self.kept_topics = KeptTopics()
         self._static = config
         self._purgatory = purgatory
+        self._on_change = on_change
         self._overrides: dict[str, Mapping[str, str]] = {}
         """Topics' own settings as the store has them."""
         self._gone_brokers: dict[int, BrokerImage] = {}
@@ -111,6 +111,13 @@ class Cluster:
         return (
             _without_leaders(topic, self._silent_brokers) if self._silent_brokers and self._is_doubted(topic) else topic
         )
+
+    def on_broker_heard(self, broker: int, hears: bool) -> None:
+        """Handle that a leader stopped answering this broker's fetches (False) or answers again (True)."""
+        if hears:
+            self.on_broker_responding(broker)
+        else:
+            self.on_broker_silent(broker)
 
     # -- settings ----------------------------------------------------------------------------------------------
 
@@ -224,7 +231,7 @@ class Cluster:
     def _change_image(self, image: ClusterImage, delta: Delta) -> None:
         self.image = image
         self.kept_topics.forget_topics((*delta.deleted, *delta.changed), image.topics)
-        self.on_change(delta)
+        self._on_change(delta)
         self._purgatory.check_watchers(_IMAGE)
 
     def wait_for_image(self, holds: Callable[[ClusterImage], bool], timeout_ms: int, then: Callable[[], None]) -> None:
@@ -256,7 +263,3 @@ def _without_leaders(topic: TopicImage, silent: Collection[int]) -> TopicImage:
         for partition in topic.partitions
     ]
     return topic._replace(partitions=tuple(partitions))
-
-
-def _do_nothing(_: Delta) -> None:
-    """The default listener."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from ottla.broker_client import BrokerClient
 from ottla.cluster.cluster import Cluster
+from ottla.cluster.membership import Membership
 from ottla.errors import ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.control import ControlFence
@@ -26,11 +27,31 @@ _LANE: Final = "departure"
 class ControlledShutdown:
     """Requests the controlled shutdown of this broker."""
 
-    def __init__(self, cluster: Cluster, fence: ControlFence, peers: BrokerClient, purgatory: Purgatory) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        membership: Membership,
+        fence: ControlFence,
+        peers: BrokerClient,
+        purgatory: Purgatory,
+    ) -> None:
         self._cluster = cluster
+        self._membership = membership
         self._fence = fence
         self._peers = peers
         self._purgatory = purgatory
+
+    def leave_cluster(self, done: Callable[[], None], hand_over: bool) -> None:
+        """Hand leaderships over if another broker can take them; then leave the cluster. Calls `done` in any case."""
+
+        def left() -> None:
+            self._membership.leave_cluster()
+            done()
+
+        if hand_over and self._membership.is_registered and self.is_needed:
+            self.begin_shutdown(left)
+        else:
+            left()
 
     @property
     def is_needed(self) -> bool:

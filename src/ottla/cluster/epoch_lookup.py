@@ -12,34 +12,34 @@ from typing import Final
 from ottla.cluster.store.layout import CONTROLLER_EPOCH, BrokenNode, decode_epoch
 from ottla.cluster.store.workflow import Workflow, read_node, run_workflow, submit_multi
 from ottla.errors import ApiError
-from ottla.replication.control import ControlFence
 from ottla.seams import Failure, MetadataStore, Op
 
 _LANE: Final = "controller epoch"
+OnEpoch = Callable[["int | None"], None]
 
 
 class EpochLookup:
     """Reads the newest controller epoch for the fence; waiting requests share one read."""
 
-    def __init__(self, store: MetadataStore, fence: ControlFence) -> None:
+    def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self._fence = fence
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: list[OnEpoch] = []
         """Callbacks of the read that is under way."""
-        self._later_callbacks: list[Callable[[], None]] = []
+        self._later_callbacks: list[OnEpoch] = []
         """Callbacks that came during a read, which may have been too early for them: they wait for the next one."""
 
-    def look_up(self, then: Callable[[], None]) -> None:
-        """Call `then`, in a later turn, when the store has answered or failed. The fence has the epoch by then."""
+    def read_epoch(self, then: OnEpoch) -> None:
+        """Pass the newest controller epoch to `then` in a later turn; None if the store failed. Implements
+        `ottla.replication.control.ReadEpoch`."""
         self._later_callbacks.append(then)
         if not self._callbacks:
             self._start_lookup()
 
     def _start_lookup(self) -> None:
         self._callbacks, self._later_callbacks = self._later_callbacks, []
-        run_workflow(self._store, self._read_epoch(), self._on_epoch_read)
+        run_workflow(self._store, self._read_node(), self._on_epoch_read)
 
-    def _read_epoch(self) -> Workflow[int]:
+    def _read_node(self) -> Workflow[int]:
         # A write first: this session's server may lag, and has caught up with the controller's after a write.
         yield from submit_multi(_LANE, [Op("check", CONTROLLER_EPOCH)])
         node = yield from read_node(CONTROLLER_EPOCH)
@@ -49,10 +49,9 @@ class EpochLookup:
             return 0
 
     def _on_epoch_read(self, outcome: int | Failure | ApiError) -> None:
-        if isinstance(outcome, int):
-            self._fence.confirm_epoch(outcome)
+        epoch = outcome if isinstance(outcome, int) else None
         asked, self._callbacks = self._callbacks, []
         for then in asked:
-            then()
+            then(epoch)
         if self._later_callbacks and not self._callbacks:
             self._start_lookup()

@@ -23,10 +23,20 @@ AGAIN_MS: Final = 1000
 class LogDirEvents:
     """Writes the event until the store accepts it. A repeated event is harmless."""
 
-    def __init__(self, store: MetadataStore, purgatory: Purgatory, node_id: int, timeout_ms: int) -> None:
-        """`timeout_ms`: log.dir.failure.timeout.ms, the time in which the store has to accept the event (KIP-858)."""
-        self.on_not_reported: Callable[[], None] = _do_nothing
-        """Called when the time is over: this broker leads unusable replicas, and the controller does not know it."""
+    def __init__(
+        self,
+        store: MetadataStore,
+        purgatory: Purgatory,
+        node_id: int,
+        timeout_ms: int,
+        on_not_reported: Callable[[], None],
+    ) -> None:
+        """`timeout_ms`: log.dir.failure.timeout.ms, the time in which the store has to accept the event (KIP-858).
+
+        `on_not_reported` is called when it is over: this broker leads unusable replicas, and the controller does not
+        know it.
+        """
+        self._on_not_reported = on_not_reported
         self._store = store
         self._purgatory = purgatory
         self._content = encode_log_dir_event(node_id)
@@ -49,8 +59,4 @@ class LogDirEvents:
 
     def _on_deadline(self) -> None:
         logger.error("could not report a failed log directory to the controller within %d ms", self._timeout_ms)
-        self.on_not_reported()
-
-
-def _do_nothing() -> None:
-    """The default listener."""
+        self._on_not_reported()

@@ -62,9 +62,9 @@ class MembershipSteps(NamedTuple):
     of that name, or have lost records, and that the controller has not received yet."""
     adopt: Callable[[Callable[[], bytes]], Workflow[None] | None]
     """Returns the workflow that imports the logs of another cluster, None if there is none. Raises ApiError."""
-    found: Callable[[str], None]
-    """Called when the cluster's id and the settings are known: claims the log directories and recovers the logs.
-    Raises ApiError. If the membership was left meanwhile, the broker does not register."""
+    found: Callable[[str], bool]
+    """Called when the cluster's id and the settings are known: checks the log directories and recovers the logs.
+    Returns False if the broker is to stop instead; then it leaves, and does not register. Raises ApiError."""
     failed: Callable[[Failure], None]
     """Called with the reason when the broker can never join."""
 
@@ -176,7 +176,8 @@ class Membership:
         if not self._has_identity:
             self._has_identity = True
             self._cluster.set_identity(found, self._endpoints, topics)
-            self._steps.found(found)
+            if not self._steps.found(found):
+                self.leave_cluster()
         if self._has_left:
             raise Failure(Kind.EXPIRED, "the broker stops before it has started")
         return (yield from self._register_broker())

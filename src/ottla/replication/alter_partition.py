@@ -61,10 +61,7 @@ class AlterPartitionChannel:
         later: Callable[[Callable[[], None]], None],
         timeout_ms: int,
     ) -> None:
-        """`timeout_ms`: controller.socket.timeout.ms, how long to wait for an answer.
-
-        Registers itself with the fence: when the controller changes, open proposals go to the new one at once.
-        """
+        """`timeout_ms`: controller.socket.timeout.ms, how long to wait for an answer."""
         self._fence = fence
         self._peers = peers
         self._purgatory = purgatory
@@ -80,7 +77,6 @@ class AlterPartitionChannel:
         self._pause: Timer | None = None
         self._complaint = ""
         """The failure that was logged last, so that retries do not repeat it."""
-        fence.on_new_controller = self._start_over
 
     def __len__(self) -> int:
         return len(self._items)
@@ -125,8 +121,8 @@ class AlterPartitionChannel:
             controller, request, VERSION, self._timeout_ms, lambda answer: self._on_response(attempt, answer), LANE
         )
 
-    def _start_over(self) -> None:
-        """Send all open proposals to a new controller.
+    def on_new_controller(self) -> None:
+        """Send all open proposals to a new controller at once.
 
         The old one may have carried them out; the partition epoch in the new controller's answer shows whether it has.
         """

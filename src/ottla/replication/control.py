@@ -14,6 +14,9 @@ from ottla.replication.safeguards import ReplicationSafeguards
 UNKNOWN_BROKER_EPOCH: Final = -1
 """The epoch of a broker that is not registered."""
 NO_CONTROLLER: Final = -1
+ReadEpoch = Callable[[Callable[["int | None"], None]], None]
+"""Reads the newest controller epoch in the metadata store; calls back once, in a later turn, with None if the store did
+not answer."""
 
 
 class ControlFence:
@@ -21,17 +24,27 @@ class ControlFence:
 
     __slots__ = (
         "_confirmed",
+        "_on_new_controller",
+        "_read_epoch",
         "_safeguards",
         "broker_epoch",
         "controller_epoch",
         "controller_id",
-        "look_up",
         "node_id",
-        "on_new_controller",
     )
 
-    def __init__(self, node_id: int, safeguards: ReplicationSafeguards | None = None) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        read_epoch: ReadEpoch | None,
+        on_new_controller: Callable[[], None],
+        safeguards: ReplicationSafeguards | None = None,
+    ) -> None:
+        """`read_epoch`: None accepts every epoch. `on_new_controller` is called within `check_request` when that
+        accepts a newer controller."""
         self._safeguards = safeguards or ReplicationSafeguards()
+        self._read_epoch = read_epoch
+        self._on_new_controller = on_new_controller
         self.node_id = node_id
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         """czxid of this broker's registration, -1 while there is none. `cluster` sets it."""
@@ -40,19 +53,26 @@ class ControlFence:
         """The largest seen. 0: none yet; the first controller of a cluster has 1."""
         self._confirmed = 0
         """The largest that the metadata store has confirmed."""
-        self.look_up: Callable[[Callable[[], None]], None] | None = None
-        """Asks the metadata store for the newest controller epoch; calls back after `confirm_epoch`, or without it if
-        the store did not answer. None: every epoch is accepted."""
-        self.on_new_controller: Callable[[], None] = _do_nothing
-        """Called within `check_request` when it accepts a newer controller."""
 
     def needs_lookup(self, controller_epoch: int) -> bool:
         """Whether an epoch has to be confirmed by the metadata store before `check_request` accepts it."""
-        return self.look_up is not None and controller_epoch > max(self._confirmed, self.controller_epoch)
+        return self._read_epoch is not None and controller_epoch > max(self._confirmed, self.controller_epoch)
 
     def confirm_epoch(self, controller_epoch: int) -> None:
         """Note that the metadata store knows a controller of this epoch."""
         self._confirmed = max(self._confirmed, controller_epoch)
+
+    def look_up_epoch(self, then: Callable[[], None]) -> None:
+        """Ask the metadata store for the newest controller epoch. Calls `then`, in a later turn, also if the store did
+        not answer."""
+        assert self._read_epoch is not None, "without a metadata store no epoch needs a look-up"
+
+        def on_epoch(epoch: int | None) -> None:
+            if epoch is not None:
+                self.confirm_epoch(epoch)
+            then()
+
+        self._read_epoch(on_epoch)
 
     def check_request(self, controller_id: int, controller_epoch: int, broker_epoch: int | None) -> None:
         """Check a request of a controller, and remember the controller if it is newer.
@@ -84,7 +104,7 @@ class ControlFence:
         self.controller_id = controller_id
         self.controller_epoch = controller_epoch
         if newer:
-            self.on_new_controller()
+            self._on_new_controller()
 
     def _is_stale(self, broker_epoch: int | None) -> bool:
         if not self._safeguards.broker_epoch_fencing:
@@ -92,7 +112,3 @@ class ControlFence:
         if self.broker_epoch == UNKNOWN_BROKER_EPOCH:
             return True
         return broker_epoch is not None and broker_epoch < self.broker_epoch
-
-
-def _do_nothing() -> None:
-    """Ignore the event: the default of the callback."""

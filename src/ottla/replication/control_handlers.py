@@ -91,10 +91,11 @@ class ControlHandlers:
         clock: Clock,
         purgatory: Purgatory,
         prepare: Prepare,
+        on_applied: Callable[[Sequence[TopicPartition]], None],
         safeguards: ReplicationSafeguards | None = None,
     ) -> None:
-        self.on_applied: Callable[[Sequence[TopicPartition]], None] = _do_nothing
-        """Called with the partitions of a LeaderAndIsr after it was applied, before its response."""
+        """`on_applied` is called with the partitions of a LeaderAndIsr after it was applied, before its response."""
+        self._on_applied = on_applied
         self._replicas = replicas
         self._fence = fence
         self._clock = clock
@@ -116,7 +117,7 @@ class ControlHandlers:
         ids = {tp.topic: topic_id for tp, (topic_id, _) in states}
 
         def respond(errors: Errors) -> LeaderAndIsrResponse:
-            self.on_applied([tp for tp, _ in states])
+            self._on_applied([tp for tp, _ in states])
             return _answer_by_id(errors, ids) if by_id else _answer_by_name(errors)
 
         self._enqueue_order(_Order(context, request, topics, states, self._lead_and_follow, respond))
@@ -161,11 +162,10 @@ class ControlHandlers:
     def _awaits_lookup(self, order: _Order) -> bool:
         """Whether the order waits until the metadata store has confirmed its controller; then `_run_orders` is
         called."""
-        look_up = self._fence.look_up
-        if look_up is None or order.is_looked_up or not self._fence.needs_lookup(order.request.controller_epoch):
+        if order.is_looked_up or not self._fence.needs_lookup(order.request.controller_epoch):
             return False
         order.is_looked_up = True
-        look_up(self._run_orders)
+        self._fence.look_up_epoch(self._run_orders)
         return True
 
     @changes_state
@@ -279,7 +279,3 @@ def _stop_response(errors: Errors) -> StopReplicaResponse:
     one = StopReplicaResponse.StopReplicaPartitionError
     rows = [one(topic_name=tp.topic, partition_index=tp.partition, error_code=code) for tp, code in errors.items()]
     return StopReplicaResponse(partition_errors=rows)
-
-
-def _do_nothing(_: Sequence[TopicPartition]) -> None:
-    """Ignore the event: the default of the callback."""

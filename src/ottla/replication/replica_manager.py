@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
-from ottla.broker_client import BrokerClient
 from ottla.changes import changes_state
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -22,19 +21,13 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.record.batch import MAGIC_V2
 from ottla.record.headerless_records import LIMIT_MAX
-from ottla.replication.alter_partition import AlterPartitionChannel
 from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
-from ottla.replication.follower.fetcher_manager import ReplicaFetcherManager
-from ottla.replication.moves import ReplicaMoves
 from ottla.replication.partition.partition import Partition
-from ottla.replication.partition.partition_context import PartitionContext
 from ottla.replication.partition.replica_state import NO_LEADER, PartitionState
 from ottla.replication.partition_registry import HostedTopic, PartitionRegistry
+from ottla.replication.replica_helpers import ReplicaHelpers
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.replication.throttle import Throttles
-from ottla.replication.tombstone_retention import TombstoneRetention
 from ottla.seams import Clock, Failure, Instant
-from ottla.storage.cleaning.cleaner import BACKOFF_MIN_MS
 from ottla.storage.log_loss import IncompleteLog
 from ottla.storage.log_manager import LogManager
 from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
@@ -64,14 +57,17 @@ class ReplicaManager:
         logs: LogManager,
         hosted: PartitionRegistry,
         purgatory: Purgatory,
-        peers: BrokerClient,
         fence: ControlFence,
+        helpers: ReplicaHelpers,
         later: Callable[[Callable[[], None]], None],
         topic_config: Callable[[str], TopicConfig],
+        on_dir_failure: Callable[[], None],
         safeguards: ReplicationSafeguards | None = None,
     ) -> None:
         """`topic_config` returns the settings of a topic whose partition is created here; `later` queues an effect of
-        this turn. Registers for failures of log directories. Call `start` when requests are about to be served.
+        this turn. `on_dir_failure` is called, in a turn's effects, when a log directory has failed and its replicas
+        are out of service; it informs the controller. Registers for failures of log directories. Call `start_checks`
+        when requests are about to be served.
         """
         safeguards = safeguards or ReplicationSafeguards()
         self._safeguards = safeguards
@@ -90,20 +86,8 @@ class ReplicaManager:
         """Topics hosted since before the present registration: another topic may have the name by now."""
         self._broker_epoch = UNKNOWN_BROKER_EPOCH
         """The registration at the last LeaderAndIsr."""
-        self.on_dir_failure: Callable[[str], None] = _do_nothing
-        """Called, in a turn's effects, with the name of a log directory that failed, once its replicas are out of
-        service; the broker then informs the controller."""
-        self.shared = PartitionContext(self._on_partition_event, config.replica_lag_time_max_ms, safeguards)
-        samples = (config.replication_quota_window_num, config.replication_quota_window_size_seconds)
-        self.throttles = Throttles(fence.node_id, *samples)
-        self.isr_changes = AlterPartitionChannel(fence, peers, purgatory, later, config.controller_socket_timeout_ms)
-        throttle = self.throttles.follower
-        self.fetchers = ReplicaFetcherManager(config, clock, peers, purgatory, fence, throttle, later, safeguards)
-        waits_ms = max(BACKOFF_MIN_MS, config.log_cleaner_backoff_ms), config.request_timeout_ms
-        self.removals = TombstoneRetention(hosted, fence, peers, purgatory, *waits_ms)
-        self.moves = ReplicaMoves(config, clock, logs, hosted, purgatory)
-        """Moves between log directories."""
-        self.shared.on_cut = self._cut_partition
+        self._on_dir_failure = on_dir_failure
+        self.shared, self.throttles, self.isr_changes, self.fetchers, self.removals, self.moves = helpers
         if safeguards.all_have_cleaned:
             logs.removable_at_first = 0  # until LeaderAndIsr names the other replicas, no tombstone may be removed
         self.apply_broker_config(config)
@@ -149,13 +133,6 @@ class ReplicaManager:
         for partition in list(self._hosted):
             self.fetchers.unfollow_partition(partition)
 
-    def _on_partition_event(self, partition: object) -> None:
-        """Handle a change of a partition: requests that wait for it look again."""
-        self._purgatory.check_watchers(partition)
-        assert isinstance(partition, Partition)
-        if partition.syncs and not partition.is_leader:
-            self.fetchers.on_synced(partition)
-
     # -- settings ------------------------------------------------------------------------------------------------------
 
     @changes_state
@@ -168,8 +145,6 @@ class ReplicaManager:
         for partition in topic.partitions.values():
             partition.apply_config(config)
             self._note_preparation(topic, partition)
-
-    topic_configured = apply_topic_config
 
     @changes_state
     def apply_broker_config(self, config: BrokerConfig) -> None:
@@ -214,9 +189,13 @@ class ReplicaManager:
             return dict.fromkeys(states, ErrorCode.STALE_CONTROLLER_EPOCH)
         return {tp: self._apply_one(tp, topic_id, state, now) for tp, (topic_id, state) in states.items()}
 
+    def is_hosted(self, tp: TopicPartition) -> bool:
+        """Whether a replica of this partition is here."""
+        return self._hosted.find_partition(*tp) is not None
+
     def has_log(self, tp: TopicPartition) -> bool:
         """Whether a replica of this partition is here, or a log of its name that it would use."""
-        return self._hosted.find_partition(*tp) is not None or self._logs.get_log(tp) is not None
+        return self.is_hosted(tp) or self._logs.get_log(tp) is not None
 
     def _apply_one(self, tp: TopicPartition, topic_id: bytes, state: PartitionState, now: Instant) -> ErrorCode:
         # 1. Another topic of this name.
@@ -353,10 +332,6 @@ class ReplicaManager:
         self.moves.resume_move(partition)
         return partition
 
-    def _cut_partition(self, partition: object) -> None:
-        assert isinstance(partition, Partition)
-        self.moves.truncate_copy(partition)
-
     # -- StopReplica ---------------------------------------------------------------------------------------------------
 
     @changes_state
@@ -398,8 +373,4 @@ class ReplicaManager:
             if partition.offline is None and partition.log.disk.name == name:
                 self.fetchers.unfollow_partition(partition)
                 partition.go_offline()
-        self.on_dir_failure(name)
-
-
-def _do_nothing(_: str) -> None:
-    """Ignore the event: the default of a callback."""
+        self._on_dir_failure()

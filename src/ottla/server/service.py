@@ -25,7 +25,8 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ottla.broker.broker import Broker
+from ottla.broker.assembly.root import build_broker
+from ottla.broker.listener import BrokerListener
 from ottla.config.broker import BrokerConfig
 from ottla.seams import Failure, World
 from ottla.server.connections.broker_handshake import read_secret
@@ -59,7 +60,7 @@ class Service:
     def __init__(
         self,
         config: BrokerConfig,
-        make_broker: Callable[[BrokerConfig, World], Served] = Broker,
+        make_broker: Callable[[BrokerConfig, World, BrokerListener], Served] = build_broker,
         *,
         descriptors: int = 1000,
         own_process: bool = False,
@@ -141,7 +142,7 @@ class Service:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the broker has stopped already
             self._loop.call_soon_threadsafe(self._stop_loop)
 
-    def _on_unheard(self) -> None:
+    def _give_up(self) -> None:
         """Stop, because the controller cannot be informed of a failed directory (KIP-858); the exit status reports a
         failure."""
         self._gave_up = True
@@ -156,11 +157,9 @@ class Service:
 
     def _start_broker(self, shell: Shell) -> None:
         self.endpoints = shell.bind_listeners()
-        self._broker = broker = self._make_broker(self._config, shell.world)
+        listener = _ServiceListener(shell.apply_config, self._give_up, lambda: self._is_wanted)
+        self._broker = broker = self._make_broker(self._config, shell.world, listener)
         shell.set_inputs(broker)
-        broker.on_config = shell.apply_config
-        broker.is_wanted = lambda: self._is_wanted
-        broker.on_unheard = self._on_unheard
         if self._garbage is not None:
             self._garbage.start_managing()
         broker.start_broker(self.endpoints)
@@ -255,6 +254,23 @@ class Service:
         log.critical("broker stops because of a defect: %r", error, exc_info=error)
         self._crashed = True
         self._loop.stop()
+
+
+class _ServiceListener:
+    """Implements `BrokerListener`."""
+
+    def __init__(
+        self, apply_config: Callable[[BrokerConfig], None], give_up: Callable[[], None], is_wanted: Callable[[], bool]
+    ) -> None:
+        self.on_config = apply_config
+        self.on_failure_not_reported = give_up
+        self.is_wanted = is_wanted
+
+    def on_listening(self) -> None:
+        """Ignore the event: `_when_ready` polls, because connections are accepted outside of the broker's turns."""
+
+    def on_ready(self) -> None:
+        """Ignore the event: `_when_ready` polls."""
 
 
 def _lock_directory(directory: str) -> DirectoryLock:

@@ -79,17 +79,21 @@ class Served(Inputs, Protocol):
     """A broker as its shell uses it (`ottla.broker.broker.Broker`)."""
 
     metrics: Registry
-    listening: bool
-    """Whether connections have to be accepted: other brokers write to it before it is ready for clients."""
-    ready: bool
-    on_config: Callable[[BrokerConfig], None]
-    """Called with the settings in force whenever dynamic ones have changed."""
-    failed: Failure | None
-    """Why the broker will never be ready."""
-    is_wanted: Callable[[], bool]
-    """Polled during the recovery of logs, which may take long; False aborts the start."""
-    on_unheard: Callable[[], None]
-    """Called when the controller cannot be informed of a failed directory (KIP-858): the broker has to be stopped."""
+
+    @property
+    def listening(self) -> bool:
+        """Whether connections have to be accepted: other brokers write to it before it is ready for clients."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether it serves clients."""
+        ...
+
+    @property
+    def failed(self) -> Failure | None:
+        """Why the broker will never be ready."""
+        ...
 
     def start_broker(self, endpoints: Sequence[Endpoint]) -> None:
         """Load the logs; `endpoints` are the addresses that clients receive."""

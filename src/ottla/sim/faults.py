@@ -17,7 +17,7 @@ from ottla.sim.disks.drive_faults import DiskOperation
 from ottla.sim.disks.inode import LossPattern
 from ottla.sim.entropy import Stream
 from ottla.sim.history import History
-from ottla.sim.machines.machine import Death
+from ottla.sim.machines.machine import Death, Process
 from ottla.sim.machines.node import SimNode
 from ottla.sim.networks.network import Network
 from ottla.sim.workload.catalog import Catalog, Role
@@ -68,7 +68,7 @@ class Nemesis:
         self.mix = self._draw_mix()
         """The kinds of this seed, and their weights."""
         self._pause_ns = int(random.between(600, 2500) * MS)
-        node.on_down = self._restart_later
+        node.machine.on_end.append(self._restart_later)
         network.fired = self.fired
         for faults in node.faults:
             faults.fired = self._disk_fired
@@ -202,7 +202,7 @@ class Nemesis:
             self.fired("pause")
             process.pause_until(self.timeline.now_ns + self.random.between(100, 3000) * MS)
 
-    def _restart_later(self, _death: Death) -> None:
+    def _restart_later(self, _process: Process, _death: Death) -> None:
         self.timeline.schedule_after(self.random.between(30, 1500) * MS, "restart", self.node.start_broker)
 
     # ---- links ----

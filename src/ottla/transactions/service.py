@@ -95,9 +95,12 @@ class Transactions:
         ids: IdSource,
         peers: BrokerClient,
         around: ClusterView,
+        here: tuple[int, WriteHere] | None,
         request_timeout_ms: int = 30_000,
     ) -> None:
-        """`tools` have a TransactionCodec. `request_timeout_ms`: the time-out of requests with markers."""
+        """`tools` have a TransactionCodec. `here`: this broker's id, and the function that writes markers to its own
+        partitions; None: it gets requests like all others. `request_timeout_ms`: the time-out of requests with markers.
+        """
         self.coordinator: Coordinator[TransactionMachine] = Coordinator(TOPIC, tools, self._make_machine)
         self._tools = tools
         self._policy = policy
@@ -106,8 +109,7 @@ class Transactions:
         self._around = around
         self._request_timeout_ms = request_timeout_ms
         self._markers = MarkerQueue(around.leader_of)
-        self.here: tuple[int, WriteHere] | None = None
-        """This broker's id, and the function that writes markers to its own partitions; None: it uses requests."""
+        self.here = here
         self._at_hand: list[Markers] = []
         """Markers of small transactions of this turn. At its end they are written here, or move to the queue."""
         self._written_here: dict[str, Markers] = {}

@@ -33,7 +33,10 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerChanges:
-    """Follows the registrations of brokers and changes the states of their partitions."""
+    """Follows the registrations of brokers and changes the states of their partitions.
+
+    Implements `ResponseListener` for the channels to brokers.
+    """
 
     def __init__(
         self,
@@ -118,7 +121,7 @@ class BrokerChanges:
         logger.info("controller: brokers %s have registered", [broker.node_id for broker in brokers])
         for broker in brokers:
             self._context.put_broker(broker)
-            self._core.channels.open_channel(broker.node_id)
+            self._core.channels.open_channel(broker.node_id, self)
         numbers = [broker.node_id for broker in brokers]
         self._core.channels.send_brokers(first=True)
         tps = self._replicas_on(numbers)
@@ -215,6 +218,14 @@ class BrokerChanges:
                 self._suspects[tp] = None
         if self._suspects:
             self._queue.submit_change("replicas went offline or came back", self._check_suspects)
+
+    def on_stop_replica_response(self, broker: int, errors: PartitionErrors) -> None:
+        """Pass a broker's response to StopReplica with deletion to the deletions of topics."""
+        self._deletions.on_stop_replica_response(broker, errors)
+
+    def on_stale_controller_epoch(self) -> None:
+        """Queue a check of the epoch: a broker knows a newer controller."""
+        self._queue.submit_change("a newer controller", self._core.verify_epoch, urgent=True)
 
     def _check_suspects(self) -> Workflow[None]:
         suspects, self._suspects = list(self._suspects), {}

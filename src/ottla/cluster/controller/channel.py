@@ -96,11 +96,12 @@ _METADATA: Final = "metadata"
 class BrokerChannel:
     """The updates for one registration of one broker."""
 
-    def __init__(self, broker: int, broker_epoch: int, channels: BrokerChannels) -> None:
+    def __init__(self, broker: int, broker_epoch: int, channels: BrokerChannels, listener: ResponseListener) -> None:
         self.broker = broker
         self.broker_epoch = broker_epoch
         self.closed = False
         self._all = channels
+        self._listener = listener
         self._due: dict[str, dict[TopicPartition, _Due]] = {_LEADERS: {}, _STOPS: {}, _METADATA: {}}
         self._brokers_first = True
         self._brokers_mark = 0
@@ -251,7 +252,7 @@ class BrokerChannel:
         if isinstance(answer, Failure):
             self._retry_update(sending, str(answer))
         elif answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
-            self._all.listener.on_stale_controller_epoch()
+            self._listener.on_stale_controller_epoch()
             self._retry_update(sending, "it knows a newer controller")
         elif answer.error_code:
             self._retry_update(sending, f"error {answer.error_code}")
@@ -283,12 +284,12 @@ class BrokerChannel:
 
     def _report_response(self, sending: _Sending, answer: Any) -> None:
         if sending.kind == _LEADERS:
-            self._all.listener.on_leader_and_isr_response(self.broker, _leader_errors(sending.request, answer))
+            self._listener.on_leader_and_isr_response(self.broker, _leader_errors(sending.request, answer))
         elif sending.kind == _STOPS:
             deleted = {tp: each for tp, each in sending.due.items() if each.flag}
             errors = {tp: code for tp, code in _stop_errors(answer).items() if tp in deleted}
             if errors:
-                self._all.listener.on_stop_replica_response(self.broker, errors)
+                self._listener.on_stop_replica_response(self.broker, errors)
 
     def _call_waiters(self) -> None:
         if not self._waiters:
@@ -357,20 +358,21 @@ class BrokerChannels:
         self.peers = peers
         self.purgatory = purgatory
         self.config = config
-        self.listener: ResponseListener
-        """Set before anything is sent."""
         self._network = network
         self._channels: dict[int, BrokerChannel] = {}
         self._mark = 0
 
     # -- brokers -----------------------------------------------------------------------------------------------
 
-    def open_channel(self, broker: int) -> None:
-        """Open a channel to a broker that is in the context. Closes the channel of an earlier registration."""
+    def open_channel(self, broker: int, listener: ResponseListener) -> None:
+        """Open a channel to a broker that is in the context; `listener` receives its responses.
+
+        Closes the channel of an earlier registration.
+        """
         # Responses to an earlier registration must not count for this one, so each has its own channel.
         self.close_channel(broker)
         self.locate_broker(broker)
-        self._channels[broker] = BrokerChannel(broker, self.context.brokers[broker].epoch, self)
+        self._channels[broker] = BrokerChannel(broker, self.context.brokers[broker].epoch, self, listener)
         # Sorted, so that simulated runs do not depend on the order of registrations.
         self._channels = dict(sorted(self._channels.items()))
 

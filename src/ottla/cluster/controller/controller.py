@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.cluster.controller.brokers import BrokerChanges
-from ottla.cluster.controller.channel import PartitionErrors
 from ottla.cluster.controller.deletions import TopicDeletions
 from ottla.cluster.controller.leaders import ElectionOutcomes, ElectionType, LeaderElections
 from ottla.cluster.controller.moves import PartitionMoves
@@ -126,7 +125,6 @@ class Controller:
         self._brokers = BrokerChanges(core, queue, self._leaders, self._moves, self._deletions)
         self._topics = TopicChanges(core, queue, self._leaders, lambda: self.image)
         self._proposals = Proposals(core, self._moves)
-        core.channels.listener = self
         self.is_settled = False
         """Whether the start-up work is done and the own broker has applied its updates."""
 
@@ -178,7 +176,7 @@ class Controller:
             yield from self._brokers.read_registrations(sorted(int(name) for name in numbers if name.isdecimal()))
         ):
             self._context.put_broker(broker)
-            core.channels.open_channel(broker.node_id)
+            core.channels.open_channel(broker.node_id, self._brokers)
         core.channels.send_brokers(first=True)
         # 3. Topics, then the deletions among them, so that no leader is elected for a topic that is being deleted.
         names = yield from core.read_children(TOPICS, self._topics_changed)
@@ -260,20 +258,6 @@ class Controller:
             self._queue.submit_change("unclean elections", self._leaders.retry_unclean)
             self._run_after(self._core.config().unclean_leader_election_interval_ms, self._queue_unclean_retry)
 
-    # -- responses of brokers (`channel.ResponseListener`) ---------------------------------------------------------
-
-    def on_leader_and_isr_response(self, broker: int, errors: PartitionErrors) -> None:
-        """As ResponseListener."""
-        self._brokers.on_leader_and_isr_response(broker, errors)
-
-    def on_stop_replica_response(self, broker: int, errors: PartitionErrors) -> None:
-        """As ResponseListener."""
-        self._deletions.on_stop_replica_response(broker, errors)
-
-    def on_stale_controller_epoch(self) -> None:
-        """As ResponseListener."""
-        self._queue.submit_change("a newer controller", self._core.verify_epoch, urgent=True)
-
     # -- topics ----------------------------------------------------------------------------------------------------
 
     def create_topic(
@@ -311,7 +295,7 @@ class Controller:
         elif isinstance(outcome, ApiError):
             # A creation runs outside the queue, which therefore has not noticed the end of the term.
             if outcome.code is ErrorCode.NOT_CONTROLLER:
-                self.on_stale_controller_epoch()
+                self._brokers.on_stale_controller_epoch()
             asked(outcome)
         else:
             leaders = dict.fromkeys(partition.replicas[0] for partition in outcome.partitions)

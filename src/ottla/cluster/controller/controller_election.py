@@ -17,6 +17,7 @@ from ottla.cluster.controller.metrics import Counters, declare_metrics
 from ottla.cluster.controller.partition_state_store import ControllerTerm, PartitionStateStore
 from ottla.cluster.controller.queue import WorkQueue
 from ottla.cluster.controller.safeguards import ControllerSafeguards
+from ottla.cluster.image import Delta
 from ottla.cluster.store.layout import (
     CONTROLLER,
     CONTROLLER_EPOCH,
@@ -58,8 +59,6 @@ class ControllerElector:
         safeguards: ControllerSafeguards | None = None,
     ) -> None:
         """`config` gives the broker's settings in force; `later` queues an effect of this turn."""
-        self.on_change: Callable[[int], None] = _do_nothing
-        """Called with the number of the new controller, -1 for none, after every change."""
         self.controller: Controller | None = None
         """The current term while this broker is the controller, else None."""
         self.controller_id = NOBODY
@@ -87,6 +86,15 @@ class ControllerElector:
     def is_settled(self) -> bool:
         """True unless this broker is the controller and its start-up work is unfinished."""
         return self.controller is None or self.controller.is_settled
+
+    def on_settings_changed(self, delta: Delta) -> None:
+        """Inform the controller, if it is on this broker: other settings may allow an election (unclean elections)."""
+        if self.controller is None:
+            return
+        for name in delta.configured:
+            self.controller.on_settings_changed(name)
+        if delta.broker_config:
+            self.controller.on_settings_changed(None)
 
     def declare_metrics(self, registry: Registry) -> None:
         """Register the controller's metrics; they are 0 on all other brokers."""
@@ -117,7 +125,7 @@ class ControllerElector:
         """End the term with its expired session. `start_competing` is called when there is a new session."""
         self.stop_competing()
         self._claim = b""
-        self._note_controller(NOBODY)
+        self.controller_id = NOBODY
 
     # -- election --------------------------------------------------------------------------------------------------
 
@@ -237,14 +245,14 @@ class ControllerElector:
         )
         queue = WorkQueue(self._store, self._purgatory, self._later, lambda: self._resign_term(core))
         self.controller = Controller(core, queue, self._later)
-        self._note_controller(office.node_id)
+        self.controller_id = office.node_id
         self.controller.begin_term()
         self._check_election()  # watches /controller, which may expire or be deleted by an operator
 
     def _on_other_controller(self, controller_id: int) -> None:
         if controller_id != self._node_id or self.controller is None:
             self._end_term()
-            self._note_controller(controller_id)
+            self.controller_id = controller_id
 
     def _resign_term(self, core: PartitionStateStore) -> None:
         """End the term because another broker holds a later epoch, and compete again."""
@@ -253,7 +261,7 @@ class ControllerElector:
                 "controller: another broker has taken a later epoch; this broker is not the controller any more"
             )
             self._end_term()
-            self._note_controller(NOBODY)
+            self.controller_id = NOBODY
             self._check_election()
 
     def _end_term(self) -> None:
@@ -261,12 +269,3 @@ class ControllerElector:
             self.controller.end_term()
         self.controller = None
         self._core = None
-
-    def _note_controller(self, controller_id: int) -> None:
-        if controller_id != self.controller_id:
-            self.controller_id = controller_id
-            self.on_change(controller_id)
-
-
-def _do_nothing(_: int) -> None:
-    """The default listener."""

@@ -43,8 +43,8 @@ class UpdateHandlers:
     def update_metadata(self, context: Context, request: UpdateMetadataRequest) -> None:
         """Apply live brokers and states of partitions. A topic with a partition whose leader is -2 is deleted."""
         # An unknown epoch is checked against the store first, so that no other program can pose as the controller.
-        if self._fence.look_up is not None and self._fence.needs_lookup(request.controller_epoch):
-            self._fence.look_up(lambda: self._begin_after_lookup(context, request))
+        if self._fence.needs_lookup(request.controller_epoch):
+            self._fence.look_up_epoch(lambda: self._begin_after_lookup(context, request))
         else:
             self._begin_update(context, request)
 

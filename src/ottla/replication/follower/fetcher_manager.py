@@ -61,9 +61,11 @@ class ReplicaFetcherManager:
         fence: ControlFence,
         throttle: Throttle,
         later: Callable[[Callable[[], None]], None],
+        on_responding: Callable[[int, bool], None],
         safeguards: ReplicationSafeguards,
     ) -> None:
-        """`throttle` is the followers' one; `later` queues an effect of this turn."""
+        """`throttle` is the followers' one; `later` queues an effect of this turn. `on_responding` is called with a
+        leader that stops answering (False) or answers again (True)."""
         self.number = config.num_replica_fetchers
         """num.replica.fetchers; a change applies to partitions that are followed from then on."""
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
@@ -72,9 +74,7 @@ class ReplicaFetcherManager:
         questions = LeaderRequests(peers, fence.node_id, config.replica_socket_timeout_ms)
         settings = fetch_settings(config)
         shared = (settings, clock, peers, purgatory, fence, questions, throttle, safeguards, later)
-        self.on_responding: Callable[[int, bool], None] = _do_nothing
-        """Called when a leader stops answering (False) or answers again (True)."""
-        self._world = FetcherContext(*shared, self._on_failed, self._on_responding)
+        self._world = FetcherContext(*shared, self._on_failed, on_responding)
 
     @property
     def max_lag(self) -> int:
@@ -117,13 +117,6 @@ class ReplicaFetcherManager:
         if fetcher is not None:
             fetcher.on_synced(partition)
 
-    def _on_responding(self, leader: int, hears: bool) -> None:
-        self.on_responding(leader, hears)
-
     def _on_failed(self, partition: Partition) -> None:
         self._at.pop(partition.tp, None)
         self._failed[partition.tp] = None
-
-
-def _do_nothing(_leader: int, _hears: bool) -> None:
-    """Ignore the event: the default of the callback."""

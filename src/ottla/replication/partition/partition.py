@@ -29,10 +29,10 @@ class Partition(LocalReplica):
         config: TopicConfig,
         node_id: int,
         isr_changes: IsrChannel,
-        shared: PartitionContext | None = None,
+        shared: PartitionContext,
     ) -> None:
         """There is no leader before `make_leader` or `make_follower`. `node_id` is this broker's."""
-        super().__init__(log, config, node_id, shared or PartitionContext())
+        super().__init__(log, config, node_id, shared)
         self.leader_role = LeaderRole(self, isr_changes)
         """What only the leader does; as a follower its appends are refused."""
         self.follower_role = FollowerRole(self)

@@ -6,11 +6,25 @@ Zone: deterministic. One object per broker.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from ottla.replication.safeguards import ReplicationSafeguards
 
 _NS_PER_MS: Final = 1_000_000
+
+
+class PartitionEvents(NamedTuple):
+    """Receivers of events of partitions. Each is called at once, with a `Partition`, whose module imports this one."""
+
+    on_change: Callable[[Any], object]
+    """Called after a change for which delayed operations may wait."""
+    on_cut: Callable[[Any], object]
+    """Called after the log was truncated or restarted."""
+    on_role: Callable[[Any], object]
+    """Called when the leader or the leader epoch has changed, or the partition is out of service."""
+    on_marker: Callable[[Any, int, int, bool, int], object]
+    """Called after a leader here has appended a marker, before anything else can be appended: partition, producer id,
+    producer epoch, whether it commits, offset."""
 
 
 class PartitionContext:
@@ -33,22 +47,13 @@ class PartitionContext:
 
     def __init__(
         self,
-        check: Callable[[object], object] | None = None,
+        events: PartitionEvents,
         lag_ms: int = 30_000,
         safeguards: ReplicationSafeguards | None = None,
     ) -> None:
-        """`check` is called with a partition after a change, so that its delayed operations look again.
-
-        `lag_ms` is replica.lag.time.max.ms.
-        """
-        self.check = check or _do_nothing
-        self.on_cut: Callable[[object], object] = _do_nothing
-        """Called, at once, with a partition whose log was truncated or restarted."""
-        self.on_role: Callable[[object], object] = _do_nothing
-        """Called with a partition whose leader or leader epoch has changed, or that is out of service."""
-        self.on_marker: Callable[[object, int, int, bool, int], object] = _ignore_marker
-        """Called after a leader here has appended a marker: partition, producer id, producer epoch, whether it
-        commits, offset. Called at once, before anything else can be appended after the marker."""
+        """`lag_ms` is replica.lag.time.max.ms."""
+        # Each event is an attribute of its own, because they are on the path of Produce.
+        self.check, self.on_cut, self.on_role, self.on_marker = events
         self.lag_ns = lag_ms * _NS_PER_MS
         self.safeguards = safeguards or ReplicationSafeguards()
         self.verifies = False
@@ -61,11 +66,3 @@ class PartitionContext:
         """Bytes that followers here appended."""
         self.replication_bytes_out = 0
         """Bytes that leaders here sent to followers."""
-
-
-def _do_nothing(_: object) -> None:
-    """Ignore the event: the default of a callback."""
-
-
-def _ignore_marker(_partition: object, _producer_id: int, _epoch: int, _commit: bool, _offset: int) -> None:
-    """Ignore a marker: the default of the callback, without coordinators on this broker."""

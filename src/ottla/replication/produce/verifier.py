@@ -94,14 +94,17 @@ class Verifier:
         purgatory: Purgatory,
         later: Callable[[Callable[[], None]], None],
         coordinator_of: CoordinatorOf,
+        ask_local: LocalCoordinator | None,
         timeout_ms: int = 30_000,
         backoff_ms: int = 20,
         backoff_max_ms: int = 100,
     ) -> None:
-        """`timeout_ms`: request.timeout.ms; the two others: add.partitions.to.txn.retry.backoff.ms and ….max.ms."""
+        """`ask_local` asks coordinators on this broker without a request; None: they get requests like all others.
+
+        `timeout_ms`: request.timeout.ms; the two others: add.partitions.to.txn.retry.backoff.ms and ….max.ms.
+        """
         self.coordinator_of = coordinator_of
-        self.ask_local: LocalCoordinator | None = None
-        """Asks coordinators on this broker without a request; None: they get requests like all others."""
+        self.ask_local = ask_local
         self._peers = peers
         self._clock = clock
         self._purgatory = purgatory

@@ -7,6 +7,7 @@ and quiet times between strikes. A run can be repeated with some of its strikes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar, Final, NamedTuple
 
 from ottla.sim.cluster.admin import ClusterAdmin
@@ -26,7 +27,7 @@ from ottla.sim.disks.drive import NO_LIMIT
 from ottla.sim.entropy import Stream, Streams
 from ottla.sim.faults import Fired
 from ottla.sim.machines.ensemble import Ensemble
-from ottla.sim.machines.machine import Death
+from ottla.sim.machines.machine import Death, Process
 from ottla.sim.networks.network import Network
 from ottla.sim.world import MS, SECOND
 
@@ -84,7 +85,7 @@ class Nemesis:
         """The kinds of this seed, and their weights."""
         network.fired = self.fired
         for node in nodes:
-            node.on_down = lambda death, node=node: self._restart_later(node, death)  # type: ignore[misc]
+            node.machine.on_end.append(partial(self._restart_later, node))
 
     def _choose_victims(self, ledger: Ledger) -> Victims:
         return Victims(self.nodes, ledger)
@@ -162,7 +163,7 @@ class Nemesis:
             self.timeline.trace_fact(f"nemesis {strike.number}: {strike.kind}")
             self.deeds[strike.kind](self._streams.named_stream(f"strike{strike.number}"))
 
-    def _restart_later(self, node: ClusterNode, _death: Death) -> None:
+    def _restart_later(self, node: ClusterNode, _process: Process, _death: Death) -> None:
         wait = node.machine.streams.named_stream("restart").between(30, 1500) * MS
         self.timeline.schedule_after(wait, "restart", node.start_broker)
 

@@ -109,7 +109,6 @@ class ClusterNode(SimNode):
         if death is Death.POWER_LOSS or any(self._has_lost(drive) for drive in self.drives):
             self._note_loss(process.life)
         self.network.on_process_gone(process, silent=death is Death.POWER_LOSS)
-        self.on_down(death)
 
     def _note_loss(self, life: int) -> None:
         found: dict[str, int] = {}

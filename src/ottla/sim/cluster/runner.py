@@ -136,9 +136,9 @@ class ClusterRun:
         self.history = self._make_history()
         self.catalog = Catalog()
         self.network = Network(self.timeline, self.streams.named_stream("net"))
-        self.ensemble = Ensemble(self.timeline, self.network, self.streams.named_stream("store"))
         self.ledger = Ledger(self.history, self.timeline.trace_fact)
-        self.ensemble.on_commit = self.ledger.follow_changes
+        random = self.streams.named_stream("store")
+        self.ensemble = Ensemble(self.timeline, self.network, random, self.ledger.follow_changes)
         self.nodes = self._make_nodes()
         # The inspector looks at replicas in the same event in which a producer gets its acknowledgement.
         self.workload = self._make_workload()

@@ -268,10 +268,18 @@ class StoreServer:
 class Ensemble:
     """The leader: the order of all changes, and all sessions."""
 
-    def __init__(self, timeline: Timeline, network: Network, random: Stream) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        network: Network,
+        random: Stream,
+        on_commit: Callable[[Sequence[Change]], None] | None = None,
+    ) -> None:
+        """`on_commit` is called with every transaction, in order."""
         self.timeline = timeline
         self.network = network
         self.random = random
+        self._on_commit = on_commit
         self.tree = Tree()
         self.zxid = 0
         self.sessions: dict[int, StoreSession] = {}
@@ -279,8 +287,6 @@ class Ensemble:
         """Until this time every change takes up to a second longer."""
         self.down_until_ns = 0
         """There is no quorum before this time."""
-        self.on_commit: Callable[[Sequence[Change]], None] = lambda _changes: None
-        """Called with every transaction, in order."""
         self.expired = 0
         """Sessions that expired."""
         self.servers = [StoreServer(self, node) for node in STORE_NODES]
@@ -335,7 +341,8 @@ class Ensemble:
         self.zxid += 1
         wall_ms = WALL_START_MS + self.timeline.now_ns // MS
         self.tree.apply(changes, self.zxid, wall_ms)
-        self.on_commit(changes)
+        if self._on_commit is not None:
+            self._on_commit(changes)
         for server in self.servers:
             server.schedule_apply(self.zxid, wall_ms, changes)
 

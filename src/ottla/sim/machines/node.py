@@ -6,9 +6,10 @@ the data that each death may have cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
+from ottla.broker.assembly.root import build_broker
 from ottla.broker.broker import Broker
 from ottla.broker.safeguards import BrokerSafeguards
 from ottla.config.broker import BrokerConfig
@@ -61,7 +62,6 @@ class SimNode:
         self.broker: Broker | None = None
         self.recoveries = 0
         """Starts after an unclean end in which the broker became ready."""
-        self.on_down: Callable[[Death], None] = lambda _death: None
         self._topic_ids: dict[str, bytes] = {}
         self._unclean = False
         self.stopping = False
@@ -89,10 +89,9 @@ class SimNode:
         return World(process.clock, process.entropy, disks, shell, SimWorkers(process))
 
     def _start_process(self, process: Process, shell: NodeNetwork, world: World) -> None:
-        self.broker = broker = Broker(self.config, world, self.safeguards)
+        listener = _NodeListener(self, process, shell)
+        self.broker = broker = build_broker(self.config, world, listener, self.safeguards)
         process.inputs = broker
-        broker.on_listening = lambda: self.timeline.schedule_after(0, "listening", self._on_listening, process, shell)
-        broker.on_ready = lambda: self.timeline.schedule_after(0, "ready", self._on_ready, process)
         self.timeline.schedule_after(LOOK_NS, "has it failed", self._check_start, process, broker)
         broker.start_broker([Endpoint("PLAINTEXT", f"node{self.machine.node}", 9092)])
         self._on_started(shell)
@@ -110,11 +109,13 @@ class SimNode:
         self.timeline.trace_fact(f"node {self.machine.node} cannot start: {broker.failed}")
         self.machine.end_process(Death.KILL)
 
-    def _on_listening(self, process: Process, shell: NodeNetwork) -> None:
+    def on_listening(self, process: Process, shell: NodeNetwork) -> None:
+        """Accept connections."""
         if process.alive:
             shell.start_listening()
 
-    def _on_ready(self, process: Process) -> None:
+    def on_ready(self, process: Process) -> None:
+        """Note that the broker serves clients."""
         if process.alive:
             process.serving = True
             self.timeline.trace_fact(f"node {self.machine.node} ready, life {process.life}")
@@ -166,7 +167,6 @@ class SimNode:
         self.network.on_process_gone(process, silent=death is Death.POWER_LOSS)
         if death is Death.POWER_LOSS or any(self._has_lost(drive) for drive in self.drives):
             self._note_loss(process.life)
-        self.on_down(death)
 
     @staticmethod
     def _has_lost(drive: Drive) -> bool:
@@ -177,3 +177,30 @@ class SimNode:
         for drive in self.drives:
             found.update(durable_offsets(drive, self._topic_ids))
         self.history.losses.append(Loss(life, self.timeline.now_ns, found))
+
+
+class _NodeListener:
+    """Implements `BrokerListener` for one life of a node. What follows an event happens in an event of its own."""
+
+    def __init__(self, node: SimNode, process: Process, shell: NodeNetwork) -> None:
+        self._node = node
+        self._process = process
+        self._shell = shell
+
+    def on_listening(self) -> None:
+        """Accept connections."""
+        self._node.timeline.schedule_after(0, "listening", self._node.on_listening, self._process, self._shell)
+
+    def on_ready(self) -> None:
+        """Note that the broker serves clients."""
+        self._node.timeline.schedule_after(0, "ready", self._node.on_ready, self._process)
+
+    def on_config(self, config: BrokerConfig) -> None:
+        """Ignore settings: those of a shell have no meaning here."""
+
+    def on_failure_not_reported(self) -> None:
+        """Ignore it: the checks of a run find what this costs."""
+
+    def is_wanted(self) -> bool:
+        """True: a start ends with its process."""
+        return True

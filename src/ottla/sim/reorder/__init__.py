@@ -3,7 +3,10 @@
 Zone: deterministic. No randomness and no disk faults: an exhaustive search over all schedules (docs/simulator.md).
 
     choices     one path through the tree of schedules, and the next one
-    harness     partitions, coordinators and leaders as a broker wires them; a network that keeps requests
+    network     a network that keeps requests
+    broker_parts    coordinators, verifier and replicas, built as a broker's
+    partitions  the three partitions, their followers and leaders
+    harness     all of that on one simulated machine
     client      a transactional producer, of transaction version 1 or 2, and its book of outcomes
     schedule    one schedule: requests held back, failovers, late arrivals
     checker     properties of the logs and of the book

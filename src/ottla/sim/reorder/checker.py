@@ -15,7 +15,8 @@ from ottla.groups.commands import FetchOffsets
 from ottla.record.batch import batches_of, records_of
 from ottla.record.control import parse_marker
 from ottla.sim.reorder.client import GROUP, NAME, Entry, Producer
-from ottla.sim.reorder.harness import DATA, OFFSETS, PLACES, STATE, Harness
+from ottla.sim.reorder.harness import Harness
+from ottla.sim.reorder.partitions import DATA, OFFSETS, PLACES, STATE
 from ottla.transactions.codec import TransactionCodec
 from ottla.transactions.commands import DescribeTransaction
 from ottla.transactions.state import ProducerIdentity, Transaction

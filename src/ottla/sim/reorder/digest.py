@@ -12,7 +12,9 @@ from typing import Any
 
 from ottla.replication.partition.partition import Partition
 from ottla.sim.reorder.client import Producer
-from ottla.sim.reorder.harness import PLACES, Harness, Sent
+from ottla.sim.reorder.harness import Harness
+from ottla.sim.reorder.network import Sent
+from ottla.sim.reorder.partitions import PLACES
 
 _CORRELATION = slice(4, 8)
 """Position of the correlation id in a frame: it differs from path to path, and has no effect."""
@@ -55,7 +57,7 @@ def _state_facts(stage: Harness) -> Iterator[object]:
     yield sorted(timer.deadline_ms for bucket in wheel._buckets.values() for timer in bucket)
     verifier: Any = stage.verifier
     yield [_question_facts(each) for each in verifier._waiting]
-    yield {node: [_question_facts(each) for each in behind] for node, behind in verifier._behind.items()}
+    yield {node: [_question_facts(each) for each in behind] for node, behind in verifier._queued.items()}
     yield from _coordinator_facts(stage)
 
 

@@ -25,7 +25,9 @@ from ottla.seams import Failure, Kind
 from ottla.sim.reorder.choices import Choices
 from ottla.sim.reorder.client import PASSING, Dies, Producer, Reaction, Say, Sleep
 from ottla.sim.reorder.digest import request_identity, state_digest
-from ottla.sim.reorder.harness import OFFSETS, STATE, Harness, Sent
+from ottla.sim.reorder.harness import Harness
+from ottla.sim.reorder.network import Sent
+from ottla.sim.reorder.partitions import OFFSETS, STATE
 from ottla.sim.world import MS, SECOND
 from ottla.transactions.safeguards import TransactionSafeguards
 from ottla.types import TopicPartition

@@ -6,12 +6,11 @@ Zone: deterministic. Looks up the cluster image; `ottla.transactions` decides wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.coordinators import PartitionOf, partition_for
 from ottla.cluster.image import CONSUMER_OFFSETS, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE, TopicImage
-from ottla.cluster.topic_requests import TopicRequests
 from ottla.errors import ApiError, ErrorCode
 from ottla.replication.partition_registry import PartitionRegistry
 from ottla.seams import Clock
@@ -22,10 +21,18 @@ SETTLED_MS: Final = 5000
 _NS_PER_MS: Final = 1_000_000
 
 
+class InternalTopics(Protocol):
+    """The internal topics of the cluster (`ottla.cluster.topic_requests`)."""
+
+    def find_internal_topic(self, name: str, done: Callable[[TopicImage | ApiError], None]) -> None:
+        """Pass the topic to `done`; it is created when it is missing."""
+        ...
+
+
 class TransactionClusterView:
     """Implements `ClusterView` and `Topics` of `ottla.transactions`."""
 
-    def __init__(self, cluster: Cluster, hosted: PartitionRegistry, topics: TopicRequests, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, hosted: PartitionRegistry, topics: InternalTopics, clock: Clock) -> None:
         self._cluster = cluster
         self._hosted = hosted
         self._topics = topics

@@ -1,0 +1,94 @@
+"""Registers the handlers of all requests.
+
+Zone: deterministic. Construction only. Produce, Fetch and Heartbeat are called with frames, all others with decoded
+requests.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.assembly.foundation import Foundation
+from ottla.broker.assembly.groups import GroupWing
+from ottla.broker.assembly.metadata import MetadataWing
+from ottla.broker.assembly.transactions import TransactionWing
+from ottla.broker.log_dir_handlers import LogDirHandlers
+from ottla.broker.log_handlers import LogHandlers
+from ottla.broker.readiness import Readiness
+from ottla.cluster.handlers.all_handlers import HandlerContext, cluster_handlers
+from ottla.groups import heartbeats
+from ottla.replication.control_handlers import ControlHandlers
+from ottla.replication.epoch_handlers import EpochHandlers
+from ottla.replication.fetch import fetch
+from ottla.replication.fetch.fetch import FetchHandler
+from ottla.replication.fetch.fetch_session import FetchSessions
+from ottla.replication.fetch.replica_selector import selector_named
+from ottla.replication.marker_handlers import MarkerHandlers
+from ottla.replication.produce import produce
+from ottla.replication.produce.produce import ProduceHandler
+from ottla.replication.produce.verifier import Verifier
+from ottla.replication.replica_manager import ReplicaManager
+
+
+def add_produce(base: Foundation, verifier: Verifier) -> None:
+    """Register Produce."""
+    contain, run_steps = base.containment.contain_defect, base.dispatch.sliced.run_steps
+    handler = ProduceHandler(base.world, base.hosted, base.purgatory, base.leaders, verifier, contain, run_steps)
+    base.dispatch.add_hot(produce.DECLARATION, handler.on_request)
+
+
+def add_fetch(base: Foundation, replicas: ReplicaManager) -> FetchHandler:
+    """Register Fetch. Returns its handler, which drops the fetches of connections that end."""
+    config, world = base.config, base.world
+    handler = FetchHandler(
+        world,
+        base.hosted,
+        base.purgatory,
+        FetchSessions(world.clock, world.entropy, config.max_incremental_fetch_session_cache_slots),
+        base.effects.queue_effect,
+        base.dispatch.is_broker,
+        base.leaders,
+        selector_named(config.replica_selector_class),
+        replicas.throttles.leader,
+        base.containment.contain_defect,
+        base.dispatch.sliced.run_steps,
+    )
+    base.dispatch.add_hot(fetch.DECLARATION, handler.on_request)
+    return handler
+
+
+def new_marker_handlers(base: Foundation) -> MarkerHandlers:
+    """Create the handlers that write markers, which the transaction coordinator here calls without a request."""
+    clock, is_broker, timeout_ms = base.world.clock, base.dispatch.is_broker, base.config.request_timeout_ms
+    return MarkerHandlers(base.hosted, base.purgatory, clock, base.leaders, is_broker, timeout_ms)
+
+
+def add_coordinators(
+    base: Foundation, markers: MarkerHandlers, transactions: TransactionWing, groups: GroupWing
+) -> None:
+    """Register the requests of transactions and groups."""
+    base.dispatch.add_handlers([markers, *groups.handlers, transactions.producers, transactions.admin])
+    base.dispatch.add_hot(heartbeats.DECLARATION, groups.heartbeats.on_request)
+
+
+def add_cluster(base: Foundation, metadata: MetadataWing) -> None:
+    """Register the requests about the cluster, its topics and its settings."""
+    context = HandlerContext(
+        base.cluster, metadata.changes, metadata.alterations, metadata.topics, metadata.fence, base.world.network
+    )
+    base.dispatch.add_handlers(cluster_handlers(context, base.dispatch.version_ranges))
+
+
+def add_replicas(base: Foundation, metadata: MetadataWing, replicas: ReplicaManager, readiness: Readiness) -> None:
+    """Register the requests about this broker's logs, and the controller's orders."""
+    clock, is_broker = base.world.clock, base.dispatch.is_broker
+    orders = ControlHandlers(
+        replicas,
+        metadata.fence,
+        clock,
+        base.purgatory,
+        metadata.changes.prepare_topics,
+        readiness.mark_applied,
+        base.safeguards.replication,
+    )
+    logs = LogHandlers(base.hosted, base.purgatory, clock, base.leaders, is_broker)
+    epochs = EpochHandlers(base.hosted, base.leaders, replicas.removals, is_broker)
+    base.dispatch.add_handlers([logs, LogDirHandlers(base.logs, replicas.moves), epochs, orders])

@@ -1,0 +1,79 @@
+"""Builds a broker.
+
+Zone: deterministic. Construction only: nothing is read or written before `Broker.start_broker`.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.assembly import handlers
+from ottla.broker.assembly.forward import Forward
+from ottla.broker.assembly.foundation import lay_foundation
+from ottla.broker.assembly.groups import build_groups
+from ottla.broker.assembly.metadata import build_membership, build_metadata, build_shutdown
+from ottla.broker.assembly.metrics import build_metrics
+from ottla.broker.assembly.replication import build_replicas
+from ottla.broker.assembly.transactions import build_transactions
+from ottla.broker.broker import Broker, Wings
+from ottla.broker.cluster_changes import ClusterChanges
+from ottla.broker.coordination.coordinators import BrokerCoordinators
+from ottla.broker.listener import BrokerListener
+from ottla.broker.ready_check import ReadyCheck
+from ottla.broker.safeguards import BrokerSafeguards
+from ottla.broker.startup import Startup
+from ottla.cluster.image import Delta
+from ottla.config.broker import BrokerConfig
+from ottla.seams import Session, World
+from ottla.security.broker_login import BrokerLogin
+
+
+def build_broker(
+    config: BrokerConfig, world: World, listener: BrokerListener, safeguards: BrokerSafeguards | None = None
+) -> Broker:
+    """Create a broker that has not started. `listener` receives its events."""
+    on_change: Forward[[Delta]] = Forward("the handling of changes of the cluster")
+    on_session: Forward[[Session, int]] = Forward("the handling of sessions with the metadata store")
+    on_new_controller: Forward[[]] = Forward("the handling of a new controller")
+
+    base = lay_foundation(config, world, on_change, safeguards or BrokerSafeguards())
+    metadata = build_metadata(base, on_session, on_new_controller, listener.on_failure_not_reported)
+    seat = metadata.seat
+    # The coordinators come before the replicas, whose partitions report their roles to them.
+    markers = handlers.new_marker_handlers(base)
+    transactions = build_transactions(base, metadata.producer_ids, metadata.topics, markers.write_markers)
+    groups = build_groups(base, transactions.verifier)
+    coordinators = BrokerCoordinators(groups.groups, groups.heartbeats, transactions.transactions, transactions.view)
+    on_dir_failure = metadata.log_dir_events.report_failure
+    replicas = build_replicas(base, metadata.fence, base.cluster.topic_config, coordinators, on_dir_failure)
+    on_new_controller.bind(replicas.isr_changes.on_new_controller)
+
+    startup = Startup(config, base.cluster, base.logs, replicas, metadata.stores.is_own, listener)
+    membership = build_membership(base, metadata, startup.membership_steps())
+    on_session.bind(membership.on_session)
+    ready_check = ReadyCheck(base.cluster, seat, startup, base.dispatch, base.purgatory, listener)
+    changes = ClusterChanges(base.cluster, seat, base.logs, replicas, coordinators, ready_check, listener)
+    on_change.bind(changes.on_change)
+
+    login = BrokerLogin(world.broker_secret, world.entropy, world.network) if world.broker_secret else None
+    handlers.add_produce(base, transactions.verifier)
+    fetch = handlers.add_fetch(base, replicas)
+    handlers.add_cluster(base, metadata)
+    handlers.add_replicas(base, metadata, replicas, ready_check.readiness)
+    handlers.add_coordinators(base, markers, transactions, groups)
+    base.dispatch.add_handlers([login] if login is not None else [])
+    base.dispatch.hold_clients()
+    return Broker(
+        base,
+        Wings(
+            metadata,
+            membership,
+            build_shutdown(base, metadata, membership),
+            replicas,
+            coordinators,
+            transactions.verifier,
+            fetch,
+            login,
+            startup,
+            ready_check,
+            build_metrics(base, seat, replicas, coordinators),
+        ),
+    )
