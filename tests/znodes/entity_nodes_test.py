@@ -67,7 +67,7 @@ def test_paths(entity: Entity, path: str) -> None:
 
 @pytest.mark.parametrize("entity", [Entity(), Entity(user="a", ip="1.2.3.4"), Entity(client_id=None, ip=None)])
 def test_combinations_that_kafka_does_not_have(entity: Entity) -> None:
-    with pytest.raises(ValueError, match="address|empty"):
+    with pytest.raises(ValueError, match=r"address|empty"):
         entity_path(entity)
 
 
