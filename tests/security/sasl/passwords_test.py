@@ -203,14 +203,16 @@ def test_scram_for_another_user_is_refused_whether_or_not_the_user_exists(name: 
     assert failure.value.for_client
 
 
-def final_message(exchange: ScramExchange, first: bytes, header: bytes, password: str = "secret") -> bytes:
-    """A right final message for a first one, written without the product's client."""
+def final_message(
+    exchange: ScramExchange, first: bytes, header: bytes, password: str = "secret", nonce: str = ""
+) -> bytes:
+    """A final message with the right proof for a first one, written without the product's client."""
     answer = exchange.accept_token(first, NOW_MS).decode()
-    nonce, salt = answer.split(",")[0][2:], base64.b64decode(answer.split(",")[1][2:])
+    nonce, salt = nonce or answer.split(",")[0][2:], base64.b64decode(answer.split(",")[1][2:])
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, int(answer.rpartition("=")[2]))
     key = hmac.digest(salted, b"Client Key", "sha256")
     without_proof = f"c={base64.b64encode(header).decode()},r={nonce}"
-    signed = f"{first[len(header) :].decode()},{answer},{without_proof}".encode()
+    signed = f"{first[first.index(b'n=') :].decode()},{answer},{without_proof}".encode()
     signature = hmac.digest(hashlib.sha256(key).digest(), signed, "sha256")
     proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
     return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
@@ -221,6 +223,20 @@ def test_scram_by_hand(header: bytes) -> None:
     exchange = ScramExchange(SHA_256, USERS, "server")
     exchange.accept_token(final_message(exchange, header + b"n=ann,r=x", header), NOW_MS)
     assert exchange.identity == Identity("ann")
+
+
+@pytest.mark.parametrize("nonce", ["server", "x", "yserver", "xxserver", "xserver2", "xother"])
+def test_scram_with_another_nonce_is_refused_even_if_the_proof_is_right(nonce: str) -> None:
+    exchange = ScramExchange(SHA_256, USERS, "server")
+    with pytest.raises(SaslFailure, match="nonce"):
+        exchange.accept_token(final_message(exchange, b"n,,n=ann,r=x", b"n,,", nonce=nonce), NOW_MS)
+
+
+@pytest.mark.parametrize("header", [b"y,,", b"n,a=ann,", b"p=tls-unique,,", b""])
+def test_scram_with_another_header_is_refused_even_if_the_proof_is_right(header: bytes) -> None:
+    exchange = ScramExchange(SHA_256, USERS, "server")
+    with pytest.raises(SaslFailure, match="channel binding"):
+        exchange.accept_token(final_message(exchange, b"n,,n=ann,r=x", header), NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -275,8 +291,9 @@ def test_decoys_resemble_the_users_of_the_cluster() -> None:
     for number in range(3):
         user = {SHA_256: credential_from_password(SHA_256, salt, "x", 4097)}
         users.replace_user(f"u{number}", user)
-    users.replace_user("old", {SHA_256: ScramCredential(salt, b"", b"", 5000)})
-    users.replace_user("old", {})
+    for number in range(9):
+        users.replace_user(f"old{number}", {SHA_256: ScramCredential(salt, b"", b"", 5000)})
+        users.replace_user(f"old{number}", {})
     found = users.find_credential(SHA_256, "eve")
     assert not found.is_real
     assert found.credential.iterations == 4097
