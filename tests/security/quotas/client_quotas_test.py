@@ -216,8 +216,8 @@ def test_many_client_ids_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch)
     assert RATES_MAX == 10_000
     monkeypatch.setattr(throttling, "RATES_MAX", 100)
     rates = ClientRates(Windows())
+    rates.record_use(LIMIT, 10**9, 5)
     for number in range(1_000):
-        rates.record_use(Limit(("", f"c{number}"), 1.0), 5, 0)
-        rates.record_use(LIMIT, 100, 0)
+        rates.record_use(Limit(("", f"c{number}"), 1.0), 5, 5)
+        assert rates.record_use(LIMIT, 0, 5) > 0, "a rate in use is kept"
     assert len(rates._rates._rates) == 100
-    assert rates.record_use(LIMIT, 0, 0) > 0, "a rate in use is kept"
