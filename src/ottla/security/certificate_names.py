@@ -1,8 +1,8 @@
 """The distinguished name of a certificate's subject as text, as Java writes it (RFC 2253).
 
-Zone: pure. ACLs and `ssl.principal.mapping.rules` contain such names, so they must be the same to the byte. Python's own
-form of a certificate has lost what decides the text: the types of values, and attributes in one component. So the
-subject is read from the DER encoding. Names without a keyword are numbers, with the value's encoding in hexadecimal.
+Zone: pure. ACLs and `ssl.principal.mapping.rules` contain such names, so they must be the same to the byte. Python's
+own form of a certificate has lost what decides the text: the types of values. So the subject is read from the DER
+encoding. Types of attributes without a keyword are numbers, with the value's encoding in hexadecimal.
 """
 
 from __future__ import annotations
