@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ottla.capturing_regex import CapturingPattern
 from ottla.linear_regex import PatternError, TooCostly
+from ottla.security.capturing_regex import CapturingPattern
 
 _RULE: Final = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)|DEFAULT|", re.DOTALL)
 _SEPARATOR: Final = re.compile(r"\s*(?:,|$)")

@@ -48,7 +48,7 @@ ACL_TYPE_PATHS: Final = tuple((type_path(kind, pattern), kind, pattern) for patt
 def fault_of_node_name(resource: ResourcePattern) -> str:
     """Why the ACLs of a resource cannot be stored under its name; empty if they can be.
 
-    The layout does not escape names. Kafka fails for these names, too, with an error of ZooKeeper.
+    The layout does not escape names. Kafka fails for these names with an error of ZooKeeper.
     """
     # ZooKeeper refuses U+FFF0 and everything above it, which the embedded store accepts.
     wrong = next((char for char in resource.name if char == "/" or char >= "\ufff0"), None)

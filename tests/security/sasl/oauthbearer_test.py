@@ -77,6 +77,7 @@ def test_oauthbearer(message: bytes) -> None:
         b"n,,\x01auth=Bearer \xc3\xa9\x01\x01",
         b"\0ann\0secret",
         b"n,,\x01" + b"a=b\x01" * 10_000,
+        b"n,,\x01" + b"a=b\x01" * 101 + b"auth=Bearer abc\x01\x01",
     ],
 )
 def test_oauthbearer_messages_that_are_malformed(message: bytes) -> None:

@@ -176,6 +176,7 @@ def test_scram_of_rfc_7677() -> None:
         b"n,,m=ext,n=ann,r=x",
         b"n,,n=ann,r=x,junk",
         b"n,,n=ann,r=x,1=2",
+        b"n,,n=ann,r=x" + b",a=b" * 20,
         b"n,x=ann,n=ann,r=x",
         b"n,a=,n=ann,r=x",
         b"y,,n=ann,r=x",

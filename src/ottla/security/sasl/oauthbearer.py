@@ -18,6 +18,8 @@ _NAME: Final = re.compile(r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+")
 _KEY: Final = re.compile(r"[A-Za-z]+")
 _VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 _TOKEN: Final = re.compile(r"(\w+) +([-_~+/.a-zA-Z0-9]+=*)", re.ASCII)
+_PAIRS_MAX: Final = 100
+"""Most pairs of a message; all but the token are ignored."""
 _FORMAT: Final = "Invalid OAUTHBEARER client first message"
 
 
@@ -96,7 +98,7 @@ def _parse_client_first(message: bytes) -> _ClientFirst:
     # The message ends with a separator of its last pair and one of its own.
     if not rest.endswith(_SEPARATOR * 2):
         raise SaslFailure(_FORMAT)
-    pairs = dict(_parse_pair(pair) for pair in rest[:-2].split(_SEPARATOR))
+    pairs = dict(_parse_pair(pair) for pair in rest[:-2].split(_SEPARATOR, _PAIRS_MAX))
     found = _TOKEN.fullmatch(pairs.get("auth", ""))
     if found is None or found[1].lower() != "bearer":
         raise SaslFailure(f"{_FORMAT}: 'auth' is not a bearer token")

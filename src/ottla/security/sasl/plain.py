@@ -51,14 +51,12 @@ class PlainExchange:
     def accept_token(self, token: bytes, _now_ms: int) -> bytes:
         """The only token: authorization id, NUL, user, NUL, password. Raises SaslFailure, with Kafka's texts."""
         try:
-            parts = token.decode().split("\0")
+            parts = token.decode().split("\0", 3)
         except UnicodeDecodeError:
             raise SaslFailure(_WRONG, for_client=True) from None
         # 1. The form. 2. Empty names. 3. The password. 4. The authorization id, which may not be another user.
         if len(parts) != 3:
-            raise SaslFailure(
-                f"Invalid SASL/PLAIN response: expected 3 tokens, got {min(len(parts), 4)}", for_client=True
-            )
+            raise SaslFailure(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}", for_client=True)
         authorization_id, user, password = parts
         if not user:
             raise SaslFailure("Authentication failed: username not specified", for_client=True)

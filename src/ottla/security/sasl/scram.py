@@ -27,6 +27,8 @@ from ottla.security.sasl.scram_credentials import CredentialTable, Lookup, Scram
 _NONCE: Final = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
 _NAME: Final = re.compile(r"(?:[^\0=,]|=2C|=3D)+")
 _EXTENSION: Final = re.compile(r"[A-Za-z]+=[^\0,]+")
+_ATTRIBUTES_MAX: Final = 20
+"""Most attributes of a message, with the extensions."""
 
 
 class TokenCredential(NamedTuple):
@@ -143,7 +145,7 @@ def _parse_client_first(text: str) -> _ClientFirst:
     if flag != "n":
         raise SaslFailure("a SCRAM message asks for channel binding, which is not supported")
     authorization, comma, bare = rest.partition(",")
-    attributes = bare.split(",")
+    attributes = bare.split(",", _ATTRIBUTES_MAX)
     # A mandatory extension (m=) is refused because it would be the first attribute, in place of the name.
     if not comma or len(attributes) < 2 or not attributes[0].startswith("n=") or not attributes[1].startswith("r="):
         raise SaslFailure("Invalid SCRAM client first message format")
@@ -179,7 +181,7 @@ class _ClientFinal(NamedTuple):
 def _parse_client_final(text: str) -> _ClientFinal:
     """Parse `c=base64,r=nonce[,extensions],p=base64`. Raises SaslFailure."""
     without_proof, comma, proof = text.rpartition(",p=")
-    attributes = without_proof.split(",")
+    attributes = without_proof.split(",", _ATTRIBUTES_MAX)
     if not comma or len(attributes) < 2 or not attributes[0].startswith("c=") or not attributes[1].startswith("r="):
         raise SaslFailure("Invalid SCRAM client final message format")
     if not all(map(_EXTENSION.fullmatch, attributes[2:])):

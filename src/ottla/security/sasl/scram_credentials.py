@@ -1,8 +1,8 @@
 """Credentials for SCRAM: what the store keeps in place of a password, as Kafka does.
 
 Zone: deterministic. A credential is text among the settings of its user, in `/config/users/<user>`, under the name of
-its mechanism; a user may have both. From it nobody can log in, and the broker never sees the password: the tools send a
-salted one.
+its mechanism; a user may have both. A credential is not enough to log in with, and the broker never sees the password:
+the tools send a salted one.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class CredentialTable:
 
     A login of an unknown user gets the answers that a real one would get: a salt, which is the same each time because
     it is derived from the name, and the number of iterations that most users have. The decoy is computed for known
-    users, too, so that the time does not differ.
+    users as well, so that the time does not differ.
     """
 
     def __init__(self, decoy_key: bytes) -> None:

@@ -10,8 +10,8 @@ import re
 
 import pytest
 
-from ottla.capturing_regex import CapturingPattern
 from ottla.linear_regex import PatternError, TooCostly
+from ottla.security.capturing_regex import CapturingPattern
 
 PIECES = [
     "a",
