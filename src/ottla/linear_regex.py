@@ -73,27 +73,38 @@ class Choice(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """A repeat of a part; `most` None: without an upper limit."""
+    """A repeat of a part; `most` None: without an upper limit; lazy: as few as possible, which matters for captures."""
 
     part: Node
     least: int
     most: int | None
+    lazy: bool = False
 
 
-Node = Chars | Edge | Sequel | Choice | Repeat
+class Group(NamedTuple):
+    """A part whose text is captured. Groups are numbered from 1, by their opening parentheses."""
+
+    part: Node
+    number: int
 
 
-class _Parser:
+Node = Chars | Edge | Sequel | Choice | Repeat | Group
+
+
+class PatternParser:
     """Parses one pattern by recursive descent."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
         self.depth = 0
+        self.groups = 0
+        """Number of captured groups so far."""
         self.folded = False
         self.dot_all = False
 
     def parse_pattern(self) -> Node:
+        """The tree of the pattern. Raises PatternError."""
         node = self._parse_choice()
         if self.at < len(self.text):
             raise PatternError(f"unmatched ) at {self.at}")
@@ -133,10 +144,10 @@ class _Parser:
         bounds = self._parse_bounds()
         if bounds is None:
             return atom
-        self._take_if("?")  # a lazy repeat matches the same names
+        lazy = self._take_if("?")
         if self._parse_bounds() is not None:
             raise PatternError(f"repeat of a repeat at {self.at}")
-        return Repeat(atom, *bounds)
+        return Repeat(atom, *bounds, lazy)
 
     def _parse_bounds(self) -> tuple[int, int | None] | None:
         for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
@@ -178,10 +189,15 @@ class _Parser:
     def _parse_group(self) -> Node | None:
         """Parse a group. None: flags for the rest of the enclosing group, not a group."""
         before = self.folded, self.dot_all
+        captures = True
         if self._take_if("?P<") or self._take_if("?<"):
             self._parse_name()
-        elif self._take_if("?") and self._parse_flags():
-            return None
+        elif self._take_if("?"):
+            captures = False
+            if self._parse_flags():
+                return None
+        self.groups += captures
+        number = self.groups
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise PatternError(f"more than {MAX_DEPTH} nested groups")
@@ -190,7 +206,7 @@ class _Parser:
             raise PatternError("missing )")
         self.depth -= 1
         self.folded, self.dot_all = before
-        return node
+        return Group(node, number) if captures else node
 
     def _parse_name(self) -> None:
         name, _, _ = self.text[self.at :].partition(">")
@@ -359,6 +375,8 @@ class _Program:
             return then
         if isinstance(node, Choice):
             return self._add_step(_Fork(tuple(self.write_node(part, then) for part in node.parts)), then)
+        if isinstance(node, Group):
+            return self.write_node(node.part, then)
         return self._write_repeat(node, then)
 
     def _write_repeat(self, node: Repeat, then: int) -> int:
@@ -385,7 +403,7 @@ class Pattern:
         if len(text) > MAX_PATTERN:
             raise PatternError(f"more than {MAX_PATTERN} characters")
         program = _Program()
-        self._start = program.write_node(_Parser(text).parse_pattern(), 0)
+        self._start = program.write_node(PatternParser(text).parse_pattern(), 0)
         self._steps, self._then = program.steps, program.then
         self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}

@@ -1,0 +1,64 @@
+"""The decisions about one connection, kept until an ACL changes.
+
+Zone: deterministic. One entry per resource holds the decisions about all its operations. So the hot path, which asks
+for the same topics again and again, costs two look-ups.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.acls import Operation, ResourceType
+from ottla.security.authorization.authorizer import Authorizer
+
+RESOURCES_MAX: Final = 2_000
+"""Most cached resources of a type; then they are forgotten. It bounds the memory that a client can occupy."""
+NAME_MAX: Final = 249
+"""Longer names (groups, transactional ids) are decided each time; a topic's name is never longer."""
+
+
+class DecisionCache:
+    """Decisions for one principal at one host."""
+
+    __slots__ = ("_anywhere", "_authorizer", "_generation", "_masks", "host", "principal")
+
+    def __init__(self, authorizer: Authorizer, principal: str, host: str) -> None:
+        self._authorizer = authorizer
+        self.principal = principal
+        self.host = host
+        self._generation = authorizer.generation
+        self._masks: dict[ResourceType, dict[str, int]] = {}
+        self._anywhere: dict[tuple[ResourceType, Operation], bool] = {}
+
+    def is_allowed(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the connection's principal may do this."""
+        if self._generation != self._authorizer.generation:
+            self._forget_decisions()
+        try:
+            return self._masks[resource_type][name] >> operation & 1 == 1
+        except KeyError:
+            return self._decide(resource_type, name) >> operation & 1 == 1
+
+    def is_allowed_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there can be a resource of this type at which the operation is allowed."""
+        if self._generation != self._authorizer.generation:
+            self._forget_decisions()
+        found = self._anywhere.get((resource_type, operation))
+        if found is None:
+            found = self._authorizer.is_allowed_anywhere(self.principal, self.host, operation, resource_type)
+            self._anywhere[resource_type, operation] = found
+        return found
+
+    def _decide(self, resource_type: ResourceType, name: str) -> int:
+        mask = self._authorizer.allowed_operations(self.principal, self.host, resource_type, name)
+        if len(name) <= NAME_MAX:
+            masks = self._masks.setdefault(resource_type, {})
+            if len(masks) >= RESOURCES_MAX:
+                masks.clear()
+            masks[name] = mask
+        return mask
+
+    def _forget_decisions(self) -> None:
+        self._generation = self._authorizer.generation
+        self._masks.clear()
+        self._anywhere.clear()
