@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from tools.reference import DOCS, PAGES
 
+from ottla.client.consumer.settings import CONSUMER_OPTIONS
+from ottla.client.producer.config import PRODUCER_OPTIONS
+from ottla.client.security.settings import SECURITY_OPTIONS
+from ottla.client.settings import CLIENT_OPTIONS
 from ottla.config.broker import BrokerConfig
+from ottla.config.options import Option
 from ottla.config.rows import rows_of
 from ottla.config.topic import TopicConfig
 
@@ -35,4 +42,25 @@ def test_the_page_of_metrics_is_current() -> None:
 def test_every_key_is_on_its_page_once(page: str, owner: type) -> None:
     text = (DOCS / page).read_text()
     for row in rows_of(owner):
-        assert text.count(f"\n### {row.name}\n") + text.count(f"\n| `{row.name}` |") == 1, row.name
+        assert count_row(text, row.name) == 1, row.name
+
+
+def count_row(text: str, name: str) -> int:
+    return text.count(f"\n### {name}\n") + text.count(f"\n| `{name}` |")
+
+
+OPTION_PAGES: list[tuple[Mapping[str, Option], list[str]]] = [
+    (CLIENT_OPTIONS, ["config-client.md", "config-producer.md", "config-consumer.md"]),
+    (SECURITY_OPTIONS, ["config-client.md"]),
+    (PRODUCER_OPTIONS, ["config-producer.md"]),
+    (CONSUMER_OPTIONS, ["config-consumer.md"]),
+]
+
+
+@pytest.mark.parametrize(("rows", "pages"), OPTION_PAGES, ids=lambda value: value[0] if isinstance(value, list) else "")
+def test_every_option_is_on_its_page_once(rows: Mapping[str, Option], pages: list[str]) -> None:
+    texts = [(DOCS / page).read_text() for page in pages]
+    for row in rows.values():
+        counts = [count_row(text, row.name) for text in texts]
+        both = row.scope == "producers and consumers"
+        assert sum(counts) == 1 + both, row.name

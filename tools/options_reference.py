@@ -1,0 +1,120 @@
+"""docs/config-client.md and the other pages of options, from the rows beside the code that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from ottla.client.consumer.settings import CONSUMER_OPTIONS
+from ottla.client.producer.config import PRODUCER_OPTIONS
+from ottla.client.security.settings import SECURITY_OPTIONS
+from ottla.client.settings import ALL_CLIENTS, CLIENT_OPTIONS, CONSUMERS, PRODUCERS, READERS
+from ottla.config.options import BOOLEAN, DURATION, Bounds, Option
+from tools.source import GENERATED
+
+_BOTH: Final = "producers and consumers"
+_HOW: Final = (
+    "Keys have Kafka's names. They are given to a client as a mapping of text or values (`{KEY: VALUE}`), to the "
+    "command line with `-X KEY=VALUE` or in the file of `--command-config`, and to Spark with `kafka.` before them. An "
+    "unknown key is an error that names the nearest one. Times are in milliseconds where the name ends in `.ms`, sizes "
+    "in bytes.\n"
+)
+Section = tuple[str, str, Iterable[Option]]
+"""Heading, introduction, rows."""
+
+
+def client_page() -> str:
+    """docs/config-client.md."""
+    everyone = [row for row in CLIENT_OPTIONS.values() if row.scope == ALL_CLIENTS]
+    others = (
+        "More keys: [producers](config-producer.md), [consumers](config-consumer.md). An admin client has the keys of "
+        "this page, and `isolation.level` of a consumer.\n"
+    )
+    return option_page(
+        "Client keys",
+        _HOW + others,
+        [
+            ("Connections and requests", "", everyone),
+            ("TLS and SASL", "[Python clients](clients.md#tls-and-sasl) has examples.\n", SECURITY_OPTIONS.values()),
+        ],
+        ALL_CLIENTS,
+    )
+
+
+def producer_page() -> str:
+    """docs/config-producer.md."""
+    shared = [row for row in CLIENT_OPTIONS.values() if row.scope in (PRODUCERS, _BOTH)]
+    intro = "A producer also has the [keys of all clients](config-client.md), TLS and SASL among them.\n"
+    return option_page("Producer keys", _HOW + intro, [("Keys", "", [*shared, *PRODUCER_OPTIONS.values()])], PRODUCERS)
+
+
+def consumer_page() -> str:
+    """docs/config-consumer.md."""
+    shared = [row for row in CLIENT_OPTIONS.values() if row.scope in (CONSUMERS, READERS, _BOTH)]
+    intro = "A consumer also has the [keys of all clients](config-client.md), TLS and SASL among them.\n"
+    return option_page("Consumer keys", _HOW + intro, [("Keys", "", [*CONSUMER_OPTIONS.values(), *shared])], CONSUMERS)
+
+
+def option_page(title: str, intro: str, sections: Iterable[Section], scope: str = "", after: str = "") -> str:
+    """A page of sections of options, then the options without an effect, then `after`."""
+    parts = [f"{GENERATED}`make reference`; edit the rows beside the code -->\n# {title}\n\n{intro}"]
+    without: list[Option] = []
+    for heading, words, rows in sections:
+        chosen = list(rows)
+        without += [row for row in chosen if row.unused]
+        working = [row for row in chosen if not row.unused]
+        if working:
+            parts += [f"\n## {heading}\n", f"\n{words}" if words else "", *(option_text(row, scope) for row in working)]
+    reasons = {row.name: row.unused for row in without}
+    return "".join([*parts, reason_table("Without an effect", "These are accepted.\n", reasons), after])
+
+
+def reason_table(heading: str, intro: str, reasons: Mapping[str, str], prefix: str = "") -> str:
+    """A section with a table of names and reasons; empty without any."""
+    if not reasons:
+        return ""
+    rows = "".join(f"| `{prefix}{name}` | {escape(reason)} |\n" for name, reason in reasons.items())
+    return f"\n## {heading}\n\n{intro}\n| name | why |\n|---|---|\n{rows}"
+
+
+def option_text(row: Option, page_scope: str = "") -> str:
+    """The section of an option. page_scope: the scope that the whole page has."""
+    return f"\n### {row.name}\n\n{escape(row.doc)}\n\n{escape('; '.join(_facts(row, page_scope)))}.\n"
+
+
+def _facts(row: Option, page_scope: str) -> Iterator[str]:
+    yield f"Type: {row.type.value}"
+    yield f"default: {row.default_text or _value_text(row.default)}"
+    if isinstance(row.allowed, Bounds):
+        low, high = row.allowed
+        yield f"must be at least {low}" if high is None else f"must be between {low} and {high}"
+    elif row.allowed is not None:
+        yield f"must be one of {row.words}"
+    elif row.type is BOOLEAN:
+        yield "must be true or false"
+    elif row.type is DURATION:
+        yield "a number with a unit, as 500ms, 30s, 15m, 2h"
+    if row.scope and row.scope != page_scope:
+        yield f"for {row.scope}"
+    if row.old_names:
+        yield "old names: " + ", ".join(f"`{name}`" for name in row.old_names)
+    yield f"since {row.since}"
+
+
+def _value_text(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return f"`{text}`" if text else "empty"
+
+
+def escape(text: str) -> str:
+    """Signs that Markdown would read; code stays as it is."""
+    parts = text.split("`")
+    signs = (("|", "\\|"), ("<", "&lt;"), ("*", "\\*"), ("_", "\\_"))
+    for at in range(0, len(parts), 2):
+        for sign, written in signs:
+            parts[at] = parts[at].replace(sign, written)
+    return "`".join(parts)
