@@ -22,10 +22,15 @@ from ottla.client.settings import CLIENT_OPTIONS, ClientConfig
 from ottla.config.broker import BROKER_ROWS
 from ottla.config.options import FUNCTION, OBJECTS, Bounds, Option, suggest_name
 from ottla.config.topic import TOPIC_ROWS
+from ottla.logtable.options import LOG_OPTIONS
+from ottla.spark.option_values import ParsedOptions
+from ottla.spark.options import SOURCE_OPTIONS
+from ottla.spark.sink.sink_options import SINK_OPTIONS, ExactlyOnceOptions
 
 ROOT = Path(ottla.__file__).parent
 CLIENT_TABLES = (CLIENT_OPTIONS, SECURITY_OPTIONS, PRODUCER_OPTIONS, CONSUMER_OPTIONS)
-OWNERS = (ClientConfig, SecurityConfig, ProducerConfig, ConsumerConfig)
+SPARK_TABLES = (SOURCE_OPTIONS, SINK_OPTIONS, LOG_OPTIONS)
+OWNERS = (ClientConfig, SecurityConfig, ProducerConfig, ConsumerConfig, ExactlyOnceOptions)
 ROWS = [row for table in CLIENT_TABLES for row in table.values()]
 DOTTED = re.compile(r"[a-z]+(\.[a-z]+)+")
 NESTED = {"client", "security"}
@@ -62,6 +67,40 @@ def test_only_options_that_no_code_reads_are_marked_unused() -> None:
     read = {name for tree in trees("client", "spark") for name in attributes_read(tree)}
     for row in ROWS:
         assert (row.attribute in read) != bool(row.unused), row.name
+
+
+def texts_outside_rows(tree: ast.AST) -> Iterator[str]:
+    """String constants, without those in declarations of rows."""
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in ("Option", "option"):
+        return
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, str):
+        yield tree.value
+    for inner in ast.iter_child_nodes(tree):
+        yield from texts_outside_rows(inner)
+
+
+@pytest.mark.parametrize("table", SPARK_TABLES, ids=["source", "sink", "log"])
+def test_every_option_of_spark_is_read(table: Mapping[str, Option]) -> None:
+    """A row is a field that is read, or its name is asked for: `given.value("endingOffsets")`."""
+    rooms = list(trees("spark", "logtable"))
+    read = {name for tree in rooms for name in attributes_read(tree)}
+    asked = {text for tree in rooms for text in texts_outside_rows(tree)}
+    asked |= {f"{side}{text}" for side in ("starting", "ending") for text in asked if text[:1].isupper()}
+    asked |= {f"kafka.compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")}
+    for row in table.values():
+        assert bool(row.unused) or (row.attribute in read if row.attribute else row.name in asked), row.name
+
+
+@pytest.mark.parametrize("table", SPARK_TABLES, ids=["source", "sink", "log"])
+def test_a_row_of_spark_is_complete(table: Mapping[str, Option]) -> None:
+    for name, row in table.items():
+        assert (row.name, row.doc[-1]) == (name, ".")
+        assert row.default is None or row.is_allowed(row.default)
+
+
+def test_an_option_without_a_row_cannot_be_read() -> None:
+    with pytest.raises(KeyError):
+        ParsedOptions({"x": "1"}, {}).value("x")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from ottla.client.columns.columnar import BATCH_BYTES
 from ottla.client.consumer.settings import CONSUMER_OPTIONS
 from ottla.client.producer.config import PRODUCER_OPTIONS
 from ottla.client.security.settings import SECURITY_OPTIONS
 from ottla.client.settings import ALL_CLIENTS, CLIENT_OPTIONS, CONSUMERS, PRODUCERS, READERS
 from ottla.config.options import BOOLEAN, DURATION, Bounds, Option
+from ottla.logtable.options import LOG_OPTIONS
+from ottla.spark.kafka_keys import NO_EFFECT_SINK, NO_EFFECT_SOURCE, READING, REFUSED_SINK, REFUSED_SOURCE
+from ottla.spark.options import SOURCE_OPTIONS
+from ottla.spark.sink.sink_options import SINK_OPTIONS
 from tools.source import GENERATED
 
 _BOTH: Final = "producers and consumers"
@@ -55,18 +60,61 @@ def consumer_page() -> str:
     return option_page("Consumer keys", _HOW + intro, [("Keys", "", [*CONSUMER_OPTIONS.values(), *shared])], CONSUMERS)
 
 
-def option_page(title: str, intro: str, sections: Iterable[Section], scope: str = "", after: str = "") -> str:
-    """A page of sections of options, then the options without an effect, then `after`."""
-    parts = [f"{GENERATED}`make reference`; edit the rows beside the code -->\n# {title}\n\n{intro}"]
-    without: list[Option] = []
+def spark_page() -> str:
+    """docs/config-spark.md."""
+    intro = (
+        "Options of the format `ottla`, as `.option(NAME, VALUE)`. Names are read in any case; values "
+        "are text. An option that is nearly one of these is an error that names it; others are passed over, because "
+        "Spark passes on options of all kinds. [PySpark](pyspark.md) explains what they are for.\n"
+    )
+    keys = (
+        "Keys of [all clients](config-client.md) and of [{0}s](config-{0}.md) are given with `kafka.` before them; "
+        "`kafka.bootstrap.servers` must be set. "
+    )
+    defaults = ", ".join(f"`{key}={value}`" for key, value in READING.items())
+    source = keys.format("consumer") + f"Their defaults are Kafka's, apart from {defaults}.\n"
+    sink = keys.format("producer") + f"Their defaults are Kafka's, apart from `batch.size={BATCH_BYTES}`.\n"
+    parts = [
+        option_page("Spark options", intro, [("The source", source, SOURCE_OPTIONS.values())]),
+        _kafka_tables("source", REFUSED_SOURCE, NO_EFFECT_SOURCE),
+        option_sections([("The sink", sink, SINK_OPTIONS.values())]),
+        _kafka_tables("sink", REFUSED_SINK, NO_EFFECT_SINK),
+    ]
+    return "".join(parts)
+
+
+def log_table_page() -> str:
+    """docs/config-log-table.md."""
+    intro = (
+        "Options of the format `ottla-log`, as `.option(NAME, VALUE)`. Names are read in any case. "
+        "[PySpark](pyspark.md) has the columns.\n"
+    )
+    return option_page("Options of log tables", intro, [("Options", "", LOG_OPTIONS.values())])
+
+
+def _kafka_tables(side: str, refused: Mapping[str, str], no_effect: Mapping[str, str]) -> str:
+    accepted = "These are accepted, so that options written for Spark's own connector can be used as they are.\n"
+    return reason_table(f"Keys that the {side} refuses", "", refused, "kafka.") + reason_table(
+        f"Keys without an effect on the {side}", accepted, no_effect, "kafka."
+    )
+
+
+def option_page(title: str, intro: str, sections: Iterable[Section], scope: str = "") -> str:
+    """A page of sections of options. scope: the scope of the whole page."""
+    head = f"{GENERATED}`make reference`; edit the rows beside the code -->\n# {title}\n\n{intro}"
+    return head + option_sections(sections, scope)
+
+
+def option_sections(sections: Iterable[Section], scope: str = "") -> str:
+    """Sections of options, and last the options without an effect."""
+    parts: list[str] = []
+    without: dict[str, str] = {}
     for heading, words, rows in sections:
         chosen = list(rows)
-        without += [row for row in chosen if row.unused]
+        without |= {row.name: row.unused for row in chosen if row.unused}
         working = [row for row in chosen if not row.unused]
-        if working:
-            parts += [f"\n## {heading}\n", f"\n{words}" if words else "", *(option_text(row, scope) for row in working)]
-    reasons = {row.name: row.unused for row in without}
-    return "".join([*parts, reason_table("Without an effect", "These are accepted.\n", reasons), after])
+        parts += [f"\n## {heading}\n", words and f"\n{words}", *(option_text(row, scope) for row in working)]
+    return "".join([*parts, reason_table("Without an effect", "These are accepted.\n", without)])
 
 
 def reason_table(heading: str, intro: str, reasons: Mapping[str, str], prefix: str = "") -> str:
@@ -74,7 +122,7 @@ def reason_table(heading: str, intro: str, reasons: Mapping[str, str], prefix: s
     if not reasons:
         return ""
     rows = "".join(f"| `{prefix}{name}` | {escape(reason)} |\n" for name, reason in reasons.items())
-    return f"\n## {heading}\n\n{intro}\n| name | why |\n|---|---|\n{rows}"
+    return f"\n## {heading}\n{intro and chr(10)}{intro}\n| name | why |\n|---|---|\n{rows}"
 
 
 def option_text(row: Option, page_scope: str = "") -> str:

@@ -19,7 +19,7 @@ from ottla.config.rows import Dynamic, Row, Type, Value, render_value, rows_of
 from ottla.config.topic import TopicConfig
 from tools.cli_reference import cli_page
 from tools.metrics_reference import metrics_page
-from tools.options_reference import client_page, consumer_page, producer_page
+from tools.options_reference import client_page, consumer_page, log_table_page, producer_page, spark_page
 from tools.source import GENERATED, ROOT
 
 DOCS: Final = ROOT / "docs"
@@ -143,6 +143,8 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "config-client.md": client_page,
     "config-producer.md": producer_page,
     "config-consumer.md": consumer_page,
+    "config-spark.md": spark_page,
+    "config-log-table.md": log_table_page,
     "metrics.md": metrics_page,
     "cli-reference.md": cli_page,
 }

@@ -76,8 +76,17 @@ class Option(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The words to choose from, for a sentence."""
+        """The words to choose from, as "a, b, c"."""
         return "" if self.allowed is None or isinstance(self.allowed, Bounds) else ", ".join(self.allowed)
+
+    @property
+    def requirement(self) -> str:
+        """What a value must be, as "at least 1", "between 1 and 9" or "a, b or c"; empty without a range."""
+        if isinstance(self.allowed, Bounds):
+            low, high = self.allowed
+            return f"at least {low}" if high is None else f"between {low} and {high}"
+        *first, last = self.allowed or ("",)
+        return f"{', '.join(first)} or {last}" if first else last
 
 
 def option(
@@ -108,7 +117,12 @@ def option_table(*rows: Option) -> Mapping[str, Option]:
     return {row.name: row for row in rows}
 
 
-def suggest_name(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """The known name that is nearest to a wrong one, as "Did you mean …?"; empty if none is near."""
-    close = get_close_matches(name, list(known), n=1, cutoff=cutoff)
-    return f"Did you mean {close[0]}?" if close else ""
+def nearest_name(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that is most similar to a wrong one, if one is similar enough."""
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """The nearest known name as "Did you mean …?"; empty if none is near."""
+    close = nearest_name(name, known)
+    return f"Did you mean {close}?" if close is not None else ""
