@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,17 @@ from ottla.config.broker import BROKER_ROWS
 from ottla.config.options import FUNCTION, OBJECTS, Bounds, Option, suggest_name
 from ottla.config.topic import TOPIC_ROWS
 from ottla.logtable.options import LOG_OPTIONS
+from ottla.pipeline import Pipeline
+from ottla.pipeline.options import STEP_OPTIONS, StepOptions
+from ottla.retry import AsyncRetrier, Mover, PolicyError, RedisScheduler, Retrier, RetryPolicy
+from ottla.retry.options import (
+    POLICY_OPTIONS,
+    REDIS_OPTIONS,
+    RETRIER_OPTIONS,
+    SERVICE_OPTIONS,
+    RetrierOptions,
+    ServiceOptions,
+)
 from ottla.spark.option_values import ParsedOptions
 from ottla.spark.options import SOURCE_OPTIONS
 from ottla.spark.sink.sink_options import SINK_OPTIONS, ExactlyOnceOptions
@@ -30,7 +42,16 @@ from ottla.spark.sink.sink_options import SINK_OPTIONS, ExactlyOnceOptions
 ROOT = Path(ottla.__file__).parent
 CLIENT_TABLES = (CLIENT_OPTIONS, SECURITY_OPTIONS, PRODUCER_OPTIONS, CONSUMER_OPTIONS)
 SPARK_TABLES = (SOURCE_OPTIONS, SINK_OPTIONS, LOG_OPTIONS)
-OWNERS = (ClientConfig, SecurityConfig, ProducerConfig, ConsumerConfig, ExactlyOnceOptions)
+OWNERS = (
+    ClientConfig,
+    SecurityConfig,
+    ProducerConfig,
+    ConsumerConfig,
+    ExactlyOnceOptions,
+    StepOptions,
+    ServiceOptions,
+    RetrierOptions,
+)
 ROWS = [row for table in CLIENT_TABLES for row in table.values()]
 DOTTED = re.compile(r"[a-z]+(\.[a-z]+)+")
 NESTED = {"client", "security"}
@@ -96,6 +117,48 @@ def test_a_row_of_spark_is_complete(table: Mapping[str, Option]) -> None:
     for name, row in table.items():
         assert (row.name, row.doc[-1]) == (name, ".")
         assert row.default is None or row.is_allowed(row.default)
+
+
+def test_the_arguments_of_a_step_are_its_rows() -> None:
+    arguments = signature(Pipeline.step).parameters
+    assert list(arguments)[3:] == list(STEP_OPTIONS)
+    read = {name for tree in trees("pipeline") for name in attributes_read(tree)}
+    for row in STEP_OPTIONS.values():
+        assert arguments[row.name].default == row.default
+        assert row.attribute in read
+        assert row.doc[-1] == "."
+
+
+def test_the_arguments_of_retries_are_their_rows() -> None:
+    check_arguments(RedisScheduler, REDIS_OPTIONS, list(REDIS_OPTIONS))
+    check_arguments(Mover, SERVICE_OPTIONS, ["group", "instance"])
+    for retrier in (Retrier, AsyncRetrier):
+        check_arguments(retrier, RETRIER_OPTIONS, list(RETRIER_OPTIONS))
+    check_arguments(RetryPolicy.growing, POLICY_OPTIONS, ["first", "longest", "factor"])
+    policies = {*signature(RetryPolicy.fixed).parameters, *signature(RetryPolicy.growing).parameters}
+    assert policies == set(POLICY_OPTIONS)
+
+
+def check_arguments(function: Callable[..., object], rows: Mapping[str, Option], names: list[str]) -> None:
+    """Check that arguments have the defaults of their rows."""
+    arguments = signature(function).parameters
+    assert {name: arguments[name].default for name in names} == {name: rows[name].default for name in names}
+
+
+def test_every_option_of_the_retry_service_is_read() -> None:
+    read = {name for tree in trees("retry", "cli") for name in attributes_read(tree)}
+    for row in (*SERVICE_OPTIONS.values(), *RETRIER_OPTIONS.values()):
+        assert row.attribute in read, row.name
+
+
+@pytest.mark.parametrize("name", ["attempts", "jitter", "factor"])
+def test_a_policy_has_the_bounds_of_its_rows(name: str) -> None:
+    row = POLICY_OPTIONS[name]
+    assert isinstance(row.allowed, Bounds)
+    assert row.allowed.high is not None
+    for wrong in (row.allowed.low - 1, row.allowed.high + 1):
+        with pytest.raises(PolicyError, match=f"{name}={wrong} is not {row.requirement}"):
+            RetryPolicy.growing(**{"attempts": 3, name: wrong})
 
 
 def test_an_option_without_a_row_cannot_be_read() -> None:

@@ -16,6 +16,8 @@ from ottla.config.options import Option
 from ottla.config.rows import rows_of
 from ottla.config.topic import TopicConfig
 from ottla.logtable.options import LOG_OPTIONS
+from ottla.pipeline.options import STEP_OPTIONS
+from ottla.retry.options import POLICY_OPTIONS, REDIS_OPTIONS, RETRIER_OPTIONS, SERVICE_OPTIONS
 from ottla.spark.options import SOURCE_OPTIONS
 from ottla.spark.sink.sink_options import SINK_OPTIONS
 
@@ -60,6 +62,8 @@ OPTION_PAGES: list[tuple[Mapping[str, Option], list[str]]] = [
     (SOURCE_OPTIONS, ["config-spark.md"]),
     (SINK_OPTIONS, ["config-spark.md"]),
     (LOG_OPTIONS, ["config-log-table.md"]),
+    (STEP_OPTIONS, ["config-pipeline.md"]),
+    *((table, ["config-retry.md"]) for table in (SERVICE_OPTIONS, POLICY_OPTIONS, RETRIER_OPTIONS, REDIS_OPTIONS)),
 ]
 
 

@@ -12,6 +12,8 @@ from ottla.client.security.settings import SECURITY_OPTIONS
 from ottla.client.settings import ALL_CLIENTS, CLIENT_OPTIONS, CONSUMERS, PRODUCERS, READERS
 from ottla.config.options import BOOLEAN, DURATION, Bounds, Option
 from ottla.logtable.options import LOG_OPTIONS
+from ottla.pipeline.options import STEP_OPTIONS
+from ottla.retry.options import POLICY_OPTIONS, REDIS_OPTIONS, RETRIER_OPTIONS, SERVICE_OPTIONS
 from ottla.spark.kafka_keys import NO_EFFECT_SINK, NO_EFFECT_SOURCE, READING, REFUSED_SINK, REFUSED_SOURCE
 from ottla.spark.options import SOURCE_OPTIONS
 from ottla.spark.sink.sink_options import SINK_OPTIONS
@@ -90,6 +92,36 @@ def log_table_page() -> str:
         "[PySpark](pyspark.md) has the columns.\n"
     )
     return option_page("Options of log tables", intro, [("Options", "", LOG_OPTIONS.values())])
+
+
+def pipeline_page() -> str:
+    """docs/config-pipeline.md."""
+    intro = (
+        "Arguments of `Pipeline.step(source, to=…)`, in Python. A value that is not allowed is a `BadPipeline`. "
+        "[Pipelines](pipeline.md) explains steps.\n"
+    )
+    return option_page("Options of a pipeline's step", intro, [("Options", "", STEP_OPTIONS.values())])
+
+
+def retry_page() -> str:
+    """docs/config-retry.md."""
+    intro = "Options of the retry service and of what writes to retry topics. [Retries](retry.md) explains them.\n"
+    service = (
+        "Given to `ottla retry run` as `--group` and so on, after the retry topics to read; without topics it reads "
+        "all. Keys of [all clients](config-client.md) are given with `-X`.\n"
+    )
+    policy = "Arguments of `RetryPolicy.fixed(delays, …)` and `RetryPolicy.growing(attempts, …)`.\n"
+    retrier = "Arguments of `Retrier(producer, policy, …)` and `AsyncRetrier(producer, policy, …)`.\n"
+    return option_page(
+        "Retry options",
+        intro,
+        [
+            ("The service", service, SERVICE_OPTIONS.values()),
+            ("Policies", policy, POLICY_OPTIONS.values()),
+            ("Retriers", retrier, RETRIER_OPTIONS.values()),
+            ("Redis", "Arguments of `RedisScheduler(url, …)`.\n", REDIS_OPTIONS.values()),
+        ],
+    )
 
 
 def _kafka_tables(side: str, refused: Mapping[str, str], no_effect: Mapping[str, str]) -> str:

@@ -31,11 +31,12 @@ class OptionType(Enum):
     JSON = "JSON"
     FUNCTION = "function"
     OBJECTS = "objects"
+    MAPPING = "mapping"
 
 
 TEXT, PASSWORD, BOOLEAN, INTEGER = OptionType.TEXT, OptionType.PASSWORD, OptionType.BOOLEAN, OptionType.INTEGER
 NUMBER, DURATION, LIST, JSON = OptionType.NUMBER, OptionType.DURATION, OptionType.LIST, OptionType.JSON
-FUNCTION, OBJECTS = OptionType.FUNCTION, OptionType.OBJECTS
+FUNCTION, OBJECTS, MAPPING = OptionType.FUNCTION, OptionType.OBJECTS, OptionType.MAPPING
 
 
 class Bounds(NamedTuple):
@@ -69,7 +70,9 @@ class Option(NamedTuple):
     """The name of the field with the value."""
 
     def is_allowed(self, value: Any) -> bool:
-        """Whether a value of the right type is in the range, or one of the words."""
+        """Whether a value of the right type is in the range, or one of the words. None is where it is the default."""
+        if value is None:
+            return self.default is None
         if isinstance(self.allowed, Bounds):
             return bool(self.allowed.low <= value and (self.allowed.high is None or value <= self.allowed.high))
         return self.allowed is None or value in self.allowed
