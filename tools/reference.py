@@ -113,6 +113,7 @@ def _key_text(row: Row, *, scope: bool = True) -> str:
     others = [name for name in row.synonyms if name != row.name or not scope]
     if others:
         facts.append(("other names: " if scope else "default from: ") + ", ".join(f"`{name}`" for name in others))
+    facts.append(f"since {row.since}")
     return f"\n### {row.name}\n\n{_escape(row.doc)}\n\n{_escape('; '.join(facts))}.\n"
 
 
