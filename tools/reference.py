@@ -17,6 +17,7 @@ from typing import Final
 from ottla.config.broker import BrokerConfig
 from ottla.config.rows import Dynamic, Row, Type, Value, render_value, rows_of
 from ottla.config.topic import TopicConfig
+from tools import options_reference as options
 from tools.cli_reference import cli_page
 from tools.metrics_reference import metrics_page
 from tools.source import GENERATED, ROOT
@@ -38,9 +39,9 @@ _SCOPES: Final = {
 
 def main(words: list[str]) -> int:
     """Write or check all pages."""
-    options = argparse.ArgumentParser(prog="python -m tools.reference", description=(__doc__ or "").partition("\n")[0])
-    options.add_argument("--check", action="store_true", help="write nothing")
-    check = options.parse_args(words).check
+    parser = argparse.ArgumentParser(prog="python -m tools.reference", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args(words).check
     stale = [name for name, page in PAGES.items() if _write_page(DOCS / name, page(), check=check)]
     for name in stale:
         print(f"docs/{name}: {'not current; run `make reference`' if check else 'written'}")
@@ -112,6 +113,7 @@ def _key_text(row: Row, *, scope: bool = True) -> str:
     others = [name for name in row.synonyms if name != row.name or not scope]
     if others:
         facts.append(("other names: " if scope else "default from: ") + ", ".join(f"`{name}`" for name in others))
+    facts.append(f"since {row.since}")
     return f"\n### {row.name}\n\n{_escape(row.doc)}\n\n{_escape('; '.join(facts))}.\n"
 
 
@@ -139,6 +141,13 @@ def _escape(text: str) -> str:
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "config-broker.md": broker_page,
     "config-topic.md": topic_page,
+    "config-client.md": options.client_page,
+    "config-producer.md": options.producer_page,
+    "config-consumer.md": options.consumer_page,
+    "config-spark.md": options.spark_page,
+    "config-log-table.md": options.log_table_page,
+    "config-retry.md": options.retry_page,
+    "config-pipeline.md": options.pipeline_page,
     "metrics.md": metrics_page,
     "cli-reference.md": cli_page,
 }

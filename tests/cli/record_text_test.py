@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.commands.produce import lines_of
+from ottla.cli.commands.records.produce import lines_of
 from ottla.cli.reading.filters import all_of, contains_text, matches_regex, on_header, on_key, on_value
 from ottla.cli.views.record_text import Placed, compile_format, from_json, to_json
 from ottla.client import UsageError

@@ -24,7 +24,7 @@ def test_values_come_as_text_or_as_their_type() -> None:
     [
         ({"bootstrap.server": "x"}, "Did you mean bootstrap.servers"),
         ({"bootstrap_servers": "x"}, "is not a setting"),
-        ({"zzzzzz": "x"}, "docs/cli.md"),
+        ({"zzzzzz": "x"}, "docs/config-client.md"),
         ({"batch.size": "many"}, "batch.size=many is not a whole number"),
         ({"batch.size": "-1"}, "batch.size=-1 is out of range"),
         ({"check.crcs": "yes"}, "Use true or false"),

@@ -16,7 +16,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.commands.sim import SwarmProgress
+from ottla.cli.commands.simulation.sim import SwarmProgress
 from ottla.cli.main import cli
 from ottla.sim.runner import Result
 from ottla.sim.swarm import Coverage

@@ -13,7 +13,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.commands.sim import CLIENT_SAFEGUARDS
+from ottla.cli.commands.simulation.sim import CLIENT_SAFEGUARDS
 from ottla.cli.main import cli
 from ottla.sim.clients.application import BURST_MAX
 from ottla.sim.clients.checkers import BESIDE

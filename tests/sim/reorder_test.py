@@ -10,7 +10,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.commands.reorder import SAFEGUARDS
+from ottla.cli.commands.simulation.reorder import SAFEGUARDS
 from ottla.cli.main import cli
 from ottla.sim.reorder.choices import Choices, Path, WrongPath
 from ottla.sim.reorder.schedule import Bounds

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from ottla.broker.containment import ContainmentSafeguards
-from ottla.cli.commands.sim import CLUSTER_SAFEGUARDS, DEFECT_SAFEGUARDS, SAFEGUARDS
+from ottla.cli.commands.simulation.sim import CLUSTER_SAFEGUARDS, DEFECT_SAFEGUARDS, SAFEGUARDS
 from ottla.sim.cluster.runner import NAMES
 from ottla.sim.report import coverage_lines, coverage_value, result_lines, result_value
 from ottla.sim.runner import Options, Result, Run, run_broker

@@ -10,7 +10,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.commands import reorder
+from ottla.cli.commands.simulation import reorder
 from ottla.cli.main import cli
 from ottla.sim.cluster.runner import GROUPS, TRANSACTIONS
 from ottla.sim.report import coverage_lines, replay_command, result_lines, result_value

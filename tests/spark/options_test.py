@@ -9,7 +9,8 @@ import pytest
 
 from ottla.spark import kafka_keys
 from ottla.spark.errors import BadOption
-from ottla.spark.options import EARLIEST, LATEST, Position, SourceOptions, source_options
+from ottla.spark.option_values import EARLIEST, LATEST
+from ottla.spark.options import Position, SourceOptions, source_options
 from ottla.spark.sink.sink_options import SinkOptions, sink_options
 from ottla.types import TopicPartition
 

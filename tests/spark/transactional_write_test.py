@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -261,7 +262,7 @@ def test_anybody_may_end_what_is_prepared(bench: Bench) -> None:
 
 def test_rows_for_several_topics_are_in_one_transaction(bench: Bench) -> None:
     attempt = bench.attempt()
-    named = bench.options._replace(topic=None)
+    named = replace(bench.options, topic=None)
     attempt = TransactionalWrite(bench.links(), named, attempt.turn)
     one = pa.record_batch(
         [pa.array(["a", "b"]), pa.array([bench.topic, bench.topic + "-dead"])], names=["value", "topic"]
@@ -297,7 +298,7 @@ def test_links_are_kept_for_the_next_task_and_closed_after_an_error(bench: Bench
 
 
 def test_rows_cannot_be_written_to_the_topic_of_the_markers(bench: Bench) -> None:
-    attempt = TransactionalWrite(bench.links(), bench.options._replace(topic=None), bench.attempt().turn)
+    attempt = TransactionalWrite(bench.links(), replace(bench.options, topic=None), bench.attempt().turn)
     one = pa.record_batch([pa.array(["a"]), pa.array([MARKERS])], names=["value", "topic"])
     with pytest.raises(BadRows, match="where the sink commits its markers"):
         write_task_batch(attempt, [one], lambda: None, begin_without_rows=False)
@@ -401,8 +402,8 @@ def test_refused_offsets_fail_the_rows_only_when_they_are_demanded(
 ) -> None:
     monkeypatch.setattr("ottla.spark.sink.transactional_write._OFFSETS_PATIENCE_MS", 700)
     gone = upto("no-such-topic", 1)
-    once = bench.options.once._replace(offsets="true")
-    demanding = TransactionalWrite(bench.links(), bench.options._replace(once=once), bench.attempt().turn)
+    once = replace(bench.options.once, offsets="true")
+    demanding = TransactionalWrite(bench.links(), replace(bench.options, once=once), bench.attempt().turn)
     with pytest.raises(DeadlineError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         bench.prepared(demanding, VALUES, gone)
     assert bench.run(bench.attempt(), VALUES, gone) is None

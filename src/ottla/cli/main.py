@@ -1,7 +1,7 @@
 """The entry point `ottla`: the tree of commands, and how errors become exit codes.
 
-Zone: real. Commands are imported when they are used, so that help is quick; they are in modules of their own,
-`ottla.cli.commands.<command>`, each of which holds a click command of the same name.
+Zone: real. Commands are imported when they are used, so that help is quick; they are in modules of their own in
+`ottla.cli.commands` and its folders, each of which holds a click command of the same name.
 
 Exit codes: 0 ok · 1 error · 2 usage · 3 not found · 4 not allowed · 5 out of time · 130 interrupted · 141 broken pipe.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -25,9 +25,14 @@ OK, ERROR, USAGE, NOT_FOUND, NOT_ALLOWED, OUT_OF_TIME, INTERRUPTED, BROKEN_PIPE 
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are named; help reads their one-line texts from a table."""
+    """A group whose commands are imported when they are named.
 
-    def __init__(self, *args: Any, lazy: dict[str, str], **options: Any) -> None:  # click's own signature
+    lazy: the module of each command, below `ottla.cli.commands`, and its one-line help.
+    """
+
+    def __init__(
+        self, *args: Any, lazy: Mapping[str, tuple[str, str]], **options: Any
+    ) -> None:  # click's own signature
         super().__init__(*args, **options)
         self.lazy = lazy
 
@@ -39,7 +44,8 @@ class LazyGroup(click.Group):
         """Import the command."""
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
-        command = getattr(import_module(f"ottla.cli.commands.{cmd_name}"), cmd_name)
+        module, _ = self.lazy[cmd_name]
+        command = getattr(import_module(f"ottla.cli.commands.{module}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
@@ -61,7 +67,7 @@ class LazyGroup(click.Group):
         """The list of commands without importing any."""
         own = [(name, command.get_short_help_str(80)) for name, command in sorted(self.commands.items())]
         with formatter.section("Commands"):
-            formatter.write_dl([*self.lazy.items(), *own])
+            formatter.write_dl([*((name, text) for name, (_, text) in self.lazy.items()), *own])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; click itself would turn a broken pipe into exit code 1."""
@@ -119,31 +125,32 @@ def _flush_output() -> bool:
     return True
 
 
-_COMMANDS = {
-    "up": "Start a broker with sensible defaults, in this terminal.",
-    "server": "Run a broker from a server.properties file.",
-    "topic": "List, describe, create, alter and delete topics.",
-    "group": "Show consumer groups and their lag, and change their offsets.",
-    "txn": "Show transactions, and end those that hang.",
-    "cluster": "Show the state of a cluster.",
-    "broker": "Show brokers, and move replicas between their disks.",
-    "reassign": "Move partitions between brokers.",
-    "leader": "Elect leaders of partitions.",
-    "produce": "Write lines from standard input, or JSON, to a topic.",
-    "consume": "Read records from a topic.",
-    "retry": "Re-deliver failed records when their retry is due.",
-    "dlq": "Show dead letters, send them back, or delete them.",
-    "offsets": "Show offsets of partitions, by position or by time.",
-    "perf": "Measure throughput and latency.",
-    "verify": "Write and read numbers, as Kafka's verifiable clients.",
-    "log": "Show, check and repair the log files of a broker.",
-    "sim": "Run the broker in a simulated world, with faults.",
-    "reorder": "Simulate all late arrivals of requests of transactions.",
-    "pipeline": "Run PySpark pipelines, and show their progress.",
-    "demo": "Stream real events through a broker with PySpark.",
-    "context": "Save the settings of clusters under names.",
-    "completion": "Print the completion script for a shell.",
+_COMMANDS: Final = {
+    "up": ("up", "Start a broker with sensible defaults, in this terminal."),
+    "server": ("server", "Run a broker from a server.properties file."),
+    "topic": ("topic", "List, describe, create, alter and delete topics."),
+    "group": ("group", "Show consumer groups and their lag, and change their offsets."),
+    "txn": ("txn", "Show transactions, and end those that hang."),
+    "cluster": ("cluster.cluster", "Show the state of a cluster."),
+    "broker": ("cluster.broker", "Show brokers, and move replicas between their disks."),
+    "reassign": ("cluster.reassign", "Move partitions between brokers."),
+    "leader": ("cluster.leader", "Elect leaders of partitions."),
+    "produce": ("records.produce", "Write lines from standard input, or JSON, to a topic."),
+    "consume": ("records.consume", "Read records from a topic."),
+    "retry": ("retry", "Re-deliver failed records when their retry is due."),
+    "dlq": ("dlq", "Show dead letters, send them back, or delete them."),
+    "offsets": ("records.offsets", "Show offsets of partitions, by position or by time."),
+    "perf": ("records.perf", "Measure throughput and latency."),
+    "verify": ("records.verify", "Write and read numbers, as Kafka's verifiable clients."),
+    "log": ("log", "Show, check and repair the log files of a broker."),
+    "sim": ("simulation.sim", "Run the broker in a simulated world, with faults."),
+    "reorder": ("simulation.reorder", "Simulate all late arrivals of requests of transactions."),
+    "pipeline": ("pipeline", "Run PySpark pipelines, and show their progress."),
+    "demo": ("demo", "Stream real events through a broker with PySpark."),
+    "context": ("context", "Save the settings of clusters under names."),
+    "completion": ("completion", "Print the completion script for a shell."),
 }
+"""Module in `ottla.cli.commands` and one-line help of each command."""
 
 
 @click.group(

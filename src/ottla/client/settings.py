@@ -1,76 +1,276 @@
 """The settings of the clients: Kafka's keys, types and defaults.
 
-Zone: pure. One field per key (`bootstrap.servers` is `bootstrap_servers`), its range, and the checks between keys.
+Zone: pure. One row per key (`bootstrap.servers` is the field `bootstrap_servers`), and the checks between keys.
 """
 
 from __future__ import annotations
 
-import difflib
-import operator
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from ottla.client.errors import ConfigError
 from ottla.client.security.settings import SECURITY_KEYS, SecurityConfig
+from ottla.client.setting_values import check_settings, join_words, parse_setting
+from ottla.config.options import (
+    BOOLEAN,
+    INT_MAX,
+    INTEGER,
+    LIST,
+    LONG_MAX,
+    TEXT,
+    Bounds,
+    Option,
+    option,
+    options_of,
+    suggest_name,
+)
 from ottla.utf8 import encode_text
 
 ACKS = {"0": 0, "1": 1, "-1": -1, "all": -1}
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
-_INT_MAX = 2**31 - 1
-_LONG_MAX = 2**63 - 1
+ALL_CLIENTS: Final = "all clients"
+PRODUCERS: Final = "producers"
+CONSUMERS: Final = "consumers"
+READERS: Final = "consumers and admin clients"
+_TIMEOUT: Final = Bounds(1, INT_MAX)
+_BACKOFF: Final = Bounds(0, INT_MAX)
+_SIZE: Final = Bounds(0, INT_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """All keys of this version, with Kafka's defaults; times in milliseconds, sizes in bytes.
+    """The keys that several clients have, with Kafka's defaults; times in milliseconds, sizes in bytes.
 
     Source: the documentation of Kafka's producer, consumer and admin configuration.
     """
 
-    bootstrap_servers: str = "localhost:9092"
-    client_id: str = "ottla"
-    client_dns_lookup: str = "use_all_dns_ips"
+    bootstrap_servers: str = option(
+        "bootstrap.servers",
+        LIST,
+        "localhost:9092",
+        "Brokers to connect to first, as host:port. The cluster's other brokers are found through them.",
+        scope=ALL_CLIENTS,
+        old_names=("metadata.broker.list",),
+    )
+    client_id: str = option(
+        "client.id",
+        TEXT,
+        "ottla",
+        "The name of the client in the logs and metrics of brokers; at most 32,767 bytes.",
+        scope=ALL_CLIENTS,
+    )
+    client_dns_lookup: str = option(
+        "client.dns.lookup",
+        TEXT,
+        "use_all_dns_ips",
+        "How the name of a host is resolved: its addresses are tried one after the other.",
+        ("use_all_dns_ips",),
+        scope=ALL_CLIENTS,
+        unused="there is one value, which is what the clients do",
+    )
     security: SecurityConfig = field(default_factory=SecurityConfig)
     """`security.protocol`, and all keys that begin with `ssl.` or `sasl.`."""
-    request_timeout_ms: int = 30_000
-    default_api_timeout_ms: int = 60_000
-    socket_connection_setup_timeout_ms: int = 10_000
-    reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    metadata_max_age_ms: int = 300_000
-    send_buffer_bytes: int = -1
-    """-1: the system tunes it. With Kafka's 128 KiB, writing large batches takes a sixth more CPU."""
-    receive_buffer_bytes: int = -1
-    """-1: the system tunes it. With Kafka's 64 KiB, reading takes a third more CPU."""
-    receive_message_max_bytes: int = 100_000_000
-    allow_auto_create_topics: bool = True
-    fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 52_428_800
-    fetch_max_wait_ms: int = 500
-    max_partition_fetch_bytes: int = 1_048_576
-    isolation_level: str = "read_uncommitted"
-    check_crcs: bool = True
-    acks: str = "all"
-    compression_type: str = "none"
-    batch_size: int = 16_384
-    max_request_size: int = 1_048_576
-    delivery_timeout_ms: int = 120_000
-    enable_idempotence: bool = True
+    request_timeout_ms: int = option(
+        "request.timeout.ms",
+        INTEGER,
+        30_000,
+        "How long a request waits for its response, before its connection is closed and it is repeated.",
+        _TIMEOUT,
+        scope=ALL_CLIENTS,
+    )
+    default_api_timeout_ms: int = option(
+        "default.api.timeout.ms",
+        INTEGER,
+        60_000,
+        "How long a call may take with all its repetitions, where it has no timeout of its own.",
+        _TIMEOUT,
+        scope=ALL_CLIENTS,
+    )
+    socket_connection_setup_timeout_ms: int = option(
+        "socket.connection.setup.timeout.ms",
+        INTEGER,
+        10_000,
+        "How long a connection may take to be established, TLS and login included.",
+        _TIMEOUT,
+        scope=ALL_CLIENTS,
+    )
+    reconnect_backoff_ms: int = option(
+        "reconnect.backoff.ms",
+        INTEGER,
+        50,
+        "The wait after the first failed connection to a broker; it doubles with each further one.",
+        _BACKOFF,
+        scope=ALL_CLIENTS,
+    )
+    reconnect_backoff_max_ms: int = option(
+        "reconnect.backoff.max.ms",
+        INTEGER,
+        1_000,
+        "The longest wait between two attempts to connect to a broker.",
+        _BACKOFF,
+        scope=ALL_CLIENTS,
+    )
+    retry_backoff_ms: int = option(
+        "retry.backoff.ms",
+        INTEGER,
+        100,
+        "The wait before a failed request is repeated for the first time; it doubles with each repetition.",
+        _BACKOFF,
+        scope=ALL_CLIENTS,
+    )
+    retry_backoff_max_ms: int = option(
+        "retry.backoff.max.ms",
+        INTEGER,
+        1_000,
+        "The longest wait between two repetitions of a request.",
+        _BACKOFF,
+        scope=ALL_CLIENTS,
+    )
+    metadata_max_age_ms: int = option(
+        "metadata.max.age.ms",
+        INTEGER,
+        300_000,
+        "How old the known leaders and partitions may be before they are requested again without a reason.",
+        Bounds(0, LONG_MAX),
+        scope=ALL_CLIENTS,
+    )
+    send_buffer_bytes: int = option(
+        "send.buffer.bytes",
+        INTEGER,
+        -1,
+        "The send buffer of a socket (SO_SNDBUF); -1: the system tunes it. With Kafka's 128 KiB, writing large batches "
+        "takes a sixth more CPU.",
+        Bounds(-1, INT_MAX),
+        scope=ALL_CLIENTS,
+    )
+    receive_buffer_bytes: int = option(
+        "receive.buffer.bytes",
+        INTEGER,
+        -1,
+        "The receive buffer of a socket (SO_RCVBUF); -1: the system tunes it. With Kafka's 64 KiB, reading takes a "
+        "third more CPU.",
+        Bounds(-1, INT_MAX),
+        scope=ALL_CLIENTS,
+    )
+    receive_message_max_bytes: int = option(
+        "receive.message.max.bytes",
+        INTEGER,
+        100_000_000,
+        "The largest response that is accepted (librdkafka's name); a larger one closes the connection.",
+        Bounds(1_000, INT_MAX),
+        scope=ALL_CLIENTS,
+    )
+    allow_auto_create_topics: bool = option(
+        "allow.auto.create.topics",
+        BOOLEAN,
+        True,
+        "Whether the broker may create a missing topic, where its `auto.create.topics.enable` allows that.",
+        scope="producers and consumers",
+    )
+    fetch_min_bytes: int = option(
+        "fetch.min.bytes",
+        INTEGER,
+        1,
+        "The broker answers a fetch when it has this much, or when `fetch.max.wait.ms` are over.",
+        _SIZE,
+        scope=CONSUMERS,
+    )
+    fetch_max_bytes: int = option(
+        "fetch.max.bytes",
+        INTEGER,
+        52_428_800,
+        "The most that one fetch returns; a first batch that is larger is returned nevertheless.",
+        _SIZE,
+        scope=CONSUMERS,
+    )
+    fetch_max_wait_ms: int = option(
+        "fetch.max.wait.ms",
+        INTEGER,
+        500,
+        "How long the broker waits for `fetch.min.bytes`.",
+        _SIZE,
+        scope=CONSUMERS,
+    )
+    max_partition_fetch_bytes: int = option(
+        "max.partition.fetch.bytes",
+        INTEGER,
+        1_048_576,
+        "The most that one fetch returns of a partition; a first batch that is larger is returned nevertheless.",
+        _SIZE,
+        scope=CONSUMERS,
+    )
+    isolation_level: str = option(
+        "isolation.level",
+        TEXT,
+        "read_uncommitted",
+        "`read_committed` leaves out records of aborted transactions, and reads up to the first open one.",
+        tuple(ISOLATION),
+        scope=READERS,
+    )
+    check_crcs: bool = option(
+        "check.crcs",
+        BOOLEAN,
+        True,
+        "Whether the checksums of batches are verified.",
+        scope=CONSUMERS,
+    )
+    acks: str = option(
+        "acks",
+        TEXT,
+        "all",
+        "The replicas that must have a batch before it counts as written: `all` (or -1) in-sync ones, `1` the leader, "
+        "`0` none: no response is awaited.",
+        tuple(ACKS),
+        scope=PRODUCERS,
+        old_names=("request.required.acks",),
+    )
+    compression_type: str = option(
+        "compression.type",
+        TEXT,
+        "none",
+        "The codec of batches.",
+        tuple(CODECS),
+        scope=PRODUCERS,
+    )
+    batch_size: int = option(
+        "batch.size",
+        INTEGER,
+        16_384,
+        "A batch of a partition is sent when it has this many bytes, or when `linger.ms` are over.",
+        _SIZE,
+        scope=PRODUCERS,
+    )
+    max_request_size: int = option(
+        "max.request.size",
+        INTEGER,
+        1_048_576,
+        "The largest record, and the largest request.",
+        Bounds(1, INT_MAX),
+        scope=PRODUCERS,
+    )
+    delivery_timeout_ms: int = option(
+        "delivery.timeout.ms",
+        INTEGER,
+        120_000,
+        "How long a record may take from `send` to its outcome. Not below `linger.ms` + `request.timeout.ms`; if it is "
+        "not set, it is made longer for them.",
+        _TIMEOUT,
+        scope=PRODUCERS,
+    )
+    enable_idempotence: bool = option(
+        "enable.idempotence",
+        BOOLEAN,
+        True,
+        "Whether batches have sequence numbers, so that a repeated one is written once, in order. Needs `acks=all`, "
+        "retries, and at most 5 requests in flight.",
+        scope=PRODUCERS,
+        default_text="`true`, unless `acks`, `retries` or `max.in.flight.requests.per.connection` exclude it",
+    )
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"{_kafka_key(name)}={value} is out of range", f"Use {low} to {high}")
-        for name, allowed in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                raise ConfigError(f"{_kafka_key(name)}={value} is not known", f"Use one of {', '.join(allowed)}")
+        check_settings(CLIENT_OPTIONS, self)
         try:
             if len(encode_text(self.client_id)) > 32_767:
                 raise ConfigError("client.id is longer than 32767 bytes", "Use a short name")
@@ -92,22 +292,25 @@ class ClientConfig:
         if secured:
             values["security"] = SecurityConfig.from_mapping(secured)
         for key, raw in settings.items():
-            name = key.replace(".", "_")
             if key in secured:
                 continue
-            if name not in _TYPES or "_" in key:
+            if (row := CLIENT_OPTIONS.get(key)) is None:
                 raise ConfigError(f"{key} is not a setting of this client", suggest_key(key))
             if raw is not None:
-                values[name] = parse_setting(key, _TYPES[name], raw)
+                values[row.attribute] = join_words(parse_setting(row, raw))
         # As in Kafka, acks other than all turn idempotence off, unless that is set explicitly (then it is an error).
         if ACKS.get(str(values.get("acks", "all"))) != -1:
             values.setdefault("enable_idempotence", False)
         return cls(**values)
 
 
+CLIENT_OPTIONS: Final[Mapping[str, Option]] = options_of(ClientConfig)
+"""The rows of `ClientConfig` by key; `security.settings` has those of TLS and SASL."""
+
+
 def is_shared(key: str) -> bool:
     """Whether `ClientConfig` has this key."""
-    return key in SECURITY_KEYS or (key.replace(".", "_") in _TYPES and "_" not in key)
+    return key in SECURITY_KEYS or key in CLIENT_OPTIONS
 
 
 def split_unknown(settings: Mapping[str, str], more: Collection[str] = ()) -> tuple[dict[str, str], list[str]]:
@@ -126,8 +329,7 @@ def suggest_key(key: str, more: Iterable[str] = ()) -> str:
 
     if key in RETIRED_CLIENT_NAMES:
         return f"It is a name of Apache Kafka's first clients: use {RETIRED_CLIENT_NAMES[key]}"
-    close = difflib.get_close_matches(key, [*(_kafka_key(name) for name in _TYPES), *SECURITY_KEYS, *more], n=1)
-    return f"Did you mean {close[0]}?" if close else "docs/cli.md lists the settings"
+    return suggest_name(key, [*CLIENT_OPTIONS, *SECURITY_KEYS, *more]) or "docs/config-client.md lists the settings"
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -147,76 +349,3 @@ def parse_properties(text: str) -> dict[str, str]:
             raise ConfigError(f"line {number} of the properties, {stripped!r}, has no '='", "Write key=value")
         settings[stripped[:at].strip()] = stripped[at + 1 :].strip()
     return settings
-
-
-def parse_setting(key: str, kind: str, raw: object) -> str | int | bool:
-    """The value of a setting in the type of its field, from text or from that type; kind: "str", "int" or "bool".
-
-    Also accepts numbers and booleans of other libraries, subclasses of str, and a list of strings for keys that are
-    lists in Kafka. Raises ConfigError, which names the key.
-    """
-    if key in _LISTS and isinstance(raw, list | tuple):
-        raw = ",".join(_text_value(key, each) for each in raw)
-    if kind == "str":
-        return _text_value(key, raw)
-    text = plain_text(raw).strip()
-    if kind == "bool":
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{key}={text} is not a boolean", "Use true or false")
-        return text.lower() == "true"
-    if kind == "int":
-        try:
-            return int(text)
-        except ValueError:
-            raise ConfigError(f"{key}={text} is not a whole number") from None
-    raise AssertionError(f"{key} has a field of type {kind}")
-
-
-def plain_text(raw: object) -> str:
-    """A value as text; for a subclass of str its content, not its `str()` (which is the name for an enum)."""
-    return str.__str__(raw) if isinstance(raw, str) else str(raw)
-
-
-def _text_value(key: str, raw: object) -> str:
-    if isinstance(raw, str):
-        return str.__str__(raw).strip()
-    if not isinstance(raw, bool):
-        with suppress(TypeError):
-            return str(operator.index(raw))  # type: ignore[arg-type]  # TypeError: not an integer
-    more = ", or a list of strings" if key in _LISTS else ""
-    raise ConfigError(f"{key}={raw!r} is {type(raw).__name__}, not text", f"Give a string{more}")
-
-
-def _kafka_key(name: str) -> str:
-    return name.replace("_", ".")
-
-
-_TYPES: Mapping[str, str] = {each.name: str(each.type) for each in fields(ClientConfig) if each.name != "security"}
-_RANGES: Mapping[str, tuple[int, int]] = {
-    "request_timeout_ms": (1, _INT_MAX),
-    "default_api_timeout_ms": (1, _INT_MAX),
-    "socket_connection_setup_timeout_ms": (1, _INT_MAX),
-    "reconnect_backoff_ms": (0, _INT_MAX),
-    "reconnect_backoff_max_ms": (0, _INT_MAX),
-    "retry_backoff_ms": (0, _INT_MAX),
-    "retry_backoff_max_ms": (0, _INT_MAX),
-    "metadata_max_age_ms": (0, _LONG_MAX),
-    "send_buffer_bytes": (-1, _INT_MAX),
-    "receive_buffer_bytes": (-1, _INT_MAX),
-    "receive_message_max_bytes": (1_000, _INT_MAX),
-    "fetch_min_bytes": (0, _INT_MAX),
-    "fetch_max_bytes": (0, _INT_MAX),
-    "fetch_max_wait_ms": (0, _INT_MAX),
-    "max_partition_fetch_bytes": (0, _INT_MAX),
-    "batch_size": (0, _INT_MAX),
-    "max_request_size": (1, _INT_MAX),
-    "delivery_timeout_ms": (1, _INT_MAX),
-}
-_LISTS = frozenset({"bootstrap.servers"})
-"""Keys whose value is a list in Kafka; here the elements are joined with commas."""
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "client_dns_lookup": ("use_all_dns_ips",),
-    "isolation_level": tuple(ISOLATION),
-    "acks": tuple(ACKS),
-    "compression_type": tuple(CODECS),
-}

@@ -83,6 +83,8 @@ class Row(NamedTuple):
     synonyms: tuple[str, ...]
     unused: str = ""
     """The reason why the key has no effect; empty if it has one."""
+    since: str = "0.1.0"
+    """The first version with this key."""
 
     @property
     def attribute(self) -> str:
@@ -109,9 +111,10 @@ def key(
     dynamic: Dynamic = READ_ONLY,
     synonyms: tuple[str, ...] = (),
     unused: str = "",
+    since: str = "0.1.0",
 ) -> T:
     """Define a dataclass field with its row."""
-    row = Row(name, type_, cast("Value", default), doc, check, importance, dynamic, synonyms, unused)
+    row = Row(name, type_, cast("Value", default), doc, check, importance, dynamic, synonyms, unused, since)
     return field(default=default, metadata={"row": row})
 
 

@@ -23,6 +23,7 @@ from ottla.errors import ErrorCode
 from ottla.pipeline import queries
 from ottla.pipeline.errors import BadPipeline, StepFailed
 from ottla.pipeline.functions import BatchFunction, RowFunction
+from ottla.pipeline.options import StepOptions
 from ottla.pipeline.progress import Counter, StepProgress
 from ottla.pipeline.scope import Scope, unit_text, with_offsets
 from ottla.pipeline.status import StepStatus, status_of
@@ -182,19 +183,19 @@ class Pipeline:
         source: str | Sequence[str],
         *,
         to: str,
-        retries: Sequence[Duration] | RetryPolicy = (),
-        dead: str | None = None,
-        name: str | None = None,
-        retry_on: Sequence[ErrorKind] = (),
-        abort_on: Sequence[ErrorKind] = (),
-        required: Sequence[str] = (),
-        max_record_bytes: int = 1_000_000,
-        start: str = "earliest",
-        exactly_once: str = "auto",
-        offsets_in_transaction: str = "auto",
-        output_mode: str = "append",
-        partitions: int | None = None,
-        options: Mapping[str, str] | None = None,
+        retries: Sequence[Duration] | RetryPolicy = StepOptions.retries,
+        dead: str | None = StepOptions.dead,
+        name: str | None = StepOptions.name,
+        retry_on: Sequence[ErrorKind] = StepOptions.retry_on,
+        abort_on: Sequence[ErrorKind] = StepOptions.abort_on,
+        required: Sequence[str] = StepOptions.required,
+        max_record_bytes: int = StepOptions.max_record_bytes,
+        start: str = StepOptions.start,
+        exactly_once: str = StepOptions.exactly_once,
+        offsets_in_transaction: str = StepOptions.offsets_in_transaction,
+        output_mode: str = StepOptions.output_mode,
+        partitions: int | None = StepOptions.partitions,
+        options: Mapping[str, str] | None = StepOptions.options,
     ) -> Callable[[F], F]:
         """Decorate a function to make it a step: one over DataFrames, or one of `map_rows` or `map_batches`.
 
@@ -212,26 +213,24 @@ class Pipeline:
         Raises BadPipeline.
         """
 
+        given = StepOptions(
+            retries=retries,
+            dead=dead,
+            name=name,
+            retry_on=retry_on,
+            abort_on=abort_on,
+            required=required,
+            max_record_bytes=max_record_bytes,
+            start=start,
+            exactly_once=exactly_once,
+            offsets_in_transaction=offsets_in_transaction,
+            output_mode=output_mode,
+            partitions=partitions,
+            options=options,
+        )
+
         def add(function: F) -> F:
-            made = make_step(
-                self.name,
-                function,
-                source,
-                to,
-                name=name,
-                retries=retries,
-                dead=dead,
-                retry_on=retry_on,
-                abort_on=abort_on,
-                required=required,
-                max_record_bytes=max_record_bytes,
-                start=start,
-                exactly_once=exactly_once,
-                offsets_in_transaction=offsets_in_transaction,
-                output_mode=output_mode,
-                partitions=partitions,
-                options=options or {},
-            )
+            made = make_step(self.name, function, source, to, given)
             check_steps([*self._steps, made])
             self._steps.append(made)
             return function

@@ -18,11 +18,9 @@ from typing import Any, Final, NamedTuple
 
 from ottla.pipeline.errors import BadOutput, BadPipeline, NullField, Poison, RecordTooLarge
 from ottla.pipeline.functions import BatchFunction, Limits, RowFunction
-from ottla.retry.policy import Duration, ErrorKind, PolicyError, RetryPolicy, duration_ms
+from ottla.pipeline.options import STEP_OPTIONS, StepOptions
+from ottla.retry.policy import ErrorKind, PolicyError, RetryPolicy, duration_ms
 
-MODES: Final = ("auto", "partition", "batch", "off")
-OFFSETS: Final = ("auto", "true", "false")
-STARTS: Final = ("earliest", "latest", "group")
 HOPELESS: Final[tuple[ErrorKind, ...]] = (
     Poison,
     BadOutput,
@@ -143,38 +141,32 @@ def make_step(
     function: Callable[[Any], Any] | RowFunction | BatchFunction,
     source: str | Sequence[str],
     to: str,
-    *,
-    name: str | None,
-    retries: Sequence[Duration] | RetryPolicy,
-    dead: str | None,
-    retry_on: Sequence[ErrorKind],
-    abort_on: Sequence[ErrorKind],
-    required: Sequence[str],
-    max_record_bytes: int,
-    start: str,
-    exactly_once: str,
-    offsets_in_transaction: str,
-    output_mode: str,
-    partitions: int | None,
-    options: Mapping[str, str],
+    given: StepOptions,
 ) -> Step:
     """A step from the arguments of `Pipeline.step`. Raises BadPipeline."""
     sources = (source,) if isinstance(source, str) else tuple(dict.fromkeys(source))
-    called = name or _name_of(function)
-    _check_words(called, sources, to, required, start, exactly_once, output_mode)
-    policy = _make_policy(called, retries, dead, tuple(retry_on), tuple(abort_on))
-    base = {one: one if one == pipeline else f"{one}.{pipeline}" for one in sources}
-    if max_record_bytes < 1 or (partitions is not None and partitions < 1):
-        raise BadPipeline(f"step {called}: max_record_bytes and partitions must be at least 1")
-    if offsets_in_transaction not in OFFSETS:
-        raise BadPipeline(
-            f"step {called}: offsets_in_transaction must be one of {', '.join(OFFSETS)}, not {offsets_in_transaction!r}"
-        )
-    _check_options(called, options)
-    limits = Limits(max_record_bytes, tuple(required))
-    once = (exactly_once, offsets_in_transaction)
+    name = given.name or _name_of(function)
+    if not _NAME.fullmatch(name):
+        raise BadPipeline(f"the step's name {name!r} must be 1 to 100 letters, digits, '.' and '_': give name=…")
+    if not sources or not all(sources) or not to:
+        raise BadPipeline(f"step {name}: name the topic to read and, with to=…, the one to write")
+    _check_rows(name, given)
+    options = dict(given.options or {})
+    _check_options(name, options)
     step = Step(
-        called, sources, to, function, policy, base, limits, start, *once, output_mode, partitions, dict(options)
+        name=name,
+        sources=sources,
+        to=to,
+        function=function,
+        policy=_make_policy(name, given),
+        base={one: one if one == pipeline else f"{one}.{pipeline}" for one in sources},
+        limits=Limits(given.max_record_bytes, tuple(given.required)),
+        start=given.start,
+        exactly_once=given.exactly_once,
+        offsets_in_transaction=given.offsets_in_transaction,
+        output_mode=given.output_mode,
+        partitions=given.partitions,
+        options=options,
     )
     _check_topics(step)
     return step
@@ -185,21 +177,13 @@ def _name_of(function: Any) -> str:
     return str(getattr(inner, "__name__", "step")).strip("<>")
 
 
-def _check_words(
-    name: str, sources: Sequence[str], to: str, required: Sequence[str], start: str, exactly_once: str, mode: str
-) -> None:
-    if not _NAME.fullmatch(name):
-        raise BadPipeline(f"the step's name {name!r} must be 1 to 100 letters, digits, '.' and '_': give name=…")
-    if not sources or not all(sources) or not to:
-        raise BadPipeline(f"step {name}: name the topic to read and, with to=…, the one to write")
-    if wrong := set(required) - {"key", "value"}:
+def _check_rows(name: str, given: StepOptions) -> None:
+    for row in STEP_OPTIONS.values():
+        value = getattr(given, row.attribute)
+        if not row.is_allowed(value):
+            raise BadPipeline(f"step {name}: {row.name} must be {row.requirement}, not {value!r}")
+    if wrong := set(given.required) - {"key", "value"}:
         raise BadPipeline(f"step {name}: required may name key and value, not {', '.join(sorted(wrong))}")
-    if start not in STARTS:
-        raise BadPipeline(f"step {name}: start must be one of {', '.join(STARTS)}, not {start!r}")
-    if exactly_once not in MODES:
-        raise BadPipeline(f"step {name}: exactly_once must be one of {', '.join(MODES)}, not {exactly_once!r}")
-    if mode not in ("append", "complete"):
-        raise BadPipeline(f"step {name}: output_mode must be append or complete; Spark has no other for this sink")
 
 
 def _check_options(name: str, options: Mapping[str, str]) -> None:
@@ -211,13 +195,9 @@ def _check_options(name: str, options: Mapping[str, str]) -> None:
         )
 
 
-def _make_policy(
-    name: str,
-    retries: Sequence[Duration] | RetryPolicy,
-    dead: str | None,
-    retry_on: tuple[ErrorKind, ...],
-    abort_on: tuple[ErrorKind, ...],
-) -> RetryPolicy | None:
+def _make_policy(name: str, given: StepOptions) -> RetryPolicy | None:
+    retries, dead = given.retries, given.dead
+    retry_on, abort_on = tuple(given.retry_on), tuple(given.abort_on)
     if isinstance(retries, RetryPolicy):
         if retries.backoff is not None or retries.jitter or len(retries.delays_ms) != retries.attempts - 1:
             raise BadPipeline(

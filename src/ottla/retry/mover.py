@@ -42,6 +42,7 @@ from ottla.client.settings import ClientConfig
 from ottla.retry.destinations import Destinations
 from ottla.retry.errors import RetryError, SchedulerError, SchedulerLostError
 from ottla.retry.offset_metadata import CommittedPosition, parse_position
+from ottla.retry.options import ServiceOptions
 from ottla.retry.policy import RETRY_PATTERN
 from ottla.retry.record_cache import RecordCache
 from ottla.retry.routing import Router
@@ -126,8 +127,8 @@ class Mover:
         scheduler: Scheduler,
         *,
         topics: Sequence[str] = (),
-        group: str = "ottla-retry",
-        instance: str = "1",
+        group: str = ServiceOptions.group,
+        instance: str = ServiceOptions.instance,
         router: Router | None = None,
         on_step: Step | None = None,
     ) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, NamedTuple
 
+from ottla.retry.options import POLICY_OPTIONS
+
 Duration = str | int | float | timedelta
 """`"30s"`, `"1h30m"`, a timedelta, or a number of seconds."""
 ErrorKind = type[BaseException] | str
@@ -145,18 +147,16 @@ class RetryPolicy:
     """The dead-letter topic; None: the name of the origin's topic with the suffix `.dead`."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.attempts <= 10_000:
-            raise PolicyError(f"attempts={self.attempts} is not between 1 and 10,000; the first delivery counts")
-        if not 0 <= self.jitter <= 1:
-            raise PolicyError(f"jitter={self.jitter} is not between 0 and 1")
+        _check_option("attempts", self.attempts)
+        _check_option("jitter", self.jitter)
         if self.attempts > 1 and (self.backoff is None) == (not self.delays_ms):
             raise PolicyError("give either delays or a backoff")
         if len(self.delays_ms) > 100:
             raise PolicyError("each delay has a topic of its own: 100 are enough; let delays grow instead")
-        if self.backoff is not None and not (
-            0 <= self.backoff.first_ms <= self.backoff.max_ms and 1 <= self.backoff.factor <= 1000
-        ):
-            raise PolicyError("a backoff grows from its first delay to its longest one, by a factor of 1 to 1000")
+        if self.backoff is not None:
+            _check_option("factor", self.backoff.factor)
+            if not 0 <= self.backoff.first_ms <= self.backoff.max_ms:
+                raise PolicyError("a backoff grows from its first delay to its longest one")
 
     @classmethod
     def fixed(
@@ -184,9 +184,9 @@ class RetryPolicy:
         cls,
         attempts: int,
         *,
-        first: Duration = "1s",
-        longest: Duration = "15m",
-        factor: float = 2.0,
+        first: Duration = POLICY_OPTIONS["first"].default,
+        longest: Duration = POLICY_OPTIONS["longest"].default,
+        factor: float = POLICY_OPTIONS["factor"].default,
         jitter: float = 0.2,
         retry_on: Iterable[ErrorKind] = (),
         abort_on: Iterable[ErrorKind] = (),
@@ -239,6 +239,12 @@ class RetryPolicy:
         if any(_is_kind(error, kind) for kind in self.abort_on):
             return False
         return not self.retry_on or any(_is_kind(error, kind) for kind in self.retry_on)
+
+
+def _check_option(name: str, value: float) -> None:
+    row = POLICY_OPTIONS[name]
+    if not row.is_allowed(value):
+        raise PolicyError(f"{name}={value} is not {row.requirement}: {row.doc}")
 
 
 def _is_kind(error: BaseException | str, kind: ErrorKind) -> bool:

@@ -24,10 +24,10 @@ from urllib.parse import urlsplit
 
 from ottla.client.errors import ConfigError
 from ottla.retry.errors import SchedulerError, SchedulerLostError
+from ottla.retry.options import REDIS_OPTIONS
 from ottla.retry.scheduler import Ref, ScheduledRecord
 from ottla.types import TopicPartition
 
-LEASE_MS: Final = 30_000
 _PAGE: Final = 10_000
 _ARGUMENTS: Final = 1_000
 """Entries per script: Lua's stack holds about 8,000 values."""
@@ -128,7 +128,12 @@ class RedisScheduler:
     """Keeps waiting records in a Redis server; `prefix` separates services that share it."""
 
     def __init__(
-        self, url: str, prefix: str = "ottla-retry", *, lease_ms: int = LEASE_MS, timeout_s: float = 5.0
+        self,
+        url: str,
+        prefix: str = REDIS_OPTIONS["prefix"].default,
+        *,
+        lease_ms: int = REDIS_OPTIONS["lease_ms"].default,
+        timeout_s: float = REDIS_OPTIONS["timeout_s"].default,
     ) -> None:
         """url: `redis://host:port/database`. Connects on first use. Raises ConfigError."""
         try:

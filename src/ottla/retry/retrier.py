@@ -21,7 +21,8 @@ from ottla.client.consumer.record import ConsumerRecord
 from ottla.client.errors import ClientError, RefusedError, values_of
 from ottla.client.producer import Producer
 from ottla.errors import ErrorCode
-from ottla.retry.headers import SPRING, Headers, Names, Origin, failure_of, read_trail, with_trail
+from ottla.retry.headers import Headers, Names, Origin, failure_of, read_trail, with_trail
+from ottla.retry.options import RetrierOptions
 from ottla.retry.policy import Dead, Decision, Duration, Later, RetryPolicy
 
 # The topics that a policy needs, created with as many partitions as the source.
@@ -61,6 +62,14 @@ def _is_existing_topic(error: ClientError) -> bool:
 _KINDS: Final = ("CreateTime", "LogAppendTime")
 
 
+class Draw(NamedTuple):
+    """What a decision takes from the world."""
+
+    now_ms: int
+    jitter: float = 0.0
+    """A random number in [0, 1)."""
+
+
 class Failed(NamedTuple):
     """A failed record to write: its topic and headers, and the decision."""
 
@@ -74,23 +83,25 @@ def failed_record(
     record: ConsumerRecord,
     error: BaseException | str,
     policy: RetryPolicy,
-    *,
-    now_ms: int,
-    draw: float = 0.0,
+    options: RetrierOptions,
+    draw: Draw,
     delay: Duration | None = None,
-    group: str | None = None,
-    back_to: str | None = None,
-    names: Names = SPRING,
 ) -> Failed:
     """The topic and headers of a record that failed now. Its key and value are not changed.
 
-    Arguments as of `Retrier`. Raises PolicyError for an invalid `delay`.
+    delay: used instead of the policy's. Raises PolicyError if it is invalid.
     """
+    names, now_ms = options.names, draw.now_ms
     trail = read_trail(record.headers, names)
     origin = trail.origin or Origin(
-        record.topic, record.partition, record.offset, record.timestamp, _KINDS[record.timestamp_type == 1], group
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp,
+        _KINDS[record.timestamp_type == 1],
+        options.group,
     )
-    decision = policy.decide(origin.topic, trail.attempts, error, draw, delay)
+    decision = policy.decide(origin.topic, trail.attempts, error, draw.jitter, delay)
     trail = replace(
         trail,
         attempts=trail.attempts + 1,
@@ -98,45 +109,23 @@ def failed_record(
         first_ms=max(0, record.timestamp) if trail.first_ms is None else trail.first_ms,
         origin=origin,
         failure=failure_of(error),
-        back_to=back_to or trail.back_to,
+        back_to=options.back_to or trail.back_to,
     )
     return Failed(decision.topic, origin.topic, with_trail(record.headers, trail, names), decision)
 
 
 class _Common:
-    def __init__(
-        self,
-        policy: RetryPolicy,
-        *,
-        group: str | None = None,
-        back_to: str | None = None,
-        names: Names = SPRING,
-        create: bool = True,
-    ) -> None:
-        """group: the consumer group in which records fail, for their headers. back_to: the topic that they are sent
-        back to, if that is not the one in which they failed first. create: create missing topics."""
+    def __init__(self, policy: RetryPolicy, options: RetrierOptions) -> None:
         self._policy = policy
-        self._group = group
-        self._back_to = back_to
-        self._names = names
-        self._create = create
+        self._options = options
         self._made: set[str] = set()
 
     def _prepare_record(self, record: ConsumerRecord, error: BaseException | str, delay: Duration | None) -> Failed:
-        return failed_record(
-            record,
-            error,
-            self._policy,
-            now_ms=time.time_ns() // 1_000_000,
-            draw=random.random(),
-            delay=delay,
-            group=self._group,
-            back_to=self._back_to,
-            names=self._names,
-        )
+        draw = Draw(time.time_ns() // 1_000_000, random.random())
+        return failed_record(record, error, self._policy, self._options, draw, delay)
 
     def _needs_topics(self, failed: Failed) -> bool:
-        return self._create and failed.origin not in self._made
+        return self._options.create and failed.origin not in self._made
 
     def _make_topics(self, producer: Producer | aio.Producer, topic: str) -> None:
         with Cluster(producer.config.client) as cluster:
@@ -160,15 +149,15 @@ class Retrier(_Common):
         producer: Producer,
         policy: RetryPolicy,
         *,
-        group: str | None = None,
-        back_to: str | None = None,
-        names: Names = SPRING,
-        create: bool = True,
+        group: str | None = RetrierOptions.group,
+        back_to: str | None = RetrierOptions.back_to,
+        names: Names = RetrierOptions.names,
+        create: bool = RetrierOptions.create,
     ) -> None:
         """producer: must have no serializers. group: the consumer group in which records fail, for their headers.
         back_to: the topic that they are sent back to, if that is not the one in which they failed first. create: create
         missing retry and dead-letter topics, with as many partitions as the origin has."""
-        super().__init__(policy, group=group, back_to=back_to, names=names, create=create)
+        super().__init__(policy, RetrierOptions(group, back_to, names, create))
         self._producer = producer
 
     def retry_later(
@@ -197,13 +186,13 @@ class AsyncRetrier(_Common):
         producer: aio.Producer,
         policy: RetryPolicy,
         *,
-        group: str | None = None,
-        back_to: str | None = None,
-        names: Names = SPRING,
-        create: bool = True,
+        group: str | None = RetrierOptions.group,
+        back_to: str | None = RetrierOptions.back_to,
+        names: Names = RetrierOptions.names,
+        create: bool = RetrierOptions.create,
     ) -> None:
         """As `Retrier`."""
-        super().__init__(policy, group=group, back_to=back_to, names=names, create=create)
+        super().__init__(policy, RetrierOptions(group, back_to, names, create))
         self._producer = producer
 
     async def retry_later(

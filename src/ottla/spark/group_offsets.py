@@ -21,7 +21,7 @@ from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
 from ottla.client.stable_positions import stable_positions
 from ottla.spark.offset_metadata import held_until, mark_held, query_of
-from ottla.spark.options import Offsets
+from ottla.spark.option_values import Offsets
 from ottla.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)

@@ -74,7 +74,7 @@ NO_EFFECT_SINK: Final[Mapping[str, str]] = {
     "metadata.max.idle.ms": "metadata lives as long as the task",
 }
 """Keys of Kafka's consumer and producer that change nothing here, and why that is right."""
-_READING: Final[Mapping[str, str]] = {"isolation.level": "read_committed", "max.partition.fetch.bytes": "4194304"}
+READING: Final[Mapping[str, str]] = {"isolation.level": "read_committed", "max.partition.fetch.bytes": "4194304"}
 """Defaults that differ from Kafka's, because they suit pipelines better (docs/pyspark.md)."""
 
 
@@ -104,5 +104,4 @@ def sink_config(given: Mapping[str, str]) -> ClientConfig:
 
 def source_config(given: Mapping[str, str]) -> ClientConfig:
     """The client settings of a source; by default it reads only committed records. Raises BadOption."""
-    ours = {key: value for key, value in given.items() if key != "group.id"}  # see `options`: commitOffsets
-    return client_config(ours, REFUSED_SOURCE, NO_EFFECT_SOURCE, _READING)
+    return client_config(given, REFUSED_SOURCE, NO_EFFECT_SOURCE, READING)

@@ -16,7 +16,8 @@ from ottla.client.metadata import TopicView
 from ottla.errors import ErrorCode
 from ottla.spark.errors import BadOption
 from ottla.spark.group_offsets import GroupOffsets
-from ottla.spark.options import EARLIEST, LATEST, Offsets, Position, SourceOptions
+from ottla.spark.option_values import EARLIEST, LATEST, Offsets
+from ottla.spark.options import Position, SourceOptions
 from ottla.types import ZERO_UUID, TopicPartition
 
 T = TypeVar("T")

@@ -1,61 +1,45 @@
-"""The options of the source: names, defaults, checks and errors as in Spark's own Kafka source.
+"""The options of the source: one row for each, and the values that are computed from several.
 
-Zone: pure. Turns text into values; `source/readers` and `lookup` apply them. Options are described in Spark's
-"Structured Streaming + Kafka Integration Guide".
+Zone: pure. Turns text into values; `source/readers` and `lookup` apply them. Names, defaults and checks are those of
+Spark's own Kafka source, which its "Structured Streaming + Kafka Integration Guide" describes.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ottla.client.settings import ClientConfig
+from ottla.config.options import (
+    BOOLEAN,
+    DURATION,
+    INTEGER,
+    JSON,
+    LIST,
+    TEXT,
+    Bounds,
+    Option,
+    option,
+    option_table,
+    options_of,
+)
 from ottla.spark.errors import BadOption
-from ottla.spark.kafka_keys import PREFIX, source_config
+from ottla.spark.kafka_keys import source_config
+from ottla.spark.option_values import EARLIEST, LATEST, Offsets, ParsedOptions, duration_ms, partition_numbers
 from ottla.types import TopicPartition
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-
-Offsets = dict[TopicPartition, int]
-
-COMMON: Final = (
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "failOnDataLoss",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "includeHeaders",
-    "groupIdPrefix",
-    "topicDelays",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-)
-STREAM_ONLY: Final = (
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "commitOffsets",
-    "checkTopicIds",
-)
-"""Checked in batch reads, but without effect, as in Spark's source: these have no triggers."""
-BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+STREAMS: Final = "streaming queries"
+"""The scope of options that are checked in batch reads, but have no effect there: these have no triggers."""
+BATCHES: Final = "batch reads"
 REFUSED: Final[Mapping[str, str]] = {
     "exactlyOnce": "it is an option of the sink",
     "transactionalIdPrefix": "it is an option of the sink",
 }
 GROUP_PREFIX: Final = "spark-kafka-source"
-_UNITS: Final = {"us": 0.001, "ms": 1, "s": 1e3, "m": 60e3, "min": 60e3, "h": 3600e3, "d": 86400e3}
 
 
 class Topics(NamedTuple):
@@ -81,109 +65,205 @@ class Position(NamedTuple):
     """Start at this group's committed offsets; partitions without one start at their beginning."""
 
 
-class SourceOptions(NamedTuple):
-    """All options of a source."""
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """All options of a source: first the values that are computed from several options, then one field per row."""
 
     client: ClientConfig
     topics: Topics
     start: Position
     end: Position
-    fail_on_data_loss: bool
-    include_headers: bool
-    min_partitions: int | None
-    max_records_per_partition: int | None
-    max_offsets_per_trigger: int | None
-    min_offsets_per_trigger: int | None
-    max_trigger_delay_ms: int
-    poll_timeout_ms: int
-    fetch_retries: int
-    fetch_retry_interval_ms: int
     commit_group: str | None = None
     """The consumer group to which the query's progress is committed; None: no commits."""
-    delays_ms: Mapping[str, int] = {}
+    delays_ms: Mapping[str, int] = field(default_factory=dict)
     """Topics whose records are read only when they are this old, by their timestamps."""
-    check_topic_ids: bool = False
-    """Store topic ids in the checkpoint, which Spark's own source can then not continue."""
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        BOOLEAN,
+        True,
+        "Whether the query stops when records are gone before they were read; a gap that compaction left does not "
+        "count.",
+    )
+    include_headers: bool = option("includeHeaders", BOOLEAN, False, "Whether rows have the column `headers`.")
+    min_partitions: int | None = option(
+        "minPartitions", INTEGER, None, "Split what a batch reads into at least this many tasks.", Bounds(1)
+    )
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition",
+        INTEGER,
+        None,
+        "Split what a batch reads into tasks of at most this many records.",
+        Bounds(1),
+    )
+    max_offsets_per_trigger: int | None = option(
+        "maxOffsetsPerTrigger",
+        INTEGER,
+        None,
+        "The most offsets of a batch, shared out by the lag of the partitions.",
+        Bounds(1),
+        scope=STREAMS,
+    )
+    min_offsets_per_trigger: int | None = option(
+        "minOffsetsPerTrigger",
+        INTEGER,
+        None,
+        "A batch waits for this many offsets, but not longer than `maxTriggerDelay`.",
+        Bounds(1),
+        scope=STREAMS,
+    )
+    max_trigger_delay_ms: int = option(
+        "maxTriggerDelay",
+        DURATION,
+        900_000,
+        "How long a batch waits for `minOffsetsPerTrigger`.",
+        scope=STREAMS,
+        default_text="`15m`",
+    )
+    poll_timeout_ms: int = option(
+        "kafkaConsumer.pollTimeoutMs",
+        INTEGER,
+        120_000,
+        "How long a task waits for a record that must be there, in milliseconds.",
+        Bounds(1),
+    )
+    fetch_retries: int = option(
+        "fetchOffset.numRetries", INTEGER, 3, "How often a failed request about offsets is repeated.", Bounds(0)
+    )
+    fetch_retry_interval_ms: int = option(
+        "fetchOffset.retryIntervalMs", INTEGER, 10, "The wait before such a repetition, in milliseconds.", Bounds(0)
+    )
+    check_topic_ids: bool = option(
+        "checkTopicIds",
+        BOOLEAN,
+        False,
+        "Whether the ids of topics are kept in the checkpoint, so that a restart notices a topic that was created "
+        "again, or another cluster. Spark's own source cannot continue such a checkpoint.",
+        scope=STREAMS,
+    )
 
 
-class ParsedOptions:
-    """Options as a user wrote them; names are case-insensitive."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = {key.lower(): value for key, value in options.items()}
-
-    def __contains__(self, name: str) -> bool:
-        return name.lower() in self._options
-
-    def text(self, name: str) -> str | None:
-        """The value without surrounding space, None when the option is not set."""
-        value = self._options.get(name.lower())
-        return None if value is None else value.strip()
-
-    def integer(self, name: str, default: int | None, least: int) -> int | None:
-        """A whole number ≥ `least`, or `default`. Raises BadOption."""
-        if (text := self.text(name)) is None:
-            return default
-        if not re.fullmatch(r"[+-]?\d{1,19}", text) or int(text) < least:
-            raise BadOption(name, f"must be a whole number of at least {least}, not {text!r}")
-        return int(text)
-
-    def flag(self, name: str, default: bool) -> bool:
-        """A boolean. Raises BadOption for other text than true and false."""
-        text = (self.text(name) or str(default)).lower()
-        if text not in ("true", "false"):
-            raise BadOption(name, f"must be true or false, not {text!r}")
-        return text == "true"
-
-    def kafka(self) -> dict[str, str]:
-        """The options that start with `kafka.`, without that prefix."""
-        return {key[len(PREFIX) :]: value for key, value in self._options.items() if key.startswith(PREFIX)}
-
-    def refuse_misspelt(self, known: tuple[str, ...], refused: Mapping[str, str]) -> None:
-        """Raise BadOption for a refused option, and for one that is nearly a known one.
-
-        Spark passes on options of all kinds, so that an unknown option alone is not an error.
-        `refused`: options that are not supported, and why.
-        """
-        for name, reason in refused.items():
-            if name in self:
-                raise BadOption(name, f"is not supported: {reason}")
-        names = {name.lower(): name for name in known}
-        for key in self._options:
-            if key not in names and not key.startswith(PREFIX):
-                close = difflib.get_close_matches(key, names, n=1, cutoff=0.85)
-                if close:
-                    raise BadOption(key, f"is not known; did you mean {names[close[0]]}?")
+_TOPICS: Final = "Exactly one of `subscribe`, `subscribePattern` and `assign` must be set."
+FIELD_OPTIONS: Final[Mapping[str, Option]] = options_of(SourceOptions)
+"""The rows that are a field."""
+SOURCE_OPTIONS: Final[Mapping[str, Option]] = {
+    **option_table(
+        Option("subscribe", LIST, None, f"Topics to read, with commas between them. {_TOPICS}"),
+        Option(
+            "subscribePattern",
+            TEXT,
+            None,
+            f"A regular expression of Python for the whole names of topics to read. {_TOPICS}",
+        ),
+        Option("assign", JSON, None, f'Partitions to read, as `{{"topic":[0,1]}}`. {_TOPICS}'),
+        Option(
+            "startingOffsets",
+            TEXT,
+            None,
+            "Where the first batch starts: `earliest`, `latest`, JSON with an offset of each partition "
+            '(`{"topic":{"0":23,"1":-2}}`; -2 is the earliest, -1 the latest), or `group`: the committed offsets of '
+            "`kafka.group.id`, and the beginning of partitions without one.",
+            default_text="`latest` in streams, `earliest` in batches",
+        ),
+        Option(
+            "startingTimestamp",
+            INTEGER,
+            None,
+            "Start at the first records with at least this timestamp (milliseconds). Overrides "
+            "`startingOffsetsByTimestamp`.",
+            Bounds(0),
+        ),
+        Option(
+            "startingOffsetsByTimestamp",
+            JSON,
+            None,
+            'The same with a timestamp per partition, as `{"topic":{"0":1000}}`. Overrides `startingOffsets`.',
+        ),
+        Option(
+            "startingOffsetsByTimestampStrategy",
+            TEXT,
+            "error",
+            "What happens where no record is that young: an error, or a start at the end.",
+            ("error", "latest"),
+        ),
+        Option(
+            "endingOffsets",
+            TEXT,
+            "latest",
+            "Where the read ends: `latest`, or JSON as of `startingOffsets` (-1 is the latest).",
+            scope=BATCHES,
+        ),
+        Option(
+            "endingTimestamp",
+            INTEGER,
+            None,
+            "End before the first records with at least this timestamp. Overrides `endingOffsetsByTimestamp`.",
+            Bounds(0),
+            scope=BATCHES,
+        ),
+        Option(
+            "endingOffsetsByTimestamp",
+            JSON,
+            None,
+            "The same with a timestamp per partition. Overrides `endingOffsets`.",
+            scope=BATCHES,
+        ),
+        Option(
+            "kafka.group.id",
+            TEXT,
+            None,
+            "The consumer group to which a stream commits its position, and of `startingOffsets=group`.",
+        ),
+        Option(
+            "groupIdPrefix",
+            TEXT,
+            GROUP_PREFIX,
+            "Without `kafka.group.id`, the group is this, `-`, and eight digits of a hash of the topics to read.",
+        ),
+        Option(
+            "commitOffsets",
+            BOOLEAN,
+            None,
+            "Whether the offsets of each finished batch are committed for the group, so that its lag is known.",
+            scope=STREAMS,
+            default_text="`true` with `kafka.group.id`, else `false`",
+        ),
+        Option(
+            "topicDelays",
+            JSON,
+            None,
+            'Records of these topics are read when their timestamps are this old, as `{"orders.retry":"30s"}`.',
+        ),
+    ),
+    **FIELD_OPTIONS,
+}
 
 
 def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of a batch read or a streaming query. Raises BadOption."""
-    given = ParsedOptions(options)
-    given.refuse_misspelt((*COMMON, *STREAM_ONLY, *BATCH_ONLY), REFUSED)
-    if streaming and (wrong := next((name for name in BATCH_ONLY if name in given), None)):
+    given = ParsedOptions(options, SOURCE_OPTIONS)
+    given.refuse_misspelt(REFUSED)
+    ends = (name for name, row in SOURCE_OPTIONS.items() if row.scope == BATCHES and name in given)
+    if streaming and (wrong := next(ends, None)):
         raise BadOption(wrong, "is not valid in streaming queries: they have no end")
-    least, most = given.integer("minOffsetsPerTrigger", None, 1), given.integer("maxOffsetsPerTrigger", None, 1)
+    found = SourceOptions(
+        source_config(given.kafka()),
+        _parse_topics(given),
+        _parse_start(given, streaming),
+        _parse_end(given),
+        _commit_group(given),
+        _parse_delays(given),
+        **given.fields(FIELD_OPTIONS),
+    )
+    least, most = found.min_offsets_per_trigger, found.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         raise BadOption("minOffsetsPerTrigger", f"({least}) must not exceed maxOffsetsPerTrigger ({most})")
-    return SourceOptions(
-        client=source_config(given.kafka()),
-        topics=_parse_topics(given),
-        start=_parse_start(given, streaming),
-        end=_parse_end(given),
-        fail_on_data_loss=given.flag("failOnDataLoss", True),
-        include_headers=given.flag("includeHeaders", False),
-        min_partitions=given.integer("minPartitions", None, 1),
-        max_records_per_partition=given.integer("maxRecordsPerPartition", None, 1),
-        max_offsets_per_trigger=most,
-        min_offsets_per_trigger=least,
-        max_trigger_delay_ms=_duration_option(given, "maxTriggerDelay", "15m"),
-        poll_timeout_ms=given.integer("kafkaConsumer.pollTimeoutMs", 120_000, 1) or 0,
-        fetch_retries=given.integer("fetchOffset.numRetries", 3, 0) or 0,
-        fetch_retry_interval_ms=given.integer("fetchOffset.retryIntervalMs", 10, 0) or 0,
-        commit_group=_group_name(given) if given.flag("commitOffsets", "kafka.group.id" in given) else None,
-        delays_ms=_parse_delays(given),
-        check_topic_ids=given.flag("checkTopicIds", False),
-    )
+    return found
+
+
+def _commit_group(given: ParsedOptions) -> str | None:
+    wanted = given.value("commitOffsets")
+    is_on = "kafka.group.id" in given if wanted is None else wanted
+    return _group_name(given) if is_on else None
 
 
 def _group_name(given: ParsedOptions) -> str:
@@ -194,7 +274,7 @@ def _group_name(given: ParsedOptions) -> str:
         return named
     what = "\n".join(f"{name}={given.text(name)}" for name in ("subscribe", "subscribePattern", "assign"))
     mark = hashlib.sha256(what.encode()).hexdigest()[:8]
-    return f"{given.text('groupIdPrefix') or GROUP_PREFIX}-{mark}"
+    return f"{given.value('groupIdPrefix')}-{mark}"
 
 
 def _parse_delays(given: ParsedOptions) -> Mapping[str, int]:
@@ -247,9 +327,7 @@ def _parse_assignment(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _parse_start(given: ParsedOptions, streaming: bool) -> Position:
-    strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
-    if strategy not in ("error", "latest"):
-        raise BadOption("startingOffsetsByTimestampStrategy", f"must be error or latest, not {strategy!r}")
+    strategy = given.value("startingOffsetsByTimestampStrategy")
     default = LATEST if streaming else EARLIEST
     start = _parse_position(given, "starting", default, or_latest=strategy == "latest")
     if not streaming and (start.everywhere == LATEST or LATEST in (start.offsets or {}).values()):
@@ -266,7 +344,7 @@ def _parse_end(given: ParsedOptions) -> Position:
 
 def _parse_position(given: ParsedOptions, side: str, default: int, *, or_latest: bool) -> Position:
     """A position; `…Timestamp` overrides `…OffsetsByTimestamp`, which overrides `…Offsets`."""
-    if (moment := given.integer(f"{side}Timestamp", None, 0)) is not None:
+    if (moment := given.value(f"{side}Timestamp")) is not None:
         return Position(timestamp=moment, or_latest=or_latest)
     if text := given.text(f"{side}OffsetsByTimestamp"):
         return Position(timestamps=partition_numbers(f"{side}OffsetsByTimestamp", text, 0), or_latest=or_latest)
@@ -286,28 +364,3 @@ def _group_position(given: ParsedOptions, side: str) -> Position:
     if "kafka.group.id" not in given and "groupIdPrefix" not in given:
         raise BadOption("startingOffsets", "is 'group', but no group is named: set kafka.group.id")
     return Position(group=_group_name(given))
-
-
-def partition_numbers(name: str, text: str, least: int) -> Offsets:
-    """Numbers per partition from JSON like {"topic":{"0":23,"1":-1}}. Raises BadOption."""
-    example = f'must be JSON like {{"topicA":{{"0":23,"1":{max(least, LATEST)}}}}}, not {text!r}'
-    try:
-        found = json.loads(text)
-        pairs = {TopicPartition(t, int(p)): number for t, parts in found.items() for p, number in parts.items()}
-    except (ValueError, AttributeError):
-        raise BadOption(name, example) from None
-    if not pairs or not all(type(number) is int and number >= least for number in pairs.values()):
-        raise BadOption(name, example)
-    return pairs
-
-
-def _duration_option(given: ParsedOptions, name: str, default: str) -> int:
-    return duration_ms(name, given.text(name) or default)
-
-
-def duration_ms(name: str, text: str) -> int:
-    """Milliseconds of a duration such as 500, 500ms, 30s, 15m, 2h, 1d. `name`: the option's, for BadOption."""
-    match = re.fullmatch(r"(\d{1,15})\s*(us|ms|s|m|min|h|d)?", text.strip().lower())
-    if match is None:
-        raise BadOption(name, f"must be a duration such as 30s or 15m, not {text!r}")
-    return int(int(match[1]) * _UNITS[match[2] or "ms"])

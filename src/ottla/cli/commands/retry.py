@@ -9,18 +9,24 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ottla.cli.name_options import complete_topics
 from ottla.cli.options import client_settings, common_options, output_option, print_note
+from ottla.cli.row_options import row_options
 from ottla.cli.views.output import Json, write_jsonl, write_line
+from ottla.retry.options import SERVICE_OPTIONS, ServiceOptions
 
 if TYPE_CHECKING:
     from ottla.retry.mover import Mover
     from ottla.retry.policy import RetryPolicy
     from ottla.retry.scheduler import Scheduler
+
+_METAVARS: Final = {
+    "redis": "URL", "attempts": "N", "delay": "TIME", "dead": "TOPIC", "every": "SECONDS", "idle-exit": "SECONDS",
+}  # fmt: skip
 
 
 @click.group()
@@ -30,64 +36,49 @@ def retry() -> None:
 
 @retry.command()
 @click.argument("names", nargs=-1, metavar="[RETRY-TOPIC]...", shell_complete=complete_topics)
-@click.option(
-    "--group", default="ottla-retry", show_default=True, help="The consumer group whose offsets record what was moved."
-)
-@click.option("--instance", default="1", show_default=True,
-              help="The name of this service; each one of a group needs its own.")  # fmt: skip
-@click.option(
-    "--redis", metavar="URL", help="Keep waiting records in Redis: redis://host:6379/0. By default in memory."
-)
-@click.option("--attempts", type=click.IntRange(min=1), metavar="N",
-              help="Deliveries before a record becomes a dead letter. [default: 100, or delays + 1]")  # fmt: skip
-@click.option("--delay", "delays", multiple=True, metavar="TIME",
-              help="Default delay per retry level, for records without a delay header.")  # fmt: skip
-@click.option("--dead", metavar="TOPIC", help="The dead-letter topic. [default: TOPIC.dead]")
-@click.option("--every", "every_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS",
-              help="How often counters are printed.")  # fmt: skip
-@click.option("--idle-exit", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS",
-              help="Exit when no record has waited for this long.")  # fmt: skip
+@row_options(SERVICE_OPTIONS.values(), _METAVARS)
 @output_option("text", "json")
 @common_options
-def run(
-    names: tuple[str, ...], group: str, instance: str, redis: str | None, attempts: int | None,
-    delays: tuple[str, ...], dead: str | None, every_s: float, idle_s: float | None, output: str,
-) -> None:  # fmt: skip
+def run(names: tuple[str, ...], output: str, **values: Any) -> None:
     """Move due records from retry topics back to the topics they came from; by default from all retry topics."""
     from ottla.retry.mover import Mover
     from ottla.retry.routing import Router
 
-    router = Router(_make_policy(attempts, delays, dead))
-    report = _Report(output, every_s, idle_s)
-    with Mover(
-        client_settings(), _make_scheduler(redis, group), topics=names, group=group, instance=instance, router=router
-    ) as mover, _stop_signals() as told:  # fmt: skip
-        print_note(f"retry service {group}-{instance} is running")
+    given = ServiceOptions(**values)
+    scheduler, router = _make_scheduler(given), Router(_make_policy(given))
+    report = _Report(output, given.every_s, given.idle_s)
+    with (
+        Mover(
+            client_settings(), scheduler, topics=names, group=given.group, instance=given.instance, router=router
+        ) as mover,
+        _stop_signals() as told,
+    ):
+        print_note(f"retry service {given.group}-{given.instance} is running")
         mover.run(lambda: bool(told) or report.is_idle(mover), lambda: report.on_turn(mover))
         report.print_counters(mover)
 
 
-def _make_policy(attempts: int | None, delays: tuple[str, ...], dead: str | None) -> RetryPolicy | None:
+def _make_policy(given: ServiceOptions) -> RetryPolicy | None:
     from ottla.retry.policy import PolicyError, RetryPolicy
     from ottla.retry.routing import DEFAULT_ATTEMPTS
 
-    if attempts is None and not delays and dead is None:
+    if given.attempts is None and not given.delays and given.dead is None:
         return None
-    count = attempts or (len(delays) + 1 if delays else DEFAULT_ATTEMPTS)
+    count = given.attempts or (len(given.delays) + 1 if given.delays else DEFAULT_ATTEMPTS)
     try:
-        return RetryPolicy.fixed(delays or (0,), attempts=count, dead=dead)
+        return RetryPolicy.fixed(given.delays or (0,), attempts=count, dead=given.dead)
     except PolicyError as error:
         raise click.UsageError(str(error)) from error
 
 
-def _make_scheduler(redis: str | None, group: str) -> Scheduler:
+def _make_scheduler(given: ServiceOptions) -> Scheduler:
     from ottla.retry.scheduler import EmbeddedScheduler
 
-    if redis is None:
+    if given.redis is None:
         return EmbeddedScheduler()
     from ottla.retry.redis_scheduler import RedisScheduler
 
-    return RedisScheduler(redis, group)
+    return RedisScheduler(given.redis, given.group)
 
 
 @contextmanager

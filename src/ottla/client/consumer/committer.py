@@ -32,6 +32,7 @@ from ottla.client.consumer.protocol import NO_GENERATION
 from ottla.client.consumer.settings import ConsumerConfig
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
 from ottla.client.errors import ClientError, CommitFailedError, RefusedError
+from ottla.client.positions import GroupMetadata
 from ottla.client.retry import Deadline
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
@@ -63,17 +64,15 @@ class Committer:
         """subscribed: whether commits are those of a member, or of a consumer with manual assignment."""
         self._subscribed = subscribed
 
-    def current_member(self) -> Member:
-        """The member of the group. Raises CommitFailedError if it subscribed but is not in the group."""
-        if not self._subscribed:
-            return NOBODY
-        member = self._group().current_member
-        if member.generation == NO_GENERATION:
+    def group_metadata(self) -> GroupMetadata:
+        """The member, for transactions. Raises CommitFailedError if it subscribed but is not in the group."""
+        member = self._group().current_member if self._subscribed else NOBODY
+        if self._subscribed and member.generation == NO_GENERATION:
             raise not_a_member_error(self._id)
-        return member
+        return GroupMetadata(self._id, member.generation, member.member_id, self._instance)
 
     def _committing_member(self) -> Member:
-        """The member that commits. Raises CommitFailedError as `current_member`, and during a rebalance."""
+        """The member that commits. Raises CommitFailedError as `group_metadata`, and during a rebalance."""
         if not self._subscribed:
             return NOBODY
         member, is_rebalancing = self._group().committing_member
@@ -139,8 +138,7 @@ class Committer:
                 callback(offsets, error)
 
     def commit_if_due(self, positions: Callable[[], Offsets]) -> None:
-        """Commit without waiting when `commit_if_due.commit.interval.ms` is over; a failed commit is repeated the next
-        time."""
+        """Commit without waiting when `auto.commit.interval.ms` are over; a failed commit is repeated the next time."""
         now = time.monotonic()
         if now < self._next_auto:
             return

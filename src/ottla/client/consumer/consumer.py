@@ -19,10 +19,8 @@ from ottla.client.consumer.committer import Committer, Offsets, OnCommit
 from ottla.client.consumer.fetch_positions import FetchPositions
 from ottla.client.consumer.group import Group
 from ottla.client.consumer.prefetched_records import PrefetchedRecords, first_of
-from ottla.client.consumer.protocol import NO_GENERATION
 from ottla.client.consumer.rebalances import Listener, OnPartitions, Rebalances, finish_with
 from ottla.client.consumer.record import ConsumerRecord
-from ottla.client.consumer.reset import EARLIEST_RESET, LATEST_RESET
 from ottla.client.consumer.settings import ConsumerConfig, Setting, topic_names
 from ottla.client.consumer.single_thread_guard import SingleThreadGuard
 from ottla.client.consumer.waker import Waker
@@ -30,7 +28,6 @@ from ottla.client.errors import ClientError, DeadlineError, RefusedError, UsageE
 from ottla.client.metadata import TopicView
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata, checked_position
 from ottla.client.retry import Deadline
-from ottla.client.timestamps import timestamp_ms
 from ottla.errors import ErrorCode
 from ottla.renamed import renamed_argument, warn_renamed
 from ottla.types import TopicPartition
@@ -73,7 +70,7 @@ class Consumer:
         self._rebalances = Rebalances(self._reader, self._ensure_group, self._auto_commit_now)
         self._ahead = PrefetchedRecords()
         self._refused = False
-        """Whether the last `take_events` raised a refusal of the group."""
+        """Whether the last `poll` raised a refusal of the group."""
 
     def __enter__(self) -> Consumer:
         return self
@@ -93,12 +90,12 @@ class Consumer:
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
     ) -> None:
-        """Share these topics with the group, or all topics whose whole name matches a compiled pattern. `take_events`
+        """Share these topics with the group, or all topics whose whole name matches a compiled pattern. `poll`
         joins.
 
-        The callbacks run inside `take_events` and `close`: on_revoked before partitions are assigned to other members,
+        The callbacks run inside `poll` and `close`: on_revoked before partitions are assigned to other members,
         when positions can still be committed; on_lost (on_revoked if it is not given) when other members have them
-        already; on_assigned at the end of every rebalance, with the added partitions. `take_events` raises the error of
+        already; on_assigned at the end of every rebalance, with the added partitions. `poll` raises the error of
         a callback when the rebalance is done."""
         with self._guard:
             wanted = topics if isinstance(topics, re.Pattern) else topic_names(topics)
@@ -145,7 +142,7 @@ class Consumer:
             return set(self._reader.assigned_partitions)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """`take_events` leaves these out until `resume_partitions`, or until they are revoked and assigned again."""
+        """`poll` leaves these out until `resume`, or until they are revoked and assigned again."""
         with self._guard:
             self._give_back_records()
             self._reader.pause_partitions(partitions)
@@ -166,7 +163,7 @@ class Consumer:
         """The next records, at most `max.poll.records`; waits up to `timeout_s` for some.
 
         Also keeps the membership alive: call it at least every `max.poll.interval.ms`. Raises RefusedError
-        (OFFSET_OUT_OF_RANGE under `commit_if_due.offset.reset` none, no permission, a fenced instance …),
+        (OFFSET_OUT_OF_RANGE under `auto.offset.reset` none, no permission, a fenced instance …),
         LogTruncatedError, DeserializationError, CorruptBatchError; DeadlineError if no read succeeded for
         `default.api.timeout.ms`. The position does not pass a record that was not returned."""
         with self._guard:
@@ -180,7 +177,7 @@ class Consumer:
             return records
 
     def poll_table(self, timeout_s: float = 0.0, *, headers: bool = False) -> pa.Table:
-        """As `take_events`, but returns an Arrow table of whole fetches: topic, partition, offset, timestamp (ms),
+        """As `poll`, but returns an Arrow table of whole fetches: topic, partition, offset, timestamp (ms),
         timestamp_type, key, value, headers (null unless `headers`). The limit is `fetch.max.bytes` per broker, not
         `max.poll.records`."""
         from ottla.client.consumer.arrow_tables import table_of  # noqa: PLC0415 - Arrow is slow to import
@@ -216,15 +213,13 @@ class Consumer:
         """Continue from the first offset of these partitions, or of all; it is looked up when it is needed."""
         with self._guard:
             self._give_back_records()
-            for tp in list(partitions) or self._reader.assigned_partitions:
-                self._reader.forget_position(tp, EARLIEST_RESET)
+            self._reader.seek_to_start(partitions)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue after the last offset (the last stable one under read_committed)."""
         with self._guard:
             self._give_back_records()
-            for tp in list(partitions) or self._reader.assigned_partitions:
-                self._reader.forget_position(tp, LATEST_RESET)
+            self._reader.seek_to_end(partitions)
 
     @renamed_argument("where", "tp")
     def position(self, tp: TopicPartition, timeout_s: float | None = None) -> int:
@@ -261,7 +256,7 @@ class Consumer:
     ) -> dict[TopicPartition, int]:
         """The first offset of each. Raises ClientError."""
         with self._guard:
-            return self._reader.look_up_offsets(dict.fromkeys(partitions, -2), self._deadline_for(timeout_s))
+            return self._reader.start_offsets(partitions, self._deadline_for(timeout_s))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
@@ -275,9 +270,7 @@ class Consumer:
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after a time in ms since 1970; None: all records are older. Raises ClientError."""
         with self._guard:
-            times = {tp: timestamp_ms(each) for tp, each in timestamps.items()}
-            found = self._reader.look_up_offsets(times, self._deadline_for(timeout_s))
-            return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
+            return self._reader.offsets_for_times(timestamps, self._deadline_for(timeout_s))
 
     def partitions_for_topic(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
         """The partitions of a topic. Raises RefusedError."""
@@ -304,7 +297,7 @@ class Consumer:
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
         """Commit these offsets, or the positions after the returned records. Waits up to `default.api.timeout.ms`.
 
-        Raises CommitFailedError if other members have the partitions, or may get them in a rebalance that `take_events`
+        Raises CommitFailedError if other members have the partitions, or may get them in a rebalance that `poll`
         has to complete. Retriable errors are retried."""
         with self._guard:
             self._commit_now(self._offsets_to_commit(offsets), self._cluster.deadline())
@@ -330,21 +323,17 @@ class Consumer:
     def group_metadata(self) -> GroupMetadata:
         """For `send_offsets_to_transaction`. Raises CommitFailedError if it subscribed but is not in the group."""
         with self._guard:
-            member = self._need_group().current_member()
-            assert self.config.group_id is not None
-            return GroupMetadata(
-                self.config.group_id, member.generation, member.member_id, self.config.group_instance_id
-            )
+            return self._need_group().group_metadata()
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
-        """Ask the group for a rebalance; the next `take_events` joins again (KIP-568)."""
+        """Ask the group for a rebalance; the next `poll` joins again (KIP-568)."""
         with self._guard:
             if self._subscription is None:
                 raise UsageError("this consumer has no subscription", "Call subscribe first")
             self._ensure_group().request_rejoin(reason)
 
     def has_news(self) -> bool:
-        """Whether the group has an event for the next `take_events`: a rebalance, an error. Counts as a poll for the
+        """Whether the group has an event for the next `poll`: a rebalance, an error. Counts as a poll for the
         group."""
         with self._guard:
             subscribed = self._group_thread is not None and self._subscription is not None
@@ -481,7 +470,7 @@ class Consumer:
         self._give_back_records()
         owned = tuple(self._reader.assigned_partitions)
         subscribed, self._subscription = self._subscription is not None, None
-        lost = subscribed and self._ensure_group().current_member.generation == NO_GENERATION
+        lost = subscribed and not self._ensure_group().is_member
         with finish_with(lambda: self._after_leaving(subscribed)):
             if owned:
                 self._auto_commit_now()

@@ -16,7 +16,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.connections.connection import Connection
 from ottla.client.consumer.commits import OffsetAndMetadata
 from ottla.client.consumer.record import ConsumerRecord, Decoder
-from ottla.client.consumer.reset import OffsetReset, parse_reset
+from ottla.client.consumer.reset import EARLIEST_RESET, LATEST_RESET, OffsetReset, parse_reset
 from ottla.client.consumer.settings import ConsumerConfig
 from ottla.client.consumer.waker import Waker
 from ottla.client.errors import (
@@ -33,6 +33,7 @@ from ottla.client.fetching.fetch import Fetcher
 from ottla.client.metadata import TopicView
 from ottla.client.per_leader_requests import LeaderRequest, SentRequest, ask_leaders
 from ottla.client.retry import Deadline, wall_ms
+from ottla.client.timestamps import timestamp_ms
 from ottla.errors import ErrorCode
 from ottla.types import NO_EPOCH, TopicPartition
 from ottla.wire.apis import ApiKey
@@ -185,6 +186,16 @@ class FetchPositions:
         self._stop_partition(tp)
         place.offset, place.reset = None, reset
 
+    def seek_to_start(self, partitions: Iterable[TopicPartition]) -> None:
+        """Continue these partitions, or all, at their first offset. Raises UsageError."""
+        for tp in list(partitions) or self.assigned_partitions:
+            self.forget_position(tp, EARLIEST_RESET)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition]) -> None:
+        """Continue these partitions, or all, after their last offset. Raises UsageError."""
+        for tp in list(partitions) or self.assigned_partitions:
+            self.forget_position(tp, LATEST_RESET)
+
     def position_of(self, tp: TopicPartition) -> OffsetAndMetadata | None:
         """The offset of the next record, if it is known. Raises UsageError."""
         place = self._position_state(tp)
@@ -247,6 +258,18 @@ class FetchPositions:
             self.seek_partition(tp, offset)
         if failed is not None and not failed.retriable:
             raise failed
+
+    def start_offsets(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """The first offsets. Raises ClientError."""
+        return self.look_up_offsets(dict.fromkeys(partitions, -2), deadline)
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, int | None]:
+        """The first offsets at or after these times; None: all records are older. Raises ClientError, UsageError."""
+        times = {tp: timestamp_ms(each) for tp, each in timestamps.items()}
+        found = self.look_up_offsets(times, deadline)
+        return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
 
     def end_offsets(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """The end offsets, by `isolation.level`. Raises ClientError."""

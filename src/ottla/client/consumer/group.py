@@ -197,6 +197,11 @@ class Group:
             return member if is_known else self._assigned_as
 
     @property
+    def is_member(self) -> bool:
+        """Whether the group has given this consumer a generation that it has not lost."""
+        return self.current_member.generation != NO_GENERATION
+
+    @property
     def committing_member(self) -> tuple[Member, bool]:
         """The member that commits, and whether commits must wait until `poll` has completed a rebalance."""
         with self._lock:

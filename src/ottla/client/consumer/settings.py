@@ -6,7 +6,7 @@ Zone: pure. Keys that all clients share are in `client.settings`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ottla.client.consumer.actions import GroupSettings
@@ -14,7 +14,21 @@ from ottla.client.consumer.assignment.assignors import Assignor, Range, RoundRob
 from ottla.client.consumer.assignment.sticky import CooperativeSticky, Sticky
 from ottla.client.consumer.reset import parse_reset
 from ottla.client.errors import ConfigError, UsageError
-from ottla.client.settings import ClientConfig, is_shared, plain_text, suggest_key
+from ottla.client.setting_values import check_settings, parse_setting
+from ottla.client.settings import ClientConfig, is_shared, suggest_key
+from ottla.config.options import (
+    BOOLEAN,
+    FUNCTION,
+    INT_MAX,
+    INTEGER,
+    LIST,
+    OBJECTS,
+    TEXT,
+    Bounds,
+    Option,
+    option,
+    options_of,
+)
 
 Deserializer = Callable[[str, bytes], Any]
 """(topic, bytes) → value; not called for null keys and values."""
@@ -39,27 +53,99 @@ class ConsumerConfig:
     """
 
     client: ClientConfig = field(default_factory=ClientConfig)
-    group_id: str | None = None
-    group_instance_id: str | None = None
-    client_rack: str = ""
-    auto_offset_reset: str = "latest"
-    enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    max_poll_records: int = 500
-    exclude_internal_topics: bool = True
-    partition_assignment_strategy: tuple[str, ...] = ("range", "cooperative-sticky")
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
-    interceptor_classes: tuple[Any, ...] = ()
-    """Objects with `on_consume(records)` → records, `on_commit(offsets)`, or both."""
+    group_id: str | None = option(
+        "group.id",
+        TEXT,
+        None,
+        "The consumer group: its members share the partitions, and offsets are committed for it. Without it, use "
+        "`assign`.",
+    )
+    group_instance_id: str | None = option(
+        "group.instance.id",
+        TEXT,
+        None,
+        "The name of a static member, which keeps its partitions over a restart that is shorter than the session.",
+    )
+    client_rack: str = option(
+        "client.rack",
+        TEXT,
+        "",
+        "The rack or zone of the consumer: it reads from a replica there if the broker offers one.",
+    )
+    auto_offset_reset: str = option(
+        "auto.offset.reset",
+        TEXT,
+        "latest",
+        "Where to start without a committed offset, or with one that is out of range: `earliest`, `latest`, `none` (an "
+        "error), or `by_duration:P1D` (a day ago).",
+    )
+    enable_auto_commit: bool = option(
+        "enable.auto.commit",
+        BOOLEAN,
+        True,
+        "Whether the positions of records that `poll` has returned are committed from time to time.",
+    )
+    auto_commit_interval_ms: int = option(
+        "auto.commit.interval.ms", INTEGER, 5_000, "The time between two automatic commits.", Bounds(0, INT_MAX)
+    )
+    session_timeout_ms: int = option(
+        "session.timeout.ms",
+        INTEGER,
+        45_000,
+        "The coordinator removes a member from which it has no heartbeat for this long.",
+        Bounds(1, INT_MAX),
+    )
+    heartbeat_interval_ms: int = option(
+        "heartbeat.interval.ms",
+        INTEGER,
+        3_000,
+        "The time between two heartbeats; below `session.timeout.ms`, a third of it is usual.",
+        Bounds(1, INT_MAX),
+    )
+    max_poll_interval_ms: int = option(
+        "max.poll.interval.ms",
+        INTEGER,
+        300_000,
+        "A member leaves the group if `poll` is not called for this long.",
+        Bounds(1, INT_MAX),
+    )
+    max_poll_records: int = option(
+        "max.poll.records", INTEGER, 500, "The most records that one `poll` returns.", Bounds(1, INT_MAX)
+    )
+    exclude_internal_topics: bool = option(
+        "exclude.internal.topics",
+        BOOLEAN,
+        True,
+        "Whether a pattern of topics leaves out internal ones, such as `__consumer_offsets`.",
+    )
+    partition_assignment_strategy: tuple[str, ...] = option(
+        "partition.assignment.strategy",
+        LIST,
+        ("range", "cooperative-sticky"),
+        "The assignors that this member supports, the preferred one first: `range`, `roundrobin`, `sticky`, "
+        "`cooperative-sticky`, or the names of Kafka's classes.",
+    )
+    key_deserializer: Deserializer | None = option(
+        "key.deserializer",
+        FUNCTION,
+        None,
+        "A function of topic and bytes, whose result is the record's key; not called for null.",
+    )
+    value_deserializer: Deserializer | None = option(
+        "value.deserializer",
+        FUNCTION,
+        None,
+        "A function of topic and bytes, whose result is the record's value; not called for null.",
+    )
+    interceptor_classes: tuple[Any, ...] = option(
+        "interceptor.classes",
+        OBJECTS,
+        (),
+        "Objects with `on_consume(records)`, which returns records, `on_commit(offsets)`, or both.",
+    )
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
-            if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{_kafka_key(name)}={getattr(self, name)} is out of range", f"Use {low} to {high}")
+        check_settings(CONSUMER_OPTIONS, self)
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
                 "heartbeat.interval.ms is not below session.timeout.ms",
@@ -81,12 +167,11 @@ class ConsumerConfig:
         own: dict[str, Any] = {}
         shared: dict[str, Any] = {}
         for key, raw in settings.items():
-            name = key.replace(".", "_")
-            if name in _OWN and "_" not in key:
+            if (row := CONSUMER_OPTIONS.get(key)) is not None:
                 if raw is not None:
-                    own[name] = _parse_value(key, name, raw)
+                    own[row.attribute] = parse_setting(row, raw, strict=True)
             elif not is_shared(key):
-                raise ConfigError(f"{key} is not a setting of a consumer", suggest_key(key, map(_kafka_key, _OWN)))
+                raise ConfigError(f"{key} is not a setting of a consumer", suggest_key(key, CONSUMER_OPTIONS))
             else:
                 shared[key] = raw
         return cls(client=ClientConfig.from_mapping(shared), **own)
@@ -100,7 +185,7 @@ class ConsumerConfig:
         """The assignors, in order of preference. Raises ConfigError."""
         found = []
         for name in self.partition_assignment_strategy:
-            kind = _ASSIGNORS.get(_JAVA_NAMES.get(name, name)) if isinstance(name, str) else None  # type: ignore[redundant-expr]  # settings may be anything
+            kind = _ASSIGNORS.get(_JAVA_NAMES.get(name, name))
             if kind is None:
                 raise ConfigError(
                     f"partition.assignment.strategy={name} is not known", f"Use some of {', '.join(_ASSIGNORS)}"
@@ -125,6 +210,12 @@ class ConsumerConfig:
         )
 
 
+CONSUMER_OPTIONS: Final[Mapping[str, Option]] = options_of(ConsumerConfig)
+"""The rows of `ConsumerConfig` by key."""
+CONSUMER_KEYS: Final = frozenset(row.name for row in CONSUMER_OPTIONS.values() if row.type not in (FUNCTION, OBJECTS))
+"""The keys of a consumer that are not shared by all clients and whose values can be text."""
+
+
 def topic_names(topics: Iterable[str]) -> tuple[str, ...]:
     """Distinct topics to subscribe to. Raises UsageError for a string, and for an empty name."""
     if isinstance(topics, str):
@@ -134,47 +225,3 @@ def topic_names(topics: Iterable[str]) -> tuple[str, ...]:
         if not each.strip():
             raise UsageError(f"{each!r} is not the name of a topic")
     return found
-
-
-def _parse_value(key: str, name: str, raw: Setting) -> Any:
-    kind = _OWN[name]
-    if kind == "bool" and plain_text(raw).lower() in ("true", "false"):
-        return plain_text(raw).lower() == "true"
-    if kind == "int" and not isinstance(raw, bool):
-        try:
-            return int(plain_text(raw))
-        except ValueError:
-            pass
-    if kind.startswith("tuple"):
-        words = [word.strip() for word in raw.split(",")] if isinstance(raw, str) else raw
-        if isinstance(words, list | tuple):
-            return tuple(word for word in words if word != "")
-    if kind.startswith("Deserializer") and callable(raw):
-        return raw
-    if kind.startswith("str") and isinstance(raw, str):
-        return plain_text(raw)
-    raise ConfigError(f"{key}={raw!r} does not fit", f"It takes {_TAKES.get(kind.split(' ', maxsplit=1)[0], 'a list')}")
-
-
-def _kafka_key(name: str) -> str:
-    return name.replace("_", ".")
-
-
-_OWN: Final[Mapping[str, str]] = {each.name: str(each.type) for each in fields(ConsumerConfig) if each.name != "client"}
-CONSUMER_KEYS: Final = frozenset(
-    _kafka_key(name) for name, kind in _OWN.items() if "Deserializer" not in kind and "Any" not in kind
-)
-"""The keys of a consumer that are not shared by all clients and whose values can be text."""
-_TAKES: Final = {
-    "bool": "true or false",
-    "int": "a whole number",
-    "str": "a string",
-    "Deserializer": "a function of topic and bytes",
-}
-_RANGES: Final = {
-    "auto_commit_interval_ms": (0, 2**31 - 1),
-    "session_timeout_ms": (1, 2**31 - 1),
-    "heartbeat_interval_ms": (1, 2**31 - 1),
-    "max_poll_interval_ms": (1, 2**31 - 1),
-    "max_poll_records": (1, 2**31 - 1),
-}

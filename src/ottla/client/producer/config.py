@@ -6,22 +6,22 @@ that conflict are a ConfigError, unset ones adjust to explicit ones.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ottla.client.errors import ConfigError
-from ottla.client.settings import ACKS, CODECS, ClientConfig, parse_setting, split_unknown
+from ottla.client.setting_values import check_settings, parse_setting
+from ottla.client.settings import ACKS, CLIENT_OPTIONS, CODECS, ClientConfig, is_shared, suggest_key
+from ottla.config.options import BOOLEAN, INT_MAX, INTEGER, LONG_MAX, TEXT, Bounds, Option, option, options_of
 from ottla.record.compression import Codec
 
 Serializer = Callable[[Any], bytes | None]
 """Converts an application's object to bytes; not called for None, which stays None (a tombstone)."""
 
-_INT_MAX: Final = 2**31 - 1
 _IN_FLIGHT_IDEMPOTENT: Final = 5
 """The number of batches that a broker remembers per producer and partition (KIP-98)."""
-_RENAMED: Final = {"metadata.broker.list": "bootstrap.servers", "request.required.acks": "acks"}
+_RENAMED: Final = {old: row.name for row in CLIENT_OPTIONS.values() for old in row.old_names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +33,88 @@ class ProducerConfig:
 
     client: ClientConfig = field(default_factory=ClientConfig)
     """The shared keys; also `acks`, `batch.size`, `compression.type`, `max.request.size`, `delivery.timeout.ms`."""
-    buffer_memory: int = 33_554_432
-    max_block_ms: int = 60_000
-    linger_ms: int = 5
-    retries: int = _INT_MAX
-    max_in_flight_requests_per_connection: int = 5
-    partitioner_class: str = ""
-    """"" (KIP-794), or the name of a partitioner: see `partitioning`."""
-    partitioner_ignore_keys: bool = False
-    partitioner_adaptive_partitioning_enable: bool = True
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_zstd_level: int = 3
-    transactional_id: str = ""
-    """"": no transactions."""
-    transaction_timeout_ms: int = 60_000
-    metadata_max_idle_ms: int = 300_000
+    buffer_memory: int = option(
+        "buffer.memory",
+        INTEGER,
+        33_554_432,
+        "The bytes of records that may wait to be sent; when they are used up, `send` waits.",
+        Bounds(1, LONG_MAX),
+    )
+    max_block_ms: int = option(
+        "max.block.ms",
+        INTEGER,
+        60_000,
+        "How long `send` may wait for metadata and for memory, and how long a call of a transaction may take.",
+        Bounds(0, LONG_MAX),
+    )
+    linger_ms: int = option(
+        "linger.ms",
+        INTEGER,
+        5,
+        "How long a batch waits for more records before it is sent, if it is not full.",
+        Bounds(0, INT_MAX),
+    )
+    retries: int = option(
+        "retries",
+        INTEGER,
+        INT_MAX,
+        "How often a batch is sent again after an error that may pass; `delivery.timeout.ms` ends it earlier.",
+        Bounds(0, INT_MAX),
+    )
+    max_in_flight_requests_per_connection: int = option(
+        "max.in.flight.requests.per.connection",
+        INTEGER,
+        5,
+        "The most requests that wait for a broker's response; with idempotence at most 5.",
+        Bounds(1, INT_MAX),
+    )
+    partitioner_class: str = option(
+        "partitioner.class",
+        TEXT,
+        "",
+        "How the partition of a record is chosen: empty (murmur2 of the key; records without a key fill a batch of one "
+        "partition, KIP-794), or `round_robin`. A function is the argument `partitioner` of `Producer`.",
+    )
+    partitioner_ignore_keys: bool = option(
+        "partitioner.ignore.keys", BOOLEAN, False, "Whether records with a key are spread as those without one."
+    )
+    partitioner_adaptive_partitioning_enable: bool = option(
+        "partitioner.adaptive.partitioning.enable",
+        BOOLEAN,
+        True,
+        "Whether records without a key prefer partitions whose brokers are fast.",
+    )
+    compression_gzip_level: int = option(
+        "compression.gzip.level", INTEGER, -1, "The level of gzip; -1 is zlib's default.", Bounds(-1, 9)
+    )
+    compression_lz4_level: int = option("compression.lz4.level", INTEGER, 9, "The level of lz4.", Bounds(1, 17))
+    compression_zstd_level: int = option(
+        "compression.zstd.level", INTEGER, 3, "The level of zstd; below 0 it is faster.", Bounds(-131_072, 22)
+    )
+    transactional_id: str = option(
+        "transactional.id",
+        TEXT,
+        "",
+        "The name of a transactional producer, kept over restarts: a new instance fences the one before. Empty: no "
+        "transactions.",
+    )
+    transaction_timeout_ms: int = option(
+        "transaction.timeout.ms",
+        INTEGER,
+        60_000,
+        "The coordinator aborts a transaction that is open for longer.",
+        Bounds(1, INT_MAX),
+    )
+    metadata_max_idle_ms: int = option(
+        "metadata.max.idle.ms",
+        INTEGER,
+        300_000,
+        "The metadata of a topic is forgotten when no record was sent to it for this long.",
+        Bounds(5_000, LONG_MAX),
+    )
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
-            if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{_kafka_key(name)}={getattr(self, name)} is out of range", f"Use {low} to {high}")
+        check_settings(PRODUCER_OPTIONS, self)
         least = self.linger_ms + self.client.request_timeout_ms
         if self.client.delivery_timeout_ms < least:
             raise ConfigError(
@@ -111,18 +172,25 @@ class ProducerConfig:
         unknown key (it suggests the nearest one), for an invalid value, and for explicit settings that conflict.
         """
         given = {_RENAMED.get(key, key): value for key, value in settings.items() if value is not None}
-        own = {key.replace(".", "_"): value for key, value in given.items() if key in _KEYS}
-        shared = {key: value for key, value in given.items() if key not in _KEYS}
-        _refuse_unknown(shared)
-        values: dict[str, Any] = {
-            name: parse_setting(_kafka_key(name), str(_TYPES[name]), raw) for name, raw in own.items()
-        }
+        own = {key: value for key, value in given.items() if key in PRODUCER_OPTIONS}
+        shared = {key: value for key, value in given.items() if key not in PRODUCER_OPTIONS}
+        for key in shared:
+            if not is_shared(key):
+                raise ConfigError(f"{key} is not a setting of the producer", suggest_key(key, PRODUCER_OPTIONS))
+        rows = PRODUCER_OPTIONS
+        values: dict[str, Any] = {rows[key].attribute: parse_setting(rows[key], raw) for key, raw in own.items()}
         if values.get("transactional_id") == "":
             raise ConfigError("transactional.id is empty", "Leave it out for a producer without transactions")
         if _is_unset(given, "enable.idempotence") and _excludes_idempotence(values):
             shared["enable.idempotence"] = False
         client = ClientConfig.from_mapping(_with_delivery_timeout(shared, values))
         return cls(client=client, **values)
+
+
+PRODUCER_OPTIONS: Final[Mapping[str, Option]] = options_of(ProducerConfig)
+"""The rows of `ProducerConfig` by key."""
+PRODUCER_KEYS: Final = frozenset(PRODUCER_OPTIONS) | frozenset(_RENAMED)
+"""The keys of a producer that are not shared by all clients."""
 
 
 def renamed_warnings(settings: Mapping[str, object]) -> list[str]:
@@ -144,39 +212,5 @@ def _with_delivery_timeout(shared: dict[str, str | int | bool], own: Mapping[str
     if "delivery.timeout.ms" in shared:
         return shared
     known = ClientConfig.from_mapping({key: value for key, value in shared.items() if key == "request.timeout.ms"})
-    least = min(_INT_MAX, known.request_timeout_ms + own.get("linger_ms", 5))
+    least = min(INT_MAX, known.request_timeout_ms + own.get("linger_ms", 5))
     return {**shared, "delivery.timeout.ms": max(known.delivery_timeout_ms, least)}
-
-
-def _refuse_unknown(shared: Mapping[str, object]) -> None:
-    known, _ = split_unknown(dict.fromkeys(shared, ""))
-    for key in shared:
-        if key not in known:
-            close = difflib.get_close_matches(key, [*_KEYS, *_shared_keys()], n=1)
-            raise ConfigError(f"{key} is not a setting of the producer", f"Did you mean {close[0]}?" if close else "")
-
-
-def _kafka_key(name: str) -> str:
-    return name.replace("_", ".")
-
-
-def _shared_keys() -> list[str]:
-    return [_kafka_key(row.name) for row in fields(ClientConfig)]
-
-
-_TYPES: Final = {row.name: row.type for row in fields(ProducerConfig) if row.name != "client"}
-_KEYS: Final = frozenset(_kafka_key(name) for name in _TYPES)
-PRODUCER_KEYS: Final = _KEYS | frozenset(_RENAMED)
-"""The keys of a producer that are not shared by all clients."""
-_RANGES: Final = {
-    "buffer_memory": (1, 2**63 - 1),
-    "max_block_ms": (0, 2**63 - 1),
-    "linger_ms": (0, _INT_MAX),
-    "retries": (0, _INT_MAX),
-    "max_in_flight_requests_per_connection": (1, _INT_MAX),
-    "compression_gzip_level": (-1, 9),
-    "compression_lz4_level": (1, 17),
-    "compression_zstd_level": (-131_072, 22),
-    "transaction_timeout_ms": (1, _INT_MAX),
-    "metadata_max_idle_ms": (5_000, 2**63 - 1),
-}

@@ -6,11 +6,13 @@ Zone: pure. `tls` reads the files, `tokens` fetches the tokens. Secret values do
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ottla.client.errors import ConfigError
 from ottla.client.security.jaas import parse_jaas
+from ottla.client.setting_values import check_settings, join_words, parse_setting
+from ottla.config.options import FUNCTION, LIST, PASSWORD, TEXT, Option, option, options_of
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -39,30 +41,106 @@ class SecurityConfig:
     endpoint). `sasl.username` and `sasl.password` are librdkafka's names, for users without a JAAS line.
     """
 
-    security_protocol: str = "PLAINTEXT"
-    ssl_truststore_location: str = ""
-    """A file with the trusted certificates; without it and `ssl.truststore.certificates`: those of the system."""
-    ssl_truststore_certificates: str = ""
-    ssl_truststore_type: str = "PEM"
-    ssl_keystore_location: str = ""
-    """A file with our private key and certificate chain, for brokers that request one (`ssl.client.auth`)."""
-    ssl_keystore_certificate_chain: str = ""
-    ssl_keystore_key: str = field(default="", repr=False)
-    ssl_keystore_type: str = "PEM"
-    ssl_key_password: str = field(default="", repr=False)
-    ssl_endpoint_identification_algorithm: str = "https"
-    """https: the certificate must be for the host of the connection; empty: any trusted certificate."""
-    ssl_enabled_protocols: str = "TLSv1.2,TLSv1.3"
-    sasl_mechanism: str = "GSSAPI"
-    sasl_jaas_config: str = field(default="", repr=False)
-    sasl_username: str = ""
-    sasl_password: str = field(default="", repr=False)
-    sasl_oauthbearer_token_endpoint_url: str = ""
-    sasl_oauthbearer_client_credentials_client_id: str = ""
-    sasl_oauthbearer_client_credentials_client_secret: str = field(default="", repr=False)
-    sasl_oauthbearer_scope: str = ""
-    sasl_login_callback_handler_class: TokenProvider | None = None
-    """A function that returns a `Token`, where Java takes the name of a class."""
+    security_protocol: str = option(
+        "security.protocol",
+        TEXT,
+        "PLAINTEXT",
+        "How connections are protected: `SSL` is TLS, the two with `SASL` begin with a login.",
+        PROTOCOLS,
+    )
+    ssl_truststore_location: str = option(
+        "ssl.truststore.location",
+        TEXT,
+        "",
+        "A PEM file with the trusted certificates; without it and `ssl.truststore.certificates`: those of the system.",
+    )
+    ssl_truststore_certificates: str = option(
+        "ssl.truststore.certificates", TEXT, "", "The trusted certificates themselves, as the text of a PEM file."
+    )
+    ssl_truststore_type: str = option(
+        "ssl.truststore.type",
+        TEXT,
+        "PEM",
+        "The format of the trusted certificates.",
+        unused="`PEM` is the only format; a store of Java is an error",
+    )
+    ssl_keystore_location: str = option(
+        "ssl.keystore.location",
+        TEXT,
+        "",
+        "A PEM file with the client's private key and certificate chain, for brokers that request one "
+        "(`ssl.client.auth`).",
+    )
+    ssl_keystore_certificate_chain: str = option(
+        "ssl.keystore.certificate.chain",
+        TEXT,
+        "",
+        "The client's certificate chain as the text of a PEM file; needs `ssl.keystore.key`.",
+    )
+    ssl_keystore_key: str = option(
+        "ssl.keystore.key", PASSWORD, "", "The client's private key as the text of a PEM file."
+    )
+    ssl_keystore_type: str = option(
+        "ssl.keystore.type",
+        TEXT,
+        "PEM",
+        "The format of the client's key and certificates.",
+        unused="`PEM` is the only format; a store of Java is an error",
+    )
+    ssl_key_password: str = option("ssl.key.password", PASSWORD, "", "The password of the private key.")
+    ssl_endpoint_identification_algorithm: str = option(
+        "ssl.endpoint.identification.algorithm",
+        TEXT,
+        "https",
+        "`https`: the certificate must be for the host of the connection. Empty: any trusted certificate will do.",
+    )
+    ssl_enabled_protocols: str = option(
+        "ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", "The versions of TLS that may be used."
+    )
+    sasl_mechanism: str = option(
+        "sasl.mechanism",
+        TEXT,
+        "GSSAPI",
+        "The kind of login: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`. Kafka's default, Kerberos, is "
+        "not supported.",
+    )
+    sasl_jaas_config: str = option(
+        "sasl.jaas.config",
+        PASSWORD,
+        "",
+        'The login as in Java: `org.apache.kafka.common.security.plain.PlainLoginModule required username="…" '
+        'password="…";`.',
+    )
+    sasl_username: str = option(
+        "sasl.username", TEXT, "", "The user name (librdkafka's key), in place of `sasl.jaas.config`."
+    )
+    sasl_password: str = option(
+        "sasl.password", PASSWORD, "", "The password (librdkafka's key), in place of `sasl.jaas.config`."
+    )
+    sasl_oauthbearer_token_endpoint_url: str = option(
+        "sasl.oauthbearer.token.endpoint.url", TEXT, "", "Where tokens are requested with the client's credentials."
+    )
+    sasl_oauthbearer_client_credentials_client_id: str = option(
+        "sasl.oauthbearer.client.credentials.client.id",
+        TEXT,
+        "",
+        "The client id for the token endpoint, or `clientId` in `sasl.jaas.config`.",
+    )
+    sasl_oauthbearer_client_credentials_client_secret: str = option(
+        "sasl.oauthbearer.client.credentials.client.secret",
+        PASSWORD,
+        "",
+        "The client secret for the token endpoint, or `clientSecret` in `sasl.jaas.config`.",
+    )
+    sasl_oauthbearer_scope: str = option(
+        "sasl.oauthbearer.scope", TEXT, "", "The scope of the requested tokens, or `scope` in `sasl.jaas.config`."
+    )
+    sasl_login_callback_handler_class: TokenProvider | None = option(
+        "sasl.login.callback.handler.class",
+        FUNCTION,
+        None,
+        "A function that returns an `ottla.client.Token`, where Java takes the name of a class.",
+    )
 
     def __post_init__(self) -> None:
         self._check_choices()
@@ -74,11 +152,11 @@ class SecurityConfig:
             self._check_sasl()
 
     def _check_choices(self) -> None:
-        _check_known("security.protocol", [self.security_protocol], PROTOCOLS)
+        check_settings(SECURITY_OPTIONS, self)
         for name in ("ssl_truststore_type", "ssl_keystore_type"):
             if getattr(self, name) != "PEM":
                 raise ConfigError(
-                    f"{_kafka_key(name)}={getattr(self, name)} is not supported",
+                    f"{name.replace('_', '.')}={getattr(self, name)} is not supported",
                     "Use PEM; keytool -importkeystore … -deststoretype PKCS12, then openssl pkcs12 -nodes, convert one",
                 )
         if self.ssl_endpoint_identification_algorithm not in ("https", ""):
@@ -163,14 +241,13 @@ class SecurityConfig:
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> SecurityConfig:
         """The configuration for settings by Kafka's keys, all from `SECURITY_KEYS`. Raises ConfigError."""
-        values = {key.replace(".", "_"): value for key, value in settings.items() if value is not None}
-        for name, value in values.items():
-            if name == "ssl_enabled_protocols" and isinstance(value, list | tuple):
-                values[name] = ",".join(map(str, value))
-            elif name != "sasl_login_callback_handler_class":
-                if not isinstance(value, str):
-                    raise ConfigError(f"{_kafka_key(name)} is {type(value).__name__}, not text")
-                values[name] = str.__str__(value)  # an enum's value, not its name
+        values: dict[str, Any] = {}
+        for key, raw in settings.items():
+            row = SECURITY_OPTIONS[key]
+            if raw is not None:
+                # A handler is checked only if it is used, as the other keys of OAUTHBEARER.
+                value = raw if row.type is FUNCTION else join_words(parse_setting(row, raw, strict=True))
+                values[row.attribute] = value
         if "security_protocol" in values:
             values["security_protocol"] = values["security_protocol"].upper()
         return cls(**values)
@@ -182,8 +259,6 @@ def _check_known(key: str, values: list[str], allowed: tuple[str, ...]) -> None:
         raise ConfigError(f"{key}={unknown[0]} is not known", f"Use one of {', '.join(allowed)}")
 
 
-def _kafka_key(name: str) -> str:
-    return name.replace("_", ".")
-
-
-SECURITY_KEYS: Final = frozenset(_kafka_key(each.name) for each in fields(SecurityConfig))
+SECURITY_OPTIONS: Final[Mapping[str, Option]] = options_of(SecurityConfig)
+"""The rows of `SecurityConfig` by key."""
+SECURITY_KEYS: Final = frozenset(SECURITY_OPTIONS)

@@ -6,26 +6,33 @@ with a new checkpoint, or with other batches, continues the same state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Protocol
 
 from ottla.sinks.errors import UsageError
 from ottla.types import TopicPartition
 
-if TYPE_CHECKING:
-    from ottla.sinks.changelog.changelog import Changelog
-
 Aggregate = Callable[[Any], Any]
 """DataFrame of a batch → DataFrame with a column `key`."""
+Merge = Callable[[bytes | None, Any], bytes | None]
 _PLACE: Final = ("topic", "partition", "offset")
+
+
+class State(Protocol):
+    """What batches are merged into."""
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition of the source that the state does not include yet."""
+
+    def change(self, rows: Iterable[tuple[bytes | None, Any]], merge: Merge, ends: dict[TopicPartition, int]) -> None:
+        """Merge rows into the state, and move its positions to `ends`, in one transaction."""
 
 
 class Batches:
     """A function for `foreachBatch`."""
 
-    def __init__(
-        self, changelog: Changelog, aggregate: Aggregate, merge: Callable[[bytes | None, Any], bytes | None]
-    ) -> None:
+    def __init__(self, changelog: State, aggregate: Aggregate, merge: Merge) -> None:
         self._changelog = changelog
         self._aggregate = aggregate
         self._merge = merge

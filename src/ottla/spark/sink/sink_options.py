@@ -7,34 +7,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ottla.client.columns.columnar import BATCH_BYTES
+from ottla.client.producer.config import PRODUCER_OPTIONS
 from ottla.client.settings import ClientConfig
+from ottla.config.options import BOOLEAN, INT_MAX, INTEGER, TEXT, Bounds, Option, option, option_table, options_of
 from ottla.spark.errors import BadOption, BadRows
 from ottla.spark.kafka_keys import sink_config
-from ottla.spark.options import ParsedOptions
+from ottla.spark.option_values import ParsedOptions
 from ottla.spark.sink.exactly_once import MARKERS
 
-NAMES: Final = (
-    "topic",
-    "includeHeaders",
-    "exactlyOnce",
-    "offsetsInTransaction",
-    "sourceGroup",
-    "transactionalIdPrefix",
-    "sink",
-    "jobId",
-    "stableRows",
-)
-MODES: Final = ("auto", "partition", "batch", "off")
-OFFSETS: Final = ("auto", "true", "false")
 PREFIX: Final = "ottla-"
 DEFAULT_SINK: Final = "sink"
 _LONGEST_NAME: Final = 200
-_TRANSACTION_MS: Final = 60_000
-_LEVELS: Final = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
+_LEVELED: Final = ("gzip", "lz4", "zstd")
 _OVERHEAD: Final = 1024
 """Upper bound of the bytes of a produce request beside its batch."""
 _TYPES: Final = {
@@ -55,102 +44,156 @@ class Scope(Enum):
     """The whole batch: it has one partition, and the driver ends the transaction."""
 
 
-class ExactlyOnceOptions(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ExactlyOnceOptions:
     """The options about writing exactly once."""
 
-    mode: str
-    """One of MODES, as given."""
-    prefix: str
-    sink: str | None
-    """Distinguishes several writes of one batch; None when it was not given."""
-    job: str | None
-    """The name of a batch write; None when it has none."""
-    timeout_ms: int
-    """`transaction.timeout.ms`."""
-    offsets: str = "auto"
-    """Whether the offsets of the source's group are committed in the transaction; one of OFFSETS, as given."""
-    group: str | None = None
-    """The group of the source, if it was given."""
-    stable_rows: bool = False
-    """The user guarantees that a batch that is run again has the same rows in the same partitions."""
+    mode: str = option(
+        "exactlyOnce",
+        TEXT,
+        "auto",
+        "The unit that is written as a whole or not at all: `partition` or `batch`; `off` is at least once. `auto` is "
+        "`partition` in streams; in `df.write` it is `batch` with `jobId`, else `off`.",
+        ("auto", "partition", "batch", "off"),
+    )
+    prefix: str = option(
+        "transactionalIdPrefix",
+        TEXT,
+        PREFIX,
+        "The beginning of the names of transactional ids and groups, for ACLs; at most 200 characters.",
+    )
+    sink: str | None = option(
+        "sink",
+        TEXT,
+        None,
+        "Distinguishes several writes of one batch within foreachBatch, where it must be given: letters, digits, `.` "
+        "and `_`, at most 200.",
+        default_text=f"`{DEFAULT_SINK}` in streams",
+    )
+    job: str | None = option(
+        "jobId",
+        TEXT,
+        None,
+        "The name under which a `df.write` is done once, however often it is run: at most 200 characters without "
+        "spaces.",
+        scope="df.write",
+    )
+    timeout_ms: int = option(
+        "kafka.transaction.timeout.ms",
+        INTEGER,
+        60_000,
+        "How long a transaction may be open: from the first 32 MiB of a task, or its end, to its commit.",
+        Bounds(1, INT_MAX),
+    )
+    offsets: str = option(
+        "offsetsInTransaction",
+        TEXT,
+        "auto",
+        "Whether the offsets of the source's group are committed in the transaction of the rows: `auto` where that is "
+        "possible, `true` (or an error), or `false`.",
+        ("auto", "true", "false"),
+        scope="writeStream",
+    )
+    group: str | None = option(
+        "sourceGroup",
+        TEXT,
+        None,
+        "The group of the source (its `kafka.group.id`), which `exactlyOnce=batch` needs for that.",
+        scope="writeStream",
+    )
+    stable_rows: bool = option(
+        "stableRows",
+        BOOLEAN,
+        False,
+        "`true`: you guarantee that a batch that is run again has the same rows in the same partitions, and the sink "
+        "does not check it.",
+    )
 
 
-class SinkOptions(NamedTuple):
-    """All options of a sink."""
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """All options of a sink: first the values that are computed from several options, then one field per row."""
 
     client: ClientConfig
-    topic: str | None
-    """Overrides the column `topic`."""
     level: int | None
     """The level of compression; None for the codec's default."""
     batch_bytes: int
-    ignore_keys: bool
-    """Choose partitions of rows with a key as of rows without one (partitioner.ignore.keys)."""
     once: ExactlyOnceOptions
+    topic: str | None = option(
+        "topic", TEXT, None, "The topic of all rows; overrides the column `topic`, which is needed without it."
+    )
+    ignore_keys: bool = option(
+        "kafka.partitioner.ignore.keys",
+        BOOLEAN,
+        False,
+        "Whether the partition of a row with a key is chosen as that of a row without one.",
+    )
+
+
+def _level_name(codec: str) -> str:
+    return f"kafka.compression.{codec}.level"
+
+
+_FIELDS: Final[Mapping[str, Option]] = options_of(SinkOptions)
+_ONCE_FIELDS: Final[Mapping[str, Option]] = options_of(ExactlyOnceOptions)
+SINK_OPTIONS: Final[Mapping[str, Option]] = {
+    **_FIELDS,
+    **_ONCE_FIELDS,
+    **option_table(
+        Option(
+            "includeHeaders",
+            BOOLEAN,
+            None,
+            "Spark's option for headers.",
+            unused="headers are written where the column `headers` exists",
+        ),
+        *(
+            PRODUCER_OPTIONS[f"compression.{codec}.level"]._replace(
+                name=_level_name(codec), default=None, default_text="the codec's own", attribute=""
+            )
+            for codec in _LEVELED
+        ),
+    ),
+}
+"""The rows of the sink by name."""
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Parse the options of a sink. Raises BadOption."""
-    given = ParsedOptions(options)
-    given.refuse_misspelt(NAMES, {})
+    given = ParsedOptions(options, SINK_OPTIONS)
+    given.refuse_misspelt({})
     kafka = given.kafka()
-    timeout = kafka.pop("transaction.timeout.ms", None)
-    levels = {codec: _compression_level(kafka.pop(f"compression.{codec}.level", None), codec) for codec in _LEVELS}
-    ignore_keys = ParsedOptions({"kafka.partitioner.ignore.keys": kafka.pop("partitioner.ignore.keys", "false")})
     client = sink_config(kafka)
+    levels = {codec: given.value(_level_name(codec)) for codec in _LEVELED}
     largest = max(1, client.max_request_size - _OVERHEAD)
     wanted = max(1, client.batch_size) if "batch.size" in kafka else BATCH_BYTES
-    topic = given.text("topic")
-    if topic == "":
-        raise BadOption("topic", "must not be empty")
+    for name in ("topic", "sourceGroup"):
+        if given.text(name) == "":
+            raise BadOption(name, "must not be empty")
     return SinkOptions(
         client,
-        topic,
         levels.get(client.compression_type),
         min(wanted, largest),
-        ignore_keys.flag("kafka.partitioner.ignore.keys", False),
-        _exactly_once_options(given, timeout),
+        _exactly_once_options(given),
+        **given.fields(_FIELDS),
     )
 
 
-def _exactly_once_options(given: ParsedOptions, timeout: str | None) -> ExactlyOnceOptions:
-    mode = (given.text("exactlyOnce") or "auto").lower()
-    if mode not in MODES:
-        raise BadOption("exactlyOnce", f"must be one of {', '.join(MODES)}, not {mode!r}")
-    name = "kafka.transaction.timeout.ms"
-    patience = ParsedOptions({} if timeout is None else {name: timeout}).integer(name, _TRANSACTION_MS, 1)
-    prefix = _name_option(given, "transactionalIdPrefix", r".*")
-    return ExactlyOnceOptions(
-        mode,
-        PREFIX if prefix is None else prefix,
-        _name_option(given, "sink", r"[A-Za-z0-9._]+"),  # no '-', which separates the parts of a transactional id
-        _name_option(given, "jobId", r"\S+"),
-        patience or _TRANSACTION_MS,
-        _offsets_mode(given),
-        _source_group(given),
-        given.flag("stableRows", False),
-    )
+def _exactly_once_options(given: ParsedOptions) -> ExactlyOnceOptions:
+    # No '-' in the name of a sink, because it separates the parts of a transactional id.
+    patterns = {"transactionalIdPrefix": r".*", "sink": r"[A-Za-z0-9._]+", "jobId": r"\S+"}
+    for name, pattern in patterns.items():
+        _check_name(given, name, pattern)
+    found = given.fields(_ONCE_FIELDS)
+    # An empty prefix is a prefix, where an empty text otherwise means the default.
+    return ExactlyOnceOptions(**{**found, **({"prefix": ""} if given.text("transactionalIdPrefix") == "" else {})})
 
 
-def _source_group(given: ParsedOptions) -> str | None:
-    if (text := given.text("sourceGroup")) == "":
-        raise BadOption("sourceGroup", "must not be empty")
-    return text
-
-
-def _offsets_mode(given: ParsedOptions) -> str:
-    wanted = (given.text("offsetsInTransaction") or "auto").lower()
-    if wanted not in OFFSETS:
-        raise BadOption("offsetsInTransaction", f"must be one of {', '.join(OFFSETS)}, not {wanted!r}")
-    return wanted
-
-
-def _name_option(given: ParsedOptions, option: str, pattern: str) -> str | None:
+def _check_name(given: ParsedOptions, option: str, pattern: str) -> None:
     text = given.text(option)
     if text is not None and (len(text) > _LONGEST_NAME or not re.fullmatch(pattern, text)):
         allowed = {r".*": "text", r"\S+": "text without spaces"}.get(pattern, "letters, digits, '.' and '_'")
         raise BadOption(option, f"must be {allowed}, of at most {_LONGEST_NAME} characters, not {text[:50]!r}")
-    return text
 
 
 def stream_scope(options: SinkOptions) -> Scope | None:
@@ -197,15 +240,6 @@ def _check_transactional(options: SinkOptions, scope: Scope) -> Scope:
     if options.topic == MARKERS:
         raise BadOption("topic", f"must not be {MARKERS}: the sink commits its markers there")
     return scope
-
-
-def _compression_level(text: str | None, codec: str) -> int | None:
-    name = f"kafka.compression.{codec}.level"
-    low, high = _LEVELS[codec]
-    level = ParsedOptions({} if text is None else {name: text}).integer(name, None, low)
-    if level is not None and level > high:
-        raise BadOption(name, f"must be a whole number of at most {high}, not {level}")
-    return level
 
 
 def check_schema(schema: Any, topic: str | None) -> None:

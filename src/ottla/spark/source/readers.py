@@ -27,7 +27,8 @@ from ottla.spark import offsets
 from ottla.spark.errors import BadCheckpoint, BadOption, DataLoss, SharedGroup
 from ottla.spark.lookup import Lookup
 from ottla.spark.offsets import End, Offsets, Range, Split
-from ottla.spark.options import LATEST, SourceOptions
+from ottla.spark.option_values import LATEST
+from ottla.spark.options import SourceOptions
 
 _LOG = logging.getLogger(__name__)
 

@@ -28,7 +28,8 @@ from ottla.record.errors import CorruptRecord
 from ottla.spark.connection_cache import cached_connections
 from ottla.spark.errors import DataLoss
 from ottla.spark.offsets import Range
-from ottla.spark.options import EARLIEST, SourceOptions
+from ottla.spark.option_values import EARLIEST
+from ottla.spark.options import SourceOptions
 from ottla.spark.source.source_positions import TaskPosition
 from ottla.spark.tasks import write_note
 

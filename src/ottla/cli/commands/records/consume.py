@@ -5,8 +5,8 @@ Zone: real. Chooses the records and their format; `range_reading` or `group_read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,34 @@ if TYPE_CHECKING:
 
 _RECORDS = 1_000
 """Records per poll, unless `max.poll.records` is set."""
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The options, by the names that click gives them."""
+
+    group: str | None
+    partitions: tuple[int, ...]
+    offset: str | None
+    from_beginning: bool
+    count: int | None
+    exit_at_end: bool
+    follow: bool
+    format_text: str | None
+    output: str
+    formatter: str | None
+    isolation: str | None
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    headers: tuple[str, ...]
+    key_regexes: tuple[str, ...]
+    value_regexes: tuple[str, ...]
+    header_regexes: tuple[str, ...]
+
+    @property
+    def settings(self) -> ClientSettings:
+        """The settings of the client that options name."""
+        return {} if self.isolation is None else {"isolation.level": self.isolation}
 
 
 @click.command()
@@ -65,45 +93,23 @@ _RECORDS = 1_000
 )
 @click.option("--header-regex", "header_regexes", multiple=True, metavar="NAME=REGEX", help="Only with such a header.")
 @common_options
-def consume(
-    topic: str | None,
-    topic_option: str | None,
-    group: str | None,
-    partitions: tuple[int, ...],
-    offset: str | None,
-    from_beginning: bool,
-    count: int | None,
-    exit_at_end: bool,
-    follow: bool,
-    format_text: str | None,
-    output: str,
-    formatter: str | None,
-    isolation: str | None,
-    keys: tuple[str, ...],
-    values: tuple[str, ...],
-    headers: tuple[str, ...],
-    key_regexes: tuple[str, ...],
-    value_regexes: tuple[str, ...],
-    header_regexes: tuple[str, ...],
-) -> None:
+def consume(topic: str | None, topic_option: str | None, **given: Any) -> None:
     """Read records of TOPIC. Prints one value per line, unless -o or -f sets another format.
 
     A record must pass all filters. With --timeout, stops with exit code 5 when no record came for that long.
     """
     name = named_topic(topic, topic_option)
-    if offset is not None and from_beginning:
+    options = _Options(**given)
+    if options.offset is not None and options.from_beginning:
         raise click.UsageError("--offset and --from-beginning exclude each other: use one of them")
-    if follow and exit_at_end:
+    if options.follow and options.exit_at_end:
         raise click.UsageError("--follow and --exit-at-end exclude each other: use one of them")
-    bounds = _parse_bounds("start" if from_beginning else offset or "end")
-    chosen = _make_filter(keys, values, headers, key_regexes, value_regexes, header_regexes)
-    render = _make_renderer(output, format_text, formatter)
-    settings: ClientSettings = {} if isolation is None else {"isolation.level": isolation}
-    printer = Printer(count, chosen, render)
-    if group is None:
-        _run_without_group(name, partitions, bounds, settings, printer, exit_at_end=exit_at_end)
+    bounds = _parse_bounds("start" if options.from_beginning else options.offset or "end")
+    printer = Printer(options.count, _make_filter(options), _make_renderer(options))
+    if options.group is None:
+        _run_without_group(name, options, bounds, printer)
     else:
-        _run_in_group(name, group, partitions, bounds, settings, printer, exit_at_end=exit_at_end)
+        _run_in_group(name, options, bounds, printer)
 
 
 def _parse_bounds(text: str) -> OffsetRange:
@@ -116,36 +122,30 @@ def _parse_bounds(text: str) -> OffsetRange:
         raise click.UsageError(str(error)) from error
 
 
-def _make_filter(
-    keys: Sequence[str],
-    values: Sequence[str],
-    headers: Sequence[str],
-    key_regexes: Sequence[str],
-    value_regexes: Sequence[str],
-    header_regexes: Sequence[str],
-) -> Filter:
+def _make_filter(options: _Options) -> Filter:
     from ottla.cli.reading.filters import all_of, contains_text, matches_regex, on_header, on_key, on_value
 
     try:
         return all_of(
             [
-                *(on_key(contains_text(text)) for text in keys),
-                *(on_value(contains_text(text)) for text in values),
-                *(on_header(text, contains_text) for text in headers),
-                *(on_key(matches_regex(text)) for text in key_regexes),
-                *(on_value(matches_regex(text)) for text in value_regexes),
-                *(on_header(text, matches_regex) for text in header_regexes),
+                *(on_key(contains_text(text)) for text in options.keys),
+                *(on_value(contains_text(text)) for text in options.values),
+                *(on_header(text, contains_text) for text in options.headers),
+                *(on_key(matches_regex(text)) for text in options.key_regexes),
+                *(on_value(matches_regex(text)) for text in options.value_regexes),
+                *(on_header(text, matches_regex) for text in options.header_regexes),
             ]
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
 
-def _make_renderer(output: str, format_text: str | None, formatter: str | None) -> Piece:
+def _make_renderer(options: _Options) -> Piece:
     import json
 
     from ottla.cli.views.record_text import compile_format, to_json
 
+    output, format_text, formatter = options.output, options.format_text, options.formatter
     if format_text is not None or formatter is not None:
         from ottla.cli.views import internal_records
 
@@ -168,41 +168,27 @@ def _make_renderer(output: str, format_text: str | None, formatter: str | None) 
     return compile_format("%p\t%o\t%T\t%k\t%s\n" if output == "wide" else "%s\n")
 
 
-def _run_without_group(
-    topic: str,
-    partitions: Sequence[int],
-    bounds: OffsetRange,
-    settings: ClientSettings,
-    printer: Printer,
-    *,
-    exit_at_end: bool,
-) -> None:
+def _run_without_group(topic: str, options: _Options, bounds: OffsetRange, printer: Printer) -> None:
     from ottla.cli.clients import make_consumer
     from ottla.cli.reading.range_reading import RangeReading
 
     # Records deleted below our position are an error, not a jump. A context may set group.id: commit nothing here.
     defaults: ClientSettings = {"auto.offset.reset": "none", "max.poll.records": _RECORDS, **outage_settings()}
-    with make_consumer(defaults, settings | {"enable.auto.commit": False}) as consumer:
+    with make_consumer(defaults, options.settings | {"enable.auto.commit": False}) as consumer:
         RangeReading(consumer, printer, option_value("timeout_s", 0.0)).read_range(
-            topic, partitions, bounds, exit_at_end=exit_at_end
+            topic, options.partitions, bounds, exit_at_end=options.exit_at_end
         )
 
 
-def _run_in_group(
-    topic: str,
-    group: str,
-    partitions: Sequence[int],
-    bounds: OffsetRange,
-    settings: ClientSettings,
-    printer: Printer,
-    *,
-    exit_at_end: bool,
-) -> None:
+def _run_in_group(topic: str, options: _Options, bounds: OffsetRange, printer: Printer) -> None:
     from ottla.cli.reading.group_reading import GroupReading
     from ottla.cli.reading.offset_grammar import END, START, OffsetRange
 
     resets = {OffsetRange(START): "earliest", OffsetRange(END): "latest"}
-    if partitions or bounds not in resets:
+    if options.partitions or bounds not in resets:
         raise click.UsageError("--group reads from the group's committed offsets: change them with ottla group reset")
-    settings = {**settings, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": resets[bounds]}
-    GroupReading(topic, settings, printer, option_value("timeout_s", 0.0), exit_at_end=exit_at_end).read_group()
+    assert options.group is not None
+    own: ClientSettings = {"enable.auto.commit": False, "auto.offset.reset": resets[bounds]}
+    settings = {**options.settings, "group.id": options.group, **own}
+    timeout_s = option_value("timeout_s", 0.0)
+    GroupReading(topic, settings, printer, timeout_s, exit_at_end=options.exit_at_end).read_group()

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -272,85 +272,87 @@ def list_option(groups: Mapping[str, Sequence[str]]) -> Callable[[F], F]:
     }
 )
 @output_option("table", "json")
-def sim(
-    seed: int | None,
-    seeds: str | None,
-    trace: bool,
-    jobs: int | None,
-    seconds: int,
-    defects: bool,
-    cluster: bool,
-    transactions: bool,
-    clients: bool,
-    compaction: bool,
-    flush: bool,
-    brokers: int | None,
-    faults: str | None,
-    kinds: str | None,
-    shrink: bool,
-    without: str | None,
-    output: str,
-) -> int:
+def sim(**given: Any) -> int:
     """Run brokers with simulated clients, networks and disks, inject faults, and check what clients saw.
 
     The exit code is 1 when a property was violated. Then the command that replays the run is printed, and for a cluster
     the fewest faults with which it still fails.
     """
-    # Options that contradict each other are refused one by one, so that each error names its cause.
-    if (seed is None) == (seeds is None):
+    chosen = _Options(**given)
+    kind = _check_options(chosen)
+    options = _make_options(chosen, kind)
+    with silent_broker():
+        if chosen.seed is not None:
+            return _run_seed(chosen.seed, options, chosen.output, chosen.shrink)
+        assert chosen.seeds is not None
+        return _run_seeds(_parse_range(chosen.seeds), options, chosen.jobs, chosen.output, chosen.shrink)
+
+
+class _Options(NamedTuple):
+    """The options, by the names that click gives them."""
+
+    seed: int | None
+    seeds: str | None
+    trace: bool
+    jobs: int | None
+    seconds: int
+    defects: bool
+    cluster: bool
+    transactions: bool
+    clients: bool
+    compaction: bool
+    flush: bool
+    brokers: int | None
+    faults: str | None
+    kinds: str | None
+    shrink: bool
+    without: str | None
+    output: str
+
+
+def _check_options(given: _Options) -> str:
+    """The kind of cluster, empty for one broker. Raises UsageError for options that contradict each other."""
+    # Each contradiction is refused on its own, so that the error names its cause.
+    if (given.seed is None) == (given.seeds is None):
         raise click.UsageError("give either --seed N or --seeds A..B")
-    if trace and seed is None:
+    if given.trace and given.seed is None:
         raise click.UsageError("--trace needs --seed")
-    kinds_of_clients = {"transactions": transactions, "clients": clients, "compaction": compaction}
-    if sum(kinds_of_clients.values()) > 1:
+    chosen = [name for name in ("transactions", "clients", "compaction") if getattr(given, name)]
+    if len(chosen) > 1:
         raise click.UsageError("give one of --transactions, --clients and --compaction")
     # A safeguard that the chosen run never uses would never be missed: the ablation would prove nothing.
-    if without in CLIENT_SAFEGUARDS and not clients:
+    without = given.without
+    if without in CLIENT_SAFEGUARDS and not given.clients:
         raise click.UsageError(f"the safeguard {without} is one of clients: add --clients")
-    kind = next((name for name, wanted in kinds_of_clients.items() if wanted), "cluster" if cluster else "")
-    of_clusters = (brokers, faults, kinds) != (None, None, None) or without in CLUSTER_SAFEGUARDS
+    kind = chosen[0] if chosen else "cluster" if given.cluster else ""
+    of_clusters = (given.brokers, given.faults, given.kinds) != (None, None, None) or without in CLUSTER_SAFEGUARDS
     if not kind and of_clusters:
         raise click.UsageError(
             "--brokers, --faults, --kinds and the safeguards of a cluster need a cluster: --cluster, --transactions …"
         )
-    if kind and defects:
+    if kind and given.defects:
         raise click.UsageError("--defects is for runs with one broker: leave out the options of a cluster")
-    if without in DEFECT_SAFEGUARDS and not defects:
+    if without in DEFECT_SAFEGUARDS and not given.defects:
         raise click.UsageError(f"the safeguard {without} needs --defects")
-    if flush and kind not in ("cluster", "transactions"):
+    if given.flush and kind not in ("cluster", "transactions"):
         raise click.UsageError("--flush needs --cluster or --transactions")
-    options = _make_options(
-        seconds, without, write_line if trace else None, kind, brokers, faults, kinds, flush, defects
-    )
-    with silent_broker():
-        if seed is not None:
-            return _run_seed(seed, options, output, shrink)
-        assert seeds is not None
-        return _run_seeds(_parse_range(seeds), options, jobs, output, shrink)
+    return kind
 
 
-def _make_options(
-    seconds: int,
-    without: str | None,
-    trace: Callable[[str], None] | None,
-    kind: str,
-    brokers: int | None,
-    faults: str | None,
-    kinds: str | None,
-    flush: bool,
-    defects: bool,
-) -> AnyOptions:
+def _make_options(given: _Options, kind: str) -> AnyOptions:
     from ottla.sim.clients.runner import ClientOptions
     from ottla.sim.cluster.runner import ClusterOptions
     from ottla.sim.compaction.runner import CompactionOptions
     from ottla.sim.runner import Options
     from ottla.sim.transactions.runner import TransactionOptions
 
-    if kind:
-        by_kind = {"transactions": TransactionOptions, "clients": ClientOptions, "compaction": CompactionOptions}
-        chosen = by_kind.get(kind, ClusterOptions)
-        return chosen(seconds, without, brokers or 0, _parse_numbers(faults), trace, _parse_kinds(kinds), flush)
-    return Options(seconds=seconds, without=without, defects=defects, trace=trace)
+    trace = write_line if given.trace else None
+    if not kind:
+        return Options(seconds=given.seconds, without=given.without, defects=given.defects, trace=trace)
+    by_kind = {"transactions": TransactionOptions, "clients": ClientOptions, "compaction": CompactionOptions}
+    faults, kinds = _parse_numbers(given.faults), _parse_kinds(given.kinds)
+    options = by_kind.get(kind, ClusterOptions)
+    return options(given.seconds, given.without, given.brokers or 0, faults, trace, kinds, given.flush)
 
 
 def _parse_numbers(text: str | None) -> tuple[int, ...] | None:

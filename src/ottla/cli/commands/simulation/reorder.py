@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.commands.sim import SafeguardChoice, list_option, silent_broker
+from ottla.cli.commands.simulation.sim import SafeguardChoice, list_option, silent_broker
 from ottla.cli.options import option_value, output_option
 from ottla.cli.views.output import Json, write_json, write_line
 from ottla.terminal import draw_status

@@ -1,0 +1,4 @@
+"""Commands about brokers and the places of replicas.
+
+Zone: real.
+"""

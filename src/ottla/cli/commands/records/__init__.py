@@ -1,0 +1,4 @@
+"""Commands that write, read and measure records.
+
+Zone: real.
+"""

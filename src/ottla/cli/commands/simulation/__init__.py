@@ -1,0 +1,4 @@
+"""Commands that run the broker in a simulated world.
+
+Zone: real.
+"""
