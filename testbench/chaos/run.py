@@ -64,11 +64,11 @@ class Run:
         arena.create_topic(TOPIC, PARTITIONS)
         self.clients = Clients(arena, TOPIC, PARTITIONS, rate)
 
-    def chaos(self, seconds: float) -> None:
-        """Cause faults until the time is over. Raises Stuck, NodeError."""
-        end = time.monotonic() + seconds
+    def chaos(self, seconds: float, at_least: int = 0) -> None:
+        """Cause faults until the time is over and there were enough of them. Raises Stuck, NodeError."""
         self.await_progress()
-        while time.monotonic() < end:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end or self.faults.total() < at_least:
             self._blow(self._choose())
             if self._rng.random() < 0.4:
                 self.await_whole()
@@ -231,10 +231,12 @@ def run(
     seed: int,
     rate: float,
     say: Callable[[str], None],
+    at_least: int = 0,
     flush: bool = False,
 ) -> tuple[list[str], dict[str, Any]]:
     """Run one seed. Returns complaints (none: it passed) and counts; the log is `<directory>/chaos.log`.
 
+    `at_least`: the number of faults without which a slow machine's run goes on after its minutes.
     `flush`: brokers flush before they acknowledge (log.flush.interval.messages=1), and all lose power at once.
     """
     settings = {"log.flush.interval.messages": "1"} if flush else {}
@@ -246,7 +248,7 @@ def run(
         with Arena(engine, directory, settings) as arena:
             one = Run(arena, journal, seed, rate, flush=flush)
             try:
-                one.chaos(minutes * 60)
+                one.chaos(minutes * 60, at_least)
                 complaints += one.finish()
             except Exception as error:
                 complaints.append(f"{type(error).__name__}: {error}")

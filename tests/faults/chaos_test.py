@@ -11,16 +11,18 @@ from testbench.network import NetworkError
 
 pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.interop, pytest.mark.kafka]
 
-MINUTES = 1.5
+MINUTES, FAULTS = 0.7, 8
+"""A quiet machine makes a dozen faults in this time; a busy one takes longer for the fewest."""
 
 
 @pytest.mark.parametrize("engine", ["embedded", "zookeeper"])
 def test_no_acknowledged_record_is_lost(engine: str, tmp_path: Path) -> None:
     lines: list[str] = []
     try:
-        complaints, counts = run(engine, tmp_path, minutes=MINUTES, seed=4, rate=1_500, say=lines.append)
+        dose = {"minutes": MINUTES, "at_least": FAULTS, "seed": 4, "rate": 1_500}
+        complaints, counts = run(engine, tmp_path, **dose, say=lines.append)
     except (NetworkError, VolumeError) as error:
         pytest.fail(str(error))
     assert not complaints, "\n".join([*lines[-60:], *complaints])
     assert counts["acknowledged"] > 20_000
-    assert counts["faults"] >= 6
+    assert counts["faults"] >= FAULTS

@@ -162,7 +162,8 @@ from ottla.spark import java_home
 bootstrap, source, sink, checkpoint = sys.argv[1:]
 java_home()
 from pyspark.sql import SparkSession
-settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.local.dir": checkpoint + "-local"}
+settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.local.dir": checkpoint + "-local",
+            "spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 builder = SparkSession.builder.master("local[2]")
 for key, value in settings.items():
     builder = builder.config(key, value)
