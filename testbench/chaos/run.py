@@ -236,7 +236,7 @@ def run(
 ) -> tuple[list[str], dict[str, Any]]:
     """Run one seed. Returns complaints (none: it passed) and counts; the log is `<directory>/chaos.log`.
 
-    `at_least`: the number of faults without which a slow machine's run goes on after its minutes.
+    `at_least`: with fewer faults the run continues after its minutes, as on a slow machine.
     `flush`: brokers flush before they acknowledge (log.flush.interval.messages=1), and all lose power at once.
     """
     settings = {"log.flush.interval.messages": "1"} if flush else {}

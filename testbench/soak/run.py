@@ -271,8 +271,8 @@ def run(
     directory: Path, *, minutes: float, seed: int, rate: float, say: Callable[[str], None], at_least: int = 0
 ) -> tuple[list[str], dict[str, Any]]:
     """Run a soak. Returns complaints (none: it passed) and counts; `<directory>/soak.log` has every sample and fault,
-    `<directory>/soak.json` the result. `at_least`: the number of faults without which a slow machine's run goes on
-    after its minutes."""
+    `<directory>/soak.json` the result. `at_least`: with fewer faults the run continues after its minutes, as on a
+    slow machine."""
     settings = {
         "log.retention.check.interval.ms": str(CHECK_S * 1_000),
         "log.segment.delete.delay.ms": str(DELAY_S * 1_000),
