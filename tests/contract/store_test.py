@@ -134,8 +134,8 @@ def test_a_failure_takes_its_lane_along(rig):
     outcomes = [
         one.begin("submit_ops", "x", [Op("create", "/a/b")]),
         one.begin("submit_ops", "x", [Op("create", "/c")]),
-        one.begin("submit", "x", [Op("create", "/d")]),
-        one.begin("submit", "y", [Op("create", "/e")]),
+        one.begin("submit_ops", "x", [Op("create", "/d")]),
+        one.begin("submit_ops", "y", [Op("create", "/e")]),
     ]
     rig.until(lambda: all(outcomes))
     assert [outcome[0].kind for outcome in outcomes[:3]] == [Kind.CONFLICT, Kind.NOT_DONE, Kind.NOT_DONE]
@@ -176,7 +176,7 @@ def test_a_read_behind_a_write_sees_it(rig):
     one = rig.client()
     one.begin("submit_ops", "x", [Op("create", "/a", b"1")])
     seen = one.begin("get_node", "/a", False)
-    names = one.begin("children", "/", False)
+    names = one.begin("get_children", "/", False)
     rig.until(lambda: bool(seen and names))
     assert seen[0].data == b"1"
     assert "a" in names[0]
@@ -340,7 +340,7 @@ def test_a_write_whose_answer_is_lost_is_unknown_and_may_have_happened(wired):
     one, two = wired.client(), wired.client()
     wired.hold(one, requests=False)
     first = one.begin("submit_ops", "x", [Op("create", "/a")])
-    behind = one.begin("submit", "x", [Op("create", "/b")])
+    behind = one.begin("submit_ops", "x", [Op("create", "/b")])
     wired.until(lambda: two.get("/a") is not None)
     wired.cut(one)
     wired.until(lambda: bool(first and behind))
@@ -369,8 +369,8 @@ def test_what_is_asked_while_suspended_waits_for_the_connection(wired):
     wired.hold(one)
     one.until(SUSPENDED)
     write = one.begin("submit_ops", "x", [Op("create", "/a")])
-    behind = one.begin("submit", "x", [Op("create", "/a/b")])
-    read = one.begin("get", "/a/b", True)
+    behind = one.begin("submit_ops", "x", [Op("create", "/a/b")])
+    read = one.begin("get_node", "/a/b", True)
     wired.run(100)
     assert not write
     assert not read

@@ -267,8 +267,8 @@ class RealRig(Rig):
         turns.set_end_turn(client.end_turn)
         options = {"hosts": proxy.address, "chroot": self.chroot, "timeout_ms": timeout_ms}
         client.store = ZooKeeperStore(self.loop, turns, ZooKeeperSettings(**{**options, **settings}))
-        client.store.connect(client)
-        self.stops += [client.store.stop, turns.stop_threads, proxy.stop]
+        client.store.open_session(client)
+        self.stops += [client.store.close_session, turns.stop_threads, proxy.stop]
         return client
 
     def client(self) -> Client:

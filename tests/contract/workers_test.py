@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 def run(rig, done, job, *arguments):
     done.inside += 1
-    rig.workers.run(job, arguments, done)
+    rig.workers.run_job(job, arguments, done)
     done.inside -= 1
 
 

@@ -55,7 +55,7 @@ loop = asyncio.new_event_loop()
 queue = CompletionQueue(loop)
 broker = Broker()
 store = ZooKeeperStore(loop, queue, ZooKeeperSettings(sys.argv[1], sys.argv[2], 1500))
-store.connect(broker)
+store.open_session(broker)
 loop.call_soon(put)
 loop.run_forever()
 """
@@ -91,7 +91,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return ask
 
-    for name in ("multi", "get", "children", "exists", "sync"):
+    for name in ("send_multi", "get_node", "get_children", "check_exists", "sync_server"):
         monkeypatch.setattr(ZooKeeperSession, name, noted(name))
     return calls
 
@@ -113,7 +113,7 @@ def test_a_store_that_is_away_at_the_start_is_waited_for_and_named(served, caplo
     served.until(lambda: "still trying" in caplog.text)
     assert served.proxies[one].address in caplog.text
     assert one.told == []
-    waiting = one.begin("get", "/", False)
+    waiting = one.begin("get_node", "/", False)
     served.proxies[one].refuse(False)
     one.until(OPEN)
     served.until(lambda: bool(waiting))
@@ -184,9 +184,9 @@ def test_completions_and_watches_come_in_one_order(served):
     events: list[str] = []
 
     def look() -> None:
-        one.store.get("/a", True, lambda node: watched.append(node.data))
+        one.store.get_node("/a", True, lambda node: watched.append(node.data))
         for _ in range(20):
-            one.store.get("/a", False, seen)
+            one.store.get_node("/a", False, seen)
 
     def seen(node) -> None:
         if watched and node.data != watched[-1]:
@@ -213,10 +213,10 @@ def test_after_a_new_connection_the_first_thing_is_a_sync(served, asked):
     one.submit(Op("create", "/a"))
     asked.clear()
     served.cut(one)
-    read = one.begin("get", "/a", False)
+    read = one.begin("get_node", "/a", False)
     served.until(lambda: bool(read))
-    assert asked.index("sync") < len(asked) - 1 - asked[::-1].index("get")
-    assert asked[asked.index("sync") :][:3] == ["sync", "exists", "get"]
+    assert asked.index("sync_server") < len(asked) - 1 - asked[::-1].index("get_node")
+    assert asked[asked.index("sync_server") :][:3] == ["sync_server", "check_exists", "get_node"]
 
 
 @pytest.mark.slow
@@ -226,10 +226,10 @@ def test_requests_on_their_way_are_bounded_and_asking_never_waits(served, asked)
     one.until(OPEN)
     asked.clear()
     served.hold(one)
-    outcomes = [one.begin("submit", f"lane {number}", [Op("create", f"/{number}")]) for number in range(1000)]
-    reads = [one.begin("get", f"/{number}", False) for number in range(1000)]
+    outcomes = [one.begin("submit_ops", f"lane {number}", [Op("create", f"/{number}")]) for number in range(1000)]
+    reads = [one.begin("get_node", f"/{number}", False) for number in range(1000)]
     served.run(50)
-    assert asked == ["multi"] * 10
+    assert asked == ["send_multi"] * 10
     served.release(one)
     served.until(lambda: all(outcomes) and all(reads))
     assert one.states == [OPEN]
@@ -243,7 +243,7 @@ def test_a_stop_ends_the_session_at_once_and_tells_nobody(served):
     served.settle()
     two.get("/me", watch=True)
     began = time.monotonic()
-    one.store.stop()
+    one.store.close_session()
     served.until(lambda: two.nodes == ["/me"])
     assert time.monotonic() - began < 1.9, "it took the session's time-out"
     served.run(50)
@@ -278,7 +278,7 @@ def test_a_server_that_stands_still_is_noticed(rig, zookeeper, busy):
         while EXPIRED not in one.states:
             number += 1
             if busy:
-                one.begin("submit", f"{number}", [Op("check", "/")])
+                one.begin("submit_ops", f"{number}", [Op("check", "/")])
             rig.run(50)
     finally:
         zookeeper.servers[0].resume()
@@ -300,7 +300,7 @@ def test_the_session_outlives_the_leader_of_the_ensemble(tmp_path):
         number = written = 0
         while written < 20:
             number += 1
-            (outcome,) = waited(rig, one.begin("submit", "x", [Op("put", "/a", b"%d" % number)]))
+            (outcome,) = waited(rig, one.begin("submit_ops", "x", [Op("put", "/a", b"%d" % number)]))
             written += not isinstance(outcome, Failure)
         assert one.get("/a").data == b"%d" % number
         assert one.get("/me").owner == one.sessions[0]

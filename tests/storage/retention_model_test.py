@@ -199,7 +199,7 @@ class Both:
         live = {f"{segment.base_offset:020}.log" for segment in self.shelf.log.segments}
         assert {name for name in self.world.names("t-0") if name.endswith(".log")} == live
         self.world.advance(DELAY_MS)
-        self.shelf.manager.timers.run(self.world.clock.now().mono_ns)
+        self.shelf.manager.timers.run_due(self.world.clock.now().mono_ns)
         self.world.settle()
         assert not [name for name in self.world.names("t-0") if name.endswith(".deleted")]
 

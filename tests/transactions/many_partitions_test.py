@@ -81,7 +81,7 @@ def test_a_turn_checks_a_bounded_number_of_partitions(hand: Hand) -> None:
 
         def partition_refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
             seen.append(tp)
-            return topics.refusal(tp, by_client)
+            return topics.partition_refusal(tp, by_client)
 
     handlers._topics = Noted()
     place = hand.node.send(asked(hand, GOOD), 3)
