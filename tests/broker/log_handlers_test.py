@@ -103,7 +103,7 @@ class Logs:
         sequence = 0 if producer_id >= 0 else -1
         records = [Record(offset, stamp, None, b"v") for offset, stamp in enumerate(timestamps)]
         batch = encode_batch(records, producer_id=producer_id, producer_epoch=sequence, base_sequence=sequence)
-        part.append(memoryview(batch), 1, self.clock.now())
+        part.leader_role.append(memoryview(batch), 1, self.clock.now())
 
     def ask(self, request, version: int):
         """A request over the wire and its answer."""

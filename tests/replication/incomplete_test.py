@@ -103,10 +103,10 @@ def test_it_is_remembered_until_it_is_settled(pair) -> None:
     for _ in range(2):
         pair[2].die(Death.POWER_LOSS)
         pair[2].boot()
-        assert pair[2].core.logs.get_log(T0).loss is IncompleteLog.WITHIN
+        assert pair[2].core.logs.get_log(T0).metadata.loss is IncompleteLog.WITHIN
     state(pair, -1, (1,))
     assert pair.send_state(2, T0) == [ErrorCode.NONE]
-    assert pair[2].core.logs.get_log(T0).loss is IncompleteLog.WITHIN, (
+    assert pair[2].core.logs.get_log(T0).metadata.loss is IncompleteLog.WITHIN, (
         "without a leader it is kept: it may be the only copy"
     )
     pair.elect(1, isr=(1,))

@@ -198,7 +198,7 @@ def test_a_reader_that_is_gone_is_not_converted_for(node) -> None:
 def test_damage_on_the_disk_gets_no_new_checksum(node) -> None:
     node.produce("t", b"value")
     log = node.partition("t").log.segments.active.file
-    content = bytearray(log.segments.size)
+    content = bytearray(log.size)
     log.read_now(0, memoryview(content))
     log.truncate(0)
     content[-3] ^= 1

@@ -150,7 +150,7 @@ def test_a_large_request_whose_connection_ends_leaves_no_verification(node) -> N
     node.send(request, 9)
     node.pass_ms(50)
     (question,) = asked
-    guards = node.broker.hosted.find_partition("wide", 0).guards
+    guards = node.broker.hosted.find_partition("wide", 0).leader_role.guards
     assert guards, "the first slice waits for its coordinator"
     node.process.post_turn(0, "gone", node.broker.on_gone, node.peer)
     node.pass_ms(1)

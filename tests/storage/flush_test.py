@@ -48,7 +48,7 @@ def test_requests_during_a_flush_share_the_next_one(world, kit, shelf) -> None:
 def test_repeated_requests_for_one_flush_are_called_once(world, kit) -> None:
     shelf = kit.Shelf(world, TopicConfig(flush_messages=1))
     called: list[int] = []
-    shelf.log.flush_policy.on_synced = lambda: called.append(shelf.log.recovery_point)
+    shelf.log.flush_policy.call_when_synced(lambda: called.append(shelf.log.recovery_point))
     for _ in range(50):
         shelf.put(kit.batch(1))
     world.settle()
@@ -93,7 +93,7 @@ def test_recovered_records_are_awaited_until_they_are_durable(sim, kit) -> None:
     log = shelf.again().log
     assert (log.end_offset, log.recovery_point, log.flush_policy.awaited_offset) == (3, 0, 3)
     told = []
-    log.flush_policy.on_synced = lambda: told.append(log.recovery_point)
+    log.flush_policy.call_when_synced(lambda: told.append(log.recovery_point))
     sim.settle()
     assert told == [3]
 

@@ -34,10 +34,10 @@ class FlushPolicy:
         "_home",
         "_is_at_rest",
         "_on_flushed",
+        "_on_synced",
         "_tp",
         "awaited_offset",
         "next_offset",
-        "on_synced",
     )
 
     def __init__(
@@ -55,9 +55,12 @@ class FlushPolicy:
         self.awaited_offset = end_offset()
         """Records below it are acknowledged only when they are durable, as flush.messages demands. Records that a
         recovery found are not durable either: a retry of them waits for the flush that follows the recovery."""
-        self.on_synced: Callable[[], None] = _do_nothing
-        """Called when a flush that acknowledgements may wait for has ended, successfully or not."""
+        self._on_synced: Callable[[], None] = _do_nothing
         self.apply_config(config)
+
+    def call_when_synced(self, callback: Callable[[], None]) -> None:
+        """Call back when a flush that acknowledgements may wait for has ended, successfully or not."""
+        self._on_synced = callback
 
     def apply_config(self, config: TopicConfig) -> None:
         """Take a changed configuration."""
@@ -68,7 +71,7 @@ class FlushPolicy:
         """Drop all references to a log that was closed and ended at `end_offset`, and to listeners of its flushes."""
         self._end_offset = lambda: end_offset
         self._on_flushed = self._home.note_failure
-        self.on_synced = _do_nothing
+        self._on_synced = _do_nothing
 
     def _set_next_offset(self) -> None:
         self.next_offset = self._flushed + self._config.flush_messages - 1
@@ -99,11 +102,11 @@ class FlushPolicy:
         self._set_next_offset()
 
     def request_flush(self, done: Done[int]) -> None:
-        """Flush on request; `on_synced` is called as well, for acknowledgements that wait for durable records."""
+        """Flush on request. Acknowledgements that wait for durable records are informed as well."""
 
         def ended(outcome: int | Failure) -> None:
             done(outcome)
-            self.on_synced()
+            self._on_synced()
 
         self._flush.request_flush(ended)
 
@@ -113,7 +116,7 @@ class FlushPolicy:
 
     def _on_ended(self, outcome: int | Failure) -> None:
         self._home.note_failure(outcome)
-        self.on_synced()
+        self._on_synced()
 
     def _on_deadline(self) -> None:
         self._armed = False
@@ -133,4 +136,4 @@ class FlushPolicy:
 
 
 def _do_nothing() -> None:
-    """The default of `on_synced`."""
+    """The callback while no replica uses the log."""

@@ -227,15 +227,14 @@ class Log:
     def append_replica(self, view: memoryview, newest_epoch: int = ANY_EPOCH, check_crc: bool = True) -> int:
         """Append batches as a leader of at most `newest_epoch` wrote them: offsets and epochs stay. Returns the end.
 
-        Batches for the same segment are one write. Raises ApiError CORRUPT_MESSAGE when they are damaged or
-        do not continue this log, KAFKA_STORAGE_ERROR; whole batches before the error are in the log.
-        """
+        Batches for the same segment are one write. Raises ApiError CORRUPT_MESSAGE when they are damaged or do not
+        continue this log, KAFKA_STORAGE_ERROR; whole batches before the error are in the log."""
         batches, error = replica_batches(view, self.end_offset, newest_epoch, check_crc)
         start_offset, now, at = self.start_offset, self.home.clock.now(), 0
         if self.metadata.epochs_stale and batches:
             self.files.unfence_appends()
-        if batches and batches[0][2][0] < self.end_offset:
-            self._begin_within(batches[0][2][0])
+        if batches and batches[0][2][BASE_OFFSET] < self.end_offset:
+            self._begin_within(batches[0][2][BASE_OFFSET])
         while at < len(batches):
             at = self._append_run(view, batches, at, now)
         self.set_start_offset(start_offset)
@@ -253,8 +252,7 @@ class Log:
             raise self.home.storage_error(failure.as_value()) from failure
 
     def _append_run(self, view: memoryview, batches: list[ReplicaBatch], at: int, now: Instant) -> int:
-        """Append as many of the batches from `at` on as one segment takes; returns how many are appended in
-        all."""
+        """Append the batches from `at` on that one segment takes. Returns the index of the next batch."""
         segment, (first, end, header) = self.files.active, batches[at]
         last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         if not segment.has_room(end - first, last, header[MAX_TIMESTAMP], now.wall_ms):
@@ -284,9 +282,7 @@ class Log:
             self.flush_policy.on_appended(now)
         return until
 
-    def _note_replica(
-        self, view: memoryview, start: int, end: int, header: HeaderTuple, position: int, now: Instant
-    ) -> None:
+    def _note_replica(self, view: memoryview, start: int, end: int, header: HeaderTuple, at: int, now: Instant) -> None:
         """Index a leader's batch that is in the file, and note its epoch, producer and offsets."""
         base = header[BASE_OFFSET]
         if header[LEADER_EPOCH] != self.epochs.latest and header[LEADER_EPOCH] >= 0:
@@ -294,9 +290,9 @@ class Log:
         if header[MAGIC] < MAGIC_V2 and self.metadata.epochs_file.is_due:
             # These messages do not carry their leader epoch: recovery has it from the file only.
             self.metadata.write_epochs()
-        self.files.active.index_batch(position, end - start, base + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP])
+        self.files.active.index_batch(at, end - start, base + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP])
         self._tail_offsets.append(base)
-        self._tail_positions.append(position)
+        self._tail_positions.append(at)
         if header[PRODUCER_ID] >= 0:
             if header[ATTRIBUTES] & CONTROL:
                 self._note_marker(marker_of(view[start:end], 0), header, base, now.wall_ms)

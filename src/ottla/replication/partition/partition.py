@@ -36,7 +36,7 @@ class Partition(LocalReplica):
         self.leader_role = LeaderRole(self, isr_changes)
         """What only the leader does; as a follower its appends are refused."""
         self.follower_role = FollowerRole(self)
-        log.flush_policy.on_synced = self._on_synced
+        log.flush_policy.call_when_synced(self._on_synced)
 
     def apply_config(self, config: TopicConfig) -> None:
         """Apply a changed topic config; with another min.insync.replicas the high watermark may move."""
@@ -137,7 +137,7 @@ class Partition(LocalReplica):
         """Replace the log by its copy in another log directory."""
         self.log = log
         log.apply_config(self.config)
-        log.flush_policy.on_synced = self._on_synced
+        log.flush_policy.call_when_synced(self._on_synced)
         self._on_synced()
 
     def _on_synced(self) -> None:
