@@ -34,13 +34,13 @@ def note(phase, info):
         walked.append(sum(len(gc.get_objects(generation=each)) for each in range(info["generation"] + 1)))
 
 garbage = GarbageCollection()
-garbage.start()
+garbage.start_managing()
 gc.callbacks.append(note)
 heap = []
 for _ in range(500_000):  # the state of a broker that grows
     heap.append([heap])
 for _ in range(3):
-    garbage.collect()
+    garbage.collect_recent()
 assert len(walked) > 10, "Python collects by itself as well"
 assert max(walked) < (ROUNDS + 2) * 1.2 * YOUNG, max(walked)
 assert max(walked[-2:]) < 100, "what has not changed is not walked again"
@@ -50,11 +50,11 @@ node = Node()
 node.itself = node
 del node
 before = sum(each["collected"] for each in gc.get_stats())
-garbage.collect()
+garbage.collect_recent()
 assert sum(each["collected"] for each in gc.get_stats()) > before, "what is garbage is found"
 assert garbage.longest_s > 0
-garbage.stop()
-assert garbage._observe not in gc.callbacks
+garbage.stop_managing()
+assert garbage._on_collection not in gc.callbacks
 """
 
 CYCLES = """
@@ -147,12 +147,12 @@ with EmbeddedBroker(config={"file.delete.delay.ms": "100", "offsets.topic.num.pa
     port = int(broker.bootstrap.split(":")[1])
     offered = served(port)
     garbage = GarbageCollection()
-    garbage.start()
+    garbage.start_managing()
     stream = Stream(random.Random(7), grammar(), [port], offered)
     while stream.requests < 8_000:
         stream.round()
     time.sleep(1)
-    garbage.collect()
+    garbage.collect_recent()
     gc.disable()
     gc.unfreeze()
     gc.set_debug(gc.DEBUG_SAVEALL)

@@ -87,7 +87,7 @@ class Storm:
         self.ask(lambda c, done: c.create_topic(spec, False, 5000, done))
 
     def topic(self):
-        names = sorted(self.house.engine.tree.children(layout.TOPICS))
+        names = sorted(self.house.engine.tree.get_children(layout.TOPICS))
         return self.random.choice(names) if names else None
 
     def delete(self) -> None:
@@ -156,7 +156,7 @@ class Storm:
 
     def expire(self) -> None:
         seat = self.random.choice(list(self.seats.values()))
-        self.house.in_store(seat.link.session.close)
+        self.house.in_store(seat.link.session.close_session)
         self.house.timeline.run_until(self.house.timeline.now_ns + self.random.choice((0, 5, 200)) * MS)
         self.again(seat)
 
@@ -167,7 +167,7 @@ class Storm:
         seat.open_session()
         seat.seat._store = seat.store
         epoch = seat.seat._broker_epoch + 1
-        seat.turn(lambda: seat.seat.start(epoch))
+        seat.turn(lambda: seat.seat.start_competing(epoch))
 
     def seat_by_hand(self) -> None:
         if self.house.node(layout.CONTROLLER) is not None and self.random.random() < 0.3:
@@ -227,12 +227,12 @@ class Storm:
         seated = [each for each in self.seats.values() if each.seat.controller is not None]
         assert len(seated) == 1
         controller = seated[0]
-        assert controller.controller.idle
+        assert controller.controller.is_idle
         assert all(each.seat.controller_id == controller.node for each in self.seats.values())
         image = controller.controller.image
         assert list(image.brokers) == list(BROKERS)
-        assert sorted(image.topics) == sorted(self.house.engine.tree.children(layout.TOPICS))
-        assert self.house.engine.tree.children(layout.DELETE_TOPICS) == []
+        assert sorted(image.topics) == sorted(self.house.engine.tree.get_children(layout.TOPICS))
+        assert self.house.engine.tree.get_children(layout.DELETE_TOPICS) == []
         for topic in image.topics.values():
             for partition in topic.partitions:
                 assert partition.leader != NO_LEADER, (topic.name, partition)

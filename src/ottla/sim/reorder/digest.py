@@ -62,7 +62,7 @@ def _state_facts(stage: Harness) -> Iterator[object]:
 
 
 def _partition_facts(partition: Partition) -> object:
-    some: Any = partition
+    some: Any = partition.leader_role
     guards = [(key, guard.holders, guard.passed) for key, guard in some.guards._asked.items()]
     refusals = some._refusals
     log = partition.log
