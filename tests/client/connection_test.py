@@ -306,7 +306,19 @@ def test_importing_the_client_loads_nothing_of_the_broker_and_nothing_heavy() ->
     code = "import sys; from ottla.client import Admin, Cluster, Consumer, Fetcher; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     rooms = {name.split(".")[1] for name in done.stdout.split() if name.startswith("ottla.")}
-    assert rooms == {"client", "errors", "lazy_imports", "record", "renamed", "seams", "types", "utf8", "wire"}
+    assert rooms == {
+        "client",
+        "config",
+        "errors",
+        "lazy_imports",
+        "record",
+        "renamed",
+        "seams",
+        "types",
+        "utf8",
+        "wire",
+    }
+    assert {name for name in done.stdout.split() if name.startswith("ottla.config.")} == {"ottla.config.options"}
     assert not {"asyncio", "numpy", "pyarrow", "ssl", "logging", "click"} & set(done.stdout.split())
 
 

@@ -371,8 +371,8 @@ def test_a_job_that_takes_too_long_fails_and_the_next_one_runs(crews):
     make, wait = crews
     workers = make(JobLimits(1.0, 1 << 30, 1))
     done = []
-    workers.run("time:sleep", (600,), done.append, "a")
-    workers.run("operator:add", (1, 2), done.append, "a")
+    workers.run_job("time:sleep", (600,), done.append, "a")
+    workers.run_job("operator:add", (1, 2), done.append, "a")
     wait(done, 2)
     assert isinstance(done[0], Failure)
     assert (done[0].kind, done[1]) == (Kind.TIMEOUT, 3)
@@ -385,8 +385,8 @@ def test_a_job_that_needs_too_much_memory_fails_and_the_next_one_runs(crews):
     make, wait = crews
     workers = make(JobLimits(60, 1 << 28, 1))
     done = []
-    workers.run("operator:mul", (b"x", 1 << 30), done.append, "a")
-    workers.run("operator:add", (1, 2), done.append, "a")
+    workers.run_job("operator:mul", (b"x", 1 << 30), done.append, "a")
+    workers.run_job("operator:add", (1, 2), done.append, "a")
     wait(done, 2)
     assert isinstance(done[0], Failure)
     assert (done[0].kind, done[1]) == (Kind.FULL, 3)
@@ -397,11 +397,11 @@ def test_a_request_waits_neither_for_compaction_nor_for_another_connection(crews
     make, wait = crews
     workers = make(JobLimits(60, 1 << 30, 2), JobLimits(60, 1 << 30, 1))
     held, done = [], []
-    workers.run("time:sleep", (600,), held.append)
+    workers.run_job("time:sleep", (600,), held.append)
     for _ in range(5):
-        workers.run("time:sleep", (600,), held.append, "hostile")
+        workers.run_job("time:sleep", (600,), held.append, "hostile")
     for n in range(3):
-        workers.run("operator:add", (n, 0), done.append, "victim")
+        workers.run_job("operator:add", (n, 0), done.append, "victim")
     wait(done, 3)
     assert (done, held) == ([0, 1, 2], [])
 
@@ -412,9 +412,9 @@ def test_owners_take_turns(crews):
     workers = make(JobLimits(60, 1 << 30, 1))
     done = []
     for n in range(4):
-        workers.run("operator:add", (n, 0), done.append, "first")
+        workers.run_job("operator:add", (n, 0), done.append, "first")
     for n in range(2):
-        workers.run("operator:add", (n, 100), done.append, "second")
+        workers.run_job("operator:add", (n, 100), done.append, "second")
     wait(done, 6)
     assert done == [0, 100, 1, 101, 2, 3]
 
@@ -426,7 +426,7 @@ def test_after_a_job_that_needs_too_much_memory_there_is_a_fresh_process(crews):
     workers = make(JobLimits(60, 1 << 28, 1))
     done = []
     for job, arguments in (("os:getpid", ()), ("os:getpid", ()), ("operator:mul", (b"x", 1 << 30)), ("os:getpid", ())):
-        workers.run(job, arguments, done.append, "a")
+        workers.run_job(job, arguments, done.append, "a")
     wait(done, 4)
     assert done[0] == done[1] != done[3]
     assert done[2].kind is Kind.FULL

@@ -192,7 +192,7 @@ class Both:
         assert (log.start_offset, log.end_offset) == (self.start, self.end)
         seen = [record for record in self.records if record.offset >= self.start]
         assert self.kit.read_all(self.world, log, max_bytes=900) == seen
-        assert log.size == sum(piece.size for piece in self.pieces())
+        assert log.segments.size == sum(piece.size for piece in self.pieces())
 
     def names_are_right(self) -> None:
         """Removed segments are renamed now, and deleted after file.delete.delay.ms; the others keep their names."""

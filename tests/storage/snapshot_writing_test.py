@@ -166,7 +166,7 @@ def test_a_snapshot_is_of_its_offset_whatever_happens_meanwhile(kit, steps) -> N
                 log.roll_segment()
                 expected[log.end_offset] = log.producers.snapshot_entries()
             elif verb == "expire":
-                log.producers.expire(world.clock.now().wall_ms, 5)
+                log.producers.expire_producers(world.clock.now().wall_ms, 5)
             elif verb == "time":
                 world.advance(number)
             elif verb == "slice":

@@ -318,7 +318,7 @@ def test_a_child_process_cannot_use_it(consumer: Make, topic: str) -> None:
         ({"group.id": ""}, "must not be empty"),
         ({"auto.offset.reset": "by_duration:yesterday"}, "is not known"),
         ({"max.poll.records": 0}, "out of range"),
-        ({"max.poll.records": "many"}, "does not fit"),
+        ({"max.poll.records": "many"}, "is not a whole number"),
         ({"group.idd": "g"}, "Did you mean group.id"),
     ],
 )
