@@ -192,7 +192,7 @@ def test_a_topic_of_ten_thousand_partitions_is_created_in_steps_and_loaded(make_
     assert len(topic.partitions) == 10_000
     node.restart()
     assert [p.leader_epoch for p in node.cluster.image.topic_by_name("wide").partitions] == [1] * 10_000
-    node.wait(lambda done: node.topics.delete("wide", 1000, done))
+    node.wait(lambda done: node.topics.delete_topic("wide", 1000, done))
     assert node.get("/brokers/topics/wide") is None
 
 
