@@ -229,7 +229,6 @@ class Broker:
             self._peers,
             self._fence,
             steps,
-            self._safeguards.controller,
         )
         self._coordinators = self._new_coordinators(control)
         control.membership.set_endpoints(endpoints)
@@ -272,7 +271,6 @@ class Broker:
             control.producer_ids,
             surroundings,
             GroupTxnVerification(self.hosted, self.verifier),
-            self._safeguards,
         )
 
     def _marker_handlers(self) -> MarkerHandlers:

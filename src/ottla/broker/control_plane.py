@@ -14,7 +14,6 @@ from ottla.cluster.config_changes import ConfigChanges
 from ottla.cluster.config_writer import ConfigWriter
 from ottla.cluster.controlled_shutdown import ControlledShutdown
 from ottla.cluster.controller.controller_election import ControllerElector
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.epoch_lookup import EpochLookup
 from ottla.cluster.handlers.all_handlers import HandlerContext, cluster_handlers
 from ottla.cluster.handlers.client_handlers import Ranges
@@ -42,7 +41,6 @@ class ControlPlane:
         peers: BrokerClient,
         fence: ControlFence,
         steps: MembershipSteps,
-        safeguards: ControllerSafeguards | None,
     ) -> None:
         """Opens the metadata store. Raises Failure or CorruptStore when the embedded one cannot be read."""
         store = stores.open_store(self.on_node, self.on_session)
@@ -60,7 +58,6 @@ class ControlPlane:
             purgatory,
             lambda: cluster.config,
             effects.queue_effect,
-            safeguards,
         )
         self.membership = Membership(cluster, self.changes, self.seat, store, fence, purgatory, clock, entropy, steps)
         self.log_dir_events = LogDirEvents(store, purgatory, node_id, cluster.config.log_dir_failure_timeout_ms)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.broker.group_txn_verification import GroupTxnVerification
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.broker.transaction_cluster_view import TransactionClusterView
 from ottla.broker_client import BrokerClient
 from ottla.cluster.cluster import Cluster
@@ -44,7 +43,6 @@ from ottla.transactions.machine import Policy
 from ottla.transactions.messages import RequestedPartitions
 from ottla.transactions.metrics import TransactionMetrics
 from ottla.transactions.producer_handlers import ProducerHandlers
-from ottla.transactions.safeguards import TransactionSafeguards
 from ottla.transactions.service import Transactions
 from ottla.transactions.state import ProducerIdentity
 
@@ -65,7 +63,6 @@ class BrokerCoordinators:
         ids: ProducerIds,
         surroundings: TransactionClusterView,
         openings: GroupTxnVerification,
-        safeguards: BrokerSafeguards,
     ) -> None:
         """Registers for role changes and markers of this broker's partitions."""
         config = cluster.config
@@ -76,14 +73,14 @@ class BrokerCoordinators:
         around = world.clock, purgatory, effects.queue_effect
 
         def make(_: int) -> GroupShard:
-            return GroupShard(lambda: cluster.config, safeguards.groups)
+            return GroupShard(lambda: cluster.config)
 
         shards = Coordinator(TOPIC, _group_tools(config, *around), make)
         self.groups = Groups(shards, self, partition_for, lambda: cluster.config, self._new_id)
         tools = RuntimeContext(*around, TransactionCodec(), buffer_size=config.transaction_state_log_load_buffer_size)
         self.transactions = Transactions(
             tools,
-            _transaction_policy(config, safeguards.transactions),
+            _transaction_policy(config),
             ids,
             peers,
             surroundings,
@@ -192,12 +189,11 @@ def _group_tools(
     )
 
 
-def _transaction_policy(config: BrokerConfig, safeguards: TransactionSafeguards) -> Policy:
+def _transaction_policy(config: BrokerConfig) -> Policy:
     return Policy(
         config.transaction_max_timeout_ms,
         config.transactional_id_expiration_ms,
         config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
         config.transaction_remove_expired_transaction_cleanup_interval_ms,
         TRANSACTION_VERSION,
-        safeguards,
     )

@@ -8,11 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ottla.broker.containment import ContainmentSafeguards
-from ottla.cluster.controller.safeguards import ControllerSafeguards
-from ottla.groups.safeguards import GroupSafeguards
 from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.storage.safeguards import Safeguards as StorageSafeguards
-from ottla.transactions.safeguards import TransactionSafeguards
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +18,4 @@ class BrokerSafeguards:
 
     storage: StorageSafeguards = field(default_factory=StorageSafeguards)
     replication: ReplicationSafeguards = field(default_factory=ReplicationSafeguards)
-    controller: ControllerSafeguards = field(default_factory=ControllerSafeguards)
-    transactions: TransactionSafeguards = field(default_factory=TransactionSafeguards)
-    groups: GroupSafeguards = field(default_factory=GroupSafeguards)
     containment: ContainmentSafeguards = field(default_factory=ContainmentSafeguards)

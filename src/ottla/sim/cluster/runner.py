@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Final
 
 from ottla.broker.safeguards import BrokerSafeguards
-from ottla.cluster.controller.safeguards import ControllerSafeguards
-from ottla.groups.safeguards import GroupSafeguards
 from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.sim.cluster.checkers import find_violations
 from ottla.sim.cluster.faults import WHOLE_LOSS
@@ -24,13 +22,14 @@ from ottla.sim.cluster.node import ClusterNode
 from ottla.sim.cluster.workload import RACKS, ClusterWorkload
 from ottla.sim.entropy import Streams
 from ottla.sim.machines.ensemble import Ensemble
+from ottla.sim.mutants.ablation import without_safeguard
+from ottla.sim.mutants.table import MUTANTS
 from ottla.sim.networks.network import Network
 from ottla.sim.runner import CONVERGE_NS, SETTLE_NS, Result, compaction_counts
 from ottla.sim.workload.catalog import Catalog, Topic
 from ottla.sim.workload.workload import STEP_NS
 from ottla.sim.world import MS, SECOND, Timeline
 from ottla.storage.safeguards import Safeguards as StorageSafeguards
-from ottla.transactions.safeguards import TransactionSafeguards
 
 # Every safeguard of a broker by its name, and how to switch one off. The class of each package's safeguards documents
 # what they guard. Safeguards of the storage have plain names, as with a single broker; the name of another package's
@@ -38,15 +37,14 @@ from ottla.transactions.safeguards import TransactionSafeguards
 
 STORAGE: Final = tuple(switch.name for switch in fields(StorageSafeguards))
 REPLICATION: Final = tuple(f"replication.{switch.name}" for switch in fields(ReplicationSafeguards))
-CONTROLLER: Final = tuple(f"controller.{switch.name}" for switch in fields(ControllerSafeguards))
-TRANSACTIONS: Final = tuple(f"transactions.{switch.name}" for switch in fields(TransactionSafeguards))
-GROUPS: Final = tuple(f"groups.{switch.name}" for switch in fields(GroupSafeguards))
-NAMES: Final = STORAGE + REPLICATION + CONTROLLER + TRANSACTIONS + GROUPS
+NAMES: Final = (*STORAGE, *REPLICATION, *MUTANTS)
 
 
 def safeguards_without(name: str) -> BrokerSafeguards:
-    """All safeguards except the named one."""
+    """All safeguards except the named one; all of them if a mutant switches it off."""
     assert name in NAMES, name
+    if name in MUTANTS:
+        return BrokerSafeguards()
     room, _, switch = name.rpartition(".")
     every = BrokerSafeguards()
     switches = getattr(every, room or "storage")
@@ -203,6 +201,10 @@ class ClusterRun:
 
     def run_phases(self) -> ClusterResult:
         """Safety phase, liveness phase, verdict."""
+        with without_safeguard(self.options.without if self.options.without in MUTANTS else None):
+            return self._run_phases()
+
+    def _run_phases(self) -> ClusterResult:
         for node in self.nodes:
             node.start_broker()
         self.workload.start_clients()

@@ -14,7 +14,6 @@ from typing import Any, Final, cast
 from ottla.broker.coordinators import BrokerCoordinators
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.group_txn_verification import GroupTxnVerification
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.broker.transaction_cluster_view import TransactionClusterView
 from ottla.broker_client import BrokerClient
 from ottla.cluster.cluster import Cluster
@@ -45,7 +44,6 @@ from ottla.sim.machines.machine import Machine
 from ottla.sim.machines.workers import SimWorkers
 from ottla.sim.world import MS, Timeline
 from ottla.storage.log_manager import LogManager
-from ottla.transactions.safeguards import TransactionSafeguards
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.codec import encode_bytes
@@ -133,7 +131,7 @@ class _Topics:
 class Harness:
     """Implements `Inputs`, and the parts of `Network` that are used."""
 
-    def __init__(self, replication: ReplicationSafeguards, transactions: TransactionSafeguards) -> None:
+    def __init__(self, replication: ReplicationSafeguards) -> None:
         self.outbox: list[Sent] = []
         """Requests that were sent and have not arrived, oldest first."""
         self.timeline = Timeline()
@@ -147,13 +145,13 @@ class Harness:
         self._contact = _Contact()
         self._epoch = 0
         self._correlation = 0
-        self._wire_broker(replication, transactions)
+        self._wire_broker(replication)
         self.process.inputs = cast("Any", self)
         for place in PLACES:
             self._make_leader(place)
         self.pass_ms(10)
 
-    def _wire_broker(self, replication: ReplicationSafeguards, transactions: TransactionSafeguards) -> None:
+    def _wire_broker(self, replication: ReplicationSafeguards) -> None:
         """Create and connect the objects, as `Broker` does."""
         disk = SimDisk(self._machine.drives[0], DriveFaults(), self.process)
         network = cast("Network", self)
@@ -181,7 +179,6 @@ class Harness:
             cast("ProducerIds", _Ids()),
             surroundings,
             GroupTxnVerification(self.hosted, verifier),
-            BrokerSafeguards(replication=replication, transactions=transactions),
         )
         self._dispatch = Dispatch(network, lambda action: action(), "BROKERS")
         handler = ProduceHandler(world, self.hosted, self.purgatory, leaders, verifier)

@@ -27,7 +27,6 @@ from ottla.sim.reorder.client import PASSING, Dies, Producer, Reaction, Say, Sle
 from ottla.sim.reorder.digest import request_identity, state_digest
 from ottla.sim.reorder.harness import OFFSETS, STATE, Harness, Sent
 from ottla.sim.world import MS, SECOND
-from ottla.transactions.safeguards import TransactionSafeguards
 from ottla.types import TopicPartition
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import decode
@@ -58,12 +57,10 @@ class Bounds:
     without: str | None = None
     """The safeguard that is switched off: `replication.…` or `transactions.…`."""
 
-    def make_safeguards(self) -> tuple[ReplicationSafeguards, TransactionSafeguards]:
-        """All safeguards except `without`."""
+    def make_safeguards(self) -> ReplicationSafeguards:
+        """All safeguards except `without`; all of them if a mutant switches it off."""
         room, _, name = (self.without or "").partition(".")
-        off = {name: False}
-        replication = ReplicationSafeguards(**off) if room == "replication" else ReplicationSafeguards()
-        return replication, TransactionSafeguards(**off) if room == "transactions" else TransactionSafeguards()
+        return ReplicationSafeguards(**{name: False}) if room == "replication" else ReplicationSafeguards()
 
 
 class Delay(Enum):
@@ -113,7 +110,7 @@ class Play:
     ) -> None:
         """`known`: states in which forks were met before; None: do not recognize them."""
         self._known = known
-        self.stage = Harness(*bounds.make_safeguards())
+        self.stage = Harness(bounds.make_safeguards())
         self.producer = Producer(bounds.version, bounds.plan)
         self._bounds = bounds
         self._choices = choices
