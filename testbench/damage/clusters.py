@@ -65,14 +65,14 @@ class ClusterBase(NamedTuple):
 class _Stage:
     """A world with three brokers."""
 
-    def __init__(self, seed: int, safeguards: BrokerSafeguards | None = None) -> None:
+    def __init__(self, seed: int) -> None:
         self.streams = streams = Streams(seed, "damage/")
         self.timeline = timeline = Timeline()
         self.network = Network(timeline, streams.named_stream("net"))
         self.history = ClusterHistory()
         self.ensemble = Ensemble(timeline, self.network, streams.named_stream("store"))
         self.ledger = Ledger(self.history)
-        world = safeguards or BrokerSafeguards(), self.ensemble, self.ledger, SESSION_NS
+        world = BrokerSafeguards(), self.ensemble, self.ledger, SESSION_NS
         self.nodes = [
             ClusterNode(number, timeline, streams, self.network, self.history, CLUSTERED, *world) for number in NODES
         ]
@@ -171,10 +171,10 @@ def _base(seed: int, *, clean: bool) -> ClusterBase:
     return ClusterBase(f"seed {seed}, {'stopped' if clean else 'killed'}", stage.kept(), truth)
 
 
-def try_one(base: ClusterBase, seed: int, kinds: tuple[str, ...], safeguards: BrokerSafeguards | None = None) -> Case:
+def try_one(base: ClusterBase, seed: int, kinds: tuple[str, ...]) -> Case:
     """Damage one file of one broker, start all, and check the outcome."""
     random = Streams(seed).named_stream("harm")
-    stage = _Stage(seed, safeguards)
+    stage = _Stage(seed)
     stage.over(base.world)
     victim = random.choice(stage.nodes)
     drive = random.choice(victim.drives)

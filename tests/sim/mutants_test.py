@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import dis
+
 import pytest
 
 from ottla.sim.mutants.ablation import find_function, is_mutated, mutated_code, without_safeguard
@@ -31,6 +34,9 @@ def test_every_mutant_matches_its_source_and_changes_each_function(mutant: Mutan
             function.__code__.co_consts,
             function.__code__.co_names,
         ), f"{mutant.name} leaves {function.__qualname__} as it is"
+        known = {**vars(builtins), **function.__globals__}
+        unknown = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"} - known.keys()
+        assert not unknown, f"{mutant.name} uses names that {function.__module__} does not have"
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda mutant: mutant.name)
@@ -83,8 +89,8 @@ def test_only_the_named_function_is_edited() -> None:
         ("open", "if barred:", "0 times instead of once"),
         ("open", "locked", "2 times instead of once"),
         ("Door.open", "if locked:", "0 times instead of once"),
-        ("close", "if locked:", "has no function close"),
-        ("Door.close", "if locked:", "has no function Door.close"),
+        ("close", "if locked:", "has 0 functions of the name close"),
+        ("Door.close", "if locked:", "has 0 functions of the name Door.close"),
     ],
 )
 def test_a_mutant_that_the_source_has_left_behind_is_refused(function: str, text: str, reason: str) -> None:

@@ -14,10 +14,10 @@ import pytest
 from ottla.broker.containment import ContainmentSafeguards
 from ottla.cli.commands.sim import CLUSTER_SAFEGUARDS, DEFECT_SAFEGUARDS, SAFEGUARDS
 from ottla.sim.cluster.runner import NAMES
+from ottla.sim.mutants.storage import STORAGE
 from ottla.sim.report import coverage_lines, coverage_value, result_lines, result_value
 from ottla.sim.runner import Options, Result, Run, run_broker
 from ottla.sim.swarm import Coverage, run_swarm
-from ottla.storage.safeguards import Safeguards
 
 SHORT = Options(seconds=4)
 BESIDE = {"broker_stays_up", "everything_converges"}
@@ -101,9 +101,9 @@ def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
 
 
 def test_every_safeguard_can_be_switched_off():
-    assert set(SAFEGUARDS) == set(Safeguards.__dataclass_fields__)
+    assert list(SAFEGUARDS) == [mutant.name for mutant in STORAGE]
     assert [f"containment.{name}" for name in ContainmentSafeguards.__dataclass_fields__] == list(DEFECT_SAFEGUARDS)
-    assert SAFEGUARDS + CLUSTER_SAFEGUARDS == NAMES
+    assert {*SAFEGUARDS, *CLUSTER_SAFEGUARDS} == set(NAMES)
 
 
 @pytest.mark.slow

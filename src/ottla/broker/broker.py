@@ -106,7 +106,7 @@ class Broker:
         self._alarm = SharedAlarm(world.clock)
         self._containment = Containment(world.network, world.clock, safeguards.containment)
         self._purgatory = Purgatory(self._alarm, self._containment.contain_callback)
-        self.logs = LogManager(world.disks, world.clock, world.entropy, config, safeguards.storage, world.workers)
+        self.logs = LogManager(world.disks, world.clock, world.entropy, config, world.workers)
         self._log_timers = self.logs.timers
         self.cluster = Cluster(config, self._purgatory)
         """Its view of the cluster."""

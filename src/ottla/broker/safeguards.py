@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 
 from ottla.broker.containment import ContainmentSafeguards
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.storage.safeguards import Safeguards as StorageSafeguards
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSafeguards:
     """The switches of a broker, by package."""
 
-    storage: StorageSafeguards = field(default_factory=StorageSafeguards)
     replication: ReplicationSafeguards = field(default_factory=ReplicationSafeguards)
     containment: ContainmentSafeguards = field(default_factory=ContainmentSafeguards)

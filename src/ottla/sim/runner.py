@@ -16,11 +16,12 @@ from ottla.sim.entropy import Streams
 from ottla.sim.faults import ACKNOWLEDGED_MIN, FAULTS_MIN, SECONDS_MIN, Nemesis
 from ottla.sim.history import History
 from ottla.sim.machines.node import SimNode
+from ottla.sim.mutants.ablation import without_safeguard
+from ottla.sim.mutants.table import MUTANTS
 from ottla.sim.networks.network import Network
 from ottla.sim.workload.catalog import Catalog
 from ottla.sim.workload.workload import STEP_NS, Workload
 from ottla.sim.world import SECOND, Timeline
-from ottla.storage.safeguards import Safeguards as StorageSafeguards
 
 SETTLE_NS: Final = 4 * SECOND
 """How long load continues after everything was healed."""
@@ -99,7 +100,6 @@ class Run:
         self.catalog = Catalog()
         self.network = Network(self.timeline, streams.named_stream("net"))
         every = _make_safeguards(options.without)
-        self.network.check_generation = every.storage.region_generation
         self.node = SimNode(0, self.timeline, streams, self.network, self.history, _broker_properties(streams), every)
         self.workload = Workload(self.network, streams.scoped_streams("workload"), self.catalog, self.history)
         self.nemesis = Nemesis(self.node, self.network, self.catalog, streams.named_stream("faults"), self.history)
@@ -108,6 +108,10 @@ class Run:
 
     def run_phases(self) -> Result:
         """Safety phase, liveness phase, verdict."""
+        with without_safeguard(self.options.without if self.options.without in MUTANTS else None):
+            return self._run_phases()
+
+    def _run_phases(self) -> Result:
         self.node.start_broker()
         self.workload.start_clients()
         self._run_until_holds(lambda: len(self.catalog.topics) > 1, 5 * SECOND)
@@ -170,8 +174,7 @@ def _make_safeguards(without: str | None) -> BrokerSafeguards:
     room, _, name = (without or "").rpartition(".")
     if room == CONTAINMENT:
         return BrokerSafeguards(containment=replace(ContainmentSafeguards(), **{name: False}))
-    storage = StorageSafeguards()
-    return BrokerSafeguards(storage=storage if without is None else replace(storage, **{without: False}))
+    return BrokerSafeguards()
 
 
 def compaction_counts(history: History) -> dict[str, int]:

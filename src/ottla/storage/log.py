@@ -47,8 +47,6 @@ class Log(LogFiles):
 
         Raises ApiError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER (KIP-98).
         """
-        if not self._home.safeguards.dedupe:
-            return None
         return self.producers.check_batch(header)
 
     def append(

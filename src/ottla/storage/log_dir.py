@@ -242,8 +242,7 @@ class LogDir:
             if log is not None and offset <= log.end_offset:
                 log.cleaning.checkpoint = offset
         self._noted_clean = self._clean_text.data
-        if self._home.safeguards.cleaner_checkpoint_cut:
-            self._correct_cleaned()
+        self._correct_cleaned()
 
     def _log_directories(self, names: list[str]) -> Iterator[tuple[TopicPartition, str]]:
         """Partitions and their directories, logs before copies; removes directories of deleted partitions."""
@@ -330,8 +329,7 @@ class LogDir:
 
     def forget_deleted_log(self, tp: TopicPartition) -> None:
         """Before a log is created: remove an earlier log of the same name from the checkpoints. Raises Failure."""
-        named = tp in self._deleted or len(self._deleted) > GHOSTS_KEPT
-        if named and self._home.safeguards.ghosts_forgotten:
+        if tp in self._deleted or len(self._deleted) > GHOSTS_KEPT:
             self._forget_deleted_logs()
 
     def _forget_deleted_logs(self) -> None:

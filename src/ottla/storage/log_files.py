@@ -488,7 +488,7 @@ class LogFiles:
         self.cleaning.finish_exchange()
         is_less = self.cleaning.note_cut(offset)
         self._home.on_log_cleaned(self.tp)
-        if is_less and self._home.safeguards.cleaner_checkpoint_cut:
+        if is_less:
             self._home.save_cleaned()
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from ottla.broker_client import BrokerClient
 from ottla.cluster.controller.controller_election import ControllerElector
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.image import PartitionImage
 from ottla.cluster.store import layout
 from ottla.cluster.store.watches import WatchedStore
@@ -99,18 +98,18 @@ class StoreLink:
         else:
             self.house.in_store(lambda: act(lambda value: self._answer(done, value)), self.delay_ns)
 
-    def submit(self, lane, ops, done) -> None:
+    def submit_ops(self, lane, ops, done) -> None:
         self.house.submissions.append(Submission(self.node, tuple(ops)))
         if self.lose_answers:
             self.lose_answers -= 1
             real, done = done, lambda _: real(Failure(Kind.UNKNOWN, "the answer was lost"))
         self._go(done, lambda answered: self.session.submit_ops(lane, tuple(ops), answered))
 
-    def get(self, path, watch, done) -> None:
+    def get_node(self, path, watch, done) -> None:
         self.house.reads.append(path)
         self._go(done, lambda answered: self.session.get_node(path, watch, answered))
 
-    def children(self, path, watch, done) -> None:
+    def get_children(self, path, watch, done) -> None:
         self.house.reads.append(path)
         self._go(done, lambda answered: self.session.get_children(path, watch, answered))
 
@@ -247,10 +246,10 @@ class FakeNetwork:
         self.process = process
         self.located: dict[int, tuple[str, int]] = {}
 
-    def locate(self, node: int, host: str, port: int) -> None:
+    def set_address(self, node: int, host: str, port: int) -> None:
         self.located[node] = (host, port)
 
-    def call(self, node, frame, deadline_ns, done, lane="") -> None:
+    def call_broker(self, node, frame, deadline_ns, done, lane="") -> None:
         assert node in self.located, f"the address of broker {node} is unknown"
         broker = self.house.brokers.get(node)
         self.house.timeline.schedule_after(MS // 2, "call", self._arrive, broker, frame, deadline_ns, done)
@@ -273,7 +272,7 @@ class FakeNetwork:
 class Candidate:
     """A broker's ControllerElector, in a process of its own."""
 
-    def __init__(self, house: House, node: int, properties=None, safeguards=None) -> None:
+    def __init__(self, house: House, node: int, properties=None) -> None:
         self.house = house
         self.node = node
         machine = Machine(100 + node, house.timeline, Streams(node), [])
@@ -294,7 +293,6 @@ class Candidate:
             self.purgatory,
             lambda: self.config,
             self.shell.effects.queue_effect,
-            safeguards,
         )
 
     def open_session(self) -> None:
@@ -383,7 +381,7 @@ class House:
     def write(self, *ops: Op, link: StoreLink | None = None):
         """Submit a multi as an operator would."""
         box: list = []
-        (link or self.hand).submit("hand", ops, box.append)
+        (link or self.hand).submit_ops("hand", ops, box.append)
         self.settle(1)
         if isinstance(box[0], Failure):
             raise box[0]
@@ -413,17 +411,17 @@ class House:
         self.brokers[node] = FakeBroker(self, node, **registration)
         return self.brokers[node].up()
 
-    def candidate(self, node: int, properties=None, safeguards: ControllerSafeguards | None = None) -> Candidate:
+    def candidate(self, node: int, properties=None) -> Candidate:
         """Start a candidate for controller."""
-        made = Candidate(self, node, properties, safeguards)
+        made = Candidate(self, node, properties)
         self.candidates.append(made)
         return made.start()
 
-    def cluster(self, *nodes: int, properties=None, safeguards: ControllerSafeguards | None = None) -> Candidate:
+    def cluster(self, *nodes: int, properties=None) -> Candidate:
         """Start brokers, and a controller on the first of them."""
         for node in nodes:
             self.broker(node)
-        controller = self.candidate(nodes[0], properties, safeguards)
+        controller = self.candidate(nodes[0], properties)
         assert controller.seat.controller is not None
         return controller
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Final
 
 from ottla.broker.safeguards import BrokerSafeguards
@@ -29,15 +29,13 @@ from ottla.sim.runner import CONVERGE_NS, SETTLE_NS, Result, compaction_counts
 from ottla.sim.workload.catalog import Catalog, Topic
 from ottla.sim.workload.workload import STEP_NS
 from ottla.sim.world import MS, SECOND, Timeline
-from ottla.storage.safeguards import Safeguards as StorageSafeguards
 
 # Every safeguard of a broker by its name, and how to switch one off. The class of each package's safeguards documents
 # what they guard. Safeguards of the storage have plain names, as with a single broker; the name of another package's
 # safeguard begins with the package.
 
-STORAGE: Final = tuple(switch.name for switch in fields(StorageSafeguards))
 REPLICATION: Final = tuple(f"replication.{switch.name}" for switch in fields(ReplicationSafeguards))
-NAMES: Final = (*STORAGE, *REPLICATION, *MUTANTS)
+NAMES: Final = (*REPLICATION, *MUTANTS)
 
 
 def safeguards_without(name: str) -> BrokerSafeguards:
@@ -45,10 +43,7 @@ def safeguards_without(name: str) -> BrokerSafeguards:
     assert name in NAMES, name
     if name in MUTANTS:
         return BrokerSafeguards()
-    room, _, switch = name.rpartition(".")
-    every = BrokerSafeguards()
-    switches = getattr(every, room or "storage")
-    return replace(every, **{room or "storage": replace(switches, **{switch: False})})
+    return BrokerSafeguards(ReplicationSafeguards(**{name.rpartition(".")[2]: False}))
 
 
 START_NS: Final = 10 * SECOND
@@ -161,7 +156,6 @@ class ClusterRun:
 
     def _make_nodes(self) -> list[ClusterNode]:
         safeguards = self._make_safeguards()
-        self.network.check_generation = safeguards.storage.region_generation
         properties = self._broker_properties()
         return [
             ClusterNode(

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from functools import cache
 from types import CodeType, FunctionType
 
-from ottla.sim.mutants.mutant import Mutant, mutated_source
+from ottla.sim.mutants.mutant import Mutant, compile_function, mutated_source
 from ottla.sim.mutants.table import MUTANTS
 
 
@@ -43,18 +43,12 @@ def without_safeguard(name: str | None) -> Iterator[None]:
 def mutated_code(mutant: Mutant) -> list[tuple[FunctionType, CodeType]]:
     """The functions that the mutant changes, and the code that they get. Raises StaleMutant."""
     changes = []
-    for module_name in dict.fromkeys(edit.module for edit in mutant.edits):
-        edits = [edit for edit in mutant.edits if edit.module == module_name]
-        compiled = compile(
-            mutated_source(_module_source(module_name), edits),
-            f"<{module_name} without {mutant.name}>",
-            "exec",
-            dont_inherit=True,
-        )
-        changes += [
-            (find_function(module_name, name), _find_code(compiled, name))
-            for name in dict.fromkeys(edit.function for edit in edits)
-        ]
+    for module in dict.fromkeys(edit.module for edit in mutant.edits):
+        edits = [edit for edit in mutant.edits if edit.module == module]
+        source = mutated_source(inspect.getsource(importlib.import_module(module)), edits)
+        filename = f"<{module} without {mutant.name}>"
+        names = dict.fromkeys(edit.function for edit in edits)
+        changes += [(find_function(module, name), compile_function(source, module, name, filename)) for name in names]
     return changes
 
 
@@ -75,19 +69,3 @@ def find_function(module: str, qualified_name: str) -> FunctionType:
     found = inspect.unwrap(found)  # type: ignore[arg-type]
     assert isinstance(found, FunctionType), f"{module}.{qualified_name} is not a function"
     return found
-
-
-def _module_source(name: str) -> str:
-    return inspect.getsource(importlib.import_module(name))
-
-
-def _find_code(compiled: CodeType, qualified_name: str) -> CodeType:
-    (found,) = (code for code in _nested_code(compiled) if code.co_qualname == qualified_name)
-    return found
-
-
-def _nested_code(code: CodeType) -> Iterator[CodeType]:
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield constant
-            yield from _nested_code(constant)

@@ -5,8 +5,8 @@ Zone: pure.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import CodeType
 from typing import NamedTuple
 
 
@@ -37,29 +37,39 @@ class StaleMutant(Exception):
 def mutated_source(source: str, edits: Sequence[Edit]) -> str:
     """The module's source with these edits. Raises StaleMutant."""
     for edit in edits:
-        start, end = _function_span(source, edit)
-        body = source[start:end]
+        lines = source.splitlines(keepends=True)
+        first, last = _function_lines(source, edit)
+        body = "".join(lines[first - 1 : last])
         found = body.count(edit.text)
         if found != 1:
             raise StaleMutant(f"{edit.module}.{edit.function} has {edit.text!r} {found} times instead of once")
-        source = source[:start] + body.replace(edit.text, edit.replacement) + source[end:]
+        source = "".join(lines[: first - 1]) + body.replace(edit.text, edit.replacement) + "".join(lines[last:])
     return source
 
 
-def _function_span(source: str, edit: Edit) -> tuple[int, int]:
-    """The characters of the function's lines, without its decorators."""
-    scope: ast.AST = ast.parse(source)
-    for name in edit.function.split("."):
-        scope = _child_named(scope, name, edit)
-    assert isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef), f"{edit.function} is not a function"
-    assert scope.end_lineno is not None
-    lines = source.splitlines(keepends=True)
-    start = sum(map(len, lines[: scope.lineno - 1]))
-    return start, start + sum(map(len, lines[scope.lineno - 1 : scope.end_lineno]))
+def compile_function(source: str, module: str, function: str, filename: str) -> CodeType:
+    """The code of one function of a module. Raises StaleMutant if not exactly one has this name."""
+    compiled = compile(source, filename, "exec", dont_inherit=True)
+    found = [code for code in _nested_code(compiled) if code.co_qualname == function]
+    if len(found) != 1:
+        raise StaleMutant(f"{module} has {len(found)} functions of the name {function}")
+    return found[0]
 
 
-def _child_named(scope: ast.AST, name: str, edit: Edit) -> ast.AST:
-    for node in ast.iter_child_nodes(scope):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name:
-            return node
-    raise StaleMutant(f"{edit.module} has no function {edit.function}")
+def _function_lines(source: str, edit: Edit) -> tuple[int, int]:
+    """The first and last line of the function, with its decorators.
+
+    They come from the compiled code. `ast` cannot be used: under Python 3.11 its parser fails if the garbage collector
+    runs a finalizer meanwhile that parses as well, as one does that reports a warning with its source.
+    """
+    function = compile_function(source, edit.module, edit.function, edit.module)
+    every = (function, *_nested_code(function))
+    ends = (end for code in every for _, end, _, _ in code.co_positions() if end is not None)
+    return function.co_firstlineno, max(ends)
+
+
+def _nested_code(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _nested_code(constant)

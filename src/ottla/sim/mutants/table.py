@@ -1,6 +1,6 @@
 """All safeguards that are switched off by a mutant, by name.
 
-Zone: pure.
+Zone: pure. Names of the storage are plain; those of another package begin with the package.
 """
 
 from __future__ import annotations
@@ -10,5 +10,6 @@ from typing import Final
 from ottla.sim.mutants.controller import CONTROLLER
 from ottla.sim.mutants.coordinators import GROUPS, TRANSACTIONS
 from ottla.sim.mutants.mutant import Mutant
+from ottla.sim.mutants.storage import STORAGE
 
-MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in (*CONTROLLER, *TRANSACTIONS, *GROUPS)}
+MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in (*STORAGE, *CONTROLLER, *TRANSACTIONS, *GROUPS)}

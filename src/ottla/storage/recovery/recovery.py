@@ -140,7 +140,7 @@ class _Opening:
         self._drop_below_start()
         if not self.segments:
             self._begin_at(self.found.start_offset)
-        elif self.found.clean or not self.home.safeguards.recovery_scan:
+        elif self.found.clean:
             split_sealed(self.home, self.segments, self.config)
             self._trust_files()
         else:
@@ -183,7 +183,7 @@ class _Opening:
 
     def _note_loss(self, lack: IncompleteLog) -> None:
         """Record durably, before anything else changes, that durable or committed records are lost."""
-        if self.home.safeguards.losses_told and (self.loss is None or lack > self.loss):
+        if self.loss is None or lack > self.loss:
             self.loss = lack
             self.home.disk.replace_now(f"{self.directory}/{INCOMPLETE}", format_loss(lack))
 
@@ -256,7 +256,7 @@ class _Opening:
         active.make_appendable(self.config)
         end, self.end_offset = active.walk_tail()
         right = end == active.size and active_offsets_rise(active) and self.end_offset <= active.max_offset + 1
-        if not right and self.home.safeguards.recovery_scan:
+        if not right:
             _logger.warning("%s: %s does not end with a valid batch, recovering it", self.tp, active.path)
             self._recover_from(len(self.segments) - 1)
             return
@@ -290,7 +290,7 @@ class _Opening:
         if not indexes_sane(segment) or segment.time_index.last_entry.offset >= following:
             return False
         noted = self.txn_sums.get(index_file_name(segment))
-        if noted is not None and noted != segment.txn_index.file_checksum and self.home.safeguards.txn_indexes_vouched:
+        if noted is not None and noted != segment.txn_index.file_checksum:
             return False
         return txn_index_matches(segment, following, self.is_compacted)
 
@@ -398,14 +398,13 @@ class _Opening:
         first = next((segment for segment in self.segments[slot:] if segment.size), None)
         if first is None:
             return False
-        check_crc = self.home.safeguards.crc_check
-        return any(True for _ in valid_batches(first.file, first.size, first.base_offset, check_crc))
+        return any(True for _ in valid_batches(first.file, first.size, first.base_offset))
 
     def _lost_before(self, base: int) -> bool:
         """Whether the records missing before a segment were lost: compaction removes only durable ones, below the
         offsets in the checkpoints."""
         durable = max(self.found.recovery_point, self.found.cleaned_until)
-        return base > durable and self.home.safeguards.holes_explained
+        return base > durable
 
     def _read_segment(self, segment: Segment, durable: int = MAX_OFFSET) -> int:
         """Read a segment, compute its indexes, note producers and epochs; returns the bytes that are whole batches.
@@ -416,15 +415,14 @@ class _Opening:
         segment.bytes_since_index = 0
         self.end_offset = self.state.end_offset = segment.base_offset
         valid = 0
-        check_crc = self.home.safeguards.crc_check
-        for position, header in valid_batches(segment.file, segment.size, segment.base_offset, check_crc):
+        for position, header in valid_batches(segment.file, segment.size, segment.base_offset):
             if header[0] >= durable and self._was_cut_off(header):
                 break
             last = header[0] + header[6]
             size = header[1] + LOG_OVERHEAD
             segment.index_batch(position, size, last, header[8])
             self._note_epoch(header)
-            if header[9] >= 0 and self.home.safeguards.producers_replayed:
+            if header[9] >= 0:
                 self._note_producer(segment, position, header)
             valid = position + size
             self.end_offset = self.batches_end = last + 1

@@ -97,10 +97,7 @@ class RetentionEnforcer:
         log.set_start_offset(log.segments.first.base_offset)
         # The new start is durable before the first rename: otherwise a power cut could restore some segments and not
         # others, and the log would have a hole.
-        if self._home.safeguards.start_before_names:
-            self._home.save_starts(lambda: self._retire_segments(gone))
-        else:
-            self._retire_segments(gone)
+        self._home.save_starts(lambda: self._retire_segments(gone))
 
     def _retire_segments(self, gone: list[Segment]) -> None:
         log = self._log
