@@ -11,9 +11,10 @@ import sys
 
 import pytest
 
-from ottla.broker.containment import ContainmentSafeguards
-from ottla.cli.commands.sim import CLUSTER_SAFEGUARDS, DEFECT_SAFEGUARDS, SAFEGUARDS
+from ottla.cli.commands.sim import CLIENT_SAFEGUARDS, CLUSTER_SAFEGUARDS, DEFECT_SAFEGUARDS, SAFEGUARDS
 from ottla.sim.cluster.runner import NAMES
+from ottla.sim.mutants.clients import CLIENTS
+from ottla.sim.mutants.containment import CONTAINMENT
 from ottla.sim.mutants.storage import STORAGE
 from ottla.sim.report import coverage_lines, coverage_value, result_lines, result_value
 from ottla.sim.runner import Options, Result, Run, run_broker
@@ -102,8 +103,9 @@ def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
 
 def test_every_safeguard_can_be_switched_off():
     assert list(SAFEGUARDS) == [mutant.name for mutant in STORAGE]
-    assert [f"containment.{name}" for name in ContainmentSafeguards.__dataclass_fields__] == list(DEFECT_SAFEGUARDS)
-    assert {*SAFEGUARDS, *CLUSTER_SAFEGUARDS} == set(NAMES)
+    assert list(DEFECT_SAFEGUARDS) == [mutant.name for mutant in CONTAINMENT]
+    assert list(CLIENT_SAFEGUARDS) == [mutant.name for mutant in CLIENTS]
+    assert {*SAFEGUARDS, *DEFECT_SAFEGUARDS, *CLUSTER_SAFEGUARDS, *CLIENT_SAFEGUARDS} == set(NAMES)
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ class Broker:
         self._effects = Effects()
         self.hosted = PartitionRegistry()
         self._alarm = SharedAlarm(world.clock)
-        self._containment = Containment(world.network, world.clock, safeguards.containment)
+        self._containment = Containment(world.network, world.clock)
         self._purgatory = Purgatory(self._alarm, self._containment.contain_callback)
         self.logs = LogManager(world.disks, world.clock, world.entropy, config, world.workers)
         self._log_timers = self.logs.timers

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ottla.broker.containment import ContainmentSafeguards
 from ottla.replication.safeguards import ReplicationSafeguards
 
 
@@ -16,4 +15,3 @@ class BrokerSafeguards:
     """The switches of a broker, by package."""
 
     replication: ReplicationSafeguards = field(default_factory=ReplicationSafeguards)
-    containment: ContainmentSafeguards = field(default_factory=ContainmentSafeguards)

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla.sim.mutants.clients import CLIENTS
+from ottla.sim.mutants.containment import CONTAINMENT
 from ottla.sim.mutants.controller import CONTROLLER
 from ottla.sim.mutants.coordinators import GROUPS, TRANSACTIONS
 from ottla.sim.mutants.mutant import Mutant
 from ottla.sim.mutants.storage import STORAGE
 
-MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in (*STORAGE, *CONTROLLER, *TRANSACTIONS, *GROUPS)}
+MUTANTS: Final[dict[str, Mutant]] = {
+    mutant.name: mutant for mutant in (*STORAGE, *CONTAINMENT, *CONTROLLER, *TRANSACTIONS, *GROUPS, *CLIENTS)
+}
