@@ -11,7 +11,6 @@ import pickle
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.replication.partition.partition import Partition
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.ledger import Ledger
@@ -72,7 +71,7 @@ class _Stage:
         self.history = ClusterHistory()
         self.ensemble = Ensemble(timeline, self.network, streams.named_stream("store"))
         self.ledger = Ledger(self.history)
-        world = BrokerSafeguards(), self.ensemble, self.ledger, SESSION_NS
+        world = self.ensemble, self.ledger, SESSION_NS
         self.nodes = [
             ClusterNode(number, timeline, streams, self.network, self.history, CLUSTERED, *world) for number in NODES
         ]

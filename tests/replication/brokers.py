@@ -30,7 +30,6 @@ from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.replica_state import PartitionState
 from ottla.replication.partition_registry import PartitionRegistry
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.seams import Failure, Gate, World
 from ottla.sim.disks.disk import SimDisk
 from ottla.sim.disks.drive import Drive, JournalLoss
@@ -64,7 +63,7 @@ class Core:
         self.alarm = SharedAlarm(clock)
         self.purgatory = Purgatory(self.alarm)
         self.logs = LogManager(world.disks, clock, world.entropy, config, workers=world.workers)
-        self.fence = ControlFence(process.machine.node, cluster.safeguards)
+        self.fence = ControlFence(process.machine.node)
         peers = BrokerClient(world.network, clock, process.machine.node)
         self.replicas = ReplicaManager(
             config,
@@ -76,7 +75,6 @@ class Core:
             self.fence,
             self.effects.queue_effect,
             lambda name: cluster.configs.get(name, TopicConfig()),
-            cluster.safeguards,
         )
         sessions = FetchSessions(clock, world.entropy)
         self.dispatch = Dispatch(world.network, lambda action: action())
@@ -84,9 +82,7 @@ class Core:
         self.fetch = FetchHandler(world, self.hosted, self.purgatory, sessions, *heard)
         self.dispatch.add_hot(fetch.DECLARATION, self.fetch.on_request)
         self.prepared: list[list[str]] = []
-        self.control = ControlHandlers(
-            self.replicas, self.fence, clock, self.purgatory, self.prepare, cluster.safeguards
-        )
+        self.control = ControlHandlers(self.replicas, self.fence, clock, self.purgatory, self.prepare)
         log_handlers = LogHandlers(self.hosted, self.purgatory, NoLeaders(), is_broker=self.dispatch.is_broker)
         epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, self.dispatch.is_broker)
         self.dispatch.add_handlers([self.control, epochs, log_handlers])
@@ -248,12 +244,10 @@ class Brokers:
     def __init__(
         self,
         count: int = 2,
-        safeguards: ReplicationSafeguards | None = None,
         properties: dict[str, str] | None = None,
     ) -> None:
         self.timeline = Timeline()
         self.network = Network(self.timeline, Streams(0).named_stream("network"))
-        self.safeguards = safeguards or ReplicationSafeguards()
         self.config, _ = BrokerConfig.from_properties({"log.dirs": "data", **(properties or {})})
         self.configs: dict[str, TopicConfig] = {}
         self.zxid = 100

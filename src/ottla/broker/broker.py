@@ -27,7 +27,6 @@ from ottla.broker.log_dir_handlers import LogDirHandlers
 from ottla.broker.log_handlers import LogHandlers
 from ottla.broker.metrics import BrokerMetrics
 from ottla.broker.readiness import Readiness
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.broker.stores import Stores
 from ottla.broker.transaction_cluster_view import TransactionClusterView
 from ottla.broker_client import BrokerClient
@@ -81,7 +80,7 @@ READY_AT_MOST_MS: Final = 60_000
 class Broker:
     """One broker. Implements `ottla.seams.Inputs`."""
 
-    def __init__(self, config: BrokerConfig, world: World, safeguards: BrokerSafeguards | None = None) -> None:
+    def __init__(self, config: BrokerConfig, world: World) -> None:
         self.config = config
         self.listening = False
         """Whether other brokers may write to it, so the listeners have to be open."""
@@ -100,7 +99,6 @@ class Broker:
         self.is_wanted: Callable[[], bool] = _is_always_wanted
         """Polled during log recovery, which may take long; False aborts start-up."""
         self._world = world
-        self._safeguards = safeguards = safeguards or BrokerSafeguards()
         self._effects = Effects()
         self.hosted = PartitionRegistry()
         self._alarm = SharedAlarm(world.clock)
@@ -111,7 +109,7 @@ class Broker:
         self.cluster = Cluster(config, self._purgatory)
         """Its view of the cluster."""
         self.cluster.on_change = self._on_change
-        self._fence = ControlFence(config.node_id, safeguards.replication)
+        self._fence = ControlFence(config.node_id)
         self._peers = BrokerClient(world.network, world.clock, config.node_id)
         self._replicas = self._replica_manager()
         self._replicas.fetchers.on_responding = self._on_leader_responding
@@ -150,7 +148,6 @@ class Broker:
             self._fence,
             self._effects.queue_effect,
             self.cluster.topic_config,
-            self._safeguards.replication,
         )
 
     def _new_verifier(self) -> Verifier:
@@ -242,7 +239,6 @@ class Broker:
             self._world.clock,
             self._purgatory,
             control.changes.prepare_topics,
-            self._safeguards.replication,
         )
         markers = self._marker_handlers()
         epochs = EpochHandlers(self.hosted, self._leaders, self._replicas.removals, is_broker)

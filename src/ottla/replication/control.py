@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.replication.safeguards import ReplicationSafeguards
 
 UNKNOWN_BROKER_EPOCH: Final = -1
 """The epoch of a broker that is not registered."""
@@ -21,7 +20,6 @@ class ControlFence:
 
     __slots__ = (
         "_confirmed",
-        "_safeguards",
         "broker_epoch",
         "controller_epoch",
         "controller_id",
@@ -30,8 +28,7 @@ class ControlFence:
         "on_new_controller",
     )
 
-    def __init__(self, node_id: int, safeguards: ReplicationSafeguards | None = None) -> None:
-        self._safeguards = safeguards or ReplicationSafeguards()
+    def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         """czxid of this broker's registration, -1 while there is none. `cluster` sets it."""
@@ -69,7 +66,7 @@ class ControlFence:
                 f"broker {self.node_id} has epoch {self.broker_epoch}, the request is for epoch {broker_epoch}",
             )
         # 2. Another controller was elected since.
-        if controller_epoch < self.controller_epoch and self._safeguards.controller_epoch_fencing:
+        if controller_epoch < self.controller_epoch:
             raise ApiError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,
                 f"controller {controller_id} has epoch {controller_epoch}, epoch {self.controller_epoch} was seen",
@@ -87,8 +84,6 @@ class ControlFence:
             self.on_new_controller()
 
     def _is_stale(self, broker_epoch: int | None) -> bool:
-        if not self._safeguards.broker_epoch_fencing:
-            return False
         if self.broker_epoch == UNKNOWN_BROKER_EPOCH:
             return True
         return broker_epoch is not None and broker_epoch < self.broker_epoch

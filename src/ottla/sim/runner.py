@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.sim.checkers import find_violations
 from ottla.sim.entropy import Streams
 from ottla.sim.faults import ACKNOWLEDGED_MIN, FAULTS_MIN, SECONDS_MIN, Nemesis
@@ -95,9 +94,7 @@ class Run:
         self.history = History()
         self.catalog = Catalog()
         self.network = Network(self.timeline, streams.named_stream("net"))
-        self.node = SimNode(
-            0, self.timeline, streams, self.network, self.history, _broker_properties(streams), BrokerSafeguards()
-        )
+        self.node = SimNode(0, self.timeline, streams, self.network, self.history, _broker_properties(streams))
         self.workload = Workload(self.network, streams.scoped_streams("workload"), self.catalog, self.history)
         self.nemesis = Nemesis(self.node, self.network, self.catalog, streams.named_stream("faults"), self.history)
         if options.defects:

@@ -147,7 +147,7 @@ class LocalReplica:
         if self.offline is not None or self.is_leader or leader_epoch != self.leader_epoch:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} does not follow in epoch {leader_epoch}")
         self.shared.replication_bytes_in += len(records)
-        return self.log.append_replica(records, leader_epoch, self.shared.safeguards.replica_crc_check)
+        return self.log.append_replica(records, leader_epoch)
 
     def take_from_leader(self, high_watermark: int, log_start: int) -> None:
         """Take the leader's high watermark and log start, after its records are in the log.
@@ -168,8 +168,7 @@ class LocalReplica:
     def truncate_to(self, offset: int) -> None:
         """Follower: delete all records from `offset` on, and epochs without records. Raises KAFKA_STORAGE_ERROR."""
         self._cut_log(self.log.truncate_to, offset)
-        if self.shared.safeguards.empty_epochs_cut:
-            self.log.epochs.truncate_from_end(self.log.end_offset)
+        self.log.epochs.truncate_from_end(self.log.end_offset)
 
     def restart_at(self, offset: int) -> None:
         """Follower: delete all records and restart the log at `offset`, the leader's log start. Raises ApiError."""
@@ -202,7 +201,7 @@ class LocalReplica:
 
     def check_epoch(self, epoch: int) -> None:
         """Fence requests with another leader epoch (KIP-320). Raises FENCED_ or UNKNOWN_LEADER_EPOCH."""
-        if epoch in (NO_EPOCH, self.leader_epoch) or not self.shared.safeguards.epoch_fencing:
+        if epoch in (NO_EPOCH, self.leader_epoch):
             return
         raise leader_epoch_error(self.tp, self.leader_epoch, epoch)
 
@@ -243,9 +242,7 @@ class LocalReplica:
 
         Raises ApiError OFFSET_OUT_OF_RANGE if this log does not reach back far enough to know.
         """
-        safeguards, log = self.shared.safeguards, self.log
-        if not (safeguards.divergence_in_fetch and safeguards.truncate_by_epoch):
-            return None
+        log = self.log
         found = EpochEnd(*log.epochs.end_offset_for(last_epoch))
         if found.end_offset < 0 or offset < log.start_offset:
             raise out_of_range_error(self.tp, log.start_offset, log.end_offset, offset)

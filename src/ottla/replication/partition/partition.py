@@ -122,7 +122,7 @@ class Partition(LocalReplica):
         if newly:
             log.begin_epoch(state.leader_epoch)
             self._led_ns = now.mono_ns
-            log.producers.cautious = len(state.replicas) > 1 and self.shared.safeguards.refused_comes_first
+            log.producers.cautious = len(state.replicas) > 1
         self._in_sync.apply_state(state, log.end_offset if newly else None, now.mono_ns)
         self._refresh_guards()
         if self.syncs and log.recovery_point < log.sync_awaited:
@@ -145,8 +145,6 @@ class Partition(LocalReplica):
         self._in_sync.apply_state(state, 0, now.mono_ns)
         self._refresh_guards()
         if changed:
-            if not self.shared.safeguards.truncate_by_epoch:
-                self.truncate_to(self.high_watermark)
             self._on_role_change()
         return changed
 
@@ -159,8 +157,7 @@ class Partition(LocalReplica):
 
     def _take_state(self, state: PartitionState) -> None:
         if (state.leader, state.leader_epoch, state.replicas) != (self.leader, self.leader_epoch, self.replicas):
-            awaits_others = len(state.replicas) > 1 and self.shared.safeguards.all_have_cleaned
-            self.log.removable_below = 0 if awaits_others else UNBOUNDED
+            self.log.removable_below = 0 if len(state.replicas) > 1 else UNBOUNDED
         self.leader = state.leader
         self.is_leader = state.leader == self.node_id
         self.leader_epoch = state.leader_epoch
@@ -277,16 +274,14 @@ class Partition(LocalReplica):
         batch = memoryview(marker_batch(producer_id, epoch, marker, now.wall_ms))
         if self._guarded:
             self._check_append(-1, batch, now)
-        producers, safeguards = self.log.producers, self.shared.safeguards
-        if safeguards.marker_coordinator_epoch:  # a coordinator that was replaced meanwhile
-            producers.check_coordinator(producer_id, marker.coordinator_epoch)
-        if safeguards.marker_epoch and not producers.needs_marker(producer_id, epoch, bumped):
+        producers = self.log.producers
+        producers.check_coordinator(producer_id, marker.coordinator_epoch)
+        if not producers.needs_marker(producer_id, epoch, bumped):
             return self.log.end_offset
         if self._append_time:
             set_append_time(batch, 0, now.wall_ms)
         offset = self._write_own(batch, now, marker)
-        if safeguards.verification_guard:  # answers about this transaction that are still to come are outdated
-            self.guards.void_ended(producer_id, epoch, bumped)
+        self.guards.void_ended(producer_id, epoch, bumped)  # answers about this transaction that are still to come
         self.shared.on_marker(self, producer_id, epoch, marker.commit, offset)
         return offset + 1
 
@@ -315,7 +310,7 @@ class Partition(LocalReplica):
         """Raises ApiError if this replica does not lead, or if its ISR is too small for acks=all."""
         try:
             self.check_leader(NO_EPOCH)
-            if acks < 0 and self.shared.safeguards.ack_needs_isr_min and self.isr_too_small:
+            if acks < 0 and self.isr_too_small:
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, self._isr_too_small_text())
         except ApiError as error:
             self._refuse_records(records, error.as_value(), now)
@@ -354,8 +349,7 @@ class Partition(LocalReplica):
 
     def note_refused(self, records: memoryview, error: ApiError, now: Instant) -> None:
         """Note that a batch was refused before it was written: its producer's later batches have to wait for it."""
-        if self.shared.safeguards.refused_comes_first:
-            self._refusals.note_refused(records, error, now)
+        self._refusals.note_refused(records, error, now)
 
     def is_settled(self, offset: int, acks: int) -> bool:
         """Whether records up to `offset` can be acknowledged: committed for acks=all, synced with flush.messages.
@@ -370,7 +364,7 @@ class Partition(LocalReplica):
             return False
         if self._guarded:
             self.check_leader(NO_EPOCH)
-            if acks < 0 and self.shared.safeguards.ack_needs_isr_min and self.isr_too_small:
+            if acks < 0 and self.isr_too_small:
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, self._isr_too_small_text())
         return acks > 0 or self.high_watermark >= offset
 
@@ -389,8 +383,7 @@ class Partition(LocalReplica):
     def _advance_high_watermark(self) -> None:
         """Advance the high watermark if the replicas allow it, and wake what waits for it."""
         lowest = self._in_sync.lowest_end(self._own_end())
-        least = self.min_isr if self.shared.safeguards.min_isr_on_hw else 0
-        mark = next_high_watermark(self.high_watermark, (lowest,), len(self.isr), least)
+        mark = next_high_watermark(self.high_watermark, (lowest,), len(self.isr), self.min_isr)
         if mark != self.high_watermark:
             self._move_high_watermark(mark)
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ottla.replication.safeguards import ReplicationSafeguards
-
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -27,7 +25,6 @@ class PartitionContext:
         "on_role",
         "replication_bytes_in",
         "replication_bytes_out",
-        "safeguards",
         "verifies",
     )
 
@@ -35,7 +32,6 @@ class PartitionContext:
         self,
         check: Callable[[object], object] | None = None,
         lag_ms: int = 30_000,
-        safeguards: ReplicationSafeguards | None = None,
     ) -> None:
         """`check` is called with a partition after a change, so that its delayed operations look again.
 
@@ -50,7 +46,6 @@ class PartitionContext:
         """Called after a leader here has appended a marker: partition, producer id, producer epoch, whether it
         commits, offset. Called at once, before anything else can be appended after the marker."""
         self.lag_ns = lag_ms * _NS_PER_MS
-        self.safeguards = safeguards or ReplicationSafeguards()
         self.verifies = False
         """Whether leaders here open transactions only after verification (see `verification`)."""
         self.isr_shrinks = 0

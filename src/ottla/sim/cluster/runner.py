@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from ottla.broker.safeguards import BrokerSafeguards
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.sim.cluster.checkers import find_violations
 from ottla.sim.cluster.faults import WHOLE_LOSS
 from ottla.sim.cluster.history import ClusterHistory
@@ -23,28 +21,11 @@ from ottla.sim.cluster.workload import RACKS, ClusterWorkload
 from ottla.sim.entropy import Streams
 from ottla.sim.machines.ensemble import Ensemble
 from ottla.sim.mutants.ablation import without_safeguard
-from ottla.sim.mutants.table import MUTANTS
 from ottla.sim.networks.network import Network
 from ottla.sim.runner import CONVERGE_NS, SETTLE_NS, Result, compaction_counts
 from ottla.sim.workload.catalog import Catalog, Topic
 from ottla.sim.workload.workload import STEP_NS
 from ottla.sim.world import MS, SECOND, Timeline
-
-# Every safeguard of a broker by its name, and how to switch one off. The class of each package's safeguards documents
-# what they guard. Safeguards of the storage have plain names, as with a single broker; the name of another package's
-# safeguard begins with the package.
-
-REPLICATION: Final = tuple(f"replication.{switch.name}" for switch in fields(ReplicationSafeguards))
-NAMES: Final = (*REPLICATION, *MUTANTS)
-
-
-def safeguards_without(name: str) -> BrokerSafeguards:
-    """All safeguards except the named one; all of them if a mutant switches it off."""
-    assert name in NAMES, name
-    if name in MUTANTS:
-        return BrokerSafeguards()
-    return BrokerSafeguards(ReplicationSafeguards(**{name.rpartition(".")[2]: False}))
-
 
 START_NS: Final = 10 * SECOND
 """Without faults a cluster of this size is ready in this time."""
@@ -151,11 +132,7 @@ class ClusterRun:
     def _broker_properties(self) -> dict[str, str]:
         return cluster_properties(self.streams, self.replication)
 
-    def _make_safeguards(self) -> BrokerSafeguards:
-        return BrokerSafeguards() if self.options.without is None else safeguards_without(self.options.without)
-
     def _make_nodes(self) -> list[ClusterNode]:
-        safeguards = self._make_safeguards()
         properties = self._broker_properties()
         return [
             ClusterNode(
@@ -165,7 +142,6 @@ class ClusterRun:
                 self.network,
                 self.history,
                 {**properties, "broker.rack": f"rack{number % RACKS}"},
-                safeguards,
                 self.ensemble,
                 self.ledger,
                 self._session_ns,
@@ -195,7 +171,7 @@ class ClusterRun:
 
     def run_phases(self) -> ClusterResult:
         """Safety phase, liveness phase, verdict."""
-        with without_safeguard(self.options.without if self.options.without in MUTANTS else None):
+        with without_safeguard(self.options.without):
             return self._run_phases()
 
     def _run_phases(self) -> ClusterResult:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ottla.broker.broker import Broker
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.config.broker import BrokerConfig
 from ottla.seams import Failure, World
 from ottla.sim.disks.disk import SimDisk
@@ -43,12 +42,10 @@ class SimNode:
         network: Network,
         history: History,
         properties: Mapping[str, str],
-        safeguards: BrokerSafeguards,
     ) -> None:
         self.timeline = timeline
         self.network = network
         self.history = history
-        self.safeguards = safeguards
         self.drives = [Drive(name) for name in properties["log.dirs"].split(",")]
         sync_mean_ns = streams.named_stream("config").choice((2, 10, 50)) * MS
         self.faults = [DriveFaults(sync_mean_ns=sync_mean_ns) for _ in self.drives]
@@ -89,7 +86,7 @@ class SimNode:
         return World(process.clock, process.entropy, disks, shell, SimWorkers(process))
 
     def _start_process(self, process: Process, shell: NodeNetwork, world: World) -> None:
-        self.broker = broker = Broker(self.config, world, self.safeguards)
+        self.broker = broker = Broker(self.config, world)
         process.inputs = broker
         broker.on_listening = lambda: self.timeline.schedule_after(0, "listening", self._on_listening, process, shell)
         broker.on_ready = lambda: self.timeline.schedule_after(0, "ready", self._on_ready, process)

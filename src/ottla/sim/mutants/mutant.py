@@ -6,6 +6,7 @@ Zone: pure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from types import CodeType
 from typing import NamedTuple
 
@@ -36,24 +37,33 @@ class StaleMutant(Exception):
 
 def mutated_source(source: str, edits: Sequence[Edit]) -> str:
     """The module's source with these edits. Raises StaleMutant."""
-    for edit in edits:
-        lines = source.splitlines(keepends=True)
-        first, last = _function_lines(source, edit)
-        body = "".join(lines[first - 1 : last])
-        found = body.count(edit.text)
-        if found != 1:
-            raise StaleMutant(f"{edit.module}.{edit.function} has {edit.text!r} {found} times instead of once")
-        source = "".join(lines[: first - 1]) + body.replace(edit.text, edit.replacement) + "".join(lines[last:])
+    for start, edit in sorted(((_find_text(source, edit), edit) for edit in edits), reverse=True):
+        source = source[:start] + edit.replacement + source[start + len(edit.text) :]
     return source
 
 
 def compile_function(source: str, module: str, function: str, filename: str) -> CodeType:
     """The code of one function of a module. Raises StaleMutant if not exactly one has this name."""
-    compiled = compile(source, filename, "exec", dont_inherit=True)
-    found = [code for code in _nested_code(compiled) if code.co_qualname == function]
+    found = [code for code in _nested_code(_compile_module(source, filename)) if code.co_qualname == function]
     if len(found) != 1:
         raise StaleMutant(f"{module} has {len(found)} functions of the name {function}")
     return found[0]
+
+
+@cache
+def _compile_module(source: str, filename: str) -> CodeType:
+    return compile(source, filename, "exec", dont_inherit=True)
+
+
+def _find_text(source: str, edit: Edit) -> int:
+    """Where in the source the text is. Raises StaleMutant unless its function has it once."""
+    lines = source.splitlines(keepends=True)
+    first, last = _function_lines(source, edit)
+    body = "".join(lines[first - 1 : last])
+    found = body.count(edit.text)
+    if found != 1:
+        raise StaleMutant(f"{edit.module}.{edit.function} has {edit.text!r} {found} times instead of once")
+    return sum(map(len, lines[: first - 1])) + body.index(edit.text)
 
 
 def _function_lines(source: str, edit: Edit) -> tuple[int, int]:

@@ -34,7 +34,6 @@ from ottla.replication.partition_registry import PartitionRegistry
 from ottla.replication.produce import produce
 from ottla.replication.produce.produce import ProduceHandler
 from ottla.replication.produce.verifier import Verifier
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.seams import Done, Failure, Kind, Network, Part, World
 from ottla.sim.disks.disk import SimDisk
 from ottla.sim.disks.drive import Drive
@@ -131,7 +130,7 @@ class _Topics:
 class Harness:
     """Implements `Inputs`, and the parts of `Network` that are used."""
 
-    def __init__(self, replication: ReplicationSafeguards) -> None:
+    def __init__(self) -> None:
         self.outbox: list[Sent] = []
         """Requests that were sent and have not arrived, oldest first."""
         self.timeline = Timeline()
@@ -145,13 +144,13 @@ class Harness:
         self._contact = _Contact()
         self._epoch = 0
         self._correlation = 0
-        self._wire_broker(replication)
+        self._wire_broker()
         self.process.inputs = cast("Any", self)
         for place in PLACES:
             self._make_leader(place)
         self.pass_ms(10)
 
-    def _wire_broker(self, replication: ReplicationSafeguards) -> None:
+    def _wire_broker(self) -> None:
         """Create and connect the objects, as `Broker` does."""
         disk = SimDisk(self._machine.drives[0], DriveFaults(), self.process)
         network = cast("Network", self)
@@ -164,8 +163,8 @@ class Harness:
         self.verifier = verifier = Verifier(
             peers, self.clock, self.purgatory, later, lambda name: leaders.coordinator_of(TRANSACTION_STATE, name)
         )
-        self.shared = PartitionContext(self._on_event, safeguards=replication)
-        self.shared.verifies = replication.verify_transactions
+        self.shared = PartitionContext(self._on_event)
+        self.shared.verifies = True
         surroundings = TransactionClusterView(
             self.cluster, self.hosted, cast("TopicRequests", _Topics(self.cluster)), self.clock
         )

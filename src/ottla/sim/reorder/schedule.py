@@ -20,7 +20,6 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 from ottla.errors import ErrorCode
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.seams import Failure, Kind
 from ottla.sim.reorder.choices import Choices
 from ottla.sim.reorder.client import PASSING, Dies, Producer, Reaction, Say, Sleep
@@ -56,11 +55,6 @@ class Bounds:
     """Whether requests between brokers are also held back: AddPartitionsToTxn and WriteTxnMarkers."""
     without: str | None = None
     """The safeguard that is switched off: `replication.…` or `transactions.…`."""
-
-    def make_safeguards(self) -> ReplicationSafeguards:
-        """All safeguards except `without`; all of them if a mutant switches it off."""
-        room, _, name = (self.without or "").partition(".")
-        return ReplicationSafeguards(**{name: False}) if room == "replication" else ReplicationSafeguards()
 
 
 class Delay(Enum):
@@ -110,7 +104,7 @@ class Play:
     ) -> None:
         """`known`: states in which forks were met before; None: do not recognize them."""
         self._known = known
-        self.stage = Harness(bounds.make_safeguards())
+        self.stage = Harness()
         self.producer = Producer(bounds.version, bounds.plan)
         self._bounds = bounds
         self._choices = choices
