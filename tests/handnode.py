@@ -174,7 +174,7 @@ class HandNetwork:
         for line in self.lines:
             line.lost()
 
-    def reply(self, slot, parts) -> None:
+    def send_reply(self, slot, parts) -> None:
         assert not slot.answered, "answered twice"
         slot.answered = True
         slot.parts = [bytes_of(part) for part in parts]
@@ -183,13 +183,13 @@ class HandNetwork:
         elif isinstance(slot, Call):
             slot.line.answer(slot, b"".join(slot.parts))
 
-    def close(self, peer, why: str) -> None:
+    def close_connection(self, peer, why: str) -> None:
         self.closed.append(why)
 
-    def hold(self, slot, frame: memoryview) -> memoryview:
+    def hold_frame(self, slot, frame: memoryview) -> memoryview:
         return memoryview(bytearray(frame))
 
-    def release(self, slot) -> None:
+    def open_gate(self, slot) -> None:
         """Nothing to do: the gates of these clients are always open."""
 
 

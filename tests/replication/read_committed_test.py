@@ -107,7 +107,7 @@ def test_only_what_concerns_the_bytes_that_are_sent(node) -> None:
         put(PartitionOf(node, partition), producer_id=producer_id)
         mark(PartitionOf(node, partition), producer_id=producer_id, marker=ABORT)
         if producer_id % 10 == 9:
-            partition.log.roll()
+            partition.log.roll_segment()
     few = node.fetch("small", 10, isolation_level=1, partition_max_bytes=300)
     assert few.aborted_transactions[0].first_offset == 10
     assert len(few.aborted_transactions) <= 4
@@ -128,10 +128,10 @@ class PartitionOf:
 def test_a_transaction_that_spans_segments_is_named_in_all_of_them(node) -> None:
     partition = node.partition()
     write(node, b"void", producer_id=1)
-    partition.log.roll()
+    partition.log.roll_segment()
     node.produce("t", b"plain")
     write(node, b"void", producer_id=1, sequence=1)
-    partition.log.roll()
+    partition.log.roll_segment()
     end(node, 1, commit=False)
     for offset, values in ((0, []), (1, [b"plain"]), (2, [])):
         answer = committed(node, offset)
@@ -158,7 +158,7 @@ def test_retention_takes_the_index_with_its_segment(node) -> None:
     for producer_id in range(3):
         write(node, b"void", producer_id=producer_id)
         end(node, producer_id, commit=False)
-        partition.log.roll()
+        partition.log.roll_segment()
     assert sum(path.endswith(".txnindex") for path in node.files()) == 3
     partition.log.set_start_offset(4)
     assert partition.log.delete_old_segments(Instant(0, node.process.clock.now().wall_ms)) == 2

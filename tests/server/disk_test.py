@@ -297,7 +297,7 @@ def test_a_directory_that_hangs_holds_up_no_other(world, tmp_path):
     disks = []
     for name in ("hangs", "works"):
         (tmp_path / name).mkdir()
-        disks.append(RealDisk(str(tmp_path / name), world.turns.branch()))
+        disks.append(RealDisk(str(tmp_path / name), world.turns.add_branch()))
     hung, done = threading.Event(), []
     for _ in range(2 * THREADS):
         disks[0].turns.run_in_thread(hung.wait, lambda _: done.append("hung"))

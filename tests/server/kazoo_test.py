@@ -153,7 +153,7 @@ def test_the_host_ends_the_session_of_a_dead_process_at_once(served):
     other.exists("/e", watch=lambda event: gone.set())
     victim.add_listener(lambda state: lost.set() if state == KazooState.LOST else None)
     session = victim.client_id[0]
-    served.ask(lambda server: server.expire(session))
+    served.ask(lambda server: server.expire_session(session))
     assert gone.wait(180)
     assert lost.wait(180)
 

@@ -196,4 +196,4 @@ def test_only_one_method_counts_what_is_owed():
                 stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
                 if stored and node.attr in ("_owed", "_held"):
                     writers.add(function.name)
-    assert writers == {"__init__", "_owe"}
+    assert writers == {"__init__", "_count_owed"}

@@ -292,7 +292,7 @@ def test_without_credentials_nothing_is_read_or_written(make_served):
     assert raw.ask(OpCode.PING, Nothing())[0] == ZkError.OK
     assert broker.get("/a")[0] == b"1"
     assert broker.get_children("/") == ["a"]
-    assert served.ask(lambda server: sum(client.client.watches for client in server.connections)) == 0
+    assert served.ask(lambda server: sum(client.client.watch_count for client in server.connections)) == 0
 
 
 def test_credentials_open_the_store_to_their_connection_only(make_served):

@@ -94,7 +94,7 @@ def test_a_checkpoint_is_the_old_or_the_new_one_whatever_happens(worlds):
     for seed in range(60):
         small = worlds(seed)
         small.disk.replace_now("checkpoint", b"old")
-        small.disk.replace("checkpoint", b"new", lambda _outcome: None)
+        small.disk.replace_file("checkpoint", b"new", lambda _outcome: None)
         small.run(seed % 12 / 1000)
         disk = power_loss(small, JournalLoss.EACH, LossPattern.EACH)
         assert content(disk.open("checkpoint", False)) in (b"old", b"new")
@@ -112,7 +112,7 @@ def test_a_kill_strikes_between_the_steps_of_a_checkpoint(worlds):
     seen = set()
     for seed in range(40):
         small = worlds(seed)
-        small.disk.replace("checkpoint", b"new", lambda _outcome: None)
+        small.disk.replace_file("checkpoint", b"new", lambda _outcome: None)
         small.run(seed % 12 / 1000)
         seen.add(tuple(small.end(Death.KILL).list("")))
     assert {(), ("checkpoint.tmp",), ("checkpoint",)} <= seen

@@ -106,6 +106,6 @@ def test_a_segment_that_takes_the_place_of_others_is_as_durable_as_they_were(par
 
 def test_what_a_failed_sync_left_in_the_cache_may_be_lost(partition):
     segment(partition, 0, batch(0)).append([batch(2)])
-    inode = partition.drive.file(f"t-0/{0:020d}.log")
+    inode = partition.drive.file_at(f"t-0/{0:020d}.log")
     inode.fail_sync(inode.start_sync())
     assert durable_offsets(partition.drive) == {LOG: 2}

@@ -194,10 +194,10 @@ class _Counting:
 
     def __init__(self, turns: CompletionQueue, off_loop: Callable) -> None:
         self._turns = turns
-        self.off_loop = off_loop
+        self.run_in_thread = off_loop
         self.clock = turns.clock
-        self.soon = turns.run_soon
-        self.stop = turns.stop_threads
+        self.run_soon = turns.run_soon
+        self.stop_threads = turns.stop_threads
 
 
 WORLDS = {"real": RealWorld, "sim": SimWorld}

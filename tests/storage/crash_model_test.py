@@ -45,7 +45,7 @@ class Story:
         elif verb == "flush":
             log.flush(self._flushed)
         elif verb == "roll":
-            log.roll()
+            log.roll_segment()
         elif verb == "start":
             log.set_start_offset(min(first, log.end_offset))
             log.high_watermark = log.end_offset
@@ -70,7 +70,7 @@ class Story:
             if verb == "settle":
                 world.settle()
             else:
-                world.process.turn(self.step, verb, first, second)
+                world.process.run_turn(self.step, verb, first, second)
         if world.machine.process is not None:
             world.machine.end(Death.POWER_LOSS)
         world.settle()

@@ -30,7 +30,7 @@ def names_kept(world, wanted) -> None:
 def test_a_segment_has_a_durable_name_before_the_next_one_has_one(sim, kit) -> None:
     shelf = kit.Shelf(sim, SMALL)
     shelf.put(kit.batch(1))
-    shelf.log.roll()
+    shelf.log.roll_segment()
     shelf.put(kit.batch(1))
     names_kept(sim, "00001.")
     sim.drives[0].root.durable["t-0"] = sim.drives[0].find_path("t-0")
@@ -96,7 +96,7 @@ def test_indexes_are_rebuilt_whole_or_not_at_all(sim, kit) -> None:
     shelf.put(
         kit.batch(producer_id=5, producer_epoch=0, base_sequence=0, transactional=True), kit.marker(5, commit=False)
     )
-    shelf.log.roll()
+    shelf.log.roll_segment()
     shelf.put(kit.batch())
     log = shelf.log
     log.high_watermark = log.end_offset

@@ -32,7 +32,7 @@ def test_a_new_partition_keeps_its_budget_of_system_calls(real_over, tmp_path, k
         monkeypatch.setattr(os, name, counted)
     for partition in range(COUNT):
         log = shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
-        log.lead(0)
+        log.begin_epoch(0)
     world.settle()
     monkeypatch.undo()
     per_partition = {name: calls[name] / COUNT for name in BUDGET}

@@ -25,7 +25,7 @@ def look(shelf, ms: int = 6000) -> None:
     """Let the broker check the free space."""
     for _ in range(ms // 50):
         shelf.world.advance(50)
-        shelf.manager.on_time()
+        shelf.manager.run_due()
         shelf.world.settle()
 
 

@@ -45,7 +45,7 @@ def test_a_real_loop_takes_its_deadlines(real, kit, key: str) -> None:
     shelf = kit.Shelf(real, replace(SMALL, **{**FOREVER, key: INT64_MAX - 1}))
     shelf.put(*(kit.batch(2, 900) for _ in range(10)))
     shelf.log.delete_old_segments(real.clock.now())
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     real.clock.set_receiver(lambda: None)
     real.clock.set_alarm(shelf.manager.timers.next_ns)
     real.settle()

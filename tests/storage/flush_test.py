@@ -76,7 +76,7 @@ def test_indexes_of_a_segment_whose_records_were_durable_before_its_roll_are_syn
     shelf = kit.Shelf(sim, small())
     shelf.put(*(kit.batch(5) for _ in range(10)))
     shelf.flush()
-    shelf.log.roll()
+    shelf.log.roll_segment()
     shelf.put(kit.batch(1))
     shelf.flush()
     for name in sim.names("t-0"):
@@ -105,17 +105,17 @@ def test_flush_ms(sim, kit) -> None:
     deadline = shelf.manager.next_deadline_ns()
     assert deadline == sim.clock.now().mono_ns + 50_000_000
     sim.advance(49)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     sim.advance(0)
     assert shelf.log.recovery_point == 0
     sim.advance(1)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     sim.settle()
     assert shelf.log.recovery_point == 1
     shelf.put(kit.batch(1))
     assert shelf.manager.next_deadline_ns() is not None
     sim.advance(50)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     sim.settle()
     assert shelf.log.recovery_point == 2
 

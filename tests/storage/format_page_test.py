@@ -42,7 +42,7 @@ def quoted(text: str) -> list[str]:
 def directory(sim, kit):
     """Everything that a broker writes to a directory; stopped cleanly."""
     shelf = kit.Shelf(sim, TopicConfig(index_interval_bytes=1000))
-    shelf.manager.claim("cluster", 7)
+    shelf.manager.claim_directories("cluster", 7)
     for number in range(5):
         shelf.put(kit.batch(2, 900, producer_id=1, producer_epoch=3, base_sequence=number * 2), epoch=2)
     shelf.put(
@@ -50,7 +50,7 @@ def directory(sim, kit):
         kit.marker(9, commit=False, coordinator_epoch=5),
         epoch=2,
     )
-    shelf.log.roll()
+    shelf.log.roll_segment()
     shelf.put(kit.batch(1), epoch=4)
     shelf.log.high_watermark = shelf.log.end_offset
     shelf.log.set_start_offset(1)

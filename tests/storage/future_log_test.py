@@ -384,7 +384,7 @@ class Story(Shelves):
         for step in self.script():
             if world.machine.process is None:
                 break
-            world.process.turn(step)
+            world.process.run_turn(step)
             for _ in range(settles):
                 world.timeline.step()
         survived = world.machine.process is not None

@@ -55,7 +55,7 @@ def test_every_record_is_served(case, topics, golden, opened, kit) -> None:
             for r in rows
         ]
         found = []
-        for log in sorted(manager.logs(), key=lambda log: log.tp):
+        for log in sorted(manager.online_logs(), key=lambda log: log.tp):
             if log.tp.topic == topic:
                 for record in kit.read_all(world, log):
                     found.append((log.tp.partition, *record))

@@ -50,13 +50,13 @@ def test_entries_are_in_the_files_a_second_later(sim, kit) -> None:
     index = "t-0/00000000000000000000.index"
     assert sim.contents(index) == b""
     sim.advance(1000)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     held = shelf.log.segments.active.index.entries
     assert 5 < held == len(sim.contents(index)) // 8
     assert len(sim.contents("t-0/00000000000000000000.timeindex")) == 12 * held
     shelf.put(*(kit.batch(2, timestamp=T0 + 100 + number) for number in range(20)))
     sim.advance(1000)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     assert held < shelf.log.segments.active.index.entries == len(sim.contents(index)) // 8
 
 
@@ -73,7 +73,7 @@ def test_many_logs_do_not_write_their_entries_in_one_turn(sim, kit) -> None:
         home.show_entries_soon(One())
     sim.advance(1000)
     for turns in range(1, 5):
-        shelf.manager.on_time()
+        shelf.manager.run_due()
         assert len(shown) == min(100, 32 * turns)
         sim.advance(10)
 

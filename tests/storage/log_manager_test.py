@@ -51,13 +51,13 @@ def test_the_topic_id_comes_back(world, kit, shelf) -> None:
 def test_a_directory_belongs_to_one_node(world, kit) -> None:
     first = kit.Shelf(world)
     assert first.manager.stored_cluster_id() is None
-    first.manager.claim("one", 1)
-    first.manager.claim("one", 1)
+    first.manager.claim_directories("one", 1)
+    first.manager.claim_directories("one", 1)
     assert parse_meta_properties(world.contents("meta.properties")).node_id == 1
     assert first.manager.stored_cluster_id() == "one"
     for cluster, node in (("two", 1), ("one", 2)):
         with pytest.raises(WrongDirectory):
-            first.manager.claim(cluster, node)
+            first.manager.claim_directories(cluster, node)
 
 
 def test_a_deleted_log_is_renamed_now_and_removed_later(sim, kit) -> None:
@@ -72,7 +72,7 @@ def test_a_deleted_log_is_renamed_now_and_removed_later(sim, kit) -> None:
     assert shelf.put(kit.batch(1)) == [0]
     sim.settle()
     sim.advance(1000)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     sim.settle()
     assert [name for name in sim.names("") if name.startswith("t-0")] == ["t-0/"]
 
@@ -92,7 +92,7 @@ def test_unknown_names_are_left_alone(world, kit) -> None:
     for name in ("lost+found", "notes", "t-01", "t-x"):
         world.disk.make_dir(name)
     shelf = kit.Shelf(world)
-    assert list(shelf.manager.logs()) == []
+    assert list(shelf.manager.online_logs()) == []
     assert "t-01/" in world.names("")
 
 
@@ -198,7 +198,7 @@ def test_a_failing_directory_takes_only_its_own_logs_offline(kit) -> None:
     assert [failure.kind for failure in failed] == [Kind.IO]
     assert told == ["data1"]
     assert manager.offline_dirs == ("data1",)
-    assert [log.tp.partition for log in manager.logs()] == [0, 2]
+    assert [log.tp.partition for log in manager.online_logs()] == [0, 2]
     assert logs[1].recovery_point == 0
     world.faults[1].repair()  # a disk that works again stays offline: its content is not known
     for act in (lambda: kit.append(logs[3], kit.batch(1), 0, world.clock.now()), lambda: logs[3].read(0, 100, 1)):
@@ -284,7 +284,7 @@ def test_the_log_of_another_topic_is_kept_aside(kit) -> None:
     assert manager.adopt(tp, bytes(range(1, 17))) is None
     world.settle()
     world.advance(3_600_000)
-    manager.on_time()
+    manager.run_due()
     world.settle()
     (kept,) = [name for name in world.disks[0].list("") if name.endswith("-stray/")]
     assert "00000000000000000000.log" in world.disks[0].list(kept)
@@ -336,7 +336,7 @@ def test_no_directory_left(kit) -> None:
     world.settle()
     for faults in world.faults:
         faults.broken = True
-    for log in list(manager.logs()):
+    for log in list(manager.online_logs()):
         log.flush(kit.Answers())
     world.settle()
     assert manager.offline_dirs == ("data0", "data1")
@@ -375,13 +375,13 @@ def test_checkpoints_are_written_in_time(sim, kit) -> None:
     due = shelf.manager.next_deadline_ns()
     assert due is not None
     sim.advance(5_000)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     sim.settle()
     assert parse_offsets(sim.contents("replication-offset-checkpoint")) == {kit.TP: 3}
     assert not sim.disk.exists("log-start-offset-checkpoint")
     shelf.log.set_start_offset(2)
     sim.advance(MINUTE)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     sim.settle()
     assert parse_offsets(sim.contents("recovery-point-offset-checkpoint")) == {kit.TP: 3}
     assert parse_offsets(sim.contents("log-start-offset-checkpoint")) == {kit.TP: 2}
@@ -393,7 +393,7 @@ def test_retention_runs_in_idle_moments(sim, kit) -> None:
     shelf.log.high_watermark = 1
     assert shelf.manager.background(1_000_000) is False
     sim.advance(5 * MINUTE)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     assert shelf.log.start_offset == 0
     while shelf.manager.background(1_000_000):
         pass
@@ -410,7 +410,7 @@ def test_producers_expire_in_idle_moments(sim, kit) -> None:
     shelf.put(kit.batch(1, producer_id=1, producer_epoch=0, base_sequence=0))
     assert len(shelf.log.producers) == 1
     sim.advance(10 * MINUTE)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     while shelf.manager.background(1_000_000):
         pass
     assert len(shelf.log.producers) == 0
@@ -421,7 +421,7 @@ def test_many_logs_take_several_idle_moments(sim, kit) -> None:
     for number in range(40):
         shelf.manager.create_log(TopicPartition("m", number), kit.TOPIC_ID, TopicConfig())
     sim.advance(5 * MINUTE)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     assert shelf.manager.background(1_000_000) is True
 
 
@@ -434,7 +434,7 @@ def test_retention_does_not_wait_for_idle_moments_that_never_come(sim, kit) -> N
         log.high_watermark = 1
     sim.advance(5 * MINUTE)
     for _ in range(20):
-        shelf.manager.on_time()
+        shelf.manager.run_due()
         sim.advance(100)
     assert all(log.start_offset == 1 for log in logs)
 
@@ -453,11 +453,11 @@ def test_the_first_check_of_retention_comes_soon_after_the_start(sim, kit) -> No
     shelf.put(kit.batch(1))
     shelf.log.high_watermark = 1
     sim.advance(29_999)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     assert not shelf.manager.background(1_000_000)
     assert shelf.log.start_offset == 0
     sim.advance(1)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     while shelf.manager.background(1_000_000):
         pass
     sim.settle()  # the names of a log just created become durable first

@@ -49,7 +49,7 @@ class Both:
         self.end += len(made)
 
     def roll(self, _) -> None:
-        self.shelf.log.roll()
+        self.shelf.log.roll_segment()
 
     def start(self, offset: int) -> None:
         log = self.shelf.log
@@ -82,9 +82,9 @@ class Both:
 
     def _retain(self, config: TopicConfig, now: Instant) -> None:
         log = self.shelf.log
-        log.configure(config)
+        log.apply_config(config)
         log.delete_old_segments(now)
-        log.configure(CONFIG)
+        log.apply_config(CONFIG)
 
     def stop(self, _) -> None:
         assert self.shelf.stop() is None

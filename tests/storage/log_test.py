@@ -136,15 +136,15 @@ def test_roll_conditions(world, kit) -> None:
     assert [segment.base_offset for segment in shelf.log.segments] == [0, 1000 // size]
     # Age: incoming timestamp - first timestamp of the segment > segment.ms, whatever the time is.
     log = shelf.log
-    log.configure(small(segment_ms=DAY_MS))
+    log.apply_config(small(segment_ms=DAY_MS))
     count = len(log.segments)
     shelf.put(kit.batch(1, timestamp=T0 + DAY_MS))
     assert len(log.segments) == count
     shelf.put(kit.batch(1, timestamp=T0 + DAY_MS + 1))
     assert len(log.segments) == count + 1
     # Index full: two entries are all it may have.
-    log.configure(small(segment_index_bytes=24, index_interval_bytes=0))
-    log.roll()
+    log.apply_config(small(segment_index_bytes=24, index_interval_bytes=0))
+    log.roll_segment()
     count = len(log.segments)
     shelf.put(kit.batch(1, timestamp=T0), kit.batch(1, timestamp=T0 + 1))
     assert len(log.segments) == count
@@ -154,7 +154,7 @@ def test_roll_conditions(world, kit) -> None:
     # Relative offset: more than 2^31 - 1 above the base.
     base = log.segments.active.base_offset
     log.end_offset = base + 2**31 - 1
-    log.configure(small())
+    log.apply_config(small())
     shelf.put(kit.batch(1, timestamp=T0))
     assert len(log.segments) == count + 1
     shelf.put(kit.batch(1, timestamp=T0))

@@ -35,12 +35,12 @@ def old(sim, kit):
         kit.append(log, kit.batch(1), 0, sim.clock.now())
         log.high_watermark = 1
     sim.advance(5 * MINUTE)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     return shelf
 
 
 def logs_of(shelf):
-    return [log for log in shelf.manager.logs() if log.tp.topic == "m"]
+    return [log for log in shelf.manager.online_logs() if log.tp.topic == "m"]
 
 
 def trimmed(shelf) -> int:

@@ -59,7 +59,7 @@ class Model:
         self.end += len(records)
 
     def roll(self, _) -> None:
-        self.shelf.log.roll()
+        self.shelf.log.roll_segment()
 
     def start(self, offset: int) -> None:
         self.shelf.log.set_start_offset(min(offset, self.end))

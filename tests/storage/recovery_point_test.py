@@ -92,7 +92,7 @@ def test_a_recovery_point_at_a_segments_base_does_not_cover_the_indexes_before_i
     assert shelf.flush() == 5
     shelf.manager.dirs[0].checkpoint_recovery_points()
     sim.settle()
-    shelf.log.roll()
+    shelf.log.roll_segment()
     sim.drives[0].sync_directory(
         sim.drives[0].directory_at("t-0"), sim.drives[0].pending_operations(sim.drives[0].directory_at("t-0"))
     )

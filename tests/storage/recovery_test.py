@@ -234,7 +234,7 @@ def test_open_and_aborted_transactions_survive_a_kill(world, kit) -> None:
     assert again.log.aborted_transactions(0, 5) == aborted
     assert again.log.first_unstable_offset == 2
     again.put(kit.marker(3, commit=False))
-    again.log.roll()
+    again.log.roll_segment()
     assert again.stop() is None
     third = again.again()
     third.log.high_watermark = third.log.end_offset
@@ -282,7 +282,7 @@ def test_aborted_transactions_survive_a_power_cut(sim, kit, rolled, clean, patte
         keywords = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
         shelf.put(kit.batch(1, transactional=True, **keywords), kit.marker(producer_id, commit=False))
         if rolled:
-            shelf.log.roll()
+            shelf.log.roll_segment()
     shelf.flush()
     if clean:
         assert shelf.stop() is None
@@ -363,7 +363,7 @@ def test_the_mark_is_written_last(sim, kit) -> None:
         world.machine.loss = (LossPattern.NONE, JournalLoss.NONE)
         world.process.fuse, world.process.fuse_death = fuse, Death.POWER_LOSS
         answers = kit.Answers()
-        world.process.turn(lambda shelf=shelf, answers=answers: shelf.manager.stop(answers))
+        world.process.run_turn(lambda shelf=shelf, answers=answers: shelf.manager.stop(answers))
         world.settle()
         if world.machine.process is not None:
             assert answers == [None]

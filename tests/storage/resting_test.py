@@ -36,7 +36,7 @@ def filled(kit, count: int, broker: BrokerConfig = ROUNDS, *, cleans: bool = Fal
 def pass_minutes(shelf, minutes: int) -> None:
     for _ in range(minutes * 12):
         shelf.world.advance(5_000)
-        shelf.manager.on_time()
+        shelf.manager.run_due()
         while shelf.manager.background(0):
             pass
         shelf.world.advance(100)
@@ -191,7 +191,7 @@ def one_log(kit, config: TopicConfig):
     shelf = kit.Shelf(kit.SimWorld(), config, broker=EACH_MINUTE)
     stamp = shelf.world.clock.now().wall_ms
     shelf.put(kit.batch(1, timestamp=stamp))
-    shelf.log.roll()
+    shelf.log.roll_segment()
     shelf.put(kit.batch(1, timestamp=stamp))
     shelf.log.high_watermark = 2
     pass_minutes(shelf, 5)
@@ -210,7 +210,7 @@ def test_a_log_at_rest_is_dropped_when_its_time_has_come(kit) -> None:
 @pytest.mark.parametrize("changed", [{"retention_ms": 1000}, {"retention_bytes": 1}])
 def test_a_setting_that_is_lowered_counts_at_the_next_check(kit, changed) -> None:
     shelf = one_log(kit, TopicConfig())
-    shelf.log.configure(TopicConfig(**changed))
+    shelf.log.apply_config(TopicConfig(**changed))
     pass_minutes(shelf, 2)
     assert shelf.log.start_offset > 0
 
@@ -226,7 +226,7 @@ def test_a_log_that_grows_beyond_its_size_is_cut_at_the_next_check(kit) -> None:
 def test_segments_that_had_to_stay_are_removed_at_the_next_check(kit) -> None:
     shelf = one_log(kit, TopicConfig())
     shelf.log.high_watermark = 0
-    shelf.log.configure(TopicConfig(retention_ms=1000))
+    shelf.log.apply_config(TopicConfig(retention_ms=1000))
     pass_minutes(shelf, 3)
     assert shelf.log.start_offset == 0
     shelf.log.high_watermark = 2

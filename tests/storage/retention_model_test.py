@@ -96,7 +96,7 @@ class Both:
         self.end += len(made)
 
     def do_roll(self, _: None) -> None:
-        self.shelf.log.roll()
+        self.shelf.log.roll_segment()
 
     def do_pass(self, seconds: int) -> None:
         self.world.advance(seconds * SECOND)
@@ -131,7 +131,7 @@ class Both:
     def configure(self, **changed: Any) -> None:
         self.config = TopicConfig(**BASE, **changed)
         self.shelf.config = self.config
-        self.shelf.log.configure(self.config)
+        self.shelf.log.apply_config(self.config)
 
     def do_check(self, _: None) -> None:
         pieces = self.pieces()

@@ -46,7 +46,7 @@ def test_dropped_files_wait_as_deleted(world, kit) -> None:
     assert "00000000000000000000.log.deleted" in names
     assert "00000000000000000000.index.deleted" in names
     assert "00000000000000000000.log" not in names
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     world.settle()
     assert not any(name.endswith(".deleted") for name in world.names("t-0"))
 
@@ -57,11 +57,11 @@ def test_dropped_files_keep_their_delay(sim, kit) -> None:
     shelf.log.delete_old_segments(sim.clock.now())
     sim.advance(1000)  # the new log start is durable, then the files are renamed
     sim.advance(58_999)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     assert "00000000000000000021.log" in sim.names("t-0")
     assert "00000000000000000000.log.deleted" in sim.names("t-0")
     sim.advance(1000)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     sim.settle()
     assert "00000000000000000000.log.deleted" not in sim.names("t-0")
 
@@ -78,9 +78,9 @@ def test_retention_by_size(world, kit) -> None:
     shelf = kit.rolled(world, [0, 10, 20], 30, retention_ms=-1, retention_bytes=0)
     log = shelf.log
     third = log.size // 3
-    log.configure(small(retention_ms=-1, retention_bytes=3 * third - third // 2))
+    log.apply_config(small(retention_ms=-1, retention_bytes=3 * third - third // 2))
     assert log.delete_old_segments(world.clock.now()) == 0
-    log.configure(small(retention_ms=-1, retention_bytes=2 * third))
+    log.apply_config(small(retention_ms=-1, retention_bytes=2 * third))
     assert log.delete_old_segments(world.clock.now()) == 1
     assert log.start_offset == 10
 
@@ -106,9 +106,9 @@ def test_nothing_of_an_open_transaction_is_removed(world, kit) -> None:
     shelf = kit.Shelf(world, small(retention_ms=1000))
     log = shelf.log
     shelf.put(kit.batch(1))
-    log.roll()
+    log.roll_segment()
     shelf.put(kit.batch(1, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
-    log.roll()
+    log.roll_segment()
     shelf.put(kit.batch(1))
     log.high_watermark = log.end_offset
     assert log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 1

@@ -28,7 +28,7 @@ def stopped(sim, kit):
             epoch=part,
         )
         if not part:
-            shelf.log.roll()
+            shelf.log.roll_segment()
     shelf.log.high_watermark = 20
     assert shelf.log.segments.active.base_offset == 10
     assert shelf.stop() is None
@@ -86,7 +86,7 @@ def chained(sim, kit):
         shelf.put(kit.marker(2, commit=False), epoch=part)
         if not part:
             shelf.put(idempotent(kit, 0, 5), epoch=part)
-            shelf.log.roll()
+            shelf.log.roll_segment()
     shelf.log.high_watermark = 20
     assert shelf.log.segments.active.base_offset == 10
     return shelf

@@ -27,7 +27,7 @@ DAY_MS = 86_400_000
 def note(log, producer_id: int, now, sequence: int = 0) -> None:
     """Note a batch of a producer, as an append does."""
     header = (log.end_offset, 100, 0, 2, 0, 0, 0, 5, 5, producer_id, 0, sequence, 1)
-    log.producers.update(header, log.end_offset - 1, now.wall_ms)
+    log.producers.note_batch(header, log.end_offset - 1, now.wall_ms)
 
 
 def with_many(world, kit, count: int = MANY):
@@ -43,7 +43,7 @@ def write_on(world, shelf, between=lambda: None) -> list[int]:
     turns = []
     while shelf.log.producers.frozen is not None:
         world.advance(2)
-        turns.append(count_steps(shelf.manager.on_time))
+        turns.append(count_steps(shelf.manager.run_due))
         between()
     world.settle()
     return turns
@@ -73,28 +73,28 @@ def test_a_roll_packs_no_more_than_some_producers_in_a_turn(sim, kit) -> None:
 def test_a_log_that_is_cut_gets_no_snapshot_of_its_old_state(sim, kit) -> None:
     shelf = with_many(sim, kit)
     shelf.put(kit.batch(1))
-    shelf.log.roll()
+    shelf.log.roll_segment()
     shelf.log.truncate_to(1)
     sim.advance(100)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     sim.settle()
     assert "00000000000000000002.snapshot" not in sim.names("t-0")
 
 
 def test_a_log_that_is_deleted_meanwhile_gets_none(sim, kit) -> None:
     shelf = with_many(sim, kit)
-    shelf.log.roll()
+    shelf.log.roll_segment()
     shelf.manager.delete_log(kit.TP)
     for _ in range(10):
         sim.advance(2)
-        shelf.manager.on_time()
+        shelf.manager.run_due()
     sim.settle()
     assert not any(name.startswith("t-0/") for name in sim.names(""))
 
 
 def test_a_clean_stop_does_not_wait_for_slices(sim, kit) -> None:
     shelf = with_many(sim, kit)
-    shelf.log.roll()
+    shelf.log.roll_segment()
     before = shelf.log.producers.snapshot_entries()
     assert shelf.stop() is None
     assert stored(sim, 1) == before
@@ -131,11 +131,11 @@ def test_the_expiry_covers_the_producers_of_all_logs(sim, kit) -> None:
     for _ in range(10):
         sim.advance(200)
         note(other, 2, sim.clock.now())
-        shelf.manager.on_time()
+        shelf.manager.run_due()
     assert not len(shelf.log.producers)
     assert [each.producer_id for each in other.producers] == [2]
     sim.advance(3_000)
-    shelf.manager.on_time()
+    shelf.manager.run_due()
     assert not len(other.producers)
 
 
@@ -165,7 +165,7 @@ def test_a_snapshot_is_of_its_offset_whatever_happens_meanwhile(kit, steps) -> N
             elif verb == "end" and log.producers.is_open(number, 0):
                 shelf.put(kit.marker(number))
             elif verb == "roll" and log.end_offset > log.segments.active.base_offset:
-                log.roll()
+                log.roll_segment()
                 expected[log.end_offset] = log.producers.snapshot_entries()
             elif verb == "expire":
                 log.producers.expire(world.clock.now().wall_ms, 5)
@@ -173,7 +173,7 @@ def test_a_snapshot_is_of_its_offset_whatever_happens_meanwhile(kit, steps) -> N
                 world.advance(number)
             elif verb == "slice":
                 world.advance(2)
-                shelf.manager.on_time()
+                shelf.manager.run_due()
         present = log.producers.snapshot_entries()
         world.settle()
         for name in world.names("t-0"):

@@ -66,13 +66,13 @@ def idempotent(kit, number: int) -> bytearray:
 
 def test_a_log_that_is_led_and_not_written_writes_no_leader_epoch(sim, kit, counted) -> None:
     shelf = kit.Shelf(sim)
-    shelf.log.lead(1)
+    shelf.log.begin_epoch(1)
     shelf.put(kit.batch(1), epoch=1)
     sim.settle()
     assert shelf.stop() is None
     seen = counted()
     again = shelf.again()
-    again.log.lead(2)
+    again.log.begin_epoch(2)
     assert again.log.epochs.entries == ((1, 0), (2, 1))
     sim.settle()
     assert again.stop() is None
@@ -92,7 +92,7 @@ def test_a_flush_brings_the_leader_epoch_of_its_records_to_the_file(sim, kit, co
     again = shelf.again()
     sim.settle()
     seen = counted()
-    again.log.lead(2)
+    again.log.begin_epoch(2)
     assert not seen
     again.put(kit.batch(1), kit.batch(1), epoch=2)
     assert len(again.log.segments) == 1
@@ -103,7 +103,7 @@ def test_a_flush_brings_the_leader_epoch_of_its_records_to_the_file(sim, kit, co
 def test_a_followers_append_writes_stale_leader_epochs_first(sim, kit) -> None:
     shelf = kit.Shelf(sim)
     shelf.put(kit.batch(1), epoch=1)
-    shelf.log.epochs.assign(4, 1)
+    shelf.log.epochs.assign_epoch(4, 1)
     assert shelf.stop() is None
     again = shelf.again()
     again.log.append_replica(memoryview(encode_batch([Record(1, 1, None, b"")], base_offset=1, leader_epoch=1)))
@@ -115,7 +115,7 @@ def test_an_epoch_that_contradicts_records_is_written_at_once(sim, kit) -> None:
     shelf = kit.Shelf(sim)
     shelf.put(kit.batch(1), epoch=1)
     shelf.put(kit.batch(1), epoch=4)
-    shelf.log.lead(3)
+    shelf.log.begin_epoch(3)
     sim.settle()
     assert sim.contents(EPOCHS) == format_epochs([EpochEntry(1, 0), EpochEntry(3, 2)])
 
@@ -153,10 +153,10 @@ def test_after_a_kill_one_sync_makes_all_logs_durable_and_none_of_them_is_synced
     sim.kill()
     seen = counted()
     again = shelf.again()
-    for log in again.manager.logs():
-        log.lead(2)
+    for log in again.manager.online_logs():
+        log.begin_epoch(2)
     sim.settle()
-    assert {log.recovery_point for log in again.manager.logs()} == {1}
+    assert {log.recovery_point for log in again.manager.online_logs()} == {1}
     synced = [path for kind, path in seen if kind in (DiskOperation.SYNC, DiskOperation.SYNC_DIR) and "/" not in path]
     touched = [path for kind, path in seen if kind is not DiskOperation.READ and path.endswith((EPOCHS[4:], "t-0"))]
     assert len(synced) <= 3
@@ -178,7 +178,7 @@ def lead_and_write(sim, kit, epoch: int = 1):
     shelf = kit.Shelf(sim)
     for partition in range(MANY):
         log = shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
-        log.lead(epoch)
+        log.begin_epoch(epoch)
         kit.append(log, kit.batch(1), epoch, sim.clock.now())
     return shelf
 
@@ -231,11 +231,11 @@ def test_epochs_that_were_not_written_are_found_in_the_batches(sim, kit, death) 
     sim.settle()
     sim.restart(death)
     again = shelf.again()
-    for log in again.manager.logs():
+    for log in again.manager.online_logs():
         expected = ((1, 0),) if log.end_offset else ()
         assert log.epochs.entries == expected
     if death is Death.KILL:
-        assert {log.end_offset for log in again.manager.logs()} == {1}
+        assert {log.end_offset for log in again.manager.online_logs()} == {1}
 
 
 def test_a_stop_with_many_due_epochs_writes_them_without_a_sync_each(sim, kit, counted) -> None:
@@ -248,7 +248,7 @@ def test_a_stop_with_many_due_epochs_writes_them_without_a_sync_each(sim, kit, c
     assert len(synced) < 10
     sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
     again = shelf.again()
-    for log in again.manager.logs():
+    for log in again.manager.online_logs():
         assert sim.contents(f"{log.directory}/leader-epoch-checkpoint") == format_epochs([EpochEntry(1, 0)])
         assert log.epochs.entries == ((1, 0),)
 
@@ -267,7 +267,7 @@ def test_a_stop_makes_many_logs_durable_by_one_sync_where_the_system_has_one(sim
     assert (len(synced) < 10) == is_one_call
     sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
     again = shelf.again()
-    logs = list(again.manager.logs())
+    logs = list(again.manager.online_logs())
     assert len(logs) == MANY
     assert {(log.end_offset, log.recovery_point, log.segments.active.time_index.entries) for log in logs} == {(1, 1, 1)}
 
@@ -278,7 +278,7 @@ def test_a_sync_of_the_directory_that_fails_leaves_no_mark_of_a_clean_stop(sim, 
         log = shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 1, sim.clock.now())
     sim.settle()
-    sim.disk.faults.arm(DiskOperation.SYNC)
+    sim.disk.faults.arm_error(DiskOperation.SYNC)
     assert isinstance(shelf.stop(), Failure)
     sim.disk.faults.repair()
     assert ".kafka_cleanshutdown" not in sim.names("")

@@ -73,10 +73,10 @@ class Bench:
         fresh_id, self.next_id = self.next_id, self.next_id + 1
         self._later.append(lambda: self._submit(command._replace(fresh_id=fresh_id)))
 
-    def send(self, markers: Markers) -> None:
+    def send_markers(self, markers: Markers) -> None:
         self.sent.append(markers)
 
-    def resume(self, transactional_id: str) -> None:
+    def resume_markers(self, transactional_id: str) -> None:
         self._later.append(lambda: self._submit(ResumeMarkers(transactional_id, Ticket())))
 
     # -- the runtime ---------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class Jobs:
         self._disk = shelf.world.disk
         self.ran = 0
 
-    def run(self, job: str, arguments: tuple[object, ...], done: Done[object]) -> None:
+    def run_job(self, job: str, arguments: tuple[object, ...], done: Done[object]) -> None:
         module, _, function = job.partition(":")
         self.ran += 1
         result: object
