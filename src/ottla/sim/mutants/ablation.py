@@ -22,39 +22,43 @@ from types import CodeType, FunctionType
 from ottla.sim.mutants.mutant import Mutant, compile_function, mutated_source
 from ottla.sim.mutants.table import MUTANTS
 
+_originals: dict[FunctionType, CodeType] = {}
+"""The code of the functions that lack a safeguard now."""
+
 
 @contextlib.contextmanager
 def without_safeguard(name: str | None) -> Iterator[None]:
-    """Run the body with this safeguard switched off; None: with all of them. One at a time."""
-    replaced: list[tuple[FunctionType, CodeType]] = []
+    """Run the body with this safeguard switched off; None: with all of them. A function can lack one at a time."""
+    changes = [] if name is None else mutated_code(MUTANTS[name])
+    if any(is_mutated(function) for function, _ in changes):
+        raise RuntimeError(f"cannot switch {name} off: one of its functions lacks a safeguard already")
     try:
-        for function, code in () if name is None else mutated_code(MUTANTS[name]):
-            if is_mutated(function):
-                raise RuntimeError(f"cannot switch {name} off: {function.__qualname__} lacks a safeguard already")
-            replaced.append((function, function.__code__))
-            function.__code__ = code
+        for function, code in changes:
+            _originals[function], function.__code__ = function.__code__, code
         yield
     finally:
-        for function, code in replaced:
-            function.__code__ = code
+        for function, _ in changes:
+            function.__code__ = _originals.pop(function, function.__code__)
 
 
 @cache
 def mutated_code(mutant: Mutant) -> list[tuple[FunctionType, CodeType]]:
     """The functions that the mutant changes, and the code that they get. Raises StaleMutant."""
     changes = []
-    for module in dict.fromkeys(edit.module for edit in mutant.edits):
-        edits = [edit for edit in mutant.edits if edit.module == module]
-        source = mutated_source(inspect.getsource(importlib.import_module(module)), edits)
-        filename = f"<{module} without {mutant.name}>"
-        names = dict.fromkeys(edit.function for edit in edits)
-        changes += [(find_function(module, name), compile_function(source, module, name, filename)) for name in names]
+    for name in dict.fromkeys(edit.module for edit in mutant.edits):
+        edits = [edit for edit in mutant.edits if edit.module == name]
+        module = importlib.import_module(name)
+        source = mutated_source(inspect.getsource(module), edits)
+        # The code gets the name of its file: runs with defects choose calls by it, and log lines quote it.
+        filename = str(module.__file__)
+        functions = dict.fromkeys(edit.function for edit in edits)
+        changes += [(find_function(name, each), compile_function(source, name, each, filename)) for each in functions]
     return changes
 
 
 def is_mutated(function: FunctionType) -> bool:
     """Whether the function has the code of a mutant now."""
-    return function.__code__.co_filename.startswith("<")
+    return function in _originals
 
 
 def find_function(module: str, qualified_name: str) -> FunctionType:
