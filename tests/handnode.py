@@ -112,7 +112,7 @@ class Line:
     def _answered(self, call: Call, content: bytes) -> None:
         if call in self.calls:
             self.calls.remove(call)
-            self.network.process.complete(call.done, memoryview(content))
+            self.network.process.deliver_completion(call.done, memoryview(content))
             self.network.process.post_turn(0, "send", self._send)
 
     def _expire(self, call: Call) -> None:
@@ -125,7 +125,7 @@ class Line:
         for call in calls:
             kind = failure.kind if call.sent or failure.kind is Kind.NOT_DONE else Kind.NOT_DONE
             self.network.process.post_turn(
-                0, "failed", self.network.process.complete, call.done, Failure(kind, str(failure))
+                0, "failed", self.network.process.deliver_completion, call.done, Failure(kind, str(failure))
             )
 
     def lost(self) -> None:

@@ -42,8 +42,8 @@ def jobs_of(node) -> list[str]:
     """The jobs that workers are given from now on."""
     jobs: list[str] = []
     workers = node.broker._world.workers
-    run = workers.run
-    workers.run = lambda job, *more: (jobs.append(job), run(job, *more))
+    run = workers.run_job
+    workers.run_job = lambda job, *more: (jobs.append(job), run(job, *more))
     return jobs
 
 
