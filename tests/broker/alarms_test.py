@@ -17,7 +17,7 @@ from ottla.sim.mutants.ablation import without_safeguard
 
 
 def contained(node) -> float:
-    return node.broker.metrics.value("ottla_contained_defects_total", request="callback")
+    return node.broker.metrics.value_of("ottla_contained_defects_total", request="callback")
 
 
 def fail(*_arguments: object) -> None:
@@ -103,7 +103,7 @@ def test_a_defect_while_an_isr_is_proposed_stops_the_broker(node, monkeypatch) -
     partition = node.broker.hosted.find_partition("t", 0)
     replicas = node.broker._replicas
     replicas._followed[partition] = None
-    monkeypatch.setattr(type(partition._in_sync), "shrink", fail)
+    monkeypatch.setattr(type(partition._in_sync), "propose_shrink", fail)
     with pytest.raises(AssertionError, match=r"HalfChanged: Partition.shrink_if_lagging"):
         node.pass_ms(2 * replicas._shrink_check_ms)
 
@@ -112,7 +112,7 @@ def test_a_defect_while_an_isr_is_proposed_stops_the_broker(node, monkeypatch) -
 def test_without_the_safeguard_a_half_changed_state_stays(node, monkeypatch) -> None:
     partition = node.broker.hosted.find_partition("t", 0)
     node.broker._replicas._followed[partition] = None
-    monkeypatch.setattr(type(partition._in_sync), "shrink", fail)
+    monkeypatch.setattr(type(partition._in_sync), "propose_shrink", fail)
     node.pass_ms(2 * node.broker._replicas._shrink_check_ms)
     assert not node.machine.deaths[Death.CRASH]
 

@@ -400,7 +400,7 @@ def test_the_last_one_in_sync_leads_even_with_another_disk(three) -> None:
 
 def stand_still(three, ms: int, *members) -> None:
     for member in members:
-        member.process.pause(three.timeline.now_ns + ms * MS)
+        member.process.pause_until(three.timeline.now_ns + ms * MS)
 
 
 def sent_while_paused(member, *values: bytes) -> list[object]:
@@ -421,8 +421,8 @@ def test_a_leader_paused_longer_than_its_session_acknowledges_nothing(missing) -
         stand_still(three, 5000, three[1])
         places = sent_while_paused(three[1], b"a", b"b")
         leader = three.leader("t", other_than=1)
-    assert not any(place.answered for place in places), "it is paused"
-    errors = [error_of(three[1], place) for place in places]
+        assert not any(place.answered for place in places), "it is paused"
+        errors = [error_of(three[1], place) for place in places]
     if missing is not None:
         assert 0 in errors, "acknowledged, and lost"
         return

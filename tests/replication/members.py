@@ -38,7 +38,7 @@ class Contact:
 
     def __init__(self) -> None:
         self.used_ns = self.previous_ns = -1
-        self.lasts = True
+        self.is_requested = True
         self.others = 0
         """How often a fetch of another session came after one of this."""
 

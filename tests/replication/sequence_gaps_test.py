@@ -257,7 +257,7 @@ def elected_elsewhere(cluster: Cluster) -> None:
     told.alive = False
     cluster.elect(2)
     told.alive = True
-    cluster.members[2].contact.lasts = False
+    cluster.members[2].contact.is_requested = False
 
 
 def test_a_replaced_leader_does_not_report_missing_batches() -> None:
@@ -283,7 +283,7 @@ def test_a_request_that_was_on_its_way_confirms_nothing() -> None:
     cluster, leader = put_aside()
     elected_elsewhere(cluster)
     Sent(2).to(cluster.members[2])
-    cluster.members[2].contact.lasts = True  # what arrives now it sent before it led
+    cluster.members[2].contact.is_requested = True  # what arrives now it sent before it led
     assert refusal(Sent(4).to, leader) is ErrorCode.LEADER_NOT_AVAILABLE
     cluster.pass_seconds(0.1)
     cluster.members[2].contact.touch(leader.clock.now().mono_ns)
