@@ -122,5 +122,5 @@ def test_a_verification_that_fails_stops_the_broker(node) -> None:
     node.broker.verifier.ask_local, node.broker.verifier.coordinator_of = None, fail
     question = VerificationRequest("id", 1, 0, {}, True, lambda _codes: None)
     node.process.post_turn(0, "ask", lambda: (node.broker.verifier.ask_at_once(question), node.broker.end_turn()))
-    with pytest.raises(AssertionError, match=r"HalfChanged: Verifier._send"):
+    with pytest.raises(AssertionError, match=r"HalfChanged: Verifier._send_pending"):
         node.pass_ms(1)

@@ -68,7 +68,7 @@ def broken(node):
 
 
 def contained(node, api: str) -> float:
-    return node.broker.metrics.value("ottla_contained_defects_total", request=api)
+    return node.broker.metrics.value_of("ottla_contained_defects_total", request=api)
 
 
 def test_a_handler_that_raises_costs_its_request(broken, caplog) -> None:
@@ -150,7 +150,7 @@ def test_a_late_answer_that_cannot_be_encoded_costs_its_request(broken) -> None:
     place = broken.send(DeleteTopicsRequest(timeout_ms=1), 5)
     (context,) = broken.handlers.waiting
     one = DeleteTopicsResponse.DeletableTopicResult(name="x", error_code=1 << 20)
-    broken.process.post_turn(0, "late", context.reply, DeleteTopicsResponse(responses=[one]))
+    broken.process.post_turn(0, "late", context.send_reply, DeleteTopicsResponse(responses=[one]))
     broken.pass_ms(1)
     assert not place.answered
     assert broken.network.closed[0].startswith("DeleteTopics in version 5 failed with error")
@@ -160,7 +160,7 @@ def test_a_late_response_of_a_failed_handler_is_not_sent(broken) -> None:
     place = broken.send(DeleteTopicsRequest(timeout_ms=1), 5)
     (context,) = broken.handlers.waiting
     context.failed = context.answered = True
-    broken.process.post_turn(0, "late", context.reply, DeleteTopicsResponse())
+    broken.process.post_turn(0, "late", context.send_reply, DeleteTopicsResponse())
     broken.pass_ms(1)
     assert not place.answered
 

@@ -75,7 +75,7 @@ def test_a_controller_that_is_outdated_or_means_an_earlier_life_is_not_believed(
     epoch = node.broker._fence.broker_epoch
     stale = node.ask(UpdateMetadataRequest(controller_id=9, controller_epoch=0, broker_epoch=epoch), 8)
     assert stale.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
-    node.broker._fence.confirm(99)
+    node.broker._fence.confirm_epoch(99)
     for wrong in (epoch - 1, -1):
         earlier = node.ask(UpdateMetadataRequest(controller_id=9, controller_epoch=99, broker_epoch=wrong), 8)
         assert earlier.error_code == ErrorCode.STALE_BROKER_EPOCH
@@ -98,7 +98,7 @@ def test_a_controller_that_the_store_does_not_know_is_not_believed(member) -> No
 
 def test_an_order_sent_before_the_newest_one_is_refused(member) -> None:
     node = member
-    node.broker._fence.confirm(51)
+    node.broker._fence.confirm_epoch(51)
 
     def said(number, epoch, controller_id):
         request = UpdateMetadataRequest(

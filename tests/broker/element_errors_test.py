@@ -136,7 +136,7 @@ def one_of_each(kind, version):
 
     made = kind()
     for field in kind.FIELDS:
-        if field.type == "array" and field.exists(version):
+        if field.type == "array" and field.exists_in(version):
             plain = {"string": "a", "int32": 3, "int64": 3, "uuid": bytes(16), "bytes": b""}
             setattr(
                 made,
@@ -194,13 +194,13 @@ PAIRED = (
 def named(request, version, mark):
     """Give the elements of a request names of their own."""
     for field in request.FIELDS:
-        if field.type == "array" and field.exists(version):
+        if field.type == "array" and field.exists_in(version):
             for at, element in enumerate(getattr(request, field.name)):
                 if hasattr(type(element), "FIELDS"):
                     for each in element.FIELDS:
-                        if each.exists(version) and each.name in NAMES:
+                        if each.exists_in(version) and each.name in NAMES:
                             setattr(element, each.name, mark * 16 if each.type == "uuid" else "marked")
-                        if each.exists(version) and each.name in PARTITIONS:
+                        if each.exists_in(version) and each.name in PARTITIONS:
                             setattr(element, each.name, 3)
                     named(element, version, mark)
                 elif isinstance(element, str):
@@ -238,7 +238,7 @@ def shown(element, version):
     told, inner, index, code = [], [], None, None
     for field in element.FIELDS:
         value = getattr(element, field.name)
-        if not field.exists(version):
+        if not field.exists_in(version):
             continue
         if field.type == "array" and field.of == "struct":
             inner += [shown(each, version) for each in value]

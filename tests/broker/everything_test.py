@@ -77,7 +77,7 @@ def test_resources_are_listed_in_pieces(node, monkeypatch) -> None:
         added.append(len(response.config_resources))
         add(self, response)
 
-    monkeypatch.setattr(Joined, "add", noted)
+    monkeypatch.setattr(Joined, "add_response", noted)
     place = node.send(ListConfigResourcesRequest(resource_types=[]), 1)
     names = [each.resource_name for each in node.answer(place).config_resources]
     assert len(names) == 12 + 2

@@ -10,7 +10,7 @@ from ottla.wire.messages import DeleteTopicsRequest
 
 def stop(node) -> list[object]:
     done: list[object] = []
-    node.process.post_turn(0, "stop", node.broker.stop, done.append)
+    node.process.post_turn(0, "stop", node.broker.stop_broker, done.append)
     node.pass_ms(5000)
     return done
 

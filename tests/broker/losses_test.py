@@ -53,9 +53,9 @@ def test_it_waits_for_a_broker_with_all_records_and_copies_them(two, harm, caplo
     harm(two[1])
     two[1].start()
     two.pass_ms(10_000)
-    registration = json.loads(two.ensemble.tree.get("/brokers/ids/1").data)
+    registration = json.loads(two.ensemble.tree.get_node("/brokers/ids/1").data)
     assert registration["ottla.incomplete"] == {"t": [0]}
-    state = json.loads(two.ensemble.tree.get("/brokers/topics/t/partitions/0/state").data)
+    state = json.loads(two.ensemble.tree.get_node("/brokers/topics/t/partitions/0/state").data)
     assert (state["leader"], state["isr"]) == (-1, [2])
     assert "t-0" in caplog.text
     two[2].start()
@@ -67,5 +67,5 @@ def test_it_waits_for_a_broker_with_all_records_and_copies_them(two, harm, caplo
 def test_a_broker_with_all_records_logs_no_loss(two) -> None:
     two[1].start()
     two.pass_ms(5000)
-    assert b"ottla" not in two.ensemble.tree.get("/brokers/ids/1").data
+    assert b"ottla" not in two.ensemble.tree.get_node("/brokers/ids/1").data
     assert two.leader("t") is two[1]

@@ -229,7 +229,7 @@ def steps_per_turn(node, request, version, peer=None):
     whole_turn, places = sliced._turn, []
     turns = [count_steps(lambda: places.append(node.send(request, version, peer)))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sliced, "_turn", lambda: turns.append(count_steps(whole_turn)))
+        patch.setattr(sliced, "_run_turn", lambda: turns.append(count_steps(whole_turn)))
         answer = node.answer(places[0])
     return answer, turns
 
@@ -263,7 +263,7 @@ def test_no_turn_of_a_session_looks_at_all_partitions(wide) -> None:
     session = wide.broker._fetch.sessions.get(answer.session_id)
     session.dirty.update(dict.fromkeys(session.partitions.values()))
     for each in session.partitions.values():
-        each.told_high_watermark = -1
+        each.sent_high_watermark = -1
     small = fetch_of(session_id=answer.session_id, session_epoch=1)
     again, turns = steps_per_turn(wide, small, 12, peer)
     assert sum(len(topic.partitions) for topic in again.responses) == VERY_MANY - 1

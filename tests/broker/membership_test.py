@@ -34,7 +34,7 @@ class Twin(Member):
 
 
 def node(cluster, path):
-    return cluster.ensemble.tree.get(path)
+    return cluster.ensemble.tree.get_node(path)
 
 
 def test_a_session_that_expires_is_followed_by_another_registration(two) -> None:
@@ -65,7 +65,7 @@ def test_a_broker_paused_longer_than_its_session_catches_up(two) -> None:
     two.create("gone", (1, 2), (2, 1))
     two.create("stays", (1, 2))
     still = next(member for member in two if not member.is_controller)
-    still.process.pause(two.timeline.now_ns + 8 * SECOND)
+    still.process.pause_until(two.timeline.now_ns + 8 * SECOND)
     two.until(lambda: len(two.controller.broker.cluster.image.brokers) == 1, "the session is over")
     two.delete("gone")
     two.until(lambda: len(two.controller.broker.cluster.image.brokers) == 2, "it is back")
@@ -80,7 +80,7 @@ def test_a_topic_that_went_while_a_broker_was_not_registered_is_forgotten(two) -
     still = next(member for member in two if not member.is_controller)
     two.create("gone", (two.controller.node_id,))
     two.until(lambda: "gone" in still.broker.cluster.image.topics, "both know the topic")
-    still.process.pause(two.timeline.now_ns + 8 * SECOND)
+    still.process.pause_until(two.timeline.now_ns + 8 * SECOND)
     two.until(lambda: len(two.controller.broker.cluster.image.brokers) == 1, "the session is over")
     two.delete("gone")
     two.until(lambda: len(two.controller.broker.cluster.image.brokers) == 2, "it is back")
@@ -92,7 +92,7 @@ def test_a_broker_takes_its_number_from_its_own_last_session(two) -> None:
     other = next(member for member in two if not member.is_controller)
     first, old = other.broker._fence.broker_epoch, other.store.session_id
     other.store._drop_connection()
-    other.store._expire()
+    other.store._expire_session()
     two.until(lambda: other.broker._fence.broker_epoch > first, "the broker registers anew", SESSION_MS // 2)
     assert old in two.ensemble.sessions, "the old session is still open"
     found = node(two, f"/brokers/ids/{other.node_id}")

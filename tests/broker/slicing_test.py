@@ -41,7 +41,7 @@ IN_PARTS = {
 
 def _is_alone_in(cls, version):
     """Whether a request has no array at all in that version."""
-    return not any(field.type == "array" and field.exists(version) for field in cls.FIELDS)
+    return not any(field.type == "array" and field.exists_in(version) for field in cls.FIELDS)
 
 
 def _fill(struct, path, count, name="a-name-that-is-as-long-as-the-memory-of-its-element-asks-for-"):
@@ -215,7 +215,7 @@ def partitions_per_turn(node, request, version, peer=None):
         join(self, response)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Joined, "add", add)
+        patch.setattr(Joined, "add_response", add)
         while not place.answered:
             grown.append(0)
             node.pass_ms(1)

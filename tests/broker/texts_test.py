@@ -47,7 +47,7 @@ def filled(cls, version: int, text: str, known: dict[str, object]):
     """A message with one element in each array, and the text in each string but those of known names."""
     out = cls()
     for field in cls.FIELDS:
-        if not field.exists(version):
+        if not field.exists_in(version):
             continue
         kind = field.of if field.type == "array" else field.type
         if kind == "struct":

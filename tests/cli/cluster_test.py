@@ -23,7 +23,7 @@ def test_the_cluster_at_one_look(ottla, brokers: str) -> None:
     assert len(state["cluster_id"]) == 22
     assert broker["leads"] == broker["replicas"] == state["partitions"] >= 2
     assert [state[key] for key in ("under_replicated", "offline", "not_preferred")] == [0, 0, 0]
-    assert 0 <= state["is_under_min_isr"] <= state["partitions"], "other tests make topics that want more replicas"
+    assert 0 <= state["under_min_isr"] <= state["partitions"], "other tests make topics that want more replicas"
     text = ottla("cluster", "describe").stdout
     assert text.splitlines()[0].split() == ["Cluster:", state["cluster_id"]]
     assert "ADDRESS" in text

@@ -32,7 +32,7 @@ rows = st.lists(st.tuples(stamps, blobs, blobs, headers), min_size=1, max_size=3
 def loops(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     """Every test runs with both implementations of the loops."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(columnar, "loops", lambda: request.param)
+    patch.setattr(columnar, "record_loops", lambda: request.param)
     yield request.param
     patch.undo()
 
@@ -270,7 +270,7 @@ def test_the_numpy_loops_are_used_without_a_cache_for_compiled_code() -> None:
 from numba.core import caching
 caching.CacheImpl._locator_classes = []
 from ottla.client.columns import columnar, columnar_numpy
-assert columnar.loops() is columnar_numpy
+assert columnar.record_loops() is columnar_numpy
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -303,7 +303,7 @@ import pyarrow as pa
 from ottla.client.columns.columnar import Encoder
 edges = np.array([0, 1, 1], np.int32)
 values = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\\x01"), pa.py_buffer(edges), pa.py_buffer(b"x")])
-print(len(Encoder(values, values, np.zeros(2, np.int64)).batches(np.arange(2))), "pandas" in asked)
+print(len(Encoder(values, values, np.zeros(2, np.int64)).encode_batches(np.arange(2))), "pandas" in asked)
 """
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert told.stdout == "1 False\n", told.stderr

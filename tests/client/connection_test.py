@@ -51,15 +51,15 @@ def ask(connection: Connection, *names: str):
 
 def test_the_broker_and_the_client_negotiate_versions(broker, connection) -> None:
     broker.versions = {ApiKey.METADATA: (2, 5), ApiKey.PRODUCE: (90, 99)}
-    connection.open(soon())
-    assert connection.version(ApiKey.METADATA) == 5
-    assert connection.version(ApiKey.METADATA, at_most=3) == 3
+    connection.open_connection(soon())
+    assert connection.choose_version(ApiKey.METADATA) == 5
+    assert connection.choose_version(ApiKey.METADATA, at_most=3) == 3
     with pytest.raises(UnsupportedVersionError, match="needs version 6 to 13"):
-        connection.version(ApiKey.METADATA, at_least=6)
+        connection.choose_version(ApiKey.METADATA, at_least=6)
     with pytest.raises(UnsupportedVersionError, match="serves versions 90 to 99"):
-        connection.version(ApiKey.PRODUCE)
+        connection.choose_version(ApiKey.PRODUCE)
     with pytest.raises(UnsupportedVersionError, match="does not serve it"):
-        connection.version(ApiKey.FETCH)
+        connection.choose_version(ApiKey.FETCH)
     assert connection.is_open
 
 
@@ -71,9 +71,9 @@ def test_error_35_of_an_older_broker_is_followed_by_a_lower_version(broker, conn
         return broker.api_versions(request)
 
     broker.on[ApiKey.API_VERSIONS] = send_response
-    connection.open(soon())
+    connection.open_connection(soon())
     assert [request.version for request in broker.requests][1:] == [2]
-    assert connection.version(ApiKey.METADATA) == 13
+    assert connection.choose_version(ApiKey.METADATA) == 13
 
 
 def test_an_error_35_without_a_version_falls_back_to_0(broker, connection) -> None:
@@ -83,15 +83,15 @@ def test_an_error_35_without_a_version_falls_back_to_0(broker, connection) -> No
         return broker.api_versions(request)
 
     broker.on[ApiKey.API_VERSIONS] = send_response
-    connection.open(soon())
+    connection.open_connection(soon())
     assert [request.version for request in broker.requests][1:] == [0]
 
 
 def test_version_0_is_tried_after_a_closed_connection(broker, connection) -> None:
     broker.on[ApiKey.API_VERSIONS] = lambda request: broker.api_versions(request) if request.version == 0 else None
-    connection.open(soon())
+    connection.open_connection(soon())
     assert broker.connections == 2
-    assert connection.version(ApiKey.METADATA) == 13
+    assert connection.choose_version(ApiKey.METADATA) == 13
 
 
 def test_a_broker_that_refuses_every_version_is_named(broker, connection) -> None:
@@ -99,19 +99,19 @@ def test_a_broker_that_refuses_every_version_is_named(broker, connection) -> Non
         ApiVersionsResponse(error_code=35)
     )
     with pytest.raises(MalformedReplyError, match="refuses every version"):
-        connection.open(soon())
+        connection.open_connection(soon())
     assert not connection.is_open
 
 
 def test_answers_come_in_order_of_requests_not_of_callers(broker, connection) -> None:
     broker.topics = {"a": 1, "b": 2}
-    connection.open(soon())
+    connection.open_connection(soon())
     first, second = ask(connection, "a"), ask(connection, "b")
-    assert connection.result(second, soon()).topics[0].name == "b"
+    assert connection.wait_for_response(second, soon()).topics[0].name == "b"
     assert connection.has_answer(first)
-    assert connection.result(first, soon()).topics[0].name == "a"
+    assert connection.wait_for_response(first, soon()).topics[0].name == "a"
     with pytest.raises(ConnectionLostError):
-        connection.result(first, soon())
+        connection.wait_for_response(first, soon())
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_answers_come_in_order_of_requests_not_of_callers(broker, connection) ->
     ],
 )
 def test_frames_that_no_broker_may_send(broker, connection, sent: bytes, error, says: str) -> None:
-    connection.open(soon())
+    connection.open_connection(soon())
     broker.on[ApiKey.METADATA] = lambda request: sent
     with pytest.raises(error, match=says):
-        connection.result(ask(connection), soon())
+        connection.wait_for_response(ask(connection), soon())
     assert not connection.is_open
 
 
@@ -156,29 +156,29 @@ def test_an_answer_cut_at_any_byte_is_an_error_and_no_traceback_of_ours(broker, 
 
 
 def test_a_connection_closed_before_the_answer_is_an_error(broker, connection) -> None:
-    connection.open(soon())
+    connection.open_connection(soon())
     broker.on[ApiKey.METADATA] = lambda request: None
     with pytest.raises(ConnectionLostError, match="broke") as caught:
-        connection.result(ask(connection), soon())
+        connection.wait_for_response(ask(connection), soon())
     assert caught.value.retriable
     with pytest.raises(UsageError, match="is closed"):
         ask(connection)
 
 
 def test_a_hang_up_in_the_middle_of_an_answer(broker, connection) -> None:
-    connection.open(soon())
+    connection.open_connection(soon())
     broker.on[ApiKey.METADATA] = lambda request: b"\x00\x00\x01\x00abc" if not request.body_pos else None
     with pytest.raises(ConnectionLostError):
-        connection.result(ask(connection), soon())
+        connection.wait_for_response(ask(connection), soon())
 
 
 def test_a_broker_that_never_answers_is_given_up_after_request_timeout_ms(broker, config, connection) -> None:
-    connection.open(soon())
+    connection.open_connection(soon())
     broker.on[ApiKey.METADATA] = lambda request: b""
     call = ask(connection)
     assert 0 < call.sent.remaining_ms() <= config().request_timeout_ms
     with pytest.raises(RequestTimeoutError, match=r"did not answer in time.*request\.timeout\.ms"):
-        connection.result(call._replace(sent=Deadline.after_ms(30)), soon())
+        connection.wait_for_response(call._replace(sent=Deadline.after_ms(30)), soon())
     assert not connection.is_open, "a late answer would be taken for another one"
 
 
@@ -190,10 +190,10 @@ def test_a_listener_that_accepts_and_never_answers(config) -> None:
 
 
 def test_a_dead_idle_connection_is_noticed_before_it_is_used(broker, connection) -> None:
-    connection.open(soon())
+    connection.open_connection(soon())
     assert not connection.went_stale()
     broker.on[ApiKey.METADATA] = lambda request: request.reply(broker.metadata_of([])) + b"and then some"
-    connection.result(ask(connection), soon())
+    connection.wait_for_response(ask(connection), soon())
     assert wait_readable([connection], soon()) == ([connection], False)
     assert connection.went_stale()
 
@@ -229,15 +229,15 @@ def test_every_address_of_a_name_is_tried(broker, config, monkeypatch) -> None:
 
 @pytest.mark.parametrize("name", ["x" * 40_000, "\ud800"])
 def test_a_value_that_does_not_fit_the_protocol_is_the_callers_error(broker, connection, name: str) -> None:
-    connection.open(soon())
+    connection.open_connection(soon())
     with pytest.raises(UsageError, match="does not fit the protocol"):
-        connection.send(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)]), 5, MetadataResponse)
+        connection.send_request(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)]), 5, MetadataResponse)
     assert connection.is_open, "nothing was sent"
-    assert connection.result(ask(connection), soon()).cluster_id == "scripted"
+    assert connection.wait_for_response(ask(connection), soon()).cluster_id == "scripted"
 
 
 def test_the_client_names_itself(broker, connection) -> None:
-    connection.open(soon())
+    connection.open_connection(soon())
     request = broker.requests[0].message()
     assert request.client_software_name == "ottla"
     assert encode_bytes(request, broker.requests[0].version)
@@ -245,10 +245,10 @@ def test_the_client_names_itself(broker, connection) -> None:
 
 def test_an_abandoned_answer_takes_no_memory(broker, connection) -> None:
     broker.topics = {"a": 1}
-    connection.open(soon())
+    connection.open_connection(soon())
     nobody, early, wanted = ask(connection, "a"), ask(connection, "a"), ask(connection, "a")
     connection.abandon_call(nobody)
-    connection.result(wanted, soon())
+    connection.wait_for_response(wanted, soon())
     assert not connection.has_answer(nobody)
     assert connection.has_answer(early)
     connection.abandon_call(early)
@@ -257,7 +257,7 @@ def test_an_abandoned_answer_takes_no_memory(broker, connection) -> None:
 
 def test_an_interrupt_in_the_middle_of_a_frame_closes_the_connection(broker, connection, monkeypatch) -> None:
     """Otherwise the rest of the frame would be read as the next answer."""
-    connection.open(soon())
+    connection.open_connection(soon())
     call = ask(connection)
 
     def interrupted(*words: object) -> None:
@@ -266,7 +266,7 @@ def test_an_interrupt_in_the_middle_of_a_frame_closes_the_connection(broker, con
     with monkeypatch.context() as patched:
         patched.setattr("ottla.client.connections.connection._receive_into", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            connection.result(call, soon())
+            connection.wait_for_response(call, soon())
     assert not connection.is_open
 
 
@@ -316,11 +316,11 @@ def test_an_answer_reuses_the_memory_of_an_earlier_one_without_views(broker, con
         return request.reply(FetchResponse(responses=[FetchResponse.FetchableTopicResponse(partitions=[part])]))
 
     def records() -> memoryview:
-        found = connection.result(connection.send(FetchRequest(), 12, FetchResponse), soon())
+        found = connection.wait_for_response(connection.send_request(FetchRequest(), 12, FetchResponse), soon())
         return found.responses[0].partitions[0].records
 
     broker.on[ApiKey.FETCH] = send_response
-    connection.open(soon())
+    connection.open_connection(soon())
     first, second = records(), records()
     assert (bytes(first), bytes(second)) == (b"a" * 100_000, b"b" * 100_000)
     memory = second.obj

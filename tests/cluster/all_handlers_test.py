@@ -68,7 +68,7 @@ def test_cached_metadata_follows_the_image(node):
     make(node, "t")
     assert [t.name for t in node.ask(request, 12).topics] == ["t"]
     assert [t.name for t in node.ask(request, 12).topics] == ["t"]
-    node.wait(lambda done: node.topics.delete("t", 1000, done))
+    node.wait(lambda done: node.topics.delete_topic("t", 1000, done))
     assert node.ask(request, 12).topics == []
     assert node.ask(MetadataRequest(topics=[Asked(name="t")], allow_auto_topic_creation=False), 12).topics[
         0
@@ -217,7 +217,7 @@ def test_the_coordinator_of_a_group_is_the_leader_of_its_partition(node, version
     old = FindCoordinatorRequest(key="g")
     request = old if version < 4 else FindCoordinatorRequest(coordinator_keys=["g", "h"])
     answer = node.ask(request, version)
-    assert len(node.cluster.image.topic("__consumer_offsets").partitions) == 50
+    assert len(node.cluster.image.topic_by_name("__consumer_offsets").partitions) == 50
     if version < 4:
         assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 1, "here", 9092)
     else:
@@ -226,7 +226,7 @@ def test_the_coordinator_of_a_group_is_the_leader_of_its_partition(node, version
 
 def test_coordinators_of_other_types(node):
     assert node.ask(FindCoordinatorRequest(key="t", key_type=1), 3).node_id == 1
-    assert node.cluster.image.topic("__transaction_state") is not None
+    assert node.cluster.image.topic_by_name("__transaction_state") is not None
     assert node.ask(FindCoordinatorRequest(key="t", key_type=7), 3).error_code == ErrorCode.INVALID_REQUEST
     shares = node.ask(FindCoordinatorRequest(key_type=2, coordinator_keys=["g:t:0"]), 6)
     assert shares.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
@@ -270,9 +270,9 @@ def test_metadata_after_a_change_encodes_what_changed(node, encoded):
     node.ask(request, 12)
     encoded.clear()
     make(node, "new", 3)
-    node.wait(lambda done: node.topics.delete("t5", 1000, done))
+    node.wait(lambda done: node.topics.delete_topic("t5", 1000, done))
     assert len(node.ask(request, 12).topics) == 12
     assert encoded == [3]
     kept = node.cluster.kept_topics.size
-    node.wait(lambda done: node.topics.delete("t6", 1000, done))
+    node.wait(lambda done: node.topics.delete_topic("t6", 1000, done))
     assert node.cluster.kept_topics.size < kept

@@ -23,12 +23,12 @@ from ottla.types import TopicPartition
 
 def create(node, name, partitions=1, factor=1, **configs):
     spec = TopicSpec(name, partitions, factor, configs={key.replace("_", "."): text for key, text in configs.items()})
-    return node.wait(lambda done: node.topics.create(spec, False, 1000, done))
+    return node.wait(lambda done: node.topics.create_topic(spec, False, 1000, done))
 
 
 def refused(node, spec, validate_only=False):
     with pytest.raises(ApiError) as error:
-        node.wait(lambda done: node.topics.create(spec, validate_only, 1000, done))
+        node.wait(lambda done: node.topics.create_topic(spec, validate_only, 1000, done))
     return error.value.code
 
 
@@ -59,7 +59,7 @@ def test_a_restart_keeps_the_id_and_has_a_new_epoch(node):
 def test_a_created_topic_is_in_the_image_and_in_kafkas_nodes(node):
     topic = create(node, "orders", 3, retention_ms="5")
     assert node.deltas[-1].changed == ("orders",)
-    assert node.cluster.image.topic("orders") == topic
+    assert node.cluster.image.topic_by_name("orders") == topic
     assert node.cluster.image.topic_by_id(topic.topic_id) == topic
     assert [p.replicas for p in topic.partitions] == [(1,), (1,), (1,)]
     assert [p.leader_epoch for p in topic.partitions] == [0, 0, 0]
@@ -75,7 +75,7 @@ def test_a_created_topic_is_in_the_image_and_in_kafkas_nodes(node):
 def test_topics_survive_a_restart_with_their_id_and_the_next_leader_epoch(node):
     topic = create(node, "orders", 2, cleanup_policy="compact")
     node.restart(Death.POWER_LOSS)
-    again = node.cluster.image.topic("orders")
+    again = node.cluster.image.topic_by_name("orders")
     assert again.topic_id == topic.topic_id
     assert again.config.cleanup_policy == ("compact",)
     assert [(p.leader, p.leader_epoch, p.isr) for p in again.partitions] == [(1, 1, (1,)), (1, 1, (1,))]
@@ -86,7 +86,7 @@ def test_topics_survive_a_restart_with_their_id_and_the_next_leader_epoch(node):
 
 def test_a_topic_created_again_has_another_id(node):
     first = create(node, "orders")
-    node.wait(lambda done: node.topics.delete("orders", 1000, done))
+    node.wait(lambda done: node.topics.delete_topic("orders", 1000, done))
     assert node.deltas[-1].deleted == ("orders",)
     assert node.get("/brokers/topics/orders") is None
     assert node.get("/config/topics/orders") is None
@@ -109,7 +109,7 @@ def test_an_interrupted_creation_is_completed_after_a_crash(node):
     content = b'{"partitions":{"0":[1],"1":[1]},"topic_id":"1dE9OyK0TFqR6DhmcZuRCg","version":3}'
     node.submit(Op("create", "/brokers/topics/half", content))
     node.restart()
-    assert len(node.cluster.image.topic("half").partitions) == 2
+    assert len(node.cluster.image.topic_by_name("half").partitions) == 2
     assert node.get("/brokers/topics/half/partitions/1/state") is not None
     create(node, "other")
     node.restart()
@@ -119,10 +119,10 @@ def test_an_interrupted_creation_is_completed_after_a_crash(node):
 def test_a_topic_without_an_id_gets_one(node):
     node.submit(Op("create", "/brokers/topics/old", b'{"version":1,"partitions":{"0":[1]}}'))
     node.restart()
-    topic_id = node.cluster.image.topic("old").topic_id
+    topic_id = node.cluster.image.topic_by_name("old").topic_id
     assert topic_id != bytes(16)
     node.restart()
-    assert node.cluster.image.topic("old").topic_id == topic_id
+    assert node.cluster.image.topic_by_name("old").topic_id == topic_id
 
 
 def test_a_partition_of_dead_brokers_has_no_leader_and_keeps_its_isr(node):
@@ -135,12 +135,12 @@ def test_a_partition_of_dead_brokers_has_no_leader_and_keeps_its_isr(node):
         Op("create", "/brokers/topics/far/partitions/1/state", b'{"leader":2,"leader_epoch":4,"isr":[2]}'),
     )
     node.restart()
-    first, second = node.cluster.image.topic("far").partitions
+    first, second = node.cluster.image.topic_by_name("far").partitions
     assert (first.leader, first.leader_epoch, first.isr) == (-1, 5, (2, 3))
     assert (second.leader, second.isr) == (-1, (2,)), "a replica out of sync may not lead"
     node.submit(Op("create", "/config/topics/far", b'{"version":1,"config":{"unclean.leader.election.enable":"true"}}'))
     node.restart()
-    first, second = node.cluster.image.topic("far").partitions
+    first, second = node.cluster.image.topic_by_name("far").partitions
     assert first.leader_epoch == 5
     assert (second.leader, second.leader_epoch, second.isr) == (1, 6, (1,))
 
@@ -188,10 +188,10 @@ def test_an_invalid_setting_does_not_prevent_a_topic_from_loading(node, caplog):
 @pytest.mark.slow
 def test_a_topic_of_ten_thousand_partitions_is_created_in_steps_and_loaded(make_node):
     node = make_node({"log.index.size.max.bytes": "1024"})  # the simulated disk stores files at their full size
-    topic = node.wait(lambda done: node.topics.create(TopicSpec("wide", 10_000, 1), False, 10_000, done))
+    topic = node.wait(lambda done: node.topics.create_topic(TopicSpec("wide", 10_000, 1), False, 10_000, done))
     assert len(topic.partitions) == 10_000
     node.restart()
-    assert [p.leader_epoch for p in node.cluster.image.topic("wide").partitions] == [1] * 10_000
+    assert [p.leader_epoch for p in node.cluster.image.topic_by_name("wide").partitions] == [1] * 10_000
     node.wait(lambda done: node.topics.delete("wide", 1000, done))
     assert node.get("/brokers/topics/wide") is None
 
@@ -234,7 +234,7 @@ def test_an_invalid_topic_is_refused_with_the_reason(node, spec, code):
 
 
 def test_validate_only_creates_nothing(node):
-    made = node.wait(lambda done: node.topics.create(TopicSpec("t", assignments={0: (1,)}), True, 1000, done))
+    made = node.wait(lambda done: node.topics.create_topic(TopicSpec("t", assignments={0: (1,)}), True, 1000, done))
     assert made.partitions[0].replicas == (1,)
     assert node.cluster.image.topics == {}
     assert node.get("/brokers/topics/t") is None
@@ -265,9 +265,9 @@ def test_concurrent_creations_share_or_conflict(node):
     told = []
     node.topics.find_or_create(TopicSpec("t"), told.append)
     node.topics.find_or_create(TopicSpec("t"), told.append)
-    node.topics.create(TopicSpec("t"), False, 1000, told.append)
-    node.topics.create(TopicSpec("t_x"), False, 1000, told.append)
-    node.topics.create(TopicSpec("t.x"), False, 1000, told.append)
+    node.topics.create_topic(TopicSpec("t"), False, 1000, told.append)
+    node.topics.create_topic(TopicSpec("t_x"), False, 1000, told.append)
+    node.topics.create_topic(TopicSpec("t.x"), False, 1000, told.append)
     node.settle()
     by_kind = [outcome.code if isinstance(outcome, ApiError) else outcome.name for outcome in told]
     assert sorted(map(str, by_kind)) == sorted(
@@ -286,11 +286,11 @@ def test_a_full_disk_refuses_a_topic_and_accepts_it_later(node):
 def test_a_deletion_that_a_full_disk_interrupted_does_not_block_the_name(node):
     """Found by the simulator: the mark was written, the nodes stayed, and the name was blocked until the next start."""
     create(node, "t")
-    first = node.cluster.image.topic("t").topic_id
+    first = node.cluster.image.topic_by_name("t").topic_id
     outcomes = []
     for room in range(20, 400, 20):
         node.drive.capacity = node.drive.used_bytes() + room
-        node.topics.delete("t", 1000, outcomes.append)
+        node.topics.delete_topic("t", 1000, outcomes.append)
         node.settle()
         if "t" not in node.cluster.image.topics:
             break
@@ -298,7 +298,7 @@ def test_a_deletion_that_a_full_disk_interrupted_does_not_block_the_name(node):
     node.drive.capacity = 1 << 40
     node.settle()
     create(node, "t")
-    assert node.cluster.image.topic("t").topic_id != first
+    assert node.cluster.image.topic_by_name("t").topic_id != first
 
 
 def test_a_failing_disk_fails_creations_with_an_error(node):
@@ -312,7 +312,7 @@ def test_partitions_are_added_at_the_end(node):
     grown = node.wait(lambda done: node.topics.add_partitions("t", 5, None, False, 1000, done))
     assert len(grown.partitions) == 5
     node.restart()
-    assert [p.leader_epoch for p in node.cluster.image.topic("t").partitions] == [1] * 5
+    assert [p.leader_epoch for p in node.cluster.image.topic_by_name("t").partitions] == [1] * 5
 
 
 @pytest.mark.parametrize(
@@ -333,11 +333,11 @@ def test_invalid_growth_is_refused(node, count, given, code):
     with pytest.raises(ApiError) as error:
         node.wait(lambda done: node.topics.add_partitions("t", count, given, False, 1000, done))
     assert error.value.code is code
-    assert len(node.cluster.image.topic("t").partitions) == 2
+    assert len(node.cluster.image.topic_by_name("t").partitions) == 2
 
 
 def test_internal_topics_of_a_broker_that_is_alone_have_one_replica(node, caplog):
-    offsets = node.wait(lambda done: node.topics.internal("__consumer_offsets", done))
+    offsets = node.wait(lambda done: node.topics.find_internal_topic("__consumer_offsets", done))
     assert len(offsets.partitions) == 50
     assert offsets.is_internal
     assert dict(offsets.overrides) == {
@@ -345,7 +345,7 @@ def test_internal_topics_of_a_broker_that_is_alone_have_one_replica(node, caplog
         "cleanup.policy": "compact",
         "segment.bytes": "104857600",
     }
-    transactions = node.wait(lambda done: node.topics.internal("__transaction_state", done))
+    transactions = node.wait(lambda done: node.topics.find_internal_topic("__transaction_state", done))
     assert transactions.config.min_insync_replicas == 1
     assert caplog.text.count("internal topics get one replica") == 1
 
@@ -411,10 +411,10 @@ def test_a_tree_that_kafka_wrote_is_loaded(node):
     assert image.cluster_id == "SQeDT1W4SG29gSeKPGtjKA"
     assert node.broker._fence.controller_epoch == 2
     assert len(image.topics) == 7
-    orders = image.topic("orders")
+    orders = image.topic_by_name("orders")
     assert orders.config.cleanup_policy == ("compact", "delete")
     assert [p.leader for p in orders.partitions] == [1] * 6
-    pinned = image.topic("pinned").partitions
+    pinned = image.topic_by_name("pinned").partitions
     assert [(p.leader, p.leader_epoch, p.isr) for p in pinned] == [(1, 1, (1,)), (-1, 1, (2, 3)), (1, 1, (1,))]
     moves = node.wait(lambda done: node.topics.controller.list_reassignments(None, done))
     moving = moves[TopicPartition("moving", 0)]

@@ -21,7 +21,7 @@ CHANGES = "/config/changes"
 
 @pytest.fixture
 def topic(node):
-    node.wait(lambda done: node.topics.create(TopicSpec("t", 1, 1), False, 1000, done))
+    node.wait(lambda done: node.topics.create_topic(TopicSpec("t", 1, 1), False, 1000, done))
     return node
 
 
@@ -34,7 +34,7 @@ def alter(node, kind, name, key, value):
 
 
 def notes(node):
-    return node.wait(lambda done: node.store.children(CHANGES, False, done))
+    return node.wait(lambda done: node.store.get_children(CHANGES, False, done))
 
 
 def note(node, content):
@@ -60,9 +60,9 @@ def test_a_change_creates_a_notification_in_kafkas_format(topic):
 )
 def test_a_notification_applies_settings_that_another_writer_changed(topic, content):
     topic.submit(Op("put", "/config/topics/t", b'{"version":1,"config":{"retention.ms":"5"}}'))
-    assert topic.broker.hosted.find("t", 0).config.retention_ms == 604_800_000
+    assert topic.broker.hosted.find_partition("t", 0).config.retention_ms == 604_800_000
     note(topic, content)
-    assert topic.broker.hosted.find("t", 0).config.retention_ms == 5
+    assert topic.broker.hosted.find_partition("t", 0).config.retention_ms == 5
     assert topic.cluster.image.topics["t"].config.retention_ms == 5
 
 
@@ -119,7 +119,7 @@ def test_a_topic_deleted_meanwhile_gets_no_settings(topic):
     outcomes = []
 
     def both() -> None:
-        topic.topics.delete("t", 1000, lambda _: None)
+        topic.topics.delete_topic("t", 1000, lambda _: None)
         topic.alterations.alter_topic("t", lambda _: {"retention.ms": "5"}, False, outcomes.append)
 
     topic.turn(both)

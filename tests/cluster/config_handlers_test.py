@@ -120,7 +120,7 @@ def test_incremental_changes_of_a_topic(node):
         ("cleanup.policy", APPEND, "compact"),
     )
     assert answer.error_code == 0
-    assert dict(node.cluster.image.topic("t").overrides) == {
+    assert dict(node.cluster.image.topic_by_name("t").overrides) == {
         "segment.bytes": "1000",
         "cleanup.policy": "delete,compact",
     }
@@ -148,7 +148,7 @@ def test_invalid_changes_of_a_topic_are_refused(node, change, code):
     answer = alter(node, TOPIC, "t", change)
     assert answer.error_code == code
     assert answer.error_message
-    assert node.cluster.image.topic("t").overrides == {}
+    assert node.cluster.image.topic_by_name("t").overrides == {}
 
 
 def test_append_is_refused_beyond_the_size_that_can_be_described(node):
@@ -184,9 +184,9 @@ def test_concurrent_changes_build_on_each_other(node):
         node.process.post_turn(0, "frame", handler, context, IncrementalAlterConfigsRequest(resources=[one]))
     node.settle()
     assert [answer.responses[0].error_code for answer in answers] == [0, 0, 0]
-    assert sorted(node.cluster.image.topic("t").overrides) == ["flush.ms", "retention.ms", "segment.bytes"]
+    assert sorted(node.cluster.image.topic_by_name("t").overrides) == ["flush.ms", "retention.ms", "segment.bytes"]
     node.restart()
-    assert sorted(node.cluster.image.topic("t").overrides) == ["flush.ms", "retention.ms", "segment.bytes"]
+    assert sorted(node.cluster.image.topic_by_name("t").overrides) == ["flush.ms", "retention.ms", "segment.bytes"]
 
 
 def test_validate_only_changes_nothing(node):
@@ -194,7 +194,7 @@ def test_validate_only_changes_nothing(node):
     assert alter(node, TOPIC, "t", ("retention.ms", SET, "1"), validate_only=True).error_code == 0
     assert alter(node, BROKER, "1", ("log.cleaner.threads", SET, "2"), validate_only=True).error_code == 0
     assert alter(node, BROKER, "1", ("log.cleaner.threads", SET, "two"), validate_only=True).error_code != 0
-    assert node.cluster.image.topic("t").overrides == {}
+    assert node.cluster.image.topic_by_name("t").overrides == {}
     assert node.cluster.layers.own == {}
 
 
@@ -204,7 +204,7 @@ def test_alter_configs_replaces_all_settings(node, version):
     config = AlterConfigsRequest.AlterableConfig(name="segment.bytes", value="1000")
     resource = AlterConfigsRequest.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[config])
     assert node.ask(AlterConfigsRequest(resources=[resource]), version).responses[0].error_code == 0
-    assert dict(node.cluster.image.topic("t").overrides) == {"segment.bytes": "1000"}
+    assert dict(node.cluster.image.topic_by_name("t").overrides) == {"segment.bytes": "1000"}
 
 
 @pytest.mark.parametrize(

@@ -112,11 +112,11 @@ class Node(HandNode):
 
     def get(self, path: str):
         """A node of the store."""
-        return self.wait(lambda done: self.store.get(path, False, done))
+        return self.wait(lambda done: self.store.get_node(path, False, done))
 
     def submit(self, *ops):
         """Change the store as an operator would."""
-        return self.wait(lambda done: self.store.submit("by hand", ops, done))
+        return self.wait(lambda done: self.store.submit_ops("by hand", ops, done))
 
     def ask(self, request, version: int, listener: str = "PLAINTEXT"):
         """A request over the wire: encoded, decoded, handled, answered, encoded, decoded."""
@@ -171,7 +171,7 @@ def make_node() -> type[Node]:
 def make(node, name, partitions=1, configs=()):
     """Create a topic through the broker."""
     spec = TopicSpec(name, partitions, 1, configs=dict(configs))
-    return node.wait(lambda done: node.topics.create(spec, False, 1000, done))
+    return node.wait(lambda done: node.topics.create_topic(spec, False, 1000, done))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def fail_at(cluster, node_id: int) -> list[str]:
     """Fail a log directory of that broker. The list gets an entry when the broker has to stop."""
     member, gave_up = cluster[node_id], []
     events = member.broker._control.log_dir_events
-    events.on_unheard = lambda: gave_up.append("stop")
+    events.on_not_reported = lambda: gave_up.append("stop")
     member.process.post_turn(0, "failed", events.report_failure)
     return gave_up
 
@@ -51,7 +51,7 @@ def test_a_failure_is_reported_when_the_store_comes_back_in_time(two) -> None:
     two.ensemble.lose_quorum(1000 * SECOND)
     gave_up = fail_at(two, 1)
     two.pass_ms(TIMEOUT_MS // 2)
-    two.ensemble.heal()
+    two.ensemble.heal_servers()
     two.pass_ms(2 * TIMEOUT_MS)
     assert not gave_up
 

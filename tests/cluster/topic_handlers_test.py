@@ -161,4 +161,4 @@ def test_create_partitions(node, version):
         "no": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "x": ErrorCode.INVALID_REQUEST,
     }
-    assert len(node.cluster.image.topic("t").partitions) == 3
+    assert len(node.cluster.image.topic_by_name("t").partitions) == 3

@@ -33,13 +33,13 @@ class Listed:
         self.asked: list[str] = []
         self._turns: deque = deque()
 
-    def get(self, path, _watch, done) -> None:
+    def get_node(self, path, _watch, done) -> None:
         self._ask(f"get {path}", done)
 
-    def children(self, path, _watch, done) -> None:
+    def get_children(self, path, _watch, done) -> None:
         self._ask(f"children {path}", done)
 
-    def submit(self, lane, ops, done) -> None:
+    def submit_ops(self, lane, ops, done) -> None:
         self._ask(f"submit {lane} {[op.path for op in ops]}", done)
 
     def _ask(self, what, done) -> None:

@@ -14,7 +14,7 @@ def request(n: int, size: int = 20) -> bytes:
 
 def echo(rig):
     def behave(slot, frame):
-        rig.network.reply(slot, [b"re:", bytes(frame)])
+        rig.network.send_reply(slot, [b"re:", bytes(frame)])
         return Gate.NEXT
 
     rig.broker.behave = behave

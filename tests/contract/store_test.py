@@ -132,8 +132,8 @@ def test_czxid_grows_with_every_creation(rig):
 def test_a_failure_takes_its_lane_along(rig):
     one = rig.client()
     outcomes = [
-        one.begin("submit", "x", [Op("create", "/a/b")]),
-        one.begin("submit", "x", [Op("create", "/c")]),
+        one.begin("submit_ops", "x", [Op("create", "/a/b")]),
+        one.begin("submit_ops", "x", [Op("create", "/c")]),
         one.begin("submit", "x", [Op("create", "/d")]),
         one.begin("submit", "y", [Op("create", "/e")]),
     ]
@@ -148,7 +148,7 @@ def test_a_lane_keeps_its_order(rig):
     one = rig.client()
     told = []
     for number in range(30):
-        one.store.submit(
+        one.store.submit_ops(
             f"lane {number % 2}", [Op("create", f"/{number}")], lambda _, number=number: told.append(number)
         )
     rig.until(lambda: len(told) == 30)
@@ -164,18 +164,18 @@ def test_what_a_completion_submits_comes_after_what_waited(rig):
 
     def first_done(_) -> None:
         told.append(1)
-        one.store.submit("x", [Op("create", "/3")], lambda _: told.append(3))
+        one.store.submit_ops("x", [Op("create", "/3")], lambda _: told.append(3))
 
-    one.store.submit("x", [Op("create", "/1")], first_done)
-    one.store.submit("x", [Op("create", "/2")], lambda _: told.append(2))
+    one.store.submit_ops("x", [Op("create", "/1")], first_done)
+    one.store.submit_ops("x", [Op("create", "/2")], lambda _: told.append(2))
     rig.until(lambda: len(told) == 3)
     assert told == [1, 2, 3]
 
 
 def test_a_read_behind_a_write_sees_it(rig):
     one = rig.client()
-    one.begin("submit", "x", [Op("create", "/a", b"1")])
-    seen = one.begin("get", "/a", False)
+    one.begin("submit_ops", "x", [Op("create", "/a", b"1")])
+    seen = one.begin("get_node", "/a", False)
     names = one.begin("children", "/", False)
     rig.until(lambda: bool(seen and names))
     assert seen[0].data == b"1"
@@ -243,7 +243,7 @@ def test_a_watch_is_told_before_the_change_is_confirmed_to_its_maker(rig):
     one.submit(Op("create", "/a"))
     one.get("/a", watch=True)
     one.told.clear()
-    one.store.submit("x", [Op("put", "/a", b"1")], lambda _: one.told.append("done"))
+    one.store.submit_ops("x", [Op("put", "/a", b"1")], lambda _: one.told.append("done"))
     rig.until(lambda: "done" in one.told)
     assert one.told == ["/a", "done"]
 
@@ -255,10 +255,10 @@ def test_a_change_is_told_before_a_read_shows_it(rig):
     rig.settle()
     one.get("/a", watch=True)
     one.told.clear()
-    two.begin("submit", "x", [Op("put", "/a", b"1")])
+    two.begin("submit_ops", "x", [Op("put", "/a", b"1")])
 
     def read() -> None:
-        one.store.get("/a", False, seen)
+        one.store.get_node("/a", False, seen)
 
     def seen(node: Node) -> None:
         one.told.append(node.data)
@@ -339,7 +339,7 @@ def test_watches_do_not_outlive_their_connection(wired):
 def test_a_write_whose_answer_is_lost_is_unknown_and_may_have_happened(wired):
     one, two = wired.client(), wired.client()
     wired.hold(one, requests=False)
-    first = one.begin("submit", "x", [Op("create", "/a")])
+    first = one.begin("submit_ops", "x", [Op("create", "/a")])
     behind = one.begin("submit", "x", [Op("create", "/b")])
     wired.until(lambda: two.get("/a") is not None)
     wired.cut(one)
@@ -355,7 +355,7 @@ def test_a_write_whose_answer_is_lost_is_unknown_and_may_have_happened(wired):
 def test_a_write_that_never_arrived_is_unknown_too(wired):
     one, two = wired.client(), wired.client()
     wired.hold(one)
-    outcome = one.begin("submit", "x", [Op("create", "/a")])
+    outcome = one.begin("submit_ops", "x", [Op("create", "/a")])
     wired.until(lambda: bool(outcome))
     wired.cut(one)
     wired.release(one)
@@ -368,7 +368,7 @@ def test_what_is_asked_while_suspended_waits_for_the_connection(wired):
     one = wired.client()
     wired.hold(one)
     one.until(SUSPENDED)
-    write = one.begin("submit", "x", [Op("create", "/a")])
+    write = one.begin("submit_ops", "x", [Op("create", "/a")])
     behind = one.begin("submit", "x", [Op("create", "/a/b")])
     read = one.begin("get", "/a/b", True)
     wired.run(100)
@@ -384,7 +384,7 @@ def test_a_read_that_a_lost_connection_leaves_open_is_answered_or_not_done(wired
     one = wired.client()
     one.submit(Op("create", "/a", b"1"))
     wired.hold(one, requests=False)
-    reads = [one.begin("get", "/a", True), one.begin("children", "/a", False), one.begin("get", "/b", True)]
+    reads = [one.begin("get_node", "/a", True), one.begin("get_children", "/a", False), one.begin("get_node", "/b", True)]
     wired.run(50)
     wired.cut(one)
     wired.release(one)
@@ -406,7 +406,7 @@ def test_silence_suspends_then_expires_whatever_the_client_does(wired, requests,
     outcomes = []
     while EXPIRED not in one.states:
         if busy:
-            outcomes.append(one.begin("submit", f"{len(outcomes)}", [Op("check", "/")]))
+            outcomes.append(one.begin("submit_ops", f"{len(outcomes)}", [Op("check", "/")]))
         wired.run(50)
     assert one.states == [OPEN, SUSPENDED, EXPIRED]
     wired.until(lambda: "/me" in two.nodes)

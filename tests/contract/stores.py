@@ -103,13 +103,13 @@ class Client:
         return outcomes[0]
 
     def submit(self, *ops: Op, lane: str = "lane"):
-        return self.ask("submit", lane, ops)
+        return self.ask("submit_ops", lane, ops)
 
     def get(self, path: str, watch: bool = False):
-        return self.ask("get", path, watch)
+        return self.ask("get_node", path, watch)
 
     def children(self, path: str, watch: bool = False):
-        return list(self.ask("children", path, watch))
+        return list(self.ask("get_children", path, watch))
 
     def until(self, *states: Session) -> None:
         """Until it is told these states, as the last ones."""
@@ -206,7 +206,7 @@ class SimRig(Rig):
         process = machine.boot_process()
         process.inputs = client
         client.store = SimStore(process, self.ensemble, TIMEOUT_MS * MS)
-        client.store.open()
+        client.store.start_session()
         client.until(Session.OPEN)
         return client
 
@@ -291,7 +291,7 @@ class RealRig(Rig):
         """An answer comes after everything that happened before the question."""
         for client in self.proxies:
             if client.states[-1:] == [Session.OPEN]:
-                client.ask("submit", "settle", [Op("check", "/")])
+                client.ask("submit_ops", "settle", [Op("check", "/")])
 
     def expire(self, client: Client) -> None:
         """Somebody who knows the session's password closes it."""

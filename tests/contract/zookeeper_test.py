@@ -38,14 +38,14 @@ class Broker:
     def on_session(self, state, session_id):
         print(state.name, session_id, flush=True)
         if state.name == "OPEN":
-            store.submit("me", [Op("ephemeral", "/me")], lambda outcome: print("registered", outcome, flush=True))
+            store.submit_ops("me", [Op("ephemeral", "/me")], lambda outcome: print("registered", outcome, flush=True))
     def on_standstill(self): print("STOOD STILL", flush=True)
     def on_node(self, path): pass
     def end_turn(self): pass
 
 def put():
     number = broker.asked = broker.asked + 1
-    store.submit("puts", [Op("put", "/a", b"%d" % number)], lambda outcome: told(number, outcome))
+    store.submit_ops("puts", [Op("put", "/a", b"%d" % number)], lambda outcome: told(number, outcome))
     loop.call_later(0.01, put)
 
 def told(number, outcome):
@@ -200,7 +200,7 @@ def test_completions_and_watches_come_in_one_order(served):
     one.on_node = on_node
     look()
     for number in range(200):
-        two.store.submit("x", [Op("put", "/a", b"%d" % number)], lambda _: None)
+        two.store.submit_ops("x", [Op("put", "/a", b"%d" % number)], lambda _: None)
     served.until(lambda: watched == [b"199"])
     assert len(events) > 10
     assert wrong == []

@@ -142,7 +142,7 @@ class Ledger:
         self.loaded += 1
         return NOTHING
 
-    def deadline(self) -> int | None:
+    def next_deadline(self) -> int | None:
         return min((guest.until_ns for guest in self.guests.values()), default=None)
 
     def on_time(self, now: Instant) -> Decision:
@@ -151,7 +151,7 @@ class Ledger:
         ticket = self.guests[account].ticket
         return Decision((Visit(account, None, 0),), (Line(account, None),), (), (AnswerEffect(ticket, "too late"),))
 
-    def waiting(self) -> Sequence[Callable[[ApiError], None]]:
+    def waiting_tickets(self) -> Sequence[Callable[[ApiError], None]]:
         return [guest.ticket for guest in self.guests.values()]
 
 

@@ -24,16 +24,16 @@ TOPIC = "__consumer_offsets"
 class Listener(list):
     """A controller that records requests and never answers."""
 
-    def propose(self, partition: Partition, proposal: object) -> None:
+    def propose_isr(self, partition: Partition, proposal: object) -> None:
         self.append(proposal)
 
 
 class Contact:
     def __init__(self) -> None:
         self.used_ns = self.previous_ns = -1
-        self.lasts = True
+        self.is_requested = True
 
-    def replaced(self) -> None:
+    def on_replaced(self) -> None:
         pass
 
 

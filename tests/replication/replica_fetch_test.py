@@ -170,7 +170,7 @@ def test_a_new_broker_epoch_reaches_partitions_without_news(node) -> None:
     session.fetch(0)
     (proposal,) = node.proposals
     assert proposal.broker_epochs[-1] == 7
-    partition.isr_answered(IsrOutcome(proposal, ErrorCode.INELIGIBLE_REPLICA))
+    partition.on_alter_partition_response(IsrOutcome(proposal, ErrorCode.INELIGIBLE_REPLICA))
     node.proposals.clear()
     session.broker_epoch = 9
     assert session.fetch() == []

@@ -24,7 +24,7 @@ MS = 1_000_000
 class Session:
     def __init__(self) -> None:
         self.used_ns = self.previous_ns = -1
-        self.lasts = True
+        self.is_requested = True
 
     def on_replaced(self) -> None:
         pass

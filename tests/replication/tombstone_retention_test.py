@@ -241,7 +241,7 @@ class Silent:
     """A contact without fetches."""
 
     used_ns = previous_ns = NEVER
-    lasts = True
+    is_requested = True
 
     def on_replaced(self) -> None:
         """Nothing."""

@@ -159,7 +159,7 @@ def test_a_connection_that_is_closed_meanwhile_is_not_called(crowd):
     crowd.wake(*slow(5))
     crowd.select()
     crowd.wake(*slow(5))
-    crowd.poller.unread(crowd.pairs["slow-3"][0].fileno())
+    crowd.poller.unwatch_read(crowd.pairs["slow-3"][0].fileno())
     called = []
     for _ in range(10):
         called += crowd.select()

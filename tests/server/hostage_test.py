@@ -133,7 +133,7 @@ def test_a_peer_that_is_muted_with_requests_in_its_buffer_is_no_hostage(server, 
     server.connect().send(framed(1_000) * 100)
     server.until(lambda: server.traffic.request_memory.used > 0)
     connection = only_connection(server)
-    assert connection.collects
+    assert connection.is_collecting
     assert not any(connection.grow_stale() for _ in range(50))
 
 
@@ -175,7 +175,7 @@ class Timers:
         self.planned: list = []
 
     def call_later(self, delay_s: float, callback):
-        if callback.__name__ != "_look_for_hostages":
+        if callback.__name__ != "_check_hostages":
             return self.loop.call_later(delay_s, callback)
         self.planned.append((delay_s, callback))
         return None

@@ -156,7 +156,7 @@ def test_an_answer_beyond_its_first_memory_grows_with_what_comes(world):
 def test_the_memory_of_a_large_answer_is_used_again(world):
     seen = []
     for _ in range(3):
-        world.calls.call(OTHER, b"ask", NEVER, lambda answer: seen.append((answer.obj, bytes(answer[:1]))))
+        world.calls.call_broker(OTHER, b"ask", NEVER, lambda answer: seen.append((answer.obj, bytes(answer[:1]))))
     peer = world.accept()
     world.read(peer, 21)
     for letter in (b"a", b"b", b"c"):
@@ -178,7 +178,7 @@ def test_a_broker_that_moved_is_called_where_it_is(world):
     world.call(b"old")
     old = world.accept()
     world.read(old, 7)
-    world.calls.locate(OTHER, "localhost", world.address[1])
+    world.calls.set_address(OTHER, "localhost", world.address[1])
     world.until(lambda: bool(world.done))
     assert world.done[0].kind is Kind.UNKNOWN
     world.call(b"new")
@@ -187,7 +187,7 @@ def test_a_broker_that_moved_is_called_where_it_is(world):
 
 def test_a_line_that_is_given_up_while_it_opens_opens_no_more(world):
     world.call(b"one")
-    world.calls.stop()
+    world.calls.close_all()
     world.until(lambda: bool(world.done))
     assert world.done[0].kind is Kind.NOT_DONE
     world.call(b"two")
@@ -195,7 +195,7 @@ def test_a_line_that_is_given_up_while_it_opens_opens_no_more(world):
 
 
 def test_a_call_may_end_the_line_that_answers_it(world):
-    world.calls.call(OTHER, b"ask", NEVER, lambda _: world.calls.locate(OTHER, "127.0.0.1", 1))
+    world.calls.call_broker(OTHER, b"ask", NEVER, lambda _: world.calls.set_address(OTHER, "127.0.0.1", 1))
     world.call(b"behind")
     peer = world.accept()
     world.read(peer, 17)
@@ -240,7 +240,7 @@ def test_a_broker_that_cannot_be_reached(world):
 
 
 def test_a_broker_that_is_not_known(world):
-    world.calls.call(9, b"who", NEVER, world.note)
+    world.calls.call_broker(9, b"who", NEVER, world.note)
     assert world.done == []
     world.until(lambda: len(world.done) == 1)
     assert isinstance(world.done[0], Failure)
@@ -272,6 +272,6 @@ def test_stopping_fails_what_is_on_its_way(world):
     world.call(b"sent")
     peer = world.accept()
     world.read(peer, 8)
-    world.calls.stop()
+    world.calls.close_all()
     world.until(lambda: len(world.done) == 1)
     assert world.done[0].kind is Kind.UNKNOWN

@@ -41,7 +41,7 @@ class Staged:
     def on_session(self, state, session_id):
         self.told.append(state)
         if state is Session.OPEN:
-            self.world.store.submit("me", [Op("ephemeral", "/me", b"%d" % session_id)], self.written)
+            self.world.store.submit_ops("me", [Op("ephemeral", "/me", b"%d" % session_id)], self.written)
 
     def on_standstill(self):
         self.told.append("stood still")
@@ -67,7 +67,7 @@ class Staged:
 
     def stop_broker(self, done):
         self.told.append("stop")
-        self.world.disks[0].replace("marker", b"clean", done)
+        self.world.disks[0].replace_file("marker", b"clean", done)
 
 
 @pytest.fixture

@@ -45,14 +45,14 @@ def rounds(loop, count=3):
 def test_reading_until_told_otherwise(world):
     loop, watch, here, there = world
     calls = []
-    watch.read(here.fileno(), lambda: calls.append(here.recv(1)))
+    watch.watch_read(here.fileno(), lambda: calls.append(here.recv(1)))
     rounds(loop)
     assert calls == []
     there.send(b"ab")
     rounds(loop)
     assert calls == [b"a", b"b"]
-    watch.unread(here.fileno())
-    watch.unread(here.fileno())
+    watch.unwatch_read(here.fileno())
+    watch.unwatch_read(here.fileno())
     there.send(b"c")
     rounds(loop)
     assert calls == [b"a", b"b"]
@@ -61,8 +61,8 @@ def test_reading_until_told_otherwise(world):
 def test_reading_and_writing_are_independent(world):
     loop, watch, here, there = world
     calls = []
-    watch.read(here.fileno(), lambda: calls.append("read") or here.recv(1))
-    watch.write(here.fileno(), lambda: calls.append("write"))
+    watch.watch_read(here.fileno(), lambda: calls.append("read") or here.recv(1))
+    watch.watch_write(here.fileno(), lambda: calls.append("write"))
     rounds(loop, 2)
     assert set(calls) == {"write"}
     there.send(b"a")
@@ -78,7 +78,7 @@ def test_reading_and_writing_are_independent(world):
 def test_the_end_of_the_peer_is_something_to_read(world):
     loop, watch, here, there = world
     calls = []
-    watch.read(here.fileno(), lambda: calls.append(here.recv(1)) or watch.unread(here.fileno()))
+    watch.watch_read(here.fileno(), lambda: calls.append(here.recv(1)) or watch.unwatch_read(here.fileno()))
     there.close()
     rounds(loop)
     assert calls == [b""]
@@ -120,17 +120,17 @@ def test_the_end_of_a_round_is_told_where_something_waits_for_it(world):
     other.setblocking(False)
     waiting, ends = [], []
     watch.on_served(waiting, lambda: ends.append(waiting.copy()) or waiting.clear())
-    watch.read(here.fileno(), lambda: waiting.append(here.recv(1)))
-    watch.read(other.fileno(), lambda: waiting.append(other.recv(1)))
+    watch.watch_read(here.fileno(), lambda: waiting.append(here.recv(1)))
+    watch.watch_read(other.fileno(), lambda: waiting.append(other.recv(1)))
     there.send(b"a")
     far.send(b"b")
     rounds(loop)
     assert ends == ([[b"a"], [b"b"]] if isinstance(watch, LoopWatch) else [[b"a", b"b"]])
-    watch.read(other.fileno(), lambda: other.recv(1))
+    watch.watch_read(other.fileno(), lambda: other.recv(1))
     far.send(b"c")
     rounds(loop)
     assert len(ends) == 1 + isinstance(watch, LoopWatch), "nothing waited"
-    watch.unread(other.fileno())
+    watch.unwatch_read(other.fileno())
     other.close()
     far.close()
 
@@ -147,13 +147,13 @@ def test_the_end_of_a_round_is_told_where_a_callback_fails(world):
         other.recv(1)
         raise ValueError
 
-    watch.read(here.fileno(), lambda: waiting.append(here.recv(1)))
-    watch.read(other.fileno(), fail)
+    watch.watch_read(here.fileno(), lambda: waiting.append(here.recv(1)))
+    watch.watch_read(other.fileno(), fail)
     there.send(b"a")
     far.send(b"b")
     rounds(loop)
     assert not waiting
-    watch.unread(other.fileno())
+    watch.unwatch_read(other.fileno())
     other.close()
     far.close()
 
@@ -166,10 +166,10 @@ def test_a_connection_closed_by_an_earlier_callback_is_not_called(world):
     def close_both():
         calls.append(1)
         for sock in (here, other):
-            watch.unread(sock.fileno())
+            watch.unwatch_read(sock.fileno())
 
-    watch.read(here.fileno(), close_both)
-    watch.read(other.fileno(), close_both)
+    watch.watch_read(here.fileno(), close_both)
+    watch.watch_read(other.fileno(), close_both)
     there.send(b"a")
     far.send(b"a")
     rounds(loop)
@@ -182,7 +182,7 @@ def test_what_escapes_a_callback_goes_to_the_loops_handler(world):
     loop, watch, here, there = world
     errors = []
     loop.set_exception_handler(lambda _loop, context: errors.append(context["exception"]))
-    watch.read(here.fileno(), lambda: here.recv(1) and 1 // 0)
+    watch.watch_read(here.fileno(), lambda: here.recv(1) and 1 // 0)
     there.send(b"a")
     rounds(loop)
     assert [type(error) for error in errors] == [ZeroDivisionError]

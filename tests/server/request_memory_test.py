@@ -125,9 +125,9 @@ def test_a_closed_connection_is_forgotten(memory):
     assert senior.take(1)
     assert not waiting.take(1)
     memory.forget_connection(waiting)
-    senior.drop("gone")
+    senior.drop_connection("gone")
     assert not waiting.granted
-    assert memory.waiting == 0
+    assert memory.waiting_connections == 0
     assert memory.used == LIMIT
 
 

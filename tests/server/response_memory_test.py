@@ -48,13 +48,13 @@ class Peer:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.owed = 0
+        self.owed_bytes = 0
         self.waits = False
         self.closed = ""
 
     def owe(self, size):
-        self.owed += size
-        self.world.memory.count_owed(self, size, self.owed)
+        self.owed_bytes += size
+        self.world.memory.count_owed(self, size, self.owed_bytes)
 
     def wait_for_readers(self):
         self.waits = True
@@ -65,7 +65,7 @@ class Peer:
     def drop_connection(self, why):
         self.closed = why
         self.world.peers.remove(self)
-        self.owe(-self.owed)
+        self.owe(-self.owed_bytes)
         self.world.memory.forget_connection(self)
 
 
@@ -92,7 +92,7 @@ def test_beyond_the_limit_who_owes_waits_until_it_owes_nothing_or_there_is_room(
     assert reader.waits
     assert other.waits
     idle.owe(LIMIT // 8)
-    reader.owe(-reader.owed)
+    reader.owe(-reader.owed_bytes)
     assert not reader.waits
     idle.owe(-1)
     assert world.memory.used < LIMIT
@@ -169,7 +169,7 @@ def test_closing_everybody_ends_the_exhaustion(world):
     peers = [world.peer(LIMIT) for _ in range(3)]
     assert world.memory.is_exhausted
     for peer in peers:
-        peer.drop("gone")
+        peer.drop_connection("gone")
     assert not world.memory.is_exhausted
     assert world.memory.used == 0
     assert not world.peer().waits

@@ -48,7 +48,7 @@ def served_together(server, framed, answer, meanwhile, requests=1):
             order.append(slot.peer)
             if len(order) == 2:
                 meanwhile(order[0], by_peer[order[0]])
-        server.broker.network.reply(slot, answer if slot.peer is order[0] else [b"ok"])
+        server.broker.network.send_reply(slot, answer if slot.peer is order[0] else [b"ok"])
         return Gate.NEXT
 
     server.traffic.on_frame = on_frame
@@ -106,7 +106,7 @@ def test_a_small_region_that_was_cut_off_ends_the_connection(server, framed, fil
 
 def test_a_connection_that_is_closed_before_the_round_ends_lets_the_file_go(server, framed, file):
     region = Region(file, 0, len(CONTENT), file.generation)
-    _, second = served_together(server, framed, [region], lambda peer, _: peer.close())
+    _, second = served_together(server, framed, [region], lambda peer, _: peer.close_connection())
     assert server.receive(second, 6) == OK
     server.until(lambda: server.broker.gone == 1)
 

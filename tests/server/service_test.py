@@ -47,7 +47,7 @@ class Staged:
 
     def stop_broker(self, done):
         self.events.append("stop")
-        self.world.disks[0].replace("marker", b"clean", done)
+        self.world.disks[0].replace_file("marker", b"clean", done)
 
     def keep(self, slot, frame):
         self.slots.append(slot)
@@ -168,7 +168,7 @@ def test_a_broker_is_told_where_it_listens_and_stops_in_order(live, tmp_path):
 
 def test_leaderships_are_handed_over_while_the_doors_are_open(live, tmp_path):
     def leader(broker):
-        broker.leave = lambda done, hand_over: handed_over.append((done, hand_over))
+        broker.hand_over_leaderships = lambda done, hand_over: handed_over.append((done, hand_over))
 
     handed_over = []
     life = live(tmp_path, leader).start()
@@ -192,7 +192,7 @@ def test_nothing_is_handed_over_where_all_stop(live, tmp_path):
             asked.append(hand_over)
             done()
 
-        broker.leave = leave
+        broker.hand_over_leaderships = leave
 
     life = live(tmp_path, leader).start()
     life.service.ask_to_stop(hand_over=False)
@@ -275,7 +275,7 @@ def test_a_request_that_waits_is_answered_while_stopping(live, tmp_path):
     wait(lambda: not life.listens())
     sock.sendall(REQUEST)
     network, slot = life.broker.world.network, life.broker.slots[0]
-    life.service.loop.call_soon_threadsafe(network.reply, slot, [b"late"])
+    life.service.loop.call_soon_threadsafe(network.send_reply, slot, [b"late"])
     assert sock.recv(100) == b"\0\0\0\4late"
     # The last request was not read, so the kernel resets the connection.
     with pytest.raises(ConnectionResetError):
@@ -318,7 +318,7 @@ def test_a_defect_while_stopping_ends_the_stop(live, tmp_path):
         def stop(_done):
             broker.world.disks[0].sync_dir("", lambda _none: 1 // 0)
 
-        broker.stop = stop
+        broker.stop_broker = stop
 
     life = live(tmp_path, faulty).start()
     assert life.stop() is False
@@ -342,11 +342,11 @@ def test_there_is_no_idle_time_once_the_broker_stops(live, tmp_path):
     def slow(broker):
         def stop(done):
             broker.events.append("stop")
-            broker.world.network.call(1, bytes(10), 0, lambda _none: None)
+            broker.world.network.call_broker(1, bytes(10), 0, lambda _none: None)
             loop = life.service.loop
             loop.call_later(0.1, broker.world.disks[0].sync_dir, "", done)
 
-        broker.stop = stop
+        broker.stop_broker = stop
 
     life = live(tmp_path, slow).start()
     life.connect().sendall(REQUEST)
@@ -358,7 +358,7 @@ def test_there_is_no_idle_time_once_the_broker_stops(live, tmp_path):
 def test_an_alarm_reaches_the_broker(live, tmp_path):
     def sleeper(broker):
         broker.ready_at_once = False
-        broker.world.clock.alarm(broker.world.clock.now().mono_ns + 5_000_000)
+        broker.world.clock.set_alarm(broker.world.clock.now().mono_ns + 5_000_000)
 
     life = live(tmp_path, sleeper).start()
     assert "alarm" in life.broker.events

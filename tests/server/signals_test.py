@@ -69,7 +69,7 @@ print(main.run_broker(config, lambda _service: print("ready")))
     [
         "start",  # before there is a session with the metadata store
         "_on_found",  # before the logs are loaded
-        "_tell_strays",  # ready, but no client is answered yet
+        "_report_strays",  # ready, but no client is answered yet
         "_claim_blank_dirs",  # clients are answered, but readiness is not reported yet
     ],
 )
@@ -93,7 +93,7 @@ def test_sighup_is_an_orderly_stop_unless_it_was_ignored_at_the_start(tmp_path: 
         'print("ready")', '(print("ready"), os.kill(os.getpid(), signal.SIGTERM))'
     )
     hung_up = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_{'IGN' if ignored else 'DFL'})\n" + hung_up
-    words = [sys.executable, "-c", hung_up, str(tmp_path), "_tell_strays"]
+    words = [sys.executable, "-c", hung_up, str(tmp_path), "_report_strays"]
     done = subprocess.run(words, check=False, timeout=300, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, expected), done.stderr
     assert (tmp_path / ".kafka_cleanshutdown").exists()

@@ -31,7 +31,7 @@ class Order:
         if self.server.broker.asks_time:
             self.server.turns.clock.now()
         self.peers.append(slot.peer)
-        self.server.broker.network.reply(slot, [b"ok"])
+        self.server.broker.network.send_reply(slot, [b"ok"])
         return Gate.NEXT
 
 
@@ -133,7 +133,7 @@ def test_what_waits_is_not_copied_for_every_turn(server, framed):
     server.traffic.shares.share_ns = 0
 
     class Pool:
-        give = server.traffic.pool.give_buffer
+        give_buffer = server.traffic.pool.give_buffer
 
         @staticmethod
         def take_buffer(size):
@@ -224,7 +224,7 @@ class Backlog:
         self.name = name
         self.passes = passes
 
-    def resume(self, _until: int) -> None:
+    def run_backlog(self, _until: int) -> None:
         self.passes.append(self.name)
 
 

@@ -36,7 +36,7 @@ class Answering:
             self.others += 1
             version, response = 2, InitProducerIdResponse(producer_id=5, producer_epoch=0)
         head = response_header(key, version, correlation)
-        self.shell.reply(slot, [head + encode_bytes(response, version)])
+        self.shell.send_reply(slot, [head + encode_bytes(response, version)])
         return Gate.NEXT
 
     def _metadata(self):

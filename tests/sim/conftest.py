@@ -35,7 +35,7 @@ class Echo:
         self.slots.append(slot)
         if self.late:
             return Gate.WAIT
-        self.network.reply(slot, self.answer(frame))
+        self.network.send_reply(slot, self.answer(frame))
         return Gate.NEXT
 
     def on_gone(self, peer):

@@ -20,21 +20,21 @@ class Client:
         self.small = small
         self.got = []
         self.closed = 0
-        self.connection = small.network.connect(host, 0, self._opened, self.got.append, self._closed)
+        self.connection = small.network.open_connection(host, 0, self._opened, self.got.append, self._closed)
         self.waiting = []
         self.open = False
 
     def _opened(self, _connection):
         self.open = True
         for frame in self.waiting:
-            self.small.network.send(self.connection, frame)
+            self.small.network.send_frame(self.connection, frame)
 
     def _closed(self):
         self.closed += 1
 
     def send(self, frame):
         if self.open:
-            self.small.network.send(self.connection, frame)
+            self.small.network.send_frame(self.connection, frame)
         else:
             self.waiting.append(frame)
 

@@ -70,7 +70,7 @@ class Client:
         return outcomes[0]
 
     def create(self, path, data=b"", verb="create"):
-        return self.ask("submit", "lane", [Op(verb, path, data)])
+        return self.ask("submit_ops", "lane", [Op(verb, path, data)])
 
     def cut(self, inward=True, outward=True):
         for node in STORE_NODES:
@@ -113,10 +113,10 @@ def world() -> World:
 def test_a_change_is_seen_by_whoever_made_it_at_once_and_by_others_soon(world):
     one, two = world.client(0), world.client(1)
     assert one.create("/a", b"1") == [("/a", 0)]
-    assert one.ask("get", "/a", False).data == b"1"
+    assert one.ask("get_node", "/a", False).data == b"1"
     world.run(0.1)
-    assert two.ask("get", "/a", False).data == b"1"
-    assert two.ask("children", "/", False) == ["a"]
+    assert two.ask("get_node", "/a", False).data == b"1"
+    assert two.ask("get_children", "/", False) == ["a"]
 
 
 def test_a_lagging_server_answers_from_the_past_until_a_change_of_its_own_client(world):
@@ -126,9 +126,9 @@ def test_a_lagging_server_answers_from_the_past_until_a_change_of_its_own_client
     for server in world.ensemble.servers:
         server.lag_ns = 0 if server.node == one.server() else SECOND
     one.create("/a")
-    assert two.ask("get", "/a", False) is None
-    assert two.ask("submit", "lane", [Op("check", "/")]) == [("/", -1)]
-    assert isinstance(two.ask("get", "/a", False), Node), "a check has its place in the order"
+    assert two.ask("get_node", "/a", False) is None
+    assert two.ask("submit_ops", "lane", [Op("check", "/")]) == [("/", -1)]
+    assert isinstance(two.ask("get_node", "/a", False), Node), "a check has its place in the order"
 
 
 def test_a_client_never_sees_an_older_state_after_it_changed_servers(world):
@@ -136,18 +136,18 @@ def test_a_client_never_sees_an_older_state_after_it_changed_servers(world):
     one.create("/a")
     for server in world.ensemble.servers:
         server.lag_ns = 100 * MS
-    one.ask("submit", "lane", [Op("put", "/a", b"2")])
+    one.ask("submit_ops", "lane", [Op("put", "/a", b"2")])
     for _ in range(6):
         world.ensemble.break_connections(lambda _host: True)
         world.run_while(lambda: one.told.states[-1] is Session.OPEN)
-        assert one.ask("get", "/a", False).data == b"2"
+        assert one.ask("get_node", "/a", False).data == b"2"
 
 
 def test_conditions_are_conflicts_and_bad_paths_are_not_done(world):
     one = world.client(0)
     one.create("/a")
     assert one.create("/a").kind is Kind.CONFLICT
-    assert one.ask("submit", "lane", [Op("put", "/a", b"", 7)]).kind is Kind.CONFLICT
+    assert one.ask("submit_ops", "lane", [Op("put", "/a", b"", 7)]).kind is Kind.CONFLICT
     assert one.create("a").kind is Kind.NOT_DONE
 
 
@@ -155,8 +155,8 @@ def test_one_in_flight_per_lane_and_a_failure_takes_what_waits_behind_it(world):
     one = world.client(0)
     outcomes = []
     for path in ("/x/y", "/z", "/w"):
-        one.submit("lane", [Op("create", path)], outcomes.append)
-    one.submit("other", [Op("create", "/o")], outcomes.append)
+        one.submit_ops("lane", [Op("create", path)], outcomes.append)
+    one.submit_ops("other", [Op("create", "/o")], outcomes.append)
     world.run()
     assert [o.kind for o in outcomes if isinstance(o, Failure)] == [Kind.CONFLICT, Kind.NOT_DONE, Kind.NOT_DONE]
     assert [("/o", 0)] in outcomes
@@ -165,11 +165,11 @@ def test_one_in_flight_per_lane_and_a_failure_takes_what_waits_behind_it(world):
 
 def test_a_watch_fires_once_and_before_the_new_state_is_seen(world):
     one, two = world.client(0), world.client(1)
-    two.ask("get", "/a", True)
-    two.ask("children", "/", True)
+    two.ask("get_node", "/a", True)
+    two.ask("get_children", "/", True)
     one.create("/a")
     world.run_while(lambda: "/a" not in two.told.log or "/" not in two.told.log)
-    one.ask("submit", "lane", [Op("put", "/a", b"2")])
+    one.ask("submit_ops", "lane", [Op("put", "/a", b"2")])
     world.run()
     assert [entry for entry in two.told.log if isinstance(entry, str)] == ["/a", "/"]
 
@@ -189,7 +189,7 @@ def test_ephemeral_nodes_go_when_the_process_was_silent_for_its_session_time(wor
 def test_a_closed_session_is_over_at_once(world):
     one = world.client(0)
     one.create("/e", b"", "ephemeral")
-    one.close()
+    one.end_session()
     one.machine.end_process(Death.STOP)
     world.run(0.1)
     assert world.ensemble.tree.get_node("/e") is None
@@ -198,7 +198,7 @@ def test_a_closed_session_is_over_at_once(world):
 def test_connection_loss_suspends_keeps_the_session_and_drops_the_watches(world):
     one, two = world.client(0), world.client(1)
     one.create("/e", b"", "ephemeral")
-    one.ask("get", "/a", True)
+    one.ask("get_node", "/a", True)
     session = one.session_id
     world.network.cut_off(one.store._connection)
     world.run()
@@ -212,11 +212,11 @@ def test_connection_loss_suspends_keeps_the_session_and_drops_the_watches(world)
 def test_what_was_on_its_way_when_the_connection_broke_is_unknown_and_what_waits_goes_on(world):
     one = world.client(0)
     outcomes = []
-    one.submit("lane", [Op("create", "/a")], outcomes.append)
-    one.get("/", False, outcomes.append)
+    one.submit_ops("lane", [Op("create", "/a")], outcomes.append)
+    one.get_node("/", False, outcomes.append)
     world.network.cut_off(one.store._connection)
     world.run_while(lambda: one.told.states[-1] is not Session.SUSPENDED)
-    one.submit("lane two", [Op("create", "/b")], outcomes.append)
+    one.submit_ops("lane two", [Op("create", "/b")], outcomes.append)
     world.run()
     assert [o.kind for o in outcomes[:2]] == [Kind.UNKNOWN, Kind.NOT_DONE]
     assert outcomes[2] == [("/b", 0)]
@@ -228,7 +228,7 @@ def test_unknown_means_done_in_some_worlds_and_not_done_in_others():
         world = World(seed)
         one = world.client(0)
         outcomes = []
-        one.submit("lane", [Op("create", "/a")], outcomes.append)
+        one.submit_ops("lane", [Op("create", "/a")], outcomes.append)
         world.timeline.schedule_after(100 * US, "cut", world.ensemble.break_connections, lambda _host: True)
         world.run()
         if isinstance(outcomes[0], Failure):
@@ -243,7 +243,7 @@ def test_a_partition_longer_than_the_session_ends_it_on_both_sides(world, inward
     session = one.session_id
     one.cut(inward, outward)
     outcomes = []
-    one.submit("lane", [Op("create", "/late")], outcomes.append)
+    one.submit_ops("lane", [Op("create", "/late")], outcomes.append)
     world.run(4)
     assert one.told.states[:3] == [Session.OPEN, Session.SUSPENDED, Session.EXPIRED]
     assert outcomes[0].kind is Kind.UNKNOWN
@@ -267,7 +267,7 @@ def test_a_paused_process_learns_of_its_expiry_afterwards(world):
     world.run(4)
     assert world.ensemble.tree.get_node("/e") is None
     assert one.told.states == [Session.OPEN]
-    one.submit("lane", [Op("create", "/zombie")], outcomes.append)
+    one.submit_ops("lane", [Op("create", "/zombie")], outcomes.append)
     world.run(3)
     assert one.told.log[1] == "stood still", "before anything else"
     assert one.told.states == [Session.OPEN, Session.SUSPENDED, Session.EXPIRED, Session.OPEN]
@@ -298,7 +298,7 @@ def test_one_server_that_restarts_costs_its_clients_the_connection_only(world):
 def test_a_server_that_restarts_while_there_is_no_quorum_serves_nobody_before_there_is_one(world):
     one = world.client(0)
     one.create("/e", b"", "ephemeral")
-    one.ask("get", "/e", True)
+    one.ask("get_node", "/e", True)
     world.ensemble.lose_quorum(int(0.8 * SESSION_TIMEOUT_NS))
     world.run(0.1)
     for server in world.ensemble.servers:
@@ -315,7 +315,7 @@ def test_completions_are_turns_of_their_own_in_the_order_of_the_requests(world):
     one = world.client(0)
     order = []
     for number in range(5):
-        one.get(f"/{number}", False, lambda _, number=number: order.append(number))
+        one.get_node(f"/{number}", False, lambda _, number=number: order.append(number))
     before = one.told.turns
     world.run()
     assert order == [0, 1, 2, 3, 4]
@@ -324,7 +324,7 @@ def test_completions_are_turns_of_their_own_in_the_order_of_the_requests(world):
 
 def test_a_node_changed_by_hand_fires_watches(world):
     one = world.client(0)
-    one.ask("get", "/a", True)
+    one.ask("get_node", "/a", True)
     assert world.ensemble.change_nodes_now([Op("create", "/a", b"by hand")]) == [("/a", 0)]
     assert world.ensemble.change_nodes_now([Op("create", "/a")]).kind is Kind.CONFLICT
     world.run()

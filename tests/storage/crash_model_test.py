@@ -72,7 +72,7 @@ class Story:
             else:
                 world.process.run_turn(self.step, verb, first, second)
         if world.machine.process is not None:
-            world.machine.end(Death.POWER_LOSS)
+            world.machine.end_process(Death.POWER_LOSS)
         world.settle()
         world._boot()
 

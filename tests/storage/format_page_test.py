@@ -131,7 +131,7 @@ def test_text_files(directory) -> None:
 
 def test_every_file_of_the_directory_is_on_the_page(directory) -> None:
     tree = PAGE.split("## `.log`")[0]
-    for path, _ in directory.drives[0].walk():
+    for path, _ in directory.drives[0].walk_files():
         name = re.sub(r"\d{20}", "", path.rpartition("/")[2])
         assert name in tree, path
     for suffix in (

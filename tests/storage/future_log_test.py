@@ -220,7 +220,7 @@ def test_a_copy_has_a_durable_topic_id_before_it_may_replace_the_log(kit) -> Non
         shelves.create()
         shelves.begin()
         while not shelves.move.may_swap:
-            assert world.timeline.step()
+            assert world.timeline.run_next_event()
         directory = world.drives[1].find_path(shelves.move.copy.directory)
         assert "partition.metadata" in directory.durable, seed
         world.close()
@@ -386,10 +386,10 @@ class Story(Shelves):
                 break
             world.process.run_turn(step)
             for _ in range(settles):
-                world.timeline.step()
+                world.timeline.run_next_event()
         survived = world.machine.process is not None
         if survived:
-            world.machine.end(death)
+            world.machine.end_process(death)
         world.settle()
         world._boot()
         return survived

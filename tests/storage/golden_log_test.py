@@ -69,7 +69,7 @@ def test_every_record_is_served(case, topics, golden, opened, kit) -> None:
 def test_indexes_are_computed_as_kafka_computed_them(case, least, golden, opened) -> None:
     """Without index files and the mark of a clean stop, recovery computes what Kafka wrote, byte for byte."""
     world, manager = opened(case, "*.index", "*.timeindex", "*.txnindex", ".kafka_cleanshutdown", "recovery-point*")
-    manager.stop(lambda _: None)
+    manager.stop_logs(lambda _: None)
     world.settle()
     compared = 0
     for path in sorted(golden(case).directory.rglob("*.*index")):
@@ -83,7 +83,7 @@ def test_indexes_are_computed_as_kafka_computed_them(case, least, golden, opened
 def test_producer_state_is_computed_as_kafka_computed_it(golden, opened) -> None:
     world, manager = opened("transactions", "*.snapshot", ".kafka_cleanshutdown")
     for partition, end in ((0, 362), (1, 121)):
-        log = manager.get(TopicPartition("txn", partition))
+        log = manager.get_log(TopicPartition("txn", partition))
         assert log.end_offset == end
         snapshot = golden("transactions").directory / f"txn-{partition}" / f"{end:020d}.snapshot"
         assert log.producers.snapshot_entries() == parse_snapshot(snapshot.read_bytes())
@@ -93,7 +93,7 @@ def test_producer_state_is_computed_as_kafka_computed_it(golden, opened) -> None
 @pytest.mark.slow
 def test_an_open_transaction_bounds_what_is_stable(opened) -> None:
     _, manager = opened("transactions")
-    closed, open_one = (manager.get(TopicPartition("txn", partition)) for partition in (0, 1))
+    closed, open_one = (manager.get_log(TopicPartition("txn", partition)) for partition in (0, 1))
     closed.high_watermark, open_one.high_watermark = closed.end_offset, open_one.end_offset
     assert closed.first_unstable_offset is None
     assert open_one.first_unstable_offset is not None
@@ -104,7 +104,7 @@ def test_an_open_transaction_bounds_what_is_stable(opened) -> None:
 def test_committed_records_are_those_outside_aborted_transactions(golden, opened, kit) -> None:
     world, manager = opened("transactions")
     for partition in (0, 1):
-        log = manager.get(TopicPartition("txn", partition))
+        log = manager.get_log(TopicPartition("txn", partition))
         log.high_watermark = log.end_offset
         stable = log.first_unstable_offset or log.end_offset
         aborted = sorted(log.aborted_transactions(log.start_offset, stable), key=lambda entry: entry.first_offset)
@@ -137,11 +137,11 @@ def _committed(batches, aborted) -> list[int]:
 def test_a_killed_brokers_directory_is_recovered(golden, opened, kit) -> None:
     """Stale recovery point, sparse index files, an open transaction `tx-crash`: all written records are there."""
     world, manager = opened("unclean")
-    segments = manager.get(TopicPartition("segments", 0))
+    segments = manager.get_log(TopicPartition("segments", 0))
     assert segments.start_offset == 130
     assert segments.end_offset > 360
     assert [record.offset for record in kit.read_all(world, segments)] == list(range(130, segments.end_offset))
-    crashed = manager.get(TopicPartition("txn", 1))
+    crashed = manager.get_log(TopicPartition("txn", 1))
     crashed.high_watermark = crashed.end_offset
     assert crashed.first_unstable_offset is not None
     assert not any(name.endswith(".deleted") for name in world.names("segments-0"))
@@ -150,7 +150,7 @@ def test_a_killed_brokers_directory_is_recovered(golden, opened, kit) -> None:
 @pytest.mark.slow
 def test_leader_epochs_and_start_of_a_trimmed_log(opened) -> None:
     _, manager = opened("segments")
-    log = manager.get(TopicPartition("segments", 0))
+    log = manager.get_log(TopicPartition("segments", 0))
     assert log.start_offset == 130
     assert log.epochs.entries == ((0, 130),)
     assert log.epochs.epoch_of(200) == 0

@@ -20,7 +20,7 @@ def stopped(sim, kit):
     """One log of three segments, stopped cleanly."""
     shelf = kit.rolled(sim, [0, 10, 20], 30)
     shelf.log.high_watermark = 30
-    assert shelf.manager.incomplete(IDS) == []
+    assert shelf.manager.incomplete_partitions(IDS) == []
     assert shelf.stop() is None
     return shelf
 
@@ -30,7 +30,7 @@ def lose_directory(drive: Drive) -> None:
 
 
 def test_a_complete_log_is_not_reported(stopped) -> None:
-    assert stopped.again().manager.incomplete(IDS) == []
+    assert stopped.again().manager.incomplete_partitions(IDS) == []
 
 
 def test_a_log_whose_directory_is_missing_is_reported_until_forget_missing(sim, stopped, caplog) -> None:
@@ -38,16 +38,16 @@ def test_a_log_whose_directory_is_missing_is_reported_until_forget_missing(sim, 
     shelf = stopped.again()
     for _ in range(2):
         with caplog.at_level(logging.ERROR):
-            assert shelf.manager.incomplete(IDS) == [TP]
+            assert shelf.manager.incomplete_partitions(IDS) == [TP]
         assert "the log of t-0 is missing" in caplog.text
-        assert shelf.manager.topics() == ["t"]
+        assert shelf.manager.topic_names() == ["t"]
         shelf.manager.dirs[0].checkpoint_recovery_points()
         sim.settle()
         sim.kill()
         shelf = shelf.again()
-    assert shelf.manager.incomplete({"other": TOPIC_ID}) == [], "a log of a deleted topic is not missed"
+    assert shelf.manager.incomplete_partitions({"other": TOPIC_ID}) == [], "a log of a deleted topic is not missed"
     shelf.manager.forget_missing()
-    assert shelf.manager.incomplete(IDS) == []
+    assert shelf.manager.incomplete_partitions(IDS) == []
 
 
 @pytest.mark.parametrize("is_new", [True, False])
@@ -57,14 +57,14 @@ def test_a_log_created_in_place_of_a_missing_one_is_incomplete_unless_new(sim, s
     log = shelf.manager.create_log(TP, TOPIC_ID, SMALL, is_new=is_new)
     assert (log.start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
     assert log.loss is (None if is_new else IncompleteLog.END)
-    assert shelf.manager.incomplete(IDS) == ([] if is_new else [TP])
+    assert shelf.manager.incomplete_partitions(IDS) == ([] if is_new else [TP])
 
 
 def test_a_log_with_another_topics_id_is_reported(sim, stopped) -> None:
     sim.overwrite("t-0/partition.metadata", format_partition_metadata(OTHER_ID))
     shelf = stopped.again()
-    assert shelf.manager.incomplete(IDS) == [TP]
-    assert shelf.manager.incomplete({"t": OTHER_ID}) == []
+    assert shelf.manager.incomplete_partitions(IDS) == [TP]
+    assert shelf.manager.incomplete_partitions({"t": OTHER_ID}) == []
 
 
 def test_a_log_that_ends_below_its_high_watermark_is_reported(sim, kit) -> None:
@@ -79,9 +79,9 @@ def test_a_log_that_ends_below_its_high_watermark_is_reported(sim, kit) -> None:
     shelf = shelf.again()
     assert shelf.log.end_offset < 20
     assert shelf.log.loss is IncompleteLog.END
-    assert shelf.manager.incomplete(IDS) == [TP]
+    assert shelf.manager.incomplete_partitions(IDS) == [TP]
     shelf.log.clear_incomplete()
-    assert shelf.manager.incomplete(IDS) == []
+    assert shelf.manager.incomplete_partitions(IDS) == []
     assert "incomplete" not in sim.names("t-0")
 
 

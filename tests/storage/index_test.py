@@ -47,7 +47,7 @@ def test_offset_index_entries(world, kit) -> None:
         shelf.put(batch)
     index = shelf.log.segments.active.index
     expected = [(819 * number + 818, 16_377 * number) for number in range(1, 10)]
-    assert [index.entry(slot) for slot in range(index.entries)] == expected
+    assert [index.entry_at_slot(slot) for slot in range(index.entries)] == expected
     # Files of the 1.0 era hold the base offset: a look-up finds a place at or before the batch in both.
     old = OffsetIndex(world.disk, "old.index", 0, LIMIT, create=True)
     for number in range(1, 10):
@@ -60,14 +60,14 @@ def test_lookup_offset_23(offset_index) -> None:
     index = offset_index()
     for offset, position in ((6, 100), (14, 210), (20, 320), (26, 430)):
         index.append(offset, position)
-    assert index.lookup(23) == (20, 320)
+    assert index.lookup_offset(23) == (20, 320)
 
 
 def test_lookup_offset_115(offset_index) -> None:
     index = offset_index()
     for offset, position in ((100, 4000), (110, 8200), (120, 13000), (130, 18000)):
         index.append(offset, position)
-    assert index.lookup(115) == (110, 8200)
+    assert index.lookup_offset(115) == (110, 8200)
 
 
 def test_lookup_offset_230(offset_index) -> None:
@@ -76,7 +76,7 @@ def test_lookup_offset_230(offset_index) -> None:
     for relative, position in ((6, 156), (12, 456), (18, 612)):
         index.append(217 + relative, position)
     assert 230 - index.base_offset == 13
-    assert index.lookup(230) == (217 + 12, 456)
+    assert index.lookup_offset(230) == (217 + 12, 456)
 
 
 def test_relative_offset(world, offset_index) -> None:
@@ -88,16 +88,16 @@ def test_relative_offset(world, offset_index) -> None:
         with pytest.raises(IndexOverflow):
             index.append(offset, 8)
     index.append(32 + 2**31 - 1, 8)
-    assert index.last == (32 + 2**31 - 1, 8)
+    assert index.last_entry == (32 + 2**31 - 1, 8)
 
 
 def test_index_size_rounds_down(offset_index, time_index) -> None:
     index = offset_index(limit=67)
     assert index.max_entries * 8 == 64
     for number in range(1, 9):
-        assert not index.full
+        assert not index.is_full
         index.append(number, number)
-    assert index.full
+    assert index.is_full
     assert time_index(limit=67).max_entries * 12 == 60
 
 
@@ -150,7 +150,7 @@ def test_time_index_monotonic(time_index) -> None:
     with pytest.raises(IndexFull):
         index.append(200, 20)
     index.append(200, 20, closing=True)
-    assert index.last == (200, 20)
+    assert index.last_entry == (200, 20)
     with pytest.raises(IndexFull):
         index.append(201, 21, closing=True)
 
@@ -173,19 +173,19 @@ def test_a_full_index_refuses(offset_index) -> None:
 
 
 def test_an_empty_index_points_to_the_start(offset_index, time_index) -> None:
-    assert offset_index(5).lookup(100) == (5, 0)
-    assert offset_index(7).last is None
-    assert time_index(5).lookup(100) == (-1, 5)
-    assert time_index(9).last == (-1, 9)
+    assert offset_index(5).lookup_offset(100) == (5, 0)
+    assert offset_index(7).last_entry is None
+    assert time_index(5).lookup_timestamp(100) == (-1, 5)
+    assert time_index(9).last_entry == (-1, 9)
 
 
 def test_the_file_holds_entries_and_nothing_else(world, offset_index) -> None:
     index = offset_index(limit=800)
     assert world.contents(f"{0:020d}.index") == b""
     index.append(3, 4)
-    index.seal()
+    index.seal_file()
     assert world.contents(f"{0:020d}.index") == bytes([0, 0, 0, 3, 0, 0, 0, 4])
-    assert index.lookup(9) == (3, 4)
+    assert index.lookup_offset(9) == (3, 4)
 
 
 def test_entries_come_back_from_a_file_that_was_not_closed(world, offset_index) -> None:
@@ -207,12 +207,12 @@ def test_truncate_keeps_what_is_below(offset_index, time_index) -> None:
         times.append(number * 1000, number * 10)
     index.truncate_to(50)
     times.truncate_to(50)
-    assert index.last == (40, 400)
-    assert times.last == (4000, 40)
+    assert index.last_entry == (40, 400)
+    assert times.last_entry == (4000, 40)
     index.append(45, 410)
     times.append(4500, 45)
     index.truncate_to(46)
-    assert index.last == (45, 410)
+    assert index.last_entry == (45, 410)
     index.truncate_to(0)
     times.truncate_to(0)
     assert index.entries == times.entries == 0
@@ -221,9 +221,9 @@ def test_truncate_keeps_what_is_below(offset_index, time_index) -> None:
 def test_impossible_index_files_are_not_sane(world, offset_index) -> None:
     index = offset_index(100)
     index.append(103, 50)
-    assert index.sane(log_size=1000)
-    assert not index.sane(log_size=50)
-    index.seal()
+    assert index.is_sane(log_size=1000)
+    assert not index.is_sane(log_size=50)
+    index.seal_file()
     index.close()
     world.overwrite(f"{100:020d}.index", b"12345")
     assert not OffsetIndex(world.disk, f"{100:020d}.index", 100, 0).is_sane(1000)

@@ -65,7 +65,7 @@ def test_a_deleted_log_is_renamed_now_and_removed_later(sim, kit) -> None:
     shelf.put(kit.batch(1))
     sim.settle()
     shelf.manager.delete_log(kit.TP)
-    assert shelf.manager.get(kit.TP) is None
+    assert shelf.manager.get_log(kit.TP) is None
     (renamed,) = [name for name in sim.names("") if name.startswith("t-0")]
     assert renamed.startswith("t-0.")
     assert renamed.endswith("-delete/")
@@ -104,7 +104,7 @@ def three(sim, kit):
     shelf = kit.Shelf(sim)
     for number in range(3):
         tp = TopicPartition("t", number)
-        log = shelf.manager.get(tp) or shelf.manager.create_log(tp, kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.get_log(tp) or shelf.manager.create_log(tp, kit.TOPIC_ID, TopicConfig())
         for _ in range(10):
             kit.append(log, kit.batch(1), 0, sim.clock.now())
         log.high_watermark = 10
@@ -136,7 +136,7 @@ def test_a_recovery_that_is_not_wanted_any_more_stops_between_two_logs(sim, kit,
     assert parse_offsets(sim.contents("recovery-point-offset-checkpoint"))[TopicPartition("t", 0)] == 10
     sim.restart(Death.POWER_LOSS)
     again = kit.Shelf(sim)
-    found = [again.manager.get(TopicPartition("t", number)) for number in range(3)]
+    found = [again.manager.get_log(TopicPartition("t", number)) for number in range(3)]
     assert [(log.start_offset, log.high_watermark) for log in found] == [(4, 10)] * 3, "also those that it did not load"
     assert [log.end_offset for log in found] == [10] * 3
 
@@ -200,17 +200,17 @@ def test_a_failing_directory_takes_only_its_own_logs_offline(kit) -> None:
     assert manager.offline_dirs == ("data1",)
     assert [log.tp.partition for log in manager.online_logs()] == [0, 2]
     assert logs[1].recovery_point == 0
-    world.faults[1].repair()  # a disk that works again stays offline: its content is not known
+    world.faults[1].repair_device()  # a disk that works again stays offline: its content is not known
     for act in (lambda: kit.append(logs[3], kit.batch(1), 0, world.clock.now()), lambda: logs[3].read(0, 100, 1)):
         with pytest.raises(ApiError, match="log directory data1 failed"):
             act()
-    logs[3].configure(TopicConfig())
+    logs[3].apply_config(TopicConfig())
     with pytest.raises(ApiError):
         kit.append(logs[3], kit.batch(1), 0, world.clock.now())
     with pytest.raises(Failure):
         manager.create_log(TopicPartition("t", 1), kit.TOPIC_ID, TopicConfig())
     assert manager.create_log(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig()).disk.name == "data0"
-    manager.stop(answers)
+    manager.stop_logs(answers)
     world.settle()
     assert answers[-1] is None
     assert ".kafka_cleanshutdown" in world.disks[0].list("")
@@ -223,7 +223,7 @@ def test_logs_are_stopped_some_at_a_time(kit, monkeypatch) -> None:
     for log in logs:
         kit.append(log, kit.batch(1), 0, world.clock.now())
     answers = kit.Answers()
-    manager.stop(answers)
+    manager.stop_logs(answers)
     assert answers == []
     world.settle()
     assert answers == [None]
@@ -234,7 +234,7 @@ def test_logs_are_stopped_some_at_a_time(kit, monkeypatch) -> None:
 def test_a_checkpoint_that_begins_during_the_stop_is_waited_for(kit) -> None:
     world, manager, _ = two(kit)
     answers = kit.Answers()
-    manager.stop(answers)
+    manager.stop_logs(answers)
     for directory in manager.dirs:  # as when a flush ends, or a checkpoint is due
         directory.checkpoint_recovery_points()
         directory.checkpoint_high_watermarks()
@@ -247,7 +247,7 @@ def test_a_checkpoint_that_begins_during_the_stop_is_waited_for(kit) -> None:
 def test_a_directory_that_cannot_be_loaded_is_offline(kit) -> None:
     world, manager, _ = two(kit)
     answers = kit.Answers()
-    manager.stop(answers)
+    manager.stop_logs(answers)
     world.settle()
     world.restart()
     world.faults[0].broken = True
@@ -261,7 +261,7 @@ def test_of_two_logs_of_one_partition_the_one_with_the_topics_id_is_served(kit) 
     """A topic was deleted and created again while a directory was offline: its old log returns with the directory."""
     world, manager, _ = two(kit)
     answers = kit.Answers()
-    manager.stop(answers)
+    manager.stop_logs(answers)
     world.settle()
     world.disks[1].make_dir("t-0")
     world.disks[1].replace_now("t-0/partition.metadata", b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
@@ -281,7 +281,7 @@ def test_the_log_of_another_topic_is_kept_aside(kit) -> None:
     """Its id may be wrong: the only copy of a log must not be deleted because of a file of 43 bytes."""
     world, manager, _ = two(kit)
     tp = TopicPartition("t", 0)
-    assert manager.adopt(tp, bytes(range(1, 17))) is None
+    assert manager.adopt_log(tp, bytes(range(1, 17))) is None
     world.settle()
     world.advance(3_600_000)
     manager.run_due()
@@ -294,7 +294,7 @@ def test_a_topic_id_with_a_damaged_letter_is_still_the_topics(kit) -> None:
     _, manager, _ = two(kit)
     damaged = bytearray(kit.TOPIC_ID)
     damaged[3] ^= 0x40
-    adopted = manager.adopt(TopicPartition("t", 0), bytes(damaged))
+    adopted = manager.adopt_log(TopicPartition("t", 0), bytes(damaged))
     assert adopted is not None
     assert adopted.topic_id == damaged
 
@@ -302,7 +302,7 @@ def test_a_topic_id_with_a_damaged_letter_is_still_the_topics(kit) -> None:
 def test_a_log_whose_topic_id_never_reached_the_disk_is_the_topics(kit) -> None:
     world, manager, _ = two(kit)
     answers = kit.Answers()
-    manager.stop(answers)
+    manager.stop_logs(answers)
     world.settle()
     world.disks[0].unlink_now("t-0/partition.metadata")
     again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
@@ -317,7 +317,7 @@ def test_a_log_whose_topic_id_never_reached_the_disk_is_the_topics(kit) -> None:
 def test_a_partition_that_may_be_in_an_offline_directory_is_not_created_again(kit) -> None:
     world, manager, _ = two(kit)
     answers = kit.Answers()
-    manager.stop(answers)
+    manager.stop_logs(answers)
     world.settle()
     world.restart()
     world.faults[0].broken = True
@@ -343,7 +343,7 @@ def test_no_directory_left(kit) -> None:
     with pytest.raises(Failure):
         manager.create_log(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig())
     answers = kit.Answers()
-    manager.stop(answers)
+    manager.stop_logs(answers)
     world.settle()
     assert len(answers) == 1
 
@@ -391,14 +391,14 @@ def test_retention_runs_in_idle_moments(sim, kit) -> None:
     shelf = kit.Shelf(sim, TopicConfig(retention_ms=1000))
     shelf.put(kit.batch(1))
     shelf.log.high_watermark = 1
-    assert shelf.manager.background(1_000_000) is False
+    assert shelf.manager.run_background(1_000_000) is False
     sim.advance(5 * MINUTE)
     shelf.manager.run_due()
     assert shelf.log.start_offset == 0
-    while shelf.manager.background(1_000_000):
+    while shelf.manager.run_background(1_000_000):
         pass
     sim.settle()  # the names of a log just created become durable first
-    while shelf.manager.background(1_000_000):
+    while shelf.manager.run_background(1_000_000):
         pass
     assert shelf.log.start_offset == 1
 
@@ -411,7 +411,7 @@ def test_producers_expire_in_idle_moments(sim, kit) -> None:
     assert len(shelf.log.producers) == 1
     sim.advance(10 * MINUTE)
     shelf.manager.run_due()
-    while shelf.manager.background(1_000_000):
+    while shelf.manager.run_background(1_000_000):
         pass
     assert len(shelf.log.producers) == 0
 
@@ -422,7 +422,7 @@ def test_many_logs_take_several_idle_moments(sim, kit) -> None:
         shelf.manager.create_log(TopicPartition("m", number), kit.TOPIC_ID, TopicConfig())
     sim.advance(5 * MINUTE)
     shelf.manager.run_due()
-    assert shelf.manager.background(1_000_000) is True
+    assert shelf.manager.run_background(1_000_000) is True
 
 
 def test_retention_does_not_wait_for_idle_moments_that_never_come(sim, kit) -> None:
@@ -454,14 +454,14 @@ def test_the_first_check_of_retention_comes_soon_after_the_start(sim, kit) -> No
     shelf.log.high_watermark = 1
     sim.advance(29_999)
     shelf.manager.run_due()
-    assert not shelf.manager.background(1_000_000)
+    assert not shelf.manager.run_background(1_000_000)
     assert shelf.log.start_offset == 0
     sim.advance(1)
     shelf.manager.run_due()
-    while shelf.manager.background(1_000_000):
+    while shelf.manager.run_background(1_000_000):
         pass
     sim.settle()  # the names of a log just created become durable first
-    assert not shelf.manager.background(1_000_000)
+    assert not shelf.manager.run_background(1_000_000)
     assert shelf.log.start_offset == 1
 
 

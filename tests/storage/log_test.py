@@ -148,7 +148,7 @@ def test_roll_conditions(world, kit) -> None:
     count = len(log.segments)
     shelf.put(kit.batch(1, timestamp=T0), kit.batch(1, timestamp=T0 + 1))
     assert len(log.segments) == count
-    assert log.segments.active.time_index.full
+    assert log.segments.active.time_index.is_full
     shelf.put(kit.batch(1, timestamp=T0 + 2))
     assert len(log.segments) == count + 1
     # Relative offset: more than 2^31 - 1 above the base.
@@ -191,7 +191,7 @@ def test_a_rolled_segment_is_complete(world, kit) -> None:
     assert f"{base:020d}.snapshot" in names
     first = shelf.log.segments.first
     assert len(world.contents("t-0/00000000000000000000.index")) == first.index.entries * 8
-    assert first.time_index.last == (T0 + base - 1, base - 1)
+    assert first.time_index.last_entry == (T0 + base - 1, base - 1)
     assert shelf.log.recovery_point == base
 
 
@@ -381,7 +381,7 @@ def test_disk_failures_are_storage_errors(sim, kit) -> None:
     sim.faults[0].broken = True
     assert code_of(lambda: shelf.put(kit.batch(1))) is ErrorCode.KAFKA_STORAGE_ERROR
     assert shelf.manager.offline_dirs == ("data0",)
-    assert shelf.manager.get(kit.TP) is None
+    assert shelf.manager.get_log(kit.TP) is None
     assert isinstance(shelf.manager.dirs[0].offline, Failure)
 
 

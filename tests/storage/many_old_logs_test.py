@@ -49,7 +49,7 @@ def trimmed(shelf) -> int:
 
 def step_until_flushed(sim, shelf) -> None:
     """Run idle moments until all tasks wait for the disk."""
-    while shelf.manager.background(1_000_000):
+    while shelf.manager.run_background(1_000_000):
         pass
     sim.settle()
 
@@ -58,7 +58,7 @@ def test_a_step_trims_a_few_logs_only(sim, old) -> None:
     most = 0
     for _ in range(LOGS):
         before = trimmed(old)
-        old.manager.background(1_000_000)
+        old.manager.run_background(1_000_000)
         most = max(most, trimmed(old) - before)
         sim.settle()
     assert trimmed(old) == LOGS

@@ -363,11 +363,11 @@ def test_the_mark_is_written_last(sim, kit) -> None:
         world.machine.loss = (LossPattern.NONE, JournalLoss.NONE)
         world.process.fuse, world.process.fuse_death = fuse, Death.POWER_LOSS
         answers = kit.Answers()
-        world.process.run_turn(lambda shelf=shelf, answers=answers: shelf.manager.stop(answers))
+        world.process.run_turn(lambda shelf=shelf, answers=answers: shelf.manager.stop_logs(answers))
         world.settle()
         if world.machine.process is not None:
             assert answers == [None]
-            world.machine.end(Death.POWER_LOSS)
+            world.machine.end_process(Death.POWER_LOSS)
         world._boot()
         if ".kafka_cleanshutdown" in world.names(""):
             again = shelf.again()

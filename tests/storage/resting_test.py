@@ -37,7 +37,7 @@ def pass_minutes(shelf, minutes: int) -> None:
     for _ in range(minutes * 12):
         shelf.world.advance(5_000)
         shelf.manager.run_due()
-        while shelf.manager.background(0):
+        while shelf.manager.run_background(0):
             pass
         shelf.world.advance(100)
 
@@ -53,7 +53,7 @@ def test_checkpoints_of_logs_at_rest_cost_nothing(kit) -> None:
 def test_one_log_that_is_written_costs_the_same_beside_many(kit) -> None:
     steps = []
     for shelf in (filled(kit, FEW), filled(kit, MANY)):
-        log = shelf.manager.get(TopicPartition("t", 3))
+        log = shelf.manager.get_log(TopicPartition("t", 3))
 
         def write(shelf=shelf, log=log) -> None:
             kit.append(log, kit.batch(1), 0, shelf.world.clock.now())
@@ -90,7 +90,7 @@ CLEANED = "cleaner-offset-checkpoint"
 def test_a_log_start_that_moves_costs_the_same_beside_many(kit) -> None:
     steps = []
     for shelf in (filled(kit, FEW), filled(kit, MANY)):
-        log = shelf.manager.get(TopicPartition("t", 3))
+        log = shelf.manager.get_log(TopicPartition("t", 3))
         directory = shelf.manager.dirs[0]
         directory.checkpoint_starts()
         shelf.world.settle()
@@ -113,7 +113,7 @@ def test_a_log_start_that_moves_costs_the_same_beside_many(kit) -> None:
 def test_a_log_that_becomes_clean_costs_the_same_beside_many(kit) -> None:
     steps = []
     for shelf in (filled(kit, FEW), filled(kit, MANY)):
-        log = shelf.manager.get(TopicPartition("t", 3))
+        log = shelf.manager.get_log(TopicPartition("t", 3))
 
         def note(shelf=shelf, log=log) -> None:
             log.cleaning.checkpoint = 1
@@ -157,7 +157,7 @@ def test_the_cleaner_does_not_visit_logs_that_are_not_compacted(kit) -> None:
 @pytest.mark.parametrize("late", [False, True])
 def test_a_high_watermark_that_moves_later_is_checkpointed(kit, late) -> None:
     shelf = filled(kit, 2)
-    log = shelf.manager.get(TopicPartition("t", 0))
+    log = shelf.manager.get_log(TopicPartition("t", 0))
     kit.append(log, kit.batch(2), 0, shelf.world.clock.now())
     if late:
         pass_minutes(shelf, 1)

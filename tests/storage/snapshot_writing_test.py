@@ -56,7 +56,7 @@ def stored(world, offset: int):
 def test_a_roll_packs_no_more_than_some_producers_in_a_turn(sim, kit) -> None:
     shelf = with_many(sim, kit)
     before = shelf.log.producers.snapshot_entries()
-    roll = count_steps(shelf.log.roll)
+    roll = count_steps(shelf.log.roll_segment)
     late = iter(range(MANY, 2 * MANY))
 
     def others_write() -> None:
@@ -105,7 +105,7 @@ def test_idle_producers_are_not_visited(sim, kit) -> None:
     manager, now_ms = shelf.manager, sim.clock.now().wall_ms
 
     def expire(log, after_ms: int) -> int:
-        return count_steps(lambda: manager._expiry.expire(now_ms + after_ms, DAY_MS))
+        return count_steps(lambda: manager._expiry.expire_producers(now_ms + after_ms, DAY_MS))
 
     few = expire(shelf.log, DAY_MS - 60_000)
     for producer_id in range(MANY):

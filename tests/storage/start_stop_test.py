@@ -197,7 +197,7 @@ def test_epochs_that_begin_in_many_logs_are_not_written_before_a_flush(sim, kit,
 def test_a_flush_writes_the_epochs_before_the_recovery_point_passes_their_records(sim, kit) -> None:
     shelf = lead_and_write(sim, kit)
     sim.settle()
-    last = shelf.manager.get(TopicPartition("t", MANY - 1))
+    last = shelf.manager.get_log(TopicPartition("t", MANY - 1))
     path = f"{last.directory}/leader-epoch-checkpoint"
     assert not sim.disk.exists(path)
     flushed = kit.Answers()
@@ -210,7 +210,7 @@ def test_a_flush_writes_the_epochs_before_the_recovery_point_passes_their_record
 def test_a_flush_whose_epochs_cannot_be_written_moves_no_recovery_point(sim, kit) -> None:
     shelf = lead_and_write(sim, kit)
     sim.settle()
-    last = shelf.manager.get(TopicPartition("t", MANY - 1))
+    last = shelf.manager.get_log(TopicPartition("t", MANY - 1))
     before = last.recovery_point
     sim.disk.faults = NoRoomForEpochs()
     flushed = kit.Answers()
@@ -280,7 +280,7 @@ def test_a_sync_of_the_directory_that_fails_leaves_no_mark_of_a_clean_stop(sim, 
     sim.settle()
     sim.disk.faults.arm_error(DiskOperation.SYNC)
     assert isinstance(shelf.stop(), Failure)
-    sim.disk.faults.repair()
+    sim.disk.faults.repair_device()
     assert ".kafka_cleanshutdown" not in sim.names("")
 
 

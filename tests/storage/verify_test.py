@@ -62,7 +62,7 @@ def test_directories_of_kafka_have_no_findings(archive, tmp_path) -> None:
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path, filter="data")
     report = check(tmp_path)
-    assert report.clean, report.findings
+    assert report.is_clean, report.findings
     if "cluster-metadata" not in archive.name:
         assert report.batches > 0
 

@@ -46,8 +46,8 @@ class Markers:
         self.held = False
         """Whether markers are lost."""
         self._network: HandNetwork = node.network
-        self._call = node.network.call
-        node.network.call = self.call  # type: ignore[method-assign]
+        self._call = node.network.call_broker
+        node.network.call_broker = self.call_broker  # type: ignore[method-assign]
         node.pass_ms(0)  # it may have to start yet
         self._here = node.broker._coordinators.transactions.here
         node.broker._coordinators.transactions.here = None

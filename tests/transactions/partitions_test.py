@@ -118,13 +118,13 @@ def test_transactions_of_version_2(hand: Hand) -> None:
 def test_a_coordinator_on_this_broker_is_asked_without_a_message(hand: Hand) -> None:
     hand.find("g", 0)
     asked: list[int] = []
-    call = hand.node.network.call
+    call = hand.node.network.call_broker
 
     def note(target: int, frame: bytes, *rest: Any) -> None:
         asked.append(int.from_bytes(frame[:2], "big"))
         call(target, frame, *rest)
 
-    hand.node.network.call = note
+    hand.node.network.call_broker = note
     assert hand.produce(b"a", version=12) == 0
     assert hand.commit_offset(5, 5) == 0
     assert [topic.topic for topic in hand.describe()[0].topics] == ["__consumer_offsets", "t"]

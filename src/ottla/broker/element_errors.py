@@ -67,7 +67,7 @@ def _elements_of(request: Any, version: int) -> list[Any]:
     """The elements of a request, or of an element of one."""
     if not hasattr(type(request), "FIELDS"):
         return []
-    arrays = (field for field in request.FIELDS if field.type == "array" and field.exists(version))
+    arrays = (field for field in request.FIELDS if field.type == "array" and field.exists_in(version))
     return next((elements for field in arrays if (elements := getattr(request, field.name))), [])
 
 
@@ -84,7 +84,7 @@ def _measure_request(request: Any, version: int) -> tuple[int, int]:
 def _named_size(asked: Any, version: int) -> int:
     if isinstance(asked, (str, int)):
         return 2 + len(asked) if isinstance(asked, str) else 4
-    fields = [field for field in asked.FIELDS if field.exists(version)]
+    fields = [field for field in asked.FIELDS if field.exists_in(version)]
     texts = sum(len(text) for field in fields if type(text := getattr(asked, field.name)) is str)
     return texts + sum(calcsize(NUMBERS[field.type]) for field in fields if field.type in NUMBERS)
 
@@ -92,7 +92,7 @@ def _named_size(asked: Any, version: int) -> int:
 def _fill_response(response: Any, request: Any, version: int, error: ApiError) -> bool:
     """Add an error for each element of the request; False if the response has no field for that."""
     for field in response.FIELDS:
-        if field.type == "array" and field.of == "struct" and field.exists(version):
+        if field.type == "array" and field.of == "struct" and field.exists_in(version):
             kind = struct_class(cast("StructType", type(response)), field)
             if _has_place(kind, version):
                 setattr(

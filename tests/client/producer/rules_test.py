@@ -60,8 +60,8 @@ ALLOWED = {
     "check_init": {State.UNINITIALIZED},
     "begin_transaction": {State.READY},
     "check_write": {State.IN_TRANSACTION},
-    "committing": {State.IN_TRANSACTION, State.COMMITTING},
-    "aborting": {State.IN_TRANSACTION, State.ABORTING, State.ABORTABLE_ERROR},
+    "begin_commit": {State.IN_TRANSACTION, State.COMMITTING},
+    "begin_abort": {State.IN_TRANSACTION, State.ABORTING, State.ABORTABLE_ERROR},
 }
 
 

@@ -153,7 +153,7 @@ def test_unclean_elections_only_if_allowed(house, where):
         assert house.state("t").leader == -1
         path = topic_config_path("t")
         house.write(Op("put", path, encode_config({"unclean.leader.election.enable": "true"})))
-        controller.turn(lambda: controller.controller.settings_changed("t"))
+        controller.turn(lambda: controller.controller.on_settings_changed("t"))
         house.settle()
     assert house.state("t").leader == 3
     assert house.state("t").isr == (3,)

@@ -15,7 +15,7 @@ from ottla.types import TopicPartition
 
 def without_controller(house, controller, act):
     """Run an action while there is no controller, then start the next one."""
-    house.in_store(controller.link.session.close)
+    house.in_store(controller.link.session.close_session)
     controller.turn(controller.seat.on_session_lost)
     house.settle()
     act()

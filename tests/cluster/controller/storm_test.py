@@ -185,7 +185,7 @@ class Storm:
             self.hand(Op("create", f"{layout.DELETE_TOPICS}/{name}"))
 
     def hand(self, *ops: Op) -> None:
-        self.house.hand.submit("hand", ops, lambda _: None)
+        self.house.hand.submit_ops("hand", ops, lambda _: None)
 
     # -- what must hold --------------------------------------------------------------------------------------------
 

@@ -182,7 +182,7 @@ def test_the_map_takes_pieces_until_it_is_full() -> None:
     latest.add_keys(12, Keys([b"c", b"d", b"a"], [0, 1, 2], []))
     assert latest.is_full
     assert (len(latest), latest.end_offset) == (4, 15)
-    assert list(latest.kept(10, Keys([b"a", b"b"], [0, 1], []))) == [0, 1]
+    assert list(latest.kept_records(10, Keys([b"a", b"b"], [0, 1], []))) == [0, 1]
 
 
 def test_long_keys_are_distinguished_by_their_digest() -> None:
