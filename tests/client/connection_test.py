@@ -231,7 +231,9 @@ def test_every_address_of_a_name_is_tried(broker, config, monkeypatch) -> None:
 def test_a_value_that_does_not_fit_the_protocol_is_the_callers_error(broker, connection, name: str) -> None:
     connection.open_connection(soon())
     with pytest.raises(UsageError, match="does not fit the protocol"):
-        connection.send_request(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)]), 5, MetadataResponse)
+        connection.send_request(
+            MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)]), 5, MetadataResponse
+        )
     assert connection.is_open, "nothing was sent"
     assert connection.wait_for_response(ask(connection), soon()).cluster_id == "scripted"
 

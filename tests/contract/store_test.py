@@ -384,7 +384,11 @@ def test_a_read_that_a_lost_connection_leaves_open_is_answered_or_not_done(wired
     one = wired.client()
     one.submit(Op("create", "/a", b"1"))
     wired.hold(one, requests=False)
-    reads = [one.begin("get_node", "/a", True), one.begin("get_children", "/a", False), one.begin("get_node", "/b", True)]
+    reads = [
+        one.begin("get_node", "/a", True),
+        one.begin("get_children", "/a", False),
+        one.begin("get_node", "/b", True),
+    ]
     wired.run(50)
     wired.cut(one)
     wired.release(one)

@@ -53,7 +53,9 @@ def test_streams_do_not_disturb_each_other():
 
 
 def test_numbers_do_not_depend_on_the_hash_seed():
-    program = "from ottla.sim.entropy import Streams; s = Streams(3); print([s.random_below('x', 99) for _ in range(9)])"
+    program = (
+        "from ottla.sim.entropy import Streams; s = Streams(3); print([s.random_below('x', 99) for _ in range(9)])"
+    )
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],
