@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.storage.safeguards import Safeguards
 from testbench.crash.judge import Fate, judge
 from testbench.crash.scripts import SCRIPTS
 from testbench.crash.story import Point, Story
@@ -66,12 +65,11 @@ class Share(NamedTuple):
     """Try every N-th point; 1: all."""
     seed: int
     fates: tuple[Fate, ...]
-    safeguards: Safeguards
 
 
 def play(share: Share) -> Result:
     """Run a script and try its points."""
-    story = Story(SCRIPTS[share.script], share.seed, share.safeguards)
+    story = Story(SCRIPTS[share.script], share.seed)
     crashes = story.play()
     result = Result(scripts=1, changes=story.changes)
     result.findings += [Finding(share.script, -1, "the script itself", "", "", share.seed, text) for text in crashes]
@@ -82,17 +80,17 @@ def play(share: Share) -> Result:
             seed = zlib.crc32(f"{share.script}/{point.number}/{fate.value}/{share.seed}".encode())
             result.starts += 1
             result.fates[fate.value] += 1
-            for what in _judged(point, fate, seed, share.safeguards):
+            for what in _judged(point, fate, seed):
                 result.findings.append(
                     Finding(share.script, point.number, point.step, point.change, fate.value, share.seed, what)
                 )
     return result
 
 
-def _judged(point: Point, fate: Fate, seed: int, safeguards: Safeguards) -> list[str]:
+def _judged(point: Point, fate: Fate, seed: int) -> list[str]:
     """The findings after one crash. An exception of the check is also a finding."""
     try:
-        return judge(point, fate, seed, safeguards)
+        return judge(point, fate, seed)
     except Exception as error:
         return [f"the check failed: {error!r}"]
 
@@ -104,11 +102,10 @@ def run(
     seed: int = 1,
     fates: Sequence[Fate] = tuple(Fate),
     jobs: int = 1,
-    safeguards: Safeguards | None = None,
     told: Callable[[Result], None] = lambda _: None,
 ) -> Result:
     """Run the whole campaign; `told` is called with the sum after every script."""
-    shares = [Share(name, every, seed, tuple(fates), safeguards or Safeguards()) for name in names]
+    shares = [Share(name, every, seed, tuple(fates)) for name in names]
     total = Result()
     for part in _parts(shares, jobs):
         total.add(part)

@@ -23,7 +23,6 @@ from ottla.storage.indexes.leader_epochs import EpochEntry
 from ottla.storage.layout import parse_future_dir
 from ottla.storage.log import Log
 from ottla.storage.log_loss import IncompleteLog
-from ottla.storage.safeguards import Safeguards
 from ottla.storage.verify.directory import verify_directory
 from ottla.types import ZERO_UUID, TopicPartition
 from testbench.crash import compacted
@@ -77,12 +76,10 @@ def after(point: Point, fate: Fate, seed: int) -> bytes:
     return pickle.dumps(drives, protocol=5)
 
 
-def judge(
-    point: Point, fate: Fate, seed: int, safeguards: Safeguards | None = None, *, whole: bool = True
-) -> list[str]:
+def judge(point: Point, fate: Fate, seed: int, *, whole: bool = True) -> list[str]:
     """The findings after one crash; `whole`: also with the further starts."""
     drives = after(point, fate, seed)
-    site = Site(pickle.loads(drives), seed, safeguards, point.now_ns)
+    site = Site(pickle.loads(drives), seed, point.now_ns)
     found, wrong = _start(site)
     if wrong:
         return wrong
@@ -90,7 +87,7 @@ def judge(
     if wrong or not whole:
         return wrong
     death = Death.KILL if fate is Fate.KILLED else Death.POWER_LOSS
-    wrong = _second(drives, found, seed, safeguards, point.now_ns, death)
+    wrong = _second(drives, found, seed, point.now_ns, death)
     killed = fate is Fate.KILLED
     wrong = wrong or _goes_on(site, found, _with_holes(site, found, point.model, killed=killed))
     return wrong or _moves_on(site, found) or _cleans_on(site, found, point.model, killed=killed)
@@ -294,13 +291,12 @@ def _second(
     drives: bytes,
     found: dict[TopicPartition, Facts],
     seed: int,
-    safeguards: Safeguards | None,
     now_ns: int,
     death: Death,
 ) -> list[str]:
     """Let the process die the same way during a start: the next start must have the same result."""
     random = Streams(seed).named_stream("second")
-    site = Site(pickle.loads(drives), seed, safeguards, now_ns)
+    site = Site(pickle.loads(drives), seed, now_ns)
     site.machine.loss = (random.choice(list(LossPattern)), random.choice(list(JournalLoss)))
     site.process.fuse, site.process.fuse_death = random.random_below(60), death
     site.load()

@@ -22,7 +22,6 @@ from ottla.sim.world import MS, WALL_START_MS, Timeline
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.log_manager import LogManager
-from ottla.storage.safeguards import Safeguards
 from ottla.types import TopicPartition
 
 CONFIG: Final = TopicConfig(
@@ -96,7 +95,6 @@ class Site:
         self,
         drives: Sequence[Drive],
         seed: int,
-        safeguards: Safeguards | None = None,
         now_ns: int = 0,
         *,
         cleans: bool = False,
@@ -106,7 +104,6 @@ class Site:
         self.machine = Computer(1, self.timeline, Streams(seed), drives)
         self.drives = drives
         self.cleans = cleans
-        self._safeguards = safeguards
         self.boot()
 
     @property
@@ -130,7 +127,6 @@ class Site:
             self.process.clock,
             self.process.entropy,
             _CLEANING if self.cleans else _LOOKING,
-            self._safeguards,
             SimWorkers(self.process),
         )
         self.manager.claim_directories("cluster", 1)

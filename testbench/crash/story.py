@@ -19,7 +19,6 @@ from ottla.sim.machines.machine import Death
 from ottla.sim.world import MS
 from ottla.storage.log import Log
 from ottla.storage.retention.retention_enforcer import delete_old_segments
-from ottla.storage.safeguards import Safeguards
 from ottla.types import TopicPartition
 from testbench.crash.model import Life, Model, Written
 from testbench.crash.mover import Mover
@@ -46,13 +45,13 @@ class Point(NamedTuple):
 class Story:
     """The run of one script."""
 
-    def __init__(self, script: str, seed: int = 1, safeguards: Safeguards | None = None) -> None:
+    def __init__(self, script: str, seed: int = 1) -> None:
         self.model = Model()
         self.points: list[Point] = []
         self.changes: Counter[str] = Counter()
         self._steps = list(steps_of(script))
         names = ("data", "other") if any(verb == "move" for _, verb, _ in self._steps) else ("data",)
-        self.site = Site([Drive(name) for name in names], seed, safeguards, cleans=True)
+        self.site = Site([Drive(name) for name in names], seed, cleans=True)
         self.site.machine.watcher = self._look
         self._step = "start"
         self._seen = _Look(self.site.drives)

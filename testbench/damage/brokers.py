@@ -10,7 +10,6 @@ import pickle
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.sim.disks.drive import Drive
 from ottla.sim.entropy import Streams
 from ottla.sim.history import History
@@ -50,7 +49,7 @@ class _Stage:
         self.network = Network(self.timeline, streams.named_stream("net"))
         self.history = History()
         world = self.timeline, streams, self.network, self.history
-        self.node = SimNode(0, *world, PROPERTIES, BrokerSafeguards())
+        self.node = SimNode(0, *world, PROPERTIES)
         self.streams = streams
 
     def over(self, drives: list[Drive]) -> None:

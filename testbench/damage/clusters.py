@@ -11,7 +11,6 @@ import pickle
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.replication.partition.partition import Partition
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.ledger import Ledger
@@ -65,7 +64,7 @@ class ClusterBase(NamedTuple):
 class _Stage:
     """A world with three brokers."""
 
-    def __init__(self, seed: int, safeguards: BrokerSafeguards | None = None, *, follows: bool = False) -> None:
+    def __init__(self, seed: int, *, follows: bool = False) -> None:
         """`follows`: the ledger receives all changes of the metadata store."""
         self.streams = streams = Streams(seed, "damage/")
         self.timeline = timeline = Timeline()
@@ -74,7 +73,7 @@ class _Stage:
         self.ledger = Ledger(self.history)
         on_commit = self.ledger.follow_changes if follows else None
         self.ensemble = Ensemble(timeline, self.network, streams.named_stream("store"), on_commit)
-        world = safeguards or BrokerSafeguards(), self.ensemble, self.ledger, SESSION_NS
+        world = self.ensemble, self.ledger, SESSION_NS
         self.nodes = [
             ClusterNode(number, timeline, streams, self.network, self.history, CLUSTERED, *world) for number in NODES
         ]
@@ -172,10 +171,10 @@ def _base(seed: int, *, clean: bool) -> ClusterBase:
     return ClusterBase(f"seed {seed}, {'stopped' if clean else 'killed'}", stage.kept(), truth)
 
 
-def try_one(base: ClusterBase, seed: int, kinds: tuple[str, ...], safeguards: BrokerSafeguards | None = None) -> Case:
+def try_one(base: ClusterBase, seed: int, kinds: tuple[str, ...]) -> Case:
     """Damage one file of one broker, start all, and check the outcome."""
     random = Streams(seed).named_stream("harm")
-    stage = _Stage(seed, safeguards)
+    stage = _Stage(seed)
     stage.over(base.world)
     victim = random.choice(stage.nodes)
     drive = random.choice(victim.drives)

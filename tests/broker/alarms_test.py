@@ -9,10 +9,11 @@ import logging
 
 import pytest
 
-from ottla.broker.containment import LINES_PER_S, ContainmentSafeguards
+from ottla.broker.containment import LINES_PER_S
 from ottla.purgatory.purgatory import AGAIN_MS, DelayedOperation
 from ottla.replication.produce.verifier import VerificationRequest
 from ottla.sim.machines.machine import Death
+from ottla.sim.mutants.ablation import without_safeguard
 
 
 def contained(node) -> float:
@@ -107,8 +108,8 @@ def test_a_defect_while_an_isr_is_proposed_stops_the_broker(node, monkeypatch) -
         node.pass_ms(2 * replicas._shrink_check_ms)
 
 
+@without_safeguard("containment.stops_when_half_changed")
 def test_without_the_safeguard_a_half_changed_state_stays(node, monkeypatch) -> None:
-    node.broker._containment.safeguards = ContainmentSafeguards(stops_when_half_changed=False)
     partition = node.broker.hosted.find_partition("t", 0)
     node.broker._replicas._followed[partition] = None
     monkeypatch.setattr(type(partition.leader_role.in_sync), "propose_shrink", fail)

@@ -15,7 +15,6 @@ from ottla.broker.assembly.foundation import lay_foundation
 from ottla.broker.assembly.replication import build_replicas
 from ottla.broker.log_dir_handlers import LogDirHandlers
 from ottla.broker.log_handlers import LogHandlers
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
@@ -78,7 +77,7 @@ class Logs:
         self.clock = process.clock
         disks, workers = [SimDisk(drive, self.faults, process)], SimWorkers(process)
         world = World(process.clock, process.entropy, disks, Nobody(), workers)
-        base = lay_foundation(replace(BrokerConfig(), node_id=1), world, ignore, BrokerSafeguards())
+        base = lay_foundation(replace(BrokerConfig(), node_id=1), world, ignore)
         base.logs.load_logs(lambda _: TopicConfig())
         self.hosted = base.hosted
         config = TopicConfig(message_timestamp_after_max_ms=2**62)

@@ -10,8 +10,8 @@ from tests.handcluster import HandCluster
 
 from ottla.cluster.cluster import DOUBT_MS, LINGER_MS
 from ottla.errors import ErrorCode
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.sim.machines.machine import Death
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.sim.world import MS, US
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -400,7 +400,7 @@ def test_the_last_one_in_sync_leads_even_with_another_disk(three) -> None:
 
 def stand_still(three, ms: int, *members) -> None:
     for member in members:
-        member.process.pause(three.timeline.now_ns + ms * MS)
+        member.process.pause_until(three.timeline.now_ns + ms * MS)
 
 
 def sent_while_paused(member, *values: bytes) -> list[object]:
@@ -412,19 +412,18 @@ def error_of(member, place) -> int:
     return member.answer(place).responses[0].partition_responses[0].error_code
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-def test_a_leader_paused_longer_than_its_session_acknowledges_nothing(guarded) -> None:
+@pytest.mark.parametrize("missing", [None, "replication.standstill_steps_back"])
+def test_a_leader_paused_longer_than_its_session_acknowledges_nothing(missing) -> None:
     three = HandCluster({"min.insync.replicas": "2", "replica.lag.time.max.ms": "3000"})
     three.create("t", (1, 2, 3))
     three.in_sync("t", 1, 2, 3)
-    if not guarded:
-        three[1].broker._replicas._safeguards = ReplicationSafeguards(standstill_steps_back=False)
-    stand_still(three, 5000, three[1])
-    places = sent_while_paused(three[1], b"a", b"b")
-    leader = three.leader("t", other_than=1)
-    assert not any(place.answered for place in places), "it is paused"
-    errors = [error_of(three[1], place) for place in places]
-    if not guarded:
+    with without_safeguard(missing):
+        stand_still(three, 5000, three[1])
+        places = sent_while_paused(three[1], b"a", b"b")
+        leader = three.leader("t", other_than=1)
+        assert not any(place.answered for place in places), "it is paused"
+        errors = [error_of(three[1], place) for place in places]
+    if missing is not None:
         assert 0 in errors, "acknowledged, and lost"
         return
     assert errors == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2

@@ -17,7 +17,6 @@ from ottla.broker.assembly.foundation import lay_foundation
 from ottla.broker.assembly.replication import build_replicas
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.log_handlers import LogHandlers
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.broker_client import BrokerClient
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -33,7 +32,6 @@ from ottla.replication.fetch.fetch_session import FetchSessions
 from ottla.replication.leaders import NoLeaders
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.replica_state import PartitionState
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.seams import Failure, Gate, World
 from ottla.sim.disks.disk import SimDisk
 from ottla.sim.disks.drive import Drive, JournalLoss
@@ -63,12 +61,11 @@ class Core:
         config, clock = cluster.config, process.clock
         self.process, self.cluster = process, cluster
         node_id = process.machine.node
-        safeguards = BrokerSafeguards(replication=cluster.safeguards)
-        base = lay_foundation(replace(config, node_id=node_id), world, ignore, safeguards)
+        base = lay_foundation(replace(config, node_id=node_id), world, ignore)
         self.effects, self.hosted, self.alarm = base.effects, base.hosted, base.alarm
         self.purgatory, self.logs = base.purgatory, base.logs
         new_controller: Forward[[]] = Forward("a new controller")
-        self.fence = ControlFence(node_id, None, new_controller, cluster.safeguards)
+        self.fence = ControlFence(node_id, None, new_controller)
         self.failed_dirs = 0
         self.replicas = build_replicas(base, self.fence, self.topic_config, NoCoordinators(), self.on_dir_failure)
         new_controller.bind(self.replicas.isr_changes.on_new_controller)
@@ -78,9 +75,7 @@ class Core:
         self.fetch = FetchHandler(world, self.hosted, self.purgatory, sessions, *heard)
         self.dispatch.add_hot(fetch.DECLARATION, self.fetch.on_request)
         self.prepared: list[list[str]] = []
-        self.control = ControlHandlers(
-            self.replicas, self.fence, clock, self.purgatory, self.prepare, ignore, cluster.safeguards
-        )
+        self.control = ControlHandlers(self.replicas, self.fence, clock, self.purgatory, self.prepare, ignore)
         log_handlers = LogHandlers(self.hosted, self.purgatory, NoLeaders(), is_broker=self.dispatch.is_broker)
         epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, self.dispatch.is_broker)
         self.dispatch.add_handlers([self.control, epochs, log_handlers])
@@ -248,12 +243,10 @@ class Brokers:
     def __init__(
         self,
         count: int = 2,
-        safeguards: ReplicationSafeguards | None = None,
         properties: dict[str, str] | None = None,
     ) -> None:
         self.timeline = Timeline()
         self.network = Network(self.timeline, Streams(0).named_stream("network"))
-        self.safeguards = safeguards or ReplicationSafeguards()
         self.config, _ = BrokerConfig.from_properties({"log.dirs": "data", **(properties or {})})
         self.configs: dict[str, TopicConfig] = {}
         self.zxid = 100

@@ -5,12 +5,22 @@ Zone: real.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from tests.handnode import Node, records
 
 from ottla.replication.partition.leader_role import LeaderRole
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.replica_state import IsrProposal, PartitionState
+from ottla.sim.mutants.ablation import without_safeguard
+
+
+@pytest.fixture
+def guarded(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether all safeguards are on. Its indirect parameter names one that is switched off for the test, or is None."""
+    with without_safeguard(request.param):
+        yield request.param is None
 
 
 class Proposals(list):

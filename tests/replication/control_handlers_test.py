@@ -8,8 +8,8 @@ from tests.replication.brokers import CONTROLLER, T0, TOPIC_ID, Brokers
 from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
 from ottla.replication.partition.replica_state import PartitionState
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.sim.disks.drive_faults import DiskOperation
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.types import TopicPartition
 from ottla.wire.messages import StopReplicaRequest
 
@@ -17,13 +17,9 @@ T1 = TopicPartition("t", 1)
 OTHER_ID = bytes(reversed(TOPIC_ID))
 
 
-def without(name: str) -> ReplicationSafeguards:
-    return ReplicationSafeguards(**{name: False})
-
-
-def led(safeguards: ReplicationSafeguards | None = None, count: int = 1, **more) -> Brokers:
+def led(count: int = 1, **more) -> Brokers:
     """Broker 1 leads t-0 in epoch 3, partition epoch 7, and it has a record."""
-    brokers = Brokers(count, safeguards, **more)
+    brokers = Brokers(count, **more)
     brokers.create(*range(1, count + 1))
     brokers.states[T0] = brokers.states[T0]._replace(leader_epoch=3, partition_epoch=7)
     for node_id in range(1, count + 1):
@@ -124,8 +120,9 @@ def test_a_request_for_an_earlier_life_is_refused() -> None:
     assert brokers[2].core.logs.get_log(T0) is not None
 
 
+@without_safeguard("replication.broker_epoch_fencing")
 def test_without_broker_epochs_a_late_deletion_deletes_a_recovered_log() -> None:
-    brokers = led(without("broker_epoch_fencing"), count=2)
+    brokers = led(count=2)
     earlier = brokers[2].core.fence.broker_epoch
     brokers[2].die()
     brokers[2].boot()
@@ -133,9 +130,9 @@ def test_without_broker_epochs_a_late_deletion_deletes_a_recovered_log() -> None
     assert brokers[2].core.logs.get_log(T0) is None
 
 
-def deposed(safeguards: ReplicationSafeguards | None = None) -> Brokers:
+def deposed() -> Brokers:
     """The controller of epoch 1 still sends, after that of epoch 2 did."""
-    brokers = led(safeguards)
+    brokers = led()
     brokers.controller_epoch = 2
     assert brokers.send_state(1, T0) == [ErrorCode.NONE]
     brokers.controller_epoch = 1
@@ -149,8 +146,9 @@ def test_a_deposed_controller_is_refused() -> None:
     assert brokers[1].leo() == 1
 
 
+@without_safeguard("replication.controller_epoch_fencing")
 def test_without_controller_epochs_it_would_delete() -> None:
-    brokers = deposed(without("controller_epoch_fencing"))
+    brokers = deposed()
     assert brokers.stop(1, T0, delete=True) == [ErrorCode.NONE]
 
 
@@ -178,8 +176,9 @@ def test_an_older_leader_epoch_is_refused_an_older_partition_epoch_changes_nothi
     assert (partition.leader_epoch, partition.partition_epoch, partition.replicas) == (3, 7, (1,))
 
 
+@without_safeguard("replication.leader_epoch_check")
 def test_without_leader_epochs_a_late_order_takes_the_leader_back() -> None:
-    brokers = led(without("leader_epoch_check"), count=2)
+    brokers = led(count=2)
     brokers.states[T0] = brokers.states[T0]._replace(leader=2, leader_epoch=2, partition_epoch=8)
     assert brokers.send_state(1, T0) == [ErrorCode.NONE]
     assert brokers[1].partition().leader_epoch == 2
@@ -197,8 +196,9 @@ def test_a_replica_is_stopped_in_its_epoch(epoch: int, code: int) -> None:
     assert brokers[2].core.logs.get_log(T0) is not None
 
 
+@without_safeguard("replication.leader_epoch_check")
 def test_without_leader_epochs_a_late_stop_would_stop() -> None:
-    brokers = led(without("leader_epoch_check"), count=2)
+    brokers = led(count=2)
     assert brokers.stop(2, T0, delete=True, leader_epoch=2) == [ErrorCode.NONE]
     assert brokers[2].core.logs.get_log(T0) is None
 
@@ -224,8 +224,9 @@ def test_another_topic_of_the_same_name_is_refused_while_the_first_is_here() -> 
     assert brokers.send_state(1, T1) == [ErrorCode.INCONSISTENT_TOPIC_ID], "also for its other partitions"
 
 
+@without_safeguard("replication.topic_id_check")
 def test_without_topic_ids_old_data_would_be_new_data() -> None:
-    brokers = led(without("topic_id_check"))
+    brokers = led()
     brokers.ids["t"] = OTHER_ID
     brokers.states[T0] = brokers.states[T0]._replace(leader_epoch=9, partition_epoch=20)
     assert brokers.send_state(1, T0) == [ErrorCode.NONE]
@@ -261,12 +262,12 @@ def test_a_topic_recreated_while_the_registration_was_lost() -> None:
     assert brokers.send_state(1, T0) == [ErrorCode.INCONSISTENT_TOPIC_ID], "it has been confirmed since"
 
 
-def late_deletion(safeguards: ReplicationSafeguards | None = None) -> int:
+def late_deletion() -> int:
     """A deletion is sent, its connection lost, it is sent again, and the topic recreated; then the first one arrives.
 
     Returns the end of the new topic's log, in which there is a record.
     """
-    brokers = led(safeguards)
+    brokers = led()
     request = StopReplicaRequest(controller_id=CONTROLLER, controller_epoch=1)
     request.broker_epoch = brokers[1].core.fence.broker_epoch
     state = StopReplicaRequest.StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)
@@ -292,8 +293,9 @@ def test_a_deletion_that_comes_late_does_not_hit_the_topic_made_since() -> None:
     assert late_deletion() == 1
 
 
+@without_safeguard("replication.control_order")
 def test_without_order_it_would() -> None:
-    assert late_deletion(without("control_order")) == -1
+    assert late_deletion() == -1
 
 
 # -- directories that fail ---------------------------------------------------------------------------------------------

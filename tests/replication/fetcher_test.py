@@ -8,18 +8,14 @@ from tests.replication.brokers import T0, Brokers
 from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
 from ottla.replication.follower.fetcher_manager import fetch_version
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.sim.machines.machine import Death
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.sim.world import MS, SECOND
 from ottla.types import TopicPartition
 
 OLD = {"inter.broker.protocol.version": "2.3"}
 """Fetch v11: no divergence in its answers, so OffsetForLeaderEpoch is asked."""
 both_protocols = pytest.mark.parametrize("properties", [{}, OLD], ids=["fetch", "offsets-for-epoch"])
-
-
-def without(name: str) -> ReplicationSafeguards:
-    return ReplicationSafeguards(**{name: False})
 
 
 @both_protocols
@@ -150,9 +146,9 @@ def test_two_elections_before_anybody_fetches(properties) -> None:
     assert brokers[1].epochs() == brokers[2].epochs() == brokers[3].epochs() == [(0, 0), (2, 1)]
 
 
-def empty_epoch(safeguards: ReplicationSafeguards | None = None) -> Brokers:
+def empty_epoch() -> Brokers:
     """Broker 2 led in epoch 1, which 1 never heard of, and wrote nothing; 1 leads again."""
-    brokers = Brokers(2, safeguards)
+    brokers = Brokers(2)
     brokers.create(1, 2)
     brokers[1].produce(b"a")
     brokers.until(lambda: brokers.settled(1, 2))
@@ -171,8 +167,9 @@ def test_an_epoch_without_records_does_not_stop_a_follower() -> None:
     assert brokers[1].epochs() == brokers[2].epochs() == [(0, 0), (2, 1)]
 
 
+@without_safeguard("replication.empty_epochs_cut")
 def test_without_cutting_empty_epochs_it_would() -> None:
-    brokers = empty_epoch(without("empty_epochs_cut"))
+    brokers = empty_epoch()
     brokers.run(20_000)
     assert brokers[2].leo() == 1
 
@@ -349,9 +346,9 @@ def test_a_lost_session_is_replaced_at_once() -> None:
     brokers.until(lambda: brokers.settled(1, 2), 1500)
 
 
-def damaged(safeguards: ReplicationSafeguards | None = None) -> Brokers:
+def damaged() -> Brokers:
     """A bit of the leader's log has turned on its way to the follower, or on the leader's disk."""
-    brokers = Brokers(2, safeguards)
+    brokers = Brokers(2)
     brokers.create(1, 2)
     brokers.network.path_between("node2", 1).inward_cut_ns = brokers.timeline.now_ns + SECOND
     brokers.run(600)
@@ -372,8 +369,9 @@ def test_a_damaged_batch_is_not_appended() -> None:
     assert brokers[2].core.replicas.fetchers.max_lag <= 1
 
 
+@without_safeguard("replication.replica_crc_check")
 def test_without_checksums_it_would_be() -> None:
-    assert damaged(without("replica_crc_check"))[2].leo() == 2
+    assert damaged()[2].leo() == 2
 
 
 # -- what followers keep -----------------------------------------------------------------------------------------------
@@ -425,9 +423,9 @@ def test_a_segment_is_filled_and_rolled_as_on_the_leader() -> None:
 # -- flush.messages ----------------------------------------------------------------------------------------------------
 
 
-def synced_mode(safeguards: ReplicationSafeguards | None = None) -> bool:
+def synced_mode() -> bool:
     """Whether an acknowledged record survives when the follower loses power just after it was acknowledged."""
-    brokers = Brokers(2, safeguards)
+    brokers = Brokers(2)
     brokers.create(1, 2, config=TopicConfig(flush_messages=1))
     brokers.run(1000)
     brokers[2].faults[0].sync_mean_ns = 300 * MS
@@ -444,5 +442,6 @@ def test_a_follower_acknowledges_durable_records_only() -> None:
     assert synced_mode()
 
 
+@without_safeguard("replication.follower_sync_before_ack")
 def test_without_waiting_for_the_disk_an_acknowledged_record_is_lost() -> None:
-    assert not synced_mode(without("follower_sync_before_ack"))
+    assert not synced_mode()

@@ -145,9 +145,9 @@ def test_an_answer_that_decides_nothing_is_asked_for_again() -> None:
 # -- maximal ISR (KIP-497) ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("guarded", [None, "replication.maximal_isr"], indirect=True)
 def test_proposed_members_hold_the_high_watermark(guarded: bool) -> None:
-    cluster = led(isr=(1,), maximal_isr=guarded)
+    cluster = led(isr=(1,))
     leader, follower = cluster.members.values()
     leader.produce(b"m0")
     follower.fetch(2)
@@ -162,10 +162,10 @@ def test_proposed_members_hold_the_high_watermark(guarded: bool) -> None:
     # Without the safeguard m1 was acknowledged, and a clean election lost it.
 
 
-@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("guarded", [None, "replication.maximal_isr"], indirect=True)
 def test_a_leader_cut_off_from_the_controller_acknowledges_nothing_without_the_whole_isr(guarded: bool) -> None:
     """It may have been replaced already, by a member that it would like to see leave."""
-    cluster = led(3, isr=(1, 2, 3), config=TWO, maximal_isr=guarded)
+    cluster = led(3, isr=(1, 2, 3), config=TWO)
     leader, b, _ = cluster.members.values()
     _, _, required = leader.produce(b"m0", acks=-1)
     for _ in range(5):
@@ -188,9 +188,9 @@ def test_a_repeated_state_keeps_the_open_proposal() -> None:
     assert leader.hw == 0
 
 
-@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("guarded", [None, "replication.partition_epoch_check"], indirect=True)
 def test_an_answer_older_than_the_state_changes_nothing(guarded: bool) -> None:
-    cluster = led(3, isr=(1, 2), partition_epoch_check=guarded)
+    cluster = led(3, isr=(1, 2))
     leader, b, c = cluster.members.values()
     c.fetch()
     leading, proposal = cluster.proposals[0]
@@ -208,9 +208,9 @@ def test_an_answer_older_than_the_state_changes_nothing(guarded: bool) -> None:
 # -- joining (KIP-207, KIP-320, KIP-903) -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("guarded", [None, "replication.isr_epoch_start_rule"], indirect=True)
 def test_a_follower_joins_only_with_the_start_of_the_epoch(guarded: bool) -> None:
-    cluster = led(3, isr=(1, 2, 3), isr_epoch_start_rule=guarded)
+    cluster = led(3, isr=(1, 2, 3))
     a, b, c = cluster.members.values()
     a.produce(b"m0")
     for each in (b, c, b, c):
@@ -230,9 +230,9 @@ def test_a_follower_joins_only_with_the_start_of_the_epoch(guarded: bool) -> Non
     assert c.values() == [b"m0", b"m1"]
 
 
-@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("guarded", [None, "replication.broker_epoch_isr"], indirect=True)
 def test_a_broker_reborn_with_an_empty_disk_does_not_join_by_its_old_fetch(guarded: bool) -> None:
-    cluster = led(isr=(1,), broker_epoch_isr=guarded)
+    cluster = led(isr=(1,))
     leader, follower = cluster.members.values()
     leader.produce(b"m0")
     follower.fetch(2)

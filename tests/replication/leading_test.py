@@ -66,9 +66,9 @@ def test_a_replica_out_of_service_names_the_reason() -> None:
     assert refusal(leader.partition.check_reader, -1, True) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("guarded", [None, "replication.ack_needs_isr_min"], indirect=True)
 def test_acks_all_needs_min_insync_replicas_before_and_after_the_append(guarded: bool) -> None:
-    cluster = led(config=TWO, ack_needs_isr_min=guarded)
+    cluster = led(config=TWO)
     leader = cluster.members[1]
     _, _, required = leader.produce(b"m0", acks=-1)
     cluster.pass_seconds(31)
@@ -123,9 +123,9 @@ def test_the_effective_min_isr(
 # -- KIP-966: last replica standing ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("guarded", "committed"), [(True, 0), (False, 1)])
+@pytest.mark.parametrize(("guarded", "committed"), [(None, 0), ("replication.min_isr_on_hw", 1)], indirect=["guarded"])
 def test_the_high_watermark_does_not_move_while_the_isr_is_too_small(guarded: bool, committed: int) -> None:
-    cluster = led(3, isr=(1,), config=TWO, min_isr_on_hw=guarded)
+    cluster = led(3, isr=(1,), config=TWO)
     leader, b, _ = cluster.members.values()
     leader.produce(b"only here")
     assert leader.hw == committed
@@ -203,9 +203,9 @@ def test_recovered_records_are_committed_once_they_are_durable() -> None:
 # -- fences (KIP-320) --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("guarded", [None, "replication.epoch_fencing"], indirect=True)
 def test_a_fetch_of_another_leader_epoch_acknowledges_nothing(guarded: bool) -> None:
-    cluster = led(epoch_fencing=guarded)
+    cluster = led()
     leader, follower = cluster.members.values()
     leader.produce(b"m0")
     follower.fetch()
@@ -247,9 +247,9 @@ def test_an_offset_beyond_the_leaders_end_does_not_acknowledge() -> None:
 # -- diverging logs (KIP-101, KIP-279, KIP-595) ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("guarded", [None, "replication.divergence_in_fetch"], indirect=True)
 def test_a_diverging_log_gets_the_diverging_epoch_only(guarded: bool) -> None:
-    cluster = led(divergence_in_fetch=guarded)
+    cluster = led()
     a, b = cluster.members.values()
     a.produce(b"m0")
     b.fetch(2)

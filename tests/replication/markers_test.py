@@ -11,6 +11,7 @@ from ottla.errors import ErrorCode
 from ottla.record.batch import Record, encode_batch, header_at
 from ottla.record.control import Marker
 from ottla.sim.machines.machine import Death
+from ottla.sim.mutants.ablation import without_safeguard
 
 COMMIT, ABORT = Marker(True, 5), Marker(False, 5)
 
@@ -112,8 +113,9 @@ def test_a_new_leader_knows_whom_to_fence(restarted: bool) -> None:
     assert other.partition.last_stable_offset == other.leo == 4
 
 
+@without_safeguard("replication.marker_epoch")
 def test_without_the_rule_a_late_marker_ends_a_later_transaction() -> None:
-    leader = led(1, isr=(1,), marker_epoch=False).members[1]
+    leader = led(1, isr=(1,)).members[1]
     write(leader)
     mark(leader, 1)
     write(leader, epoch=1)
@@ -122,11 +124,12 @@ def test_without_the_rule_a_late_marker_ends_a_later_transaction() -> None:
 
 
 def test_without_the_fence_a_coordinator_that_was_replaced_ends_transactions() -> None:
-    leader = led(1, isr=(1,), marker_coordinator_epoch=False).members[1]
+    leader = led(1, isr=(1,)).members[1]
     write(leader)
     mark(leader, 0, COMMIT, bumped=False)
     write(leader, sequence=1)
-    mark(leader, 0, Marker(False, 4), bumped=False)
+    with without_safeguard("replication.marker_coordinator_epoch"):
+        mark(leader, 0, Marker(False, 4), bumped=False)
     assert leader.partition.last_stable_offset == leader.leo == 4
     fenced = led(1, isr=(1,)).members[1]
     write(fenced)

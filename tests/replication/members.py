@@ -20,7 +20,6 @@ from ottla.replication.partition.leader_role import LeaderRole
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.partition_context import PartitionContext
 from ottla.replication.partition.replica_state import EpochEnd, IsrOutcome, IsrProposal, PartitionState
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.sim.disks.disk import SimDisk
 from ottla.sim.disks.drive import Drive, JournalLoss
 from ottla.sim.disks.drive_faults import DriveFaults
@@ -65,12 +64,12 @@ class Answer(NamedTuple):
 class Member:
     """A broker with one replica."""
 
-    def __init__(self, cluster: Cluster, node_id: int, config: TopicConfig, safeguards: ReplicationSafeguards) -> None:
+    def __init__(self, cluster: Cluster, node_id: int, config: TopicConfig) -> None:
         self.cluster = cluster
         self.node_id = node_id
         self.config = config
         self.checked: list[object] = []
-        self.shared = PartitionContext(partition_events(self.checked.append), safeguards=safeguards)
+        self.shared = PartitionContext(partition_events(self.checked.append))
         self.drive = Drive(f"data{node_id}")
         self.machine = Machine(node_id, cluster.timeline, Streams(node_id), [self.drive])
         self.machine.loss = (LossPattern.NONE, JournalLoss.ALL)
@@ -203,18 +202,14 @@ class Member:
 class Cluster:
     """Brokers 1…n; the test plays their controller."""
 
-    def __init__(
-        self, count: int = 2, safeguards: ReplicationSafeguards | None = None, config: TopicConfig | None = None
-    ) -> None:
+    def __init__(self, count: int = 2, config: TopicConfig | None = None) -> None:
         self.timeline = Timeline()
         self._zxid = 100
         self.proposals: deque[tuple[LeaderRole, IsrProposal]] = deque()
         self.state = PartitionState(-1, -1, (), 0, tuple(range(1, count + 1)))
         self.members: dict[int, Member] = {}
         for node_id in self.state.replicas:
-            self.members[node_id] = Member(
-                self, node_id, config or TopicConfig(), safeguards or ReplicationSafeguards()
-            )
+            self.members[node_id] = Member(self, node_id, config or TopicConfig())
 
     def next_zxid(self) -> int:
         self._zxid += 1
@@ -290,9 +285,9 @@ TWO = TopicConfig(min_insync_replicas=2)
 DURABLE = TopicConfig(min_insync_replicas=2, flush_messages=1)
 
 
-def led(count: int = 2, isr: tuple[int, ...] = (1, 2), config: TopicConfig | None = None, **off: bool) -> Cluster:
-    """Broker 1 leads; safeguards in `off` are switched off."""
-    cluster = Cluster(count, ReplicationSafeguards(**off), config)
+def led(count: int = 2, isr: tuple[int, ...] = (1, 2), config: TopicConfig | None = None) -> Cluster:
+    """Broker 1 leads."""
+    cluster = Cluster(count, config)
     cluster.elect(1, isr=isr)
     return cluster
 

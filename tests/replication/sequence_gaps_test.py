@@ -12,7 +12,7 @@ from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record, encode_batch
 from ottla.replication.partition.sequence_gaps import KEPT_MAX, KEPT_NS, NEW_LEADER_NS
-from ottla.replication.safeguards import ReplicationSafeguards
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.sim.world import SECOND
 
 TOP = 2**31 - 1
@@ -30,9 +30,9 @@ class Sent:
         return member.partition.leader_role.append(memoryview(bytearray(self.bytes)), -1, member.clock.now())[0]
 
 
-def alone(**off: bool) -> tuple[Cluster, Member]:
+def alone() -> tuple[Cluster, Member]:
     """A leader whose ISR is too small for acks=all."""
-    cluster = Cluster(2, ReplicationSafeguards(**off), TWO)
+    cluster = Cluster(2, TWO)
     cluster.elect(1, isr=(1,))
     return cluster, cluster.members[1]
 
@@ -74,8 +74,9 @@ def test_batches_after_one_refused_for_too_few_in_sync_wait_for_it(known: bool) 
     assert Sent(begins).to(leader) == begins, "and it is known when it comes again"
 
 
+@without_safeguard("replication.refused_comes_first")
 def test_without_the_rule_the_order_is_lost() -> None:
-    cluster, leader = alone(refused_comes_first=False)
+    cluster, leader = alone()
     assert refusal(Sent(0).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS
     joined(cluster)
     assert Sent(2).to(leader) == 0, "before what comes first"
@@ -83,7 +84,7 @@ def test_without_the_rule_the_order_is_lost() -> None:
 
 
 def test_a_batch_that_came_before_it_was_the_leader() -> None:
-    cluster = Cluster(2, ReplicationSafeguards(), TWO)
+    cluster = Cluster(2, TWO)
     cluster.elect(2, isr=(1, 2))
     member = cluster.members[1]
     assert refusal(Sent(0).to, member) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -93,7 +94,7 @@ def test_a_batch_that_came_before_it_was_the_leader() -> None:
 
 
 def test_a_batch_refused_here_and_written_elsewhere_is_not_waited_for() -> None:
-    cluster = Cluster(2, ReplicationSafeguards(), TWO)
+    cluster = Cluster(2, TWO)
     cluster.elect(2, isr=(1, 2))
     member, other = cluster.members[1], cluster.members[2]
     assert refusal(Sent(0).to, member) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -149,9 +150,9 @@ def test_many_refused_producers_and_nonsense_take_bounded_memory() -> None:
 # -- at a new leader ---------------------------------------------------------------------------------------------------
 
 
-def handed_over(**off: bool) -> tuple[Cluster, Member]:
+def handed_over() -> tuple[Cluster, Member]:
     """Broker 2 led and has sequences 0 to 3 of a producer, which broker 1 has too; broker 1 leads now."""
-    cluster = Cluster(2, ReplicationSafeguards(**off), TWO)
+    cluster = Cluster(2, TWO)
     cluster.elect(2, isr=(1, 2))
     for sequence in (0, 2):
         Sent(sequence).to(cluster.members[2])
@@ -168,8 +169,9 @@ def test_a_batch_that_overtook_others_to_a_new_leader_is_sent_again() -> None:
     assert of_a_gap(Sent(20), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "it has written here: a gap is a gap"
 
 
+@without_safeguard("replication.refused_comes_first")
 def test_at_a_new_leader_without_the_rule_a_gap_is_a_gap() -> None:
-    cluster, _ = handed_over(refused_comes_first=False)
+    cluster, _ = handed_over()
     assert of_a_gap(Sent(8), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -225,7 +227,7 @@ def test_batches_do_not_wait_for_one_refused_for_good() -> None:
 
 
 def test_one_replica_has_no_old_leader() -> None:
-    cluster = Cluster(1, ReplicationSafeguards())
+    cluster = Cluster(1)
     cluster.elect(1, isr=(1,))
     assert Sent(2).to(cluster.members[1]) == 0, "KIP-360: nothing is known of it"
     assert refusal(Sent(8).to, cluster.members[1]) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -234,9 +236,9 @@ def test_one_replica_has_no_old_leader() -> None:
 # -- at a leader that was put aside ------------------------------------------------------------------------------------
 
 
-def put_aside(**off: bool) -> tuple[Cluster, Member]:
+def put_aside() -> tuple[Cluster, Member]:
     """Broker 1 leads three replicas and has sequences 0 and 1 of a producer."""
-    cluster = Cluster(3, ReplicationSafeguards(**off), TWO)
+    cluster = Cluster(3, TWO)
     cluster.elect(1, isr=(1, 2, 3))
     Sent(0).to(cluster.members[1])
     follow(cluster, 2, 3)
@@ -270,8 +272,9 @@ def test_a_replaced_leader_does_not_report_missing_batches() -> None:
     assert Sent(4).to(cluster.members[2]) == 4
 
 
+@without_safeguard("replication.gaps_confirmed")
 def test_without_the_rule_it_does() -> None:
-    cluster, leader = put_aside(gaps_confirmed=False)
+    cluster, leader = put_aside()
     elected_elsewhere(cluster)
     assert Sent(2).to(cluster.members[2]) == 2
     assert refusal(Sent(4).to, leader) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

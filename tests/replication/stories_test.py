@@ -6,15 +6,15 @@ from tests.replication.members import Cluster, Member
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.sim.machines.machine import Death
+from ottla.sim.mutants.ablation import without_safeguard
 
-BEFORE_KIP_101 = ReplicationSafeguards(truncate_by_epoch=False)
+BEFORE_KIP_101 = "replication.truncate_by_epoch"
 
 
-def pair(safeguards: ReplicationSafeguards | None = None) -> tuple[Cluster, Member, Member]:
+def pair() -> tuple[Cluster, Member, Member]:
     """A leads, both are in sync, nothing is written yet."""
-    cluster = Cluster(2, safeguards)
+    cluster = Cluster(2)
     cluster.elect(1, isr=(1, 2))
     return cluster, cluster.members[1], cluster.members[2]
 
@@ -62,9 +62,9 @@ def test_step_table_2() -> None:
     assert row(leader, follower) == (2, 2, 2, 2, 2)
 
 
-def loss(safeguards: ReplicationSafeguards) -> tuple[list[bytes | None], list[bytes | None]]:
+def loss() -> tuple[list[bytes | None], list[bytes | None]]:
     """Story 1: what B and A hold in the end. m1 was acknowledged."""
-    cluster, a, b = pair(safeguards)
+    cluster, a, b = pair()
     a.produce(b"m0")
     b.fetch()
     a.produce(b"m1")
@@ -82,13 +82,14 @@ def loss(safeguards: ReplicationSafeguards) -> tuple[list[bytes | None], list[by
 
 
 def test_story_1_loss() -> None:
-    assert loss(BEFORE_KIP_101) == ([b"m0"], [b"m0"]), "cut to its high watermark, B loses what was acknowledged"
-    assert loss(ReplicationSafeguards()) == ([b"m0", b"m1"], [b"m0", b"m1"])
+    with without_safeguard(BEFORE_KIP_101):
+        assert loss() == ([b"m0"], [b"m0"]), "cut to its high watermark, B loses what was acknowledged"
+    assert loss() == ([b"m0", b"m1"], [b"m0", b"m1"])
 
 
-def divergence(safeguards: ReplicationSafeguards) -> tuple[list[bytes | None], list[bytes | None]]:
+def divergence() -> tuple[list[bytes | None], list[bytes | None]]:
     """Story 2: what B and A hold in the end, after both lost power at once."""
-    cluster, a, b = pair(safeguards)
+    cluster, a, b = pair()
     a.produce(b"m0")
     b.fetch()
     a.produce(b"m1")
@@ -112,8 +113,9 @@ def divergence(safeguards: ReplicationSafeguards) -> tuple[list[bytes | None], l
 
 
 def test_story_2_divergence() -> None:
-    assert divergence(BEFORE_KIP_101) == ([b"m0", b"m3"], [b"m0", b"m1"]), "offset 1 is two things"
-    assert divergence(ReplicationSafeguards()) == ([b"m0", b"m3"], [b"m0", b"m3"])
+    with without_safeguard(BEFORE_KIP_101):
+        assert divergence() == ([b"m0", b"m3"], [b"m0", b"m1"]), "offset 1 is two things"
+    assert divergence() == ([b"m0", b"m3"], [b"m0", b"m3"])
 
 
 def test_story_3_recovery() -> None:

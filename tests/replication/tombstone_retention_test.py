@@ -21,9 +21,9 @@ from ottla.record.control import Marker
 from ottla.replication.partition.isr import InSyncReplicas
 from ottla.replication.partition.partition_context import PartitionContext
 from ottla.replication.partition.replica_state import NEVER, PartitionState
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.replication.tombstone_retention import RetentionRow, pack_rows, unpack_rows
 from ottla.seams import Failure
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.types import UNBOUNDED, TopicPartition
 from ottla.wire.messages import OffsetForLeaderEpochRequest
 
@@ -34,9 +34,9 @@ RETENTION_MS = 1000
 COMPACT = TopicConfig(cleanup_policy=("compact",), delete_retention_ms=RETENTION_MS, min_insync_replicas=1)
 
 
-def three(safeguards: ReplicationSafeguards | None = None, config: TopicConfig = COMPACT) -> Brokers:
+def three(config: TopicConfig = COMPACT) -> Brokers:
     """Brokers 1, 2 and 3 with a compacted partition of ten records, each of which is a batch; 1 leads."""
-    brokers = Brokers(3, safeguards, QUICK)
+    brokers = Brokers(3, QUICK)
     brokers.create(1, 2, 3, config=config)
     for at in range(10):
         brokers[1].produce(b"%d" % at)
@@ -170,8 +170,9 @@ def test_more_partitions_than_one_report_takes(monkeypatch: pytest.MonkeyPatch) 
     brokers.until(lambda: all(log.removable_below == 1 for log in logs))
 
 
+@without_safeguard("replication.all_have_cleaned")
 def test_without_the_safeguard_nothing_is_bounded() -> None:
-    brokers = three(ReplicationSafeguards(all_have_cleaned=False))
+    brokers = three()
     brokers.run(5 * LOOK_MS)
     assert bounds(brokers) == [UNBOUNDED] * 3
 
@@ -255,9 +256,10 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=40), st.integers(0, 20))
+@without_safeguard("replication.broker_epoch_isr")
 def test_the_bound_against_a_model(script: list[tuple[str, int, int, int]], own: int) -> None:
     """The model: per replica its position, its broker epoch, and its reports since the last time that either fell."""
-    shared = PartitionContext(partition_events(), safeguards=ReplicationSafeguards(broker_epoch_isr=False))
+    shared = PartitionContext(partition_events())
     in_sync = InSyncReplicas(1, shared)
     state = PartitionState(1, 0, (1,), 0, (1, 2, 3))
     in_sync.apply_state(state, 0, 0)
@@ -429,8 +431,9 @@ def test_a_broker_that_starts_waits_for_the_others_with_its_first_pass() -> None
 
 
 @pytest.mark.slow
+@without_safeguard("replication.all_have_cleaned")
 def test_without_the_safeguard_it_does() -> None:
-    brokers = Brokers(3, ReplicationSafeguards(all_have_cleaned=False), CLEANING)
+    brokers = Brokers(3, CLEANING)
     brokers.create(1, 2, 3, config=SMALL)
     away_while_the_others_clean(brokers)
     assert checked(brokers) == ["deleted is there", "aborted is there"]

@@ -22,9 +22,9 @@ from ottla.record.batch import Record, batches_of, encode_batch
 from ottla.replication.partition.verification_guards import VerificationGuards
 from ottla.replication.produce.verification import beginning_producer, producer_error
 from ottla.replication.produce.verifier import VerificationCodes, VerificationRequest
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.requests import Context, handlers_of, handles
 from ottla.seams import Gate
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import IncrementalAlterConfigsRequest, ProduceRequest
 from ottla.wire.messages.add_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -107,11 +107,6 @@ def asking(node, sequence: int = 0, *, epoch: int = 0, producer_id: int = 7, nam
 
 def code(node, request: ProduceRequest, version: int = 11) -> ErrorCode:
     return ErrorCode(node.ask(request, version).responses[0].partition_responses[0].error_code)
-
-
-def without(node, **off: bool) -> None:
-    node.broker._replicas._safeguards = node.broker._replicas.shared.safeguards = ReplicationSafeguards(**off)
-    node.broker._replicas.apply_broker_config(node.broker.config)
 
 
 @pytest.mark.parametrize("version", [3, 9, 11, 12, 13])
@@ -258,8 +253,8 @@ def test_a_marker_voids_verifications_of_the_transactions_it_ends(bumped: bool) 
     assert len(guards) == 0
 
 
+@without_safeguard("replication.verification_guard")
 def test_without_that_a_transaction_stays_open_for_ever(node, coordinator) -> None:
-    without(node, verification_guard=False)
     coordinator.held = []
     place = node.send(asking(node), 9)
     node.pass_ms(5)
@@ -273,7 +268,8 @@ def test_a_batch_that_comes_after_its_transaction_opens_none(node, coordinator) 
     coordinator.code = ErrorCode.TRANSACTION_ABORTABLE
     send(node, marker(epoch=0, version=0))
     assert code(node, asking(node)) is ErrorCode.TRANSACTION_ABORTABLE
-    without(node, verify_transactions=False)
+    with without_safeguard("replication.verify_transactions"):
+        node.broker._replicas.apply_broker_config(node.broker.config)
     assert code(node, asking(node)) is ErrorCode.NONE
     assert node.fetch("t", 0).last_stable_offset == 1 < node.partition().log.end_offset, "a hanging transaction"
 

@@ -13,12 +13,10 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli.commands.simulation.sim import CLIENT_SAFEGUARDS
 from ottla.cli.main import cli
 from ottla.sim.clients.application import BURST_MAX
 from ottla.sim.clients.checkers import BESIDE
 from ottla.sim.clients.runner import ClientOptions, ClientResult, ClientRun
-from ottla.sim.clients.safeguards import NAMES
 from ottla.sim.report import coverage_lines, replay_command, result_lines, result_value
 from ottla.sim.swarm import Coverage
 
@@ -87,10 +85,6 @@ def test_the_command_tells_what_a_run_covered():
 )
 def test_wrong_words_are_usage_errors(words):
     assert CliRunner().invoke(cli, ["sim", *words]).exit_code == 2
-
-
-def test_the_command_knows_all_safeguards_of_a_client():
-    assert CLIENT_SAFEGUARDS == NAMES
 
 
 def test_results_add_up_and_tell_how_to_replay():

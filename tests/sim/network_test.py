@@ -9,6 +9,7 @@ import pytest
 
 from ottla.seams import Failure, Kind, Region
 from ottla.sim.machines.machine import Death
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.sim.world import MS, SECOND
 
 
@@ -197,9 +198,8 @@ def test_a_region_of_a_file_that_was_cut_closes_the_connection(small):
     assert len(small.echo.gone) == 1
 
 
+@without_safeguard("region_generation")
 def test_without_the_safeguard_other_bytes_are_sent(small):
-    small.network.check_generation = False
-
     def cut(file):
         file.truncate(3)
         file.append([b"other bytes"])

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from ottla.cli.commands.simulation import reorder
 from ottla.cli.main import cli
-from ottla.sim.cluster.runner import GROUPS, TRANSACTIONS
+from ottla.sim.mutants.coordinators import GROUPS, TRANSACTIONS
 from ottla.sim.report import coverage_lines, replay_command, result_lines, result_value
 from ottla.sim.swarm import Coverage, run_seed
 from ottla.sim.transactions.admin import REPLACED
@@ -123,7 +123,8 @@ SEEDS, SECONDS = 40, 20
 
 
 def test_every_safeguard_of_coordinators_is_asked_for():
-    assert {*TRANSACTIONS, *GROUPS, *OF_TRANSACTIONS} <= {*CAUGHT, *reorder.SAFEGUARDS}
+    of_coordinators = (mutant.name for mutant in TRANSACTIONS + GROUPS)
+    assert {*of_coordinators, *OF_TRANSACTIONS} <= {*CAUGHT, *reorder.SAFEGUARDS}
 
 
 @pytest.mark.slow

@@ -32,7 +32,6 @@ from ottla.storage.errors import Cold
 from ottla.storage.indexes.timestamps import offset_for
 from ottla.storage.log import Log
 from ottla.storage.log_manager import LogManager
-from ottla.storage.safeguards import Safeguards
 from ottla.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -250,16 +249,13 @@ class Shelf:
         self,
         world: SimWorld | RealWorld,
         config: TopicConfig | None = None,
-        safeguards: Safeguards | None = None,
         broker: BrokerConfig | None = None,
         progress: Callable | None = None,
         workers: Workers | None = None,
     ) -> None:
         self.world = world
         self.config = config or TopicConfig()
-        self.manager = LogManager(
-            world.disks, world.clock, world.entropy, broker or BrokerConfig(), safeguards, workers
-        )
+        self.manager = LogManager(world.disks, world.clock, world.entropy, broker or BrokerConfig(), workers)
         self.manager.load_logs(lambda _topic: self.config, progress)
 
     @property
@@ -285,9 +281,9 @@ class Shelf:
         assert len(answers) == 1
         return answers[0]
 
-    def again(self, config: TopicConfig | None = None, safeguards: Safeguards | None = None) -> Shelf:
+    def again(self, config: TopicConfig | None = None) -> Shelf:
         """A new broker process over the files of this one."""
-        return Shelf(self.world, config or self.config, safeguards)
+        return Shelf(self.world, config or self.config)
 
     def lookup(self, timestamp: int) -> tuple[int, int] | None:
         answers = Answers()

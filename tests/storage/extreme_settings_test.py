@@ -26,7 +26,7 @@ FOREVER = {"retention_ms": INT64_MAX, "min_cleanable_dirty_ratio": 0.0, "cleanup
 @pytest.mark.parametrize(("key", "value"), [*product(KEYS, (INT64_MAX, INT64_MAX - 1)), ("segment_ms", 1)])
 def test_a_log_works_with_extreme_settings(sim, key: str, value: int) -> None:
     config = replace(SMALL, **{**FOREVER, key: value})
-    shelf = Shelf(sim, config, None, broker(), workers=SimWorkers(sim.process))
+    shelf = Shelf(sim, config, broker(), workers=SimWorkers(sim.process))
     fill(shelf, 1)
     before = latest(records(shelf))
     go_on(shelf)
@@ -36,7 +36,7 @@ def test_a_log_works_with_extreme_settings(sim, key: str, value: int) -> None:
     assert shelf.manager.offline_dirs == ()
     assert latest(records(shelf)) == before
     shelf.stop()
-    again = Shelf(sim, config, None, broker(), workers=SimWorkers(sim.process))
+    again = Shelf(sim, config, broker(), workers=SimWorkers(sim.process))
     assert latest(records(again)) == before
     again.stop()
 

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.storage.safeguards import Safeguards
+from ottla.sim.mutants.ablation import without_safeguard
 
 DAY_MS = 86_400_000
 T0 = 1_700_000_000_000
@@ -124,27 +124,30 @@ def test_flush_ms(sim, kit) -> None:
 
 
 def test_without_dedupe_a_repeated_batch_is_written_twice(world, kit) -> None:
-    for guards, end in ((Safeguards(), 3), (Safeguards(dedupe=False), 6)):
-        shelf = kit.Shelf(world, safeguards=guards)
+    for missing, end in ((None, 3), ("dedupe", 6)):
+        shelf = kit.Shelf(world)
         shelf.log.restart_at(0)
-        for _ in range(2):
-            shelf.put(kit.batch(3, producer_id=1, producer_epoch=0, base_sequence=0))
+        with without_safeguard(missing):
+            for _ in range(2):
+                shelf.put(kit.batch(3, producer_id=1, producer_epoch=0, base_sequence=0))
         assert shelf.log.end_offset == end
         shelf.manager.delete_log(kit.TP)
 
 
+@without_safeguard("fsync_before_recovery_point")
 def test_without_its_order_the_recovery_point_runs_ahead_of_the_sync(world, kit) -> None:
-    shelf = kit.Shelf(world, safeguards=Safeguards(fsync_before_recovery_point=False))
+    shelf = kit.Shelf(world)
     shelf.put(kit.batch(3))
     shelf.log.flush(kit.Answers())
     assert shelf.log.recovery_point == 3
 
 
 def test_without_the_safeguard_no_append_awaits_a_flush(sim, kit) -> None:
-    for guards, awaited in ((Safeguards(), 2), (Safeguards(flush_before_ack=False), 0)):
-        shelf = kit.Shelf(sim, TopicConfig(flush_messages=1), safeguards=guards)
+    for missing, awaited in ((None, 2), ("flush_before_ack", 0)):
+        shelf = kit.Shelf(sim, TopicConfig(flush_messages=1))
         shelf.log.restart_at(0)
-        shelf.put(kit.batch(2))
+        with without_safeguard(missing):
+            shelf.put(kit.batch(2))
         assert (shelf.log.flush_policy.awaited_offset, shelf.log.recovery_point) == (awaited, 0)
         sim.settle()
         shelf.manager.delete_log(kit.TP)

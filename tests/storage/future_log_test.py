@@ -264,9 +264,7 @@ def test_a_moving_log_is_not_compacted_until_the_swap(kit) -> None:
     config = TopicConfig(segment_bytes=3_000, index_interval_bytes=200, cleanup_policy=("compact",))
     world = kit.SimWorld(drives=2)
     shelves = Shelves(kit, world, config)
-    shelves.manager = LogManager(
-        world.disks, world.clock, world.entropy, BrokerConfig(), None, SimWorkers(world.process)
-    )
+    shelves.manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig(), SimWorkers(world.process))
     shelves.manager.load_logs(lambda _topic: config)
     shelves.create()
     for number in range(40):

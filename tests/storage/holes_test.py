@@ -13,14 +13,14 @@ from tests.storage.cleaning.pass_test import fill, records
 from tests.storage.conftest import TP, Shelf, SimWorld, make_rolled
 
 from ottla.config.topic import TopicConfig
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.storage.checkpoints import format_offsets
 from ottla.storage.log_loss import IncompleteLog
-from ottla.storage.safeguards import Safeguards
 
 SLOW = {"log_flush_offset_checkpoint_interval_ms": "1000000000", "log_cleaner_backoff_ms": "100"}
 
 
-def without_the_tail(sim: SimWorld, behind: int, durable: bool, safeguards: Safeguards | None = None) -> Shelf:
+def without_the_tail(sim: SimWorld, behind: int, durable: bool) -> Shelf:
     """The second half of a segment's records 10 to 19 is lost; `behind` are in the next one. Started again."""
     shelf = make_rolled(sim, [0, 10, 20], 20 + behind, cleanup_policy=("compact",))
     path = shelf.log.segments[1].file.path
@@ -31,7 +31,7 @@ def without_the_tail(sim: SimWorld, behind: int, durable: bool, safeguards: Safe
         sim.settle()
     sim.kill()
     sim.overwrite(path, whole[: len(whole) // 2])
-    return shelf.again(safeguards=safeguards)
+    return shelf.again()
 
 
 def test_an_empty_segment_after_a_lost_tail_is_dropped(sim: SimWorld) -> None:
@@ -59,8 +59,9 @@ def test_zeros_after_a_lost_tail_are_cut_off(sim: SimWorld) -> None:
 
 
 @pytest.mark.parametrize("behind", [0, 5])
+@without_safeguard("holes_explained")
 def test_without_the_safeguard_a_lost_tail_is_taken_for_compaction(sim: SimWorld, behind: int) -> None:
-    log = without_the_tail(sim, behind, durable=False, safeguards=Safeguards(holes_explained=False)).log
+    log = without_the_tail(sim, behind, durable=False).log
     assert (log.end_offset, len(log.segments), log.metadata.loss) == (20 + behind, 3, None)
 
 

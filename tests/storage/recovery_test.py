@@ -9,9 +9,9 @@ from ottla.config.topic import TopicConfig
 from ottla.sim.disks.drive import JournalLoss
 from ottla.sim.disks.inode import LossPattern
 from ottla.sim.machines.machine import Death
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.storage.checkpoints import format_epochs
 from ottla.storage.indexes.leader_epochs import EpochEntry
-from ottla.storage.safeguards import Safeguards
 
 INDEX = "t-0/00000000000000000000.index"
 TIME_INDEX = "t-0/00000000000000000000.timeindex"
@@ -67,7 +67,8 @@ def test_without_the_checksum_damage_stays(world, kit, shelf) -> None:
     damaged[200] ^= 1
     world.kill()
     world.overwrite(LOG, bytes(damaged))
-    assert shelf.again(safeguards=Safeguards(crc_check=False)).log.end_offset == 2
+    with without_safeguard("crc_check"):
+        assert shelf.again().log.end_offset == 2
     world.kill()
     assert shelf.again().log.end_offset == 0
 
@@ -77,7 +78,8 @@ def test_without_the_scan_a_torn_tail_stays(world, kit, shelf) -> None:
     whole = world.contents(LOG)
     world.kill()
     world.overwrite(LOG, whole[:-5])
-    shelf.again(safeguards=Safeguards(recovery_scan=False))
+    with without_safeguard("recovery_scan"):
+        shelf.again()
     assert len(world.contents(LOG)) == len(whole) - 5
 
 
@@ -343,9 +345,9 @@ def test_the_mark_is_removed_before_the_first_append(sim, kit) -> None:
     assert again.again().log.end_offset == 1
 
 
+@without_safeguard("clean_marker_order")
 def test_without_that_order_a_crash_is_taken_for_a_clean_stop(sim, kit) -> None:
-    guards = Safeguards(clean_marker_order=False)
-    shelf = kit.Shelf(sim, safeguards=guards)
+    shelf = kit.Shelf(sim)
     shelf.put(kit.batch(1))
     sim.restart()
     assert ".kafka_cleanshutdown" in sim.names("")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import pytest
 from tests.storage.conftest import SMALL, idempotent
 
 from ottla.config.topic import TopicConfig
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.storage.checkpoints import format_epochs, parse_checksums
 from ottla.storage.indexes.leader_epochs import EpochEntry
 from ottla.storage.retention.retention_enforcer import delete_old_segments
-from ottla.storage.safeguards import Safeguards
 
 FIRST, SECOND = f"t-0/{0:020d}", f"t-0/{10:020d}"
 
@@ -116,8 +115,8 @@ def test_without_the_safeguard_a_wrong_transaction_index_is_trusted(sim, chained
     assert chained.stop() is None
     path, harm = UNSEEN[what]
     sim.overwrite(path, harm(sim.contents(path)))
-    believing = replace(Safeguards(), txn_indexes_vouched=False)
-    assert facts(chained.again(safeguards=believing).log) != expected
+    with without_safeguard("txn_indexes_vouched"):
+        assert facts(chained.again().log) != expected
 
 
 def test_a_time_index_with_offsets_beyond_its_segment_is_rebuilt(sim, stopped, caplog) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 
 import pytest
 from testbench.crash.campaign import run
@@ -13,7 +12,7 @@ from testbench.crash.move_scripts import MOVES
 from testbench.crash.scripts import SCRIPTS
 from testbench.crash.story import Point, Story
 
-from ottla.storage.safeguards import Safeguards
+from ottla.sim.mutants.ablation import without_safeguard
 
 NAMES = sorted(SCRIPTS)
 
@@ -54,10 +53,10 @@ def test_every_crash_is_recovered_from(part: int) -> None:
     ],
 )
 def test_without_a_safeguard_something_is_found(switch: str, script: str, fate: Fate) -> None:
-    story = Story(SCRIPTS[script], safeguards=replace(Safeguards(), **{switch: False}))
-    assert not story.play()
-    found = (judge(point, fate, 7, replace(Safeguards(), **{switch: False})) for point in story.points)
-    assert any(found)
+    with without_safeguard(switch):
+        story = Story(SCRIPTS[script])
+        assert not story.play()
+        assert any(judge(point, fate, 7) for point in story.points)
 
 
 @pytest.mark.slow

@@ -9,9 +9,8 @@ from testbench.damage import clusters
 from testbench.damage.campaign import run
 from testbench.damage.harm import HARMS, JOURNAL, KINDS, kind_of, strike
 
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.sim.entropy import Streams
-from ottla.storage.safeguards import Safeguards
+from ottla.sim.mutants.ablation import without_safeguard
 
 
 @pytest.mark.slow
@@ -44,9 +43,9 @@ def test_what_a_cluster_has_committed_outlives_the_damage_of_one_replica() -> No
 @pytest.mark.slow
 def test_without_its_safeguard_a_damaged_replica_leads_and_the_others_cut_theirs() -> None:
     worlds = list(clusters.bases(1))
-    believing = BrokerSafeguards(storage=Safeguards(losses_told=False))
     cases = ((Streams(seed).named_stream("base").choice(worlds), seed, (".log",)) for seed in range(100, 200))
-    assert any(clusters.try_one(*case, believing).wrong for case in cases)
+    with without_safeguard("losses_told"):
+        assert any(clusters.try_one(*case).wrong for case in cases)
 
 
 def test_every_kind_of_file_is_struck_in_every_way() -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
@@ -35,24 +34,11 @@ _TEXT_MAX: Final = 200
 """Most characters of an exception's own text in a log line."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainmentSafeguards:
-    """Switches that the simulator turns off to prove that its checks notice."""
-
-    contains: bool = True
-    """A defect fails its request only. Off: it stops the broker."""
-    stops_when_half_changed: bool = True
-    """A defect inside a change stops the broker. Off: it fails its request, as any other."""
-
-
 class Containment:
     """Responds in place of a failed handler, counts defects by API, and writes log lines."""
 
-    def __init__(
-        self, network: Network, clock: Clock | None = None, safeguards: ContainmentSafeguards | None = None
-    ) -> None:
+    def __init__(self, network: Network, clock: Clock | None = None) -> None:
         """`clock`: for the limit of log lines; None: no limit."""
-        self.safeguards = safeguards or ContainmentSafeguards()
         self._network = network
         self._clock = clock
         self.counts: dict[int, int] = {}
@@ -75,8 +61,6 @@ class Containment:
 
         `decoded` returns the request if it is available: then its elements can get the error if the whole cannot.
         """
-        if not self.safeguards.contains:
-            raise error
         where = release_stack(error)  # first, so that the memory of a MemoryError is free for the response
         try:
             parts = None if api_key in ORDERS else _error_parts(api_key, version, correlation_id, decoded)
@@ -98,7 +82,7 @@ class Containment:
 
         Raises `error` when there is no such response, HalfChanged when it is one.
         """
-        if not self.safeguards.contains or isinstance(error, HalfChanged):
+        if isinstance(error, HalfChanged):
             raise error
         response = None if api_key in ORDERS else element_errors(api_key, version, request, _defect_error())
         if response is None:
@@ -108,10 +92,6 @@ class Containment:
 
     def contain_callback(self, error: Exception, action: Callable[[], None]) -> None:
         """Contain a defect in a callback of an alarm, which is repeated. Raises HalfChanged when `error` is one."""
-        if not self.safeguards.contains:
-            raise error
-        if isinstance(error, HalfChanged) and not self.safeguards.stops_when_half_changed:
-            return
         where = release_stack(error)
         self.callbacks += 1
         if self._may_write():

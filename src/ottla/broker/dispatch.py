@@ -159,11 +159,8 @@ class Dispatch:
         except MalformedMessage as error:
             self._network.close_connection(slot.peer, f"sent a request that cannot be decoded: {error}")
             return Gate.WAIT
-        except HalfChanged as error:
-            if self.containment.safeguards.stops_when_half_changed:
-                raise
-            self._network.close_connection(slot.peer, str(error))
-            return Gate.WAIT
+        except HalfChanged:
+            raise
         except Exception as error:  # noqa: BLE001  # it fails this request or this connection, not the broker
             decoded = partial(self._decode_again, key, version, frame)
             self.containment.contain_defect(error, slot, key, version, correlation_id, decoded)

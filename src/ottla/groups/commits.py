@@ -24,19 +24,16 @@ from ottla.groups.group import CONSUMER, Group, GroupState
 from ottla.groups.offsets import Offsets, PartitionKey, position_of
 from ottla.groups.rebalancing import DeadlineSet
 from ottla.groups.records import OffsetCommitted
-from ottla.groups.safeguards import GroupSafeguards
 from ottla.seams import Instant
 
 _NS_PER_MS = 1_000_000
 
 
-def commit_offsets(
-    group: Group | None, command: Commit, limits: BrokerConfig, now: Instant, safeguards: GroupSafeguards
-) -> Decision:
+def commit_offsets(group: Group | None, command: Commit, limits: BrokerConfig, now: Instant) -> Decision:
     """Decide about an OffsetCommit or TxnOffsetCommit."""
     # 1. A member or generation that is wrong refuses the whole commit.
     code = _may_commit(group, command)
-    if code and (safeguards.generation_check or command.generation < 0):
+    if code:
         return _answer_commit([code] * len(command.items), command.ticket)
     # 2. Metadata that is too long refuses its partition only.
     codes: list[ErrorCode] = []
@@ -53,8 +50,6 @@ def commit_offsets(
         return Decision(now=answer)
     # 3. The rest is journaled as one batch; the answer waits for its commit.
     heard = _heard_of(group, command, now)
-    if not safeguards.answer_when_committed:
-        return Decision(heard, records, answer, (), command.producer)
     return Decision(heard, records, (), answer, command.producer)
 
 

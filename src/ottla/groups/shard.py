@@ -34,10 +34,8 @@ from ottla.groups.membership import answer_heartbeat, leave_group, on_time, sync
 from ottla.groups.offsets import Offsets
 from ottla.groups.rebalancing import DeadlineSet, GroupForgotten, GroupRebalanced, GroupReplaced
 from ottla.groups.records import GroupSaved, OffsetCommitted
-from ottla.groups.safeguards import GroupSafeguards
 from ottla.metrics import Histogram
 from ottla.seams import Instant
-from ottla.types import NO_PRODUCER_ID
 
 _NS_PER_MS: Final = 1_000_000
 _SWEEP: Final = DeadlineKey(DeadlineKind.SWEEP)
@@ -47,10 +45,9 @@ REBALANCE_BOUNDS_MS: Final = (1, 10, 50, 100, 500, 1000, 3000, 5000, 10_000, 30_
 class GroupShard:
     """Implements `ottla.coordinator.shard.Shard`."""
 
-    def __init__(self, limits: Callable[[], BrokerConfig], safeguards: GroupSafeguards | None = None) -> None:
+    def __init__(self, limits: Callable[[], BrokerConfig]) -> None:
         """`limits` returns the broker's current settings."""
         self._limits = limits
-        self._safeguards = safeguards or GroupSafeguards()
         self._calendar = Deadlines()
         self._sweeping: deque[str] = deque()
         self.groups: dict[str, Group] = {}
@@ -81,11 +78,10 @@ class GroupShard:
         return leave_group(self.groups.get(command.group_id), command, self._limits(), now)
 
     def _commit_offsets(self, command: Commit, now: Instant) -> Decision:
-        return commits.commit_offsets(self.groups.get(command.group_id), command, self._limits(), now, self._safeguards)
+        return commits.commit_offsets(self.groups.get(command.group_id), command, self._limits(), now)
 
     def _fetch_offsets(self, command: FetchOffsets, _: Instant) -> Decision:
-        stable = command.require_stable and self._safeguards.stable_positions
-        return commits.fetch_offsets(self.offsets, command._replace(require_stable=stable))
+        return commits.fetch_offsets(self.offsets, command)
 
     def _delete_offsets(self, command: DeleteOffsets, _: Instant) -> Decision:
         return commits.delete_offsets(self.groups.get(command.group_id), self.offsets, command)
@@ -115,8 +111,7 @@ class GroupShard:
             # A group that only stores offsets has no record of its own.
             if entry.position is not None and entry.group_id not in self.groups:
                 self.groups[entry.group_id] = Group(entry.group_id)
-            waits = self._safeguards.pending_positions
-            self.offsets.apply_commit(entry, origin.offset, origin.producer_id if waits else NO_PRODUCER_ID)
+            self.offsets.apply_commit(entry, origin.offset, origin.producer_id)
         elif type(entry) is GroupReplaced:
             self.groups[entry.group.group_id] = entry.group
         elif type(entry) is GroupSaved:

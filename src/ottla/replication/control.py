@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.replication.safeguards import ReplicationSafeguards
 
 UNKNOWN_BROKER_EPOCH: Final = -1
 """The epoch of a broker that is not registered."""
@@ -26,7 +25,6 @@ class ControlFence:
         "_confirmed",
         "_on_new_controller",
         "_read_epoch",
-        "_safeguards",
         "broker_epoch",
         "controller_epoch",
         "controller_id",
@@ -38,11 +36,9 @@ class ControlFence:
         node_id: int,
         read_epoch: ReadEpoch | None,
         on_new_controller: Callable[[], None],
-        safeguards: ReplicationSafeguards | None = None,
     ) -> None:
         """`read_epoch`: None accepts every epoch. `on_new_controller` is called within `check_request` when that
         accepts a newer controller."""
-        self._safeguards = safeguards or ReplicationSafeguards()
         self._read_epoch = read_epoch
         self._on_new_controller = on_new_controller
         self.node_id = node_id
@@ -89,7 +85,7 @@ class ControlFence:
                 f"broker {self.node_id} has epoch {self.broker_epoch}, the request is for epoch {broker_epoch}",
             )
         # 2. Another controller was elected since.
-        if controller_epoch < self.controller_epoch and self._safeguards.controller_epoch_fencing:
+        if controller_epoch < self.controller_epoch:
             raise ApiError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,
                 f"controller {controller_id} has epoch {controller_epoch}, epoch {self.controller_epoch} was seen",
@@ -107,8 +103,6 @@ class ControlFence:
             self._on_new_controller()
 
     def _is_stale(self, broker_epoch: int | None) -> bool:
-        if not self._safeguards.broker_epoch_fencing:
-            return False
         if self.broker_epoch == UNKNOWN_BROKER_EPOCH:
             return True
         return broker_epoch is not None and broker_epoch < self.broker_epoch

@@ -23,7 +23,6 @@ from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.control import ControlFence
 from ottla.replication.partition.replica_state import PartitionState
 from ottla.replication.replica_manager import ReplicaManager, StopOrder
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.requests import Context, handles
 from ottla.seams import Clock
 from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
@@ -92,7 +91,6 @@ class ControlHandlers:
         purgatory: Purgatory,
         prepare: Prepare,
         on_applied: Callable[[Sequence[TopicPartition]], None],
-        safeguards: ReplicationSafeguards | None = None,
     ) -> None:
         """`on_applied` is called with the partitions of a LeaderAndIsr after it was applied, before its response."""
         self._on_applied = on_applied
@@ -101,7 +99,6 @@ class ControlHandlers:
         self._clock = clock
         self._purgatory = purgatory
         self._prepare = prepare
-        self._safeguards = safeguards or ReplicationSafeguards()
         self._queue: deque[_Order] = deque()
         self._newest = (0, -1)
         """Controller epoch and correlation id of the newest order so far."""
@@ -214,7 +211,7 @@ class ControlHandlers:
         epoch, number = order.request.controller_epoch, order.context.correlation_id
         newest_epoch, newest = self._newest
         late = epoch == newest_epoch and newest >= 0 and (newest - number) & 0x7FFFFFFF < _HALF
-        if late and self._safeguards.control_order:
+        if late:
             raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, f"request {number} arrived after request {newest}")
         self._newest = (epoch, number)
 

@@ -26,7 +26,6 @@ from ottla.replication.partition.partition import Partition
 from ottla.replication.partition.replica_state import NO_LEADER, PartitionState
 from ottla.replication.partition_registry import HostedTopic, PartitionRegistry
 from ottla.replication.replica_helpers import ReplicaHelpers
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.seams import Clock, Failure, Instant
 from ottla.storage.log_loss import IncompleteLog
 from ottla.storage.log_manager import LogManager
@@ -62,15 +61,12 @@ class ReplicaManager:
         later: Callable[[Callable[[], None]], None],
         topic_config: Callable[[str], TopicConfig],
         on_dir_failure: Callable[[], None],
-        safeguards: ReplicationSafeguards | None = None,
     ) -> None:
         """`topic_config` returns the settings of a topic whose partition is created here; `later` queues an effect of
         this turn. `on_dir_failure` is called, in a turn's effects, when a log directory has failed and its replicas
         are out of service; it informs the controller. Registers for failures of log directories. Call `start_checks`
         when requests are about to be served.
         """
-        safeguards = safeguards or ReplicationSafeguards()
-        self._safeguards = safeguards
         self._clock = clock
         self._logs = logs
         self._hosted = hosted
@@ -88,8 +84,7 @@ class ReplicaManager:
         """The registration at the last LeaderAndIsr."""
         self._on_dir_failure = on_dir_failure
         self.shared, self.throttles, self.isr_changes, self.fetchers, self.removals, self.moves = helpers
-        if safeguards.all_have_cleaned:
-            logs.removable_at_first = 0  # until LeaderAndIsr names the other replicas, no tombstone may be removed
+        logs.removable_at_first = 0  # until LeaderAndIsr names the other replicas, no tombstone may be removed
         self.apply_broker_config(config)
         logs.on_offline(lambda name: later(lambda: self._dir_failed(name)))
 
@@ -98,8 +93,7 @@ class ReplicaManager:
     def start_checks(self) -> None:
         """Begin the periodic checks: lagging in-sync replicas, and how far replicas have cleaned their logs."""
         self._schedule_isr_check()
-        if self._safeguards.all_have_cleaned:
-            self.removals.start_reports()
+        self.removals.start_reports()
 
     def _schedule_isr_check(self) -> None:
         """Schedule the next check, as Kafka does every half replica.lag.time.max.ms."""
@@ -152,8 +146,7 @@ class ReplicaManager:
         self.throttles.set_rates(config.leader_replication_throttled_rate, config.follower_replication_throttled_rate)
         self.fetchers.number = config.num_replica_fetchers
         self.moves.apply_broker_config(config)
-        wanted = config.transaction_partition_verification_enable
-        self.shared.verifies = wanted and self._safeguards.verify_transactions
+        self.shared.verifies = config.transaction_partition_verification_enable
 
     def _mark_throttled(self, name: str, config: TopicConfig) -> None:
         leaders, followers = (
@@ -185,7 +178,7 @@ class ReplicaManager:
             # A new registration: this broker missed the decisions of the time without one, deletions among them.
             self._broker_epoch = self._fence.broker_epoch
             self._unconfirmed = dict.fromkeys(self._hosted.by_name)
-        if self._safeguards.controller_epoch_fencing and controller_epoch < self._fence.controller_epoch:
+        if controller_epoch < self._fence.controller_epoch:
             return dict.fromkeys(states, ErrorCode.STALE_CONTROLLER_EPOCH)
         return {tp: self._apply_one(tp, topic_id, state, now) for tp, (topic_id, state) in states.items()}
 
@@ -207,9 +200,9 @@ class ReplicaManager:
         if partition is not None:
             if partition.offline is not None:
                 return ErrorCode.KAFKA_STORAGE_ERROR
-            if state.leader_epoch < partition.leader_epoch and self._safeguards.leader_epoch_check:
+            if state.leader_epoch < partition.leader_epoch:
                 return ErrorCode.STALE_CONTROLLER_EPOCH
-            if state.partition_epoch < partition.partition_epoch and self._safeguards.partition_epoch_check:
+            if state.partition_epoch < partition.partition_epoch:
                 return ErrorCode.NONE  # an older state of the same leader epoch, overtaken by its own answer: no error
         # 3. A controller that counts another broker with this id among the replicas.
         if self._fence.node_id not in state.replicas:
@@ -273,7 +266,7 @@ class ReplicaManager:
         Its next registration makes the controller send all states again, perhaps with the same leader epochs.
         """
         led = [partition for partition in self._hosted if partition.is_leader]
-        if led and self._safeguards.standstill_steps_back:
+        if led:
             _log.warning("broker was paused longer than its session; giving up leadership of %d partitions", len(led))
             for partition in led:
                 partition.step_back()
@@ -292,7 +285,7 @@ class ReplicaManager:
         """Whether a partition of this topic may be here: no other topic has the name, or that one was deleted."""
         topic = self._hosted.by_name.get(name)
         # Another id is an order for a deleted topic, unless this broker may have missed the deletion of its own.
-        if topic is not None and topic.topic_id != topic_id and self._safeguards.topic_id_check:
+        if topic is not None and topic.topic_id != topic_id:
             if name not in self._unconfirmed:
                 return False
             _log.warning("topic %s was recreated while this broker was not registered; dropping the old one", name)
@@ -349,7 +342,7 @@ class ReplicaManager:
             if partition.offline is not None:
                 return ErrorCode.KAFKA_STORAGE_ERROR
             outdates = order.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE)
-            if not outdates and order.leader_epoch < partition.leader_epoch and self._safeguards.leader_epoch_check:
+            if not outdates and order.leader_epoch < partition.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self.fetchers.unfollow_partition(partition)
         return self._delete_partition(tp, partition) if order.delete else ErrorCode.NONE

@@ -6,28 +6,24 @@ Zone: deterministic. The same seed and options give the same run, event by event
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from ottla.broker.containment import ContainmentSafeguards
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.sim.checkers import find_violations
 from ottla.sim.entropy import Streams
 from ottla.sim.faults import ACKNOWLEDGED_MIN, FAULTS_MIN, SECONDS_MIN, Nemesis
 from ottla.sim.history import History
 from ottla.sim.machines.node import SimNode
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.sim.networks.network import Network
 from ottla.sim.workload.catalog import Catalog
 from ottla.sim.workload.workload import STEP_NS, Workload
 from ottla.sim.world import SECOND, Timeline
-from ottla.storage.safeguards import Safeguards as StorageSafeguards
 
 SETTLE_NS: Final = 4 * SECOND
 """How long load continues after everything was healed."""
 CONVERGE_NS: Final = 40 * SECOND
 """How long producers and readers then have to finish."""
-CONTAINMENT: Final = "containment"
-"""Prefix of the names of safeguards that only runs with defects need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +94,7 @@ class Run:
         self.history = History()
         self.catalog = Catalog()
         self.network = Network(self.timeline, streams.named_stream("net"))
-        every = _make_safeguards(options.without)
-        self.network.check_generation = every.storage.region_generation
-        self.node = SimNode(0, self.timeline, streams, self.network, self.history, _broker_properties(streams), every)
+        self.node = SimNode(0, self.timeline, streams, self.network, self.history, _broker_properties(streams))
         self.workload = Workload(self.network, streams.scoped_streams("workload"), self.catalog, self.history)
         self.nemesis = Nemesis(self.node, self.network, self.catalog, streams.named_stream("faults"), self.history)
         if options.defects:
@@ -108,6 +102,10 @@ class Run:
 
     def run_phases(self) -> Result:
         """Safety phase, liveness phase, verdict."""
+        with without_safeguard(self.options.without):
+            return self._run_phases()
+
+    def _run_phases(self) -> Result:
         self.node.start_broker()
         self.workload.start_clients()
         self._run_until_holds(lambda: len(self.catalog.topics) > 1, 5 * SECOND)
@@ -164,14 +162,6 @@ class Run:
             self.timeline.trace_hash,
             **compaction_counts(self.history),
         )
-
-
-def _make_safeguards(without: str | None) -> BrokerSafeguards:
-    room, _, name = (without or "").rpartition(".")
-    if room == CONTAINMENT:
-        return BrokerSafeguards(containment=replace(ContainmentSafeguards(), **{name: False}))
-    storage = StorageSafeguards()
-    return BrokerSafeguards(storage=storage if without is None else replace(storage, **{without: False}))
 
 
 def compaction_counts(history: History) -> dict[str, int]:

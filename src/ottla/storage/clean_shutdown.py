@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.seams import Failure, Kind
-from ottla.storage.checkpoints import CorruptCheckpoint, format_clean_shutdown, parse_clean_shutdown
+from ottla.storage.checkpoints import CorruptCheckpoint, parse_clean_shutdown
 from ottla.storage.layout import CLEAN_SHUTDOWN, ROOT
 from ottla.storage.log import Log
 from ottla.storage.log_dir_context import CompletionBarrier, LogDirContext
@@ -186,9 +186,6 @@ def take_clean_mark(home: LogDirContext) -> bool:
         if failure.kind is not Kind.NOT_DONE:
             raise
         clean = False
-    if home.safeguards.clean_marker_order:
-        disk.unlink_now(CLEAN_SHUTDOWN)
-        disk.sync_now(ROOT)
-    else:
-        disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
+    disk.unlink_now(CLEAN_SHUTDOWN)
+    disk.sync_now(ROOT)
     return clean

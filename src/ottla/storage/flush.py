@@ -108,8 +108,6 @@ class Flush:
         if not self._next_requests or self._next_requests[-1] is not done:
             self._next_requests.append(done)
         self._everything = self._everything or everything
-        if not self._home.safeguards.fsync_before_recovery_point:
-            self._set_recovery_point(self._end_offset())
         if not self._open_jobs:
             self._start_flush()
 
@@ -147,8 +145,7 @@ class Flush:
         disk = self._home.disk
         everything, self._everything = self._everything, False
         # At a clean stop the root is synced once, for all logs, by the log directory.
-        named = self._names if self._home.safeguards.names_synced else ()
-        names = [name for name in named if not (everything and name == ROOT)]
+        names = [name for name in self._names if not (everything and name == ROOT)]
         jobs: list[Job] = [*(partial(disk.sync_dir, name) for name in names), *self._epochs_jobs()]
         self._names, self._names_in_flight = {}, self._names
         cut, self.active_was_cut = self.active_was_cut, False
@@ -182,11 +179,7 @@ class Flush:
         return segment.sync_jobs(with_indexes=everything or not segment.active)
 
     def _on_job_done(self, outcome: object) -> None:
-        if (
-            isinstance(outcome, Failure)
-            and not self._on_renamed(outcome)
-            and self._home.safeguards.failed_sync_is_final
-        ):
+        if isinstance(outcome, Failure) and not self._on_renamed(outcome):
             self._failure = outcome
         self._open_jobs -= 1
         if not self._open_jobs:
@@ -240,7 +233,7 @@ class Flush:
 
     def _lower_recovery_point(self, offset: int) -> None:
         """Lower the recovery point, in its checkpoint also: it must not cover records written in place of those cut."""
-        if offset < self.recovery_point and self._home.safeguards.recovery_point_goes_back:
+        if offset < self.recovery_point:
             self._set_recovery_point(offset)
             self._home.save_recovery_points()
 

@@ -97,8 +97,7 @@ class FlushPolicy:
             self._home.timers.add_timer(now.mono_ns + self._config.flush_ms * 1_000_000, self._on_deadline)
         if self._end_offset() - self._flushed >= self._config.flush_messages:
             self._start_flush()
-            if self._home.safeguards.flush_before_ack:
-                self.awaited_offset = self._flushed
+            self.awaited_offset = self._flushed
         self._set_next_offset()
 
     def request_flush(self, done: Done[int]) -> None:

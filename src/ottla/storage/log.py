@@ -165,8 +165,6 @@ class Log:
 
         Raises ApiError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER (KIP-98).
         """
-        if not self.home.safeguards.dedupe:
-            return None
         return self.producers.check_batch(header)
 
     def append(
@@ -433,7 +431,7 @@ class Log:
         self.cleaning.finish_exchange()
         is_less = self.cleaning.note_cut(offset)
         self.home.on_log_cleaned(self.tp)
-        if is_less and self.home.safeguards.cleaner_checkpoint_cut:
+        if is_less:
             self.home.save_cleaned()
 
     def _reset_end(self, end_offset: int) -> None:

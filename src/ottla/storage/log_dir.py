@@ -292,8 +292,7 @@ class LogDir:
 
     def forget_deleted_log(self, tp: TopicPartition) -> None:
         """Before a log is created: remove an earlier log of the same name from the checkpoints. Raises Failure."""
-        named = tp in self._deleted or len(self._deleted) > GHOSTS_KEPT
-        if named and self._home.safeguards.ghosts_forgotten:
+        if tp in self._deleted or len(self._deleted) > GHOSTS_KEPT:
             self.offsets.forget_deleted_logs()
             self._deleted.clear()
 

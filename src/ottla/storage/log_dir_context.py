@@ -14,7 +14,6 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind, Workers
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_offsets
 from ottla.storage.producers.producer_expiry import ProducerExpiry
-from ottla.storage.safeguards import Safeguards
 from ottla.storage.segments.scan import HeaderScan, read_file
 from ottla.storage.timers import Timers
 from ottla.types import TopicPartition
@@ -55,7 +54,6 @@ class LogDirContext:
         "points_moved",
         "rearm",
         "renewed",
-        "safeguards",
         "save_cleaned",
         "save_recovery_points",
         "save_starts",
@@ -81,7 +79,6 @@ class LogDirContext:
         clock: Clock,
         entropy: Entropy,
         timers: Timers,
-        safeguards: Safeguards,
         scan: HeaderScan,
         workers: Workers | None = None,
         expiry: ProducerExpiry | None = None,
@@ -94,7 +91,6 @@ class LogDirContext:
         self.clock = clock
         self.entropy = entropy
         self.timers = timers
-        self.safeguards = safeguards
         self.scan = scan
         self.offline: Failure | None = None
         """Why the directory is out of service; None while it is in service."""

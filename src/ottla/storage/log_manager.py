@@ -25,7 +25,6 @@ from ottla.storage.recovery.found_logs import FoundLog, found_logs
 from ottla.storage.recovery.load_progress import LOGS_PER_LINE, LoadProgress
 from ottla.storage.retention.disk_reserve import DiskReserve
 from ottla.storage.retention.retention_task import RetentionTask
-from ottla.storage.safeguards import Safeguards
 from ottla.storage.segments.scan import HeaderScan
 from ottla.storage.timers import Timers
 from ottla.types import UNBOUNDED, ZERO_UUID, TopicPartition, uuid_to_text
@@ -62,7 +61,6 @@ class LogManager:
         clock: Clock,
         entropy: Entropy,
         config: BrokerConfig,
-        safeguards: Safeguards | None = None,
         workers: Workers | None = None,
     ) -> None:
         """Without workers there is no compaction."""
@@ -70,11 +68,8 @@ class LogManager:
         self._config = config
         self.timers = Timers()
         scan = HeaderScan()
-        safeguards = safeguards or Safeguards()
         self._expiry = ProducerExpiry()
-        self._homes = [
-            LogDirContext(disk, clock, entropy, self.timers, safeguards, scan, workers, self._expiry) for disk in disks
-        ]
+        self._homes = [LogDirContext(disk, clock, entropy, self.timers, scan, workers, self._expiry) for disk in disks]
         self._disk_reserves = [DiskReserve(home) for home in self._homes]
         self.dirs = tuple(LogDir(home) for home in self._homes)
         """One per log directory, in the order of the configuration."""

@@ -142,8 +142,7 @@ class OffsetCheckpoints:
             if log is not None and offset <= log.end_offset:
                 log.cleaning.checkpoint = offset
         self._noted_clean = self._clean_text.data
-        if self._home.safeguards.cleaner_checkpoint_cut:
-            self._correct_cleaned()
+        self._correct_cleaned()
 
     def forget_deleted_logs(self) -> None:
         """Remove deleted logs from the checkpoints: a new log must not be taken for an old one of the same name.

@@ -31,8 +31,7 @@ from ottla.transactions.commands import (
     TransactionCommand,
     VerifyPartitions,
 )
-from ottla.transactions.safeguards import TransactionSafeguards
-from ottla.transactions.state import UNBUMPED, ProducerIdentity, Transaction, TransactionStatus, complete_transaction
+from ottla.transactions.state import ProducerIdentity, Transaction, TransactionStatus, complete_transaction
 from ottla.types import TopicPartition
 
 W = TypeVar("W", AddPartitions, VerifyPartitions, EndTransaction)
@@ -55,7 +54,6 @@ class Policy(NamedTuple):
     expire_interval_ms: int = 3_600_000
     version: int = 2
     """The transaction version of this broker (0, 1, 2; KIP-890)."""
-    safeguards: TransactionSafeguards = TransactionSafeguards()
 
 
 class TransactionEffects(Protocol):
@@ -132,7 +130,6 @@ class TransactionMachine:
         self._complete: dict[str, None] = {}
         """Decided transactions without partitions, which need no markers."""
         self._policy = policy
-        self._checks_epochs = policy.safeguards.epoch_check
         self._outside = outside
         self._coordinator_epoch = coordinator_epoch
         self._timeouts_ns = 0
@@ -161,10 +158,6 @@ class TransactionMachine:
         self._check_timeout(command.timeout_ms)
         txn = self.transactions.get(command.transactional_id)
         after = rules.init_producer(txn, command, now_ms, rules.version_of_aborts(self._policy.version))
-        safeguards = self._policy.safeguards
-        after = _bump_if_guarded(
-            txn, after, safeguards.bump_at_abort if after.status.ending else safeguards.bump_at_start
-        )
         if not after.status.ending:
             return self._journal_transition(command, command.transactional_id, after, after.identity)
         aborting = ApiError(
@@ -183,26 +176,21 @@ class TransactionMachine:
 
     def _add_partitions(self, command: AddPartitions, now_ms: int) -> Decision:
         txn = self.transactions.get(command.transactional_id)
-        after = rules.add_partitions(
-            txn, command if self._checks_epochs else _with_present_identity(command, txn), now_ms
-        )
+        after = rules.add_partitions(txn, command, now_ms)
         if after is txn:
             return Decision(committed=(_answer_command(command, None),))
         return self._journal_transition(command, command.transactional_id, after, None)
 
     def _verify_partitions(self, command: VerifyPartitions, _: int) -> Decision:
         txn = self.transactions.get(command.transactional_id)
-        verdict = rules.verify_partitions(txn, command if self._checks_epochs else _with_present_identity(command, txn))
+        verdict = rules.verify_partitions(txn, command)
         return Decision(committed=(_answer_command(command, verdict),))
 
     def _end_transaction(self, command: EndTransaction, now_ms: int) -> Decision:
         txn = self.transactions.get(command.transactional_id)
-        after = rules.end_transaction(
-            txn, command if self._checks_epochs else _with_present_identity(command, txn), now_ms
-        )
+        after = rules.end_transaction(txn, command, now_ms)
         if after is txn:
             return Decision(committed=(_answer_command(command, after.successor),))
-        after = _bump_if_guarded(txn, after, self._policy.safeguards.bump_at_end)
         return self._journal_transition(command, command.transactional_id, after, after.successor)
 
     def _journal_transition(
@@ -211,8 +199,6 @@ class TransactionMachine:
         """Journal a transition; the command is answered when it is committed."""
         records, markers = self._entries_and_markers(name, after)
         told = _new(AnswerEffect, (command.ticket, answer))
-        if not self._policy.safeguards.decided_before_marked:
-            return Decision(records=records, now=markers, committed=(told,))
         return _new(Decision, ((), records, (), (told, *markers), None))
 
     def _entries_and_markers(self, name: str, after: Transaction) -> tuple[list[Entry], list[SendMarkers]]:
@@ -222,10 +208,7 @@ class TransactionMachine:
             return [entry], []
         if not after.partitions:
             return [entry, Entry(name, complete_transaction(after, after.update_ms))], []
-        markers = [self._markers_effect(name, after, after.partitions)]
-        if not self._policy.safeguards.complete_when_marked:
-            return [entry, Entry(name, complete_transaction(after, after.update_ms))], markers
-        return [entry], markers
+        return [entry], [self._markers_effect(name, after, after.partitions)]
 
     def _markers_effect(
         self, transactional_id: str, txn: Transaction, partitions: frozenset[TopicPartition] | set[TopicPartition]
@@ -318,8 +301,8 @@ class TransactionMachine:
     def on_loaded(self, now: Instant) -> Decision:
         """Write the markers of all decided transactions again, once the loaded decisions are committed."""
         policy = self._policy
-        unmarked = self.unmarked if policy.safeguards.marked_again else {}
-        markers = [self._markers_effect(name, self.transactions[name], left) for name, left in unmarked.items() if left]
+        unmarked = self.unmarked.items()
+        markers = [self._markers_effect(name, self.transactions[name], left) for name, left in unmarked if left]
         looked = Looked(
             self._next_search_ns(now, policy.abort_interval_ms), self._next_search_ns(now, policy.expire_interval_ms)
         )
@@ -363,7 +346,6 @@ class TransactionMachine:
         for name in self._timed_out(now.wall_ms):
             before = self.transactions[name]
             after = rules.abort_timed_out(before, now.wall_ms, version)
-            after = _bump_if_guarded(before, after, self._policy.safeguards.bump_at_abort)
             entries, effects = self._entries_and_markers(name, after)
             records += entries
             markers += effects
@@ -412,18 +394,6 @@ class TransactionMachine:
         ListTransactions: _list_transactions,
     }
     """The rule of each command. It belongs to the class: bound methods in an instance would be a reference cycle."""
-
-
-def _bump_if_guarded(before: Transaction | None, after: Transaction, guarded: bool) -> Transaction:
-    """The transition of the rules; without its safeguard the epoch does not change."""
-    if guarded or before is None or before.producer_id != after.producer_id:
-        return after
-    return after._replace(epoch=before.epoch, version=UNBUMPED)
-
-
-def _with_present_identity(command: W, txn: Transaction | None) -> W:
-    """The command with the present identity: without the safeguard `epoch_check` every epoch is accepted."""
-    return command if txn is None else command._replace(identity=txn.identity)
 
 
 def _answer_command(command: TransactionCommand, value: object) -> AnswerEffect:

@@ -10,11 +10,11 @@ import weakref
 import pytest
 
 from ottla.cluster.controller.controller import ElectionType
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.store.layout import LOG_DIR_EVENTS, StateNode, encode_config, encode_log_dir_event, topic_config_path
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Op
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.types import TopicPartition
 from ottla.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
 
@@ -127,9 +127,10 @@ def test_two_replicas_that_die_together_stay_in_the_isr(house):
     assert house.state("t").leader != -1
 
 
+@without_safeguard("controller.last_isr_kept")
 def test_without_last_isr_kept_a_replica_out_of_sync_leads(house):
     """Ablation: the fault that the safeguard prevents, end to end."""
-    controller = house.cluster(1, 2, 3, safeguards=ControllerSafeguards(last_isr_kept=False))
+    controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3)})
     house.brokers[3].down()
     house.brokers[2].down()
@@ -190,8 +191,9 @@ def test_a_bounced_broker_counts_as_dead(house):
     house.check_agreement(controller)
 
 
+@without_safeguard("controller.bounced_brokers")
 def test_without_the_safeguard_a_bounced_broker_stays_leader(house):
-    controller = house.cluster(1, 2, 3, safeguards=ControllerSafeguards(bounced_brokers=False))
+    controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3, 1)})
     house.brokers[2].bounce()
     house.settle()

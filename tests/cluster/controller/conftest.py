@@ -11,7 +11,6 @@ import pytest
 
 from ottla.broker_client import BrokerClient
 from ottla.cluster.controller.controller_election import ControllerElector
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.image import PartitionImage
 from ottla.cluster.store import layout
 from ottla.cluster.store.watches import WatchedStore
@@ -273,7 +272,7 @@ class FakeNetwork:
 class Candidate:
     """A broker's ControllerElector, in a process of its own."""
 
-    def __init__(self, house: House, node: int, properties=None, safeguards=None) -> None:
+    def __init__(self, house: House, node: int, properties=None) -> None:
         self.house = house
         self.node = node
         machine = Machine(100 + node, house.timeline, Streams(node), [])
@@ -294,7 +293,6 @@ class Candidate:
             self.purgatory,
             lambda: self.config,
             self.shell.effects.queue_effect,
-            safeguards,
         )
 
     def open_session(self) -> None:
@@ -413,17 +411,17 @@ class House:
         self.brokers[node] = FakeBroker(self, node, **registration)
         return self.brokers[node].up()
 
-    def candidate(self, node: int, properties=None, safeguards: ControllerSafeguards | None = None) -> Candidate:
+    def candidate(self, node: int, properties=None) -> Candidate:
         """Start a candidate for controller."""
-        made = Candidate(self, node, properties, safeguards)
+        made = Candidate(self, node, properties)
         self.candidates.append(made)
         return made.start()
 
-    def cluster(self, *nodes: int, properties=None, safeguards: ControllerSafeguards | None = None) -> Candidate:
+    def cluster(self, *nodes: int, properties=None) -> Candidate:
         """Start brokers, and a controller on the first of them."""
         for node in nodes:
             self.broker(node)
-        controller = self.candidate(nodes[0], properties, safeguards)
+        controller = self.candidate(nodes[0], properties)
         assert controller.seat.controller is not None
         return controller
 

@@ -9,10 +9,10 @@ import json
 
 import pytest
 
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.store.layout import CONTROLLER, CONTROLLER_EPOCH, StateNode, state_path
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure, Kind, Op
+from ottla.sim.mutants.ablation import without_safeguard
 
 
 def test_the_first_broker_is_controller_and_the_others_know(house):
@@ -200,8 +200,9 @@ def test_a_zombie_changes_no_node(house):
     house.check_agreement(other)
 
 
+@without_safeguard("controller.controller_epoch_check")
 def test_without_the_epoch_check_a_zombie_writes(house):
-    controller = house.cluster(1, 2, 3, safeguards=ControllerSafeguards(controller_epoch_check=False))
+    controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2, 3)})
     other = house.candidate(2)
     controller.store.forget_watches()

@@ -16,10 +16,9 @@ from ottla.cluster.controller.elections import (
     reassigned_election,
     shutdown_election,
 )
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.image import PartitionImage
+from ottla.sim.mutants.ablation import without_safeguard
 
-ALL = ControllerSafeguards()
 CLEAN, UNCLEAN = False, True
 
 
@@ -65,7 +64,7 @@ def outcome(elected):
     ],
 )
 def test_offline(leader, isr, online, unclean, expected):
-    assert outcome(offline_election(partition(leader, isr), online, unclean, ALL)) == expected
+    assert outcome(offline_election(partition(leader, isr), online, unclean)) == expected
 
 
 @pytest.mark.parametrize(
@@ -132,21 +131,21 @@ def test_first_eligible_follows_the_assignment():
 
 
 def test_without_isr_only_election_a_replica_out_of_sync_leads():
-    broken = ControllerSafeguards(isr_only_election=False)
-    assert outcome(offline_election(partition(1, (1,)), (2, 3), CLEAN, broken)) == (2, (2,), False)
-    assert outcome(offline_election(partition(1, (1,)), (2, 3), CLEAN, ALL)) == (-1, (1,), False)
+    with without_safeguard("controller.isr_only_election"):
+        assert outcome(offline_election(partition(1, (1,)), (2, 3), CLEAN)) == (2, (2,), False)
+    assert outcome(offline_election(partition(1, (1,)), (2, 3), CLEAN)) == (-1, (1,), False)
 
 
 def test_without_last_isr_kept_any_replica_could_lead_later():
-    broken = ControllerSafeguards(last_isr_kept=False)
-    lost = offline_election(partition(1, (1,)), (), CLEAN, broken)
+    with without_safeguard("controller.last_isr_kept"):
+        lost = offline_election(partition(1, (1,)), (), CLEAN)
     assert lost is not None
-    later = offline_election(lost.partition, (3,), CLEAN, broken)
+    later = offline_election(lost.partition, (3,), CLEAN)
     assert later is not None
     assert later.partition.leader == 3
-    kept = offline_election(partition(1, (1,)), (), CLEAN, ALL)
+    kept = offline_election(partition(1, (1,)), (), CLEAN)
     assert kept is not None
-    assert offline_election(kept.partition, (3,), CLEAN, ALL) is None
+    assert offline_election(kept.partition, (3,), CLEAN) is None
 
 
 @pytest.mark.parametrize(

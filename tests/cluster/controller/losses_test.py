@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from tests.cluster.controller.brokers_test import grow_isr, leaders
 
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.store.layout import StateNode
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.types import TopicPartition
 
 
@@ -28,12 +28,12 @@ def test_a_leader_that_restarted_without_a_controller_is_replaced(house, guarded
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3), 1: (3, 2), 2: (2, 1)})
     controller.create("alone", {0: (2,)})
-    safeguards = ControllerSafeguards(bounced_brokers=guarded)
     house.in_store(controller.link.session.close_session)
     controller.turn(controller.seat.on_session_lost)
     house.settle()
     house.brokers[2].bounce()
-    other = house.candidate(90, safeguards=safeguards)
+    with without_safeguard(None if guarded else "controller.bounced_brokers"):
+        other = house.candidate(90)
     if guarded:
         assert house.state("t", 0) == StateNode(3, 1, (3,), 2)
         assert house.state("t", 1) == StateNode(3, 1, (3,), 2), "a follower that may have lost its log is not in sync"
@@ -90,7 +90,8 @@ def test_a_broker_that_lost_records_of_a_partition_does_not_lead_it(house, guard
     controller.turn(controller.seat.on_session_lost)
     house.settle()
     come_back()
-    other = house.candidate(90, safeguards=ControllerSafeguards(blank_brokers=guarded))
+    with without_safeguard(None if guarded else "controller.blank_brokers"):
+        other = house.candidate(90)
     assert house.state("t", 0).leader == (-1 if guarded else 2), (
         "the broker with all records is down, and the partition waits for it"
     )

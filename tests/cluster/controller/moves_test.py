@@ -9,11 +9,11 @@ import pytest
 from tests.cluster.controller.proposals_test import alter, request
 
 from ottla.cluster.controller.controller import OngoingReassignment
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.store import layout
 from ottla.cluster.store.layout import REASSIGN_PARTITIONS, StateNode
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Op
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -293,12 +293,11 @@ def test_the_next_controller_finds_a_move_that_an_operator_wrote(house):
 # -- safeguards ------------------------------------------------------------------------------------------------------
 
 
+@without_safeguard("controller.reassigned_when_in_sync")
 def test_without_waiting_for_the_isr_a_move_loses_its_leader(house):
     """Ablation: only replicas without records would be left."""
-    controller = house.cluster(1, 2, safeguards=ControllerSafeguards(reassigned_when_in_sync=False))
+    controller = house.cluster(1, 2)
     controller.create("t", {0: (1,), 1: (1,)})
-    with_all = ControllerSafeguards()
-    assert with_all.reassigned_when_in_sync
     targets = {TP: (1, 2), TopicPartition("t", 1): (2, 1)}
     controller.ask(lambda c, done: c.alter_reassignments(targets, True, done))
     assert house.topic("t").adding == {}, "it counts as done though 2 is not in sync"

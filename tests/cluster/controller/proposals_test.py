@@ -8,15 +8,14 @@ from __future__ import annotations
 import pytest
 
 from ottla.cluster.controller.proposals import Proposal, judge_proposal
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.image import PartitionImage
 from ottla.cluster.store.layout import ISR_CHANGES, StateNode, encode_state, state_path
 from ottla.errors import ErrorCode
 from ottla.seams import Op
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.types import TopicPartition
 from ottla.wire.messages import AlterPartitionRequest
 
-ALL = ControllerSafeguards()
 ELIGIBLE = {1: 101, 2: 102, 3: 103}
 PARTITION = PartitionImage(0, 1, 7, (1, 2, 3), (1, 2), 11)
 OK = ErrorCode.NONE
@@ -47,7 +46,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("asked", "expected"), TABLE)
 def test_judged(asked, expected):
-    outcome = judge_proposal(PARTITION, asked, ELIGIBLE, ALL)
+    outcome = judge_proposal(PARTITION, asked, ELIGIBLE)
     if expected is not OK:
         assert outcome is expected
     elif sorted(asked.isr) == [1, 2]:
@@ -57,22 +56,22 @@ def test_judged(asked, expected):
 
 
 def test_a_replica_that_is_down_or_stopping_does_not_join():
-    assert judge_proposal(PARTITION, proposal((1, 2, 3)), {1: 101, 2: 102}, ALL) is ErrorCode.INELIGIBLE_REPLICA
+    assert judge_proposal(PARTITION, proposal((1, 2, 3)), {1: 101, 2: 102}) is ErrorCode.INELIGIBLE_REPLICA
 
 
 @pytest.mark.parametrize(
     ("safeguard", "asked", "eligible"),
     [
-        ("leader_epoch_check", proposal((1, 2, 3), leader_epoch=6), ELIGIBLE),
-        ("partition_epoch_check", proposal((1, 2, 3), partition_epoch=10), ELIGIBLE),
-        ("broker_epoch_in_isr", proposal((1, 2, 3), epochs={3: 99}), ELIGIBLE),
-        ("live_replicas_in_isr", proposal((1, 2, 3)), {1: 101, 2: 102}),
+        ("controller.leader_epoch_check", proposal((1, 2, 3), leader_epoch=6), ELIGIBLE),
+        ("controller.partition_epoch_check", proposal((1, 2, 3), partition_epoch=10), ELIGIBLE),
+        ("controller.broker_epoch_in_isr", proposal((1, 2, 3), epochs={3: 99}), ELIGIBLE),
+        ("controller.live_replicas_in_isr", proposal((1, 2, 3)), {1: 101, 2: 102}),
     ],
 )
 def test_each_safeguard_refuses_a_proposal(safeguard, asked, eligible):
-    assert isinstance(judge_proposal(PARTITION, asked, eligible, ALL), ErrorCode)
-    broken = ControllerSafeguards(**{safeguard: False})
-    assert judge_proposal(PARTITION, asked, eligible, broken) == PARTITION._replace(isr=(1, 2, 3))
+    assert isinstance(judge_proposal(PARTITION, asked, eligible), ErrorCode)
+    with without_safeguard(safeguard):
+        assert judge_proposal(PARTITION, asked, eligible) == PARTITION._replace(isr=(1, 2, 3))
 
 
 # -- whole requests --------------------------------------------------------------------------------------------------

@@ -18,10 +18,10 @@ from ottla.record.batch import Record, batches_of, encode_batch
 from ottla.seams import Failure, Kind
 from ottla.sim.machines.machine import Death
 from ottla.sim.machines.workers import SimWorkers
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.storage.checkpoints import parse_offsets
 from ottla.storage.cleaning.cleaner import LOSSES_MAX
 from ottla.storage.cleaning.metrics import declare_metrics
-from ottla.storage.safeguards import Safeguards
 from ottla.storage.segments.scan import read_file
 from ottla.types import TopicPartition
 
@@ -35,8 +35,8 @@ def broker(**keys: str) -> BrokerConfig:
     return BrokerConfig.from_properties({"log.dirs": "data0", **properties})[0]
 
 
-def start(world: SimWorld, config: TopicConfig = SMALL, safeguards: Safeguards | None = None, **keys: str) -> Shelf:
-    return Shelf(world, config, safeguards, broker(**keys), workers=SimWorkers(world.process))
+def start(world: SimWorld, config: TopicConfig = SMALL, **keys: str) -> Shelf:
+    return Shelf(world, config, broker(**keys), workers=SimWorkers(world.process))
 
 
 def go_on(shelf: Shelf, ms: int = 60_000, step: int = 1000) -> None:
@@ -208,7 +208,7 @@ class DyingWorkers(SimWorkers):
 def test_a_log_over_which_workers_die_repeatedly_is_reported_and_skipped(
     sim: SimWorld, caplog: pytest.LogCaptureFixture, deaths: int
 ) -> None:
-    shelf = Shelf(sim, SMALL, None, broker(), workers=DyingWorkers(sim.process, deaths))
+    shelf = Shelf(sim, SMALL, broker(), workers=DyingWorkers(sim.process, deaths))
     fill(shelf, 1)
     go_on(shelf, 400_000, 5000)
     said = "t-0 is not compacted any more: 3 times in a row the worker process died"
@@ -226,7 +226,7 @@ def test_a_log_over_which_workers_die_repeatedly_is_reported_and_skipped(
 
 
 def test_a_log_that_was_cut_may_be_compacted_again(sim: SimWorld) -> None:
-    shelf = Shelf(sim, SMALL, None, broker(), workers=DyingWorkers(sim.process, LOSSES_MAX))
+    shelf = Shelf(sim, SMALL, broker(), workers=DyingWorkers(sim.process, LOSSES_MAX))
     fill(shelf, 1)
     go_on(shelf, 400_000, 5000)
     assert shelf.log.cleaning.uncleanable is not None
@@ -325,14 +325,19 @@ def test_a_log_start_above_the_checkpoint_begins_the_dirty_part(sim: SimWorld, f
 @pytest.mark.parametrize("guarded", [True, False])
 def test_a_truncation_below_the_checkpoint_lowers_it_first(guarded: bool) -> None:
     """Otherwise records after the cut count as clean: their tombstones are removed, and deleted records come back."""
+    with without_safeguard(None if guarded else "cleaner_checkpoint_cut"):
+        check_cut_below_checkpoint(guarded)
+
+
+def check_cut_below_checkpoint(guarded: bool) -> None:
+    """Truncate below what is clean, delete a key there, restart: `guarded` decides whether it stays deleted."""
     world = SimWorld(seed=11)
     keys = {"log_cleaner_backoff_ms": "1000"}
     config = TopicConfig(
         segment_bytes=1_000, index_interval_bytes=200, cleanup_policy=("compact",), delete_retention_ms=1000,
         min_cleanable_dirty_ratio=0.01,
     )  # fmt: skip
-    safeguards = Safeguards(cleaner_checkpoint_cut=guarded)
-    shelf = start(world, config, safeguards, **keys)
+    shelf = start(world, config, **keys)
 
     def write(rows: list[tuple[bytes, bytes | None]]) -> None:
         for key, value in rows:
@@ -350,7 +355,7 @@ def test_a_truncation_below_the_checkpoint_lowers_it_first(guarded: bool) -> Non
     write([(b"a", None), *((b"m%d" % n, b"x" * 50) for n in range(60))])
     shelf.flush()
     world.restart(Death.KILL)
-    shelf = start(world, config, safeguards, **keys)
+    shelf = start(world, config, **keys)
     shelf.log.high_watermark = shelf.log.end_offset
     assert (shelf.log.cleaned_until <= cut) is guarded
     write([(b"m%d" % n, b"y" * 50) for n in range(60)])

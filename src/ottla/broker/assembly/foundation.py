@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from ottla.broker.alarm import SharedAlarm
 from ottla.broker.containment import Containment
 from ottla.broker.dispatch import Dispatch
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.broker_client import BrokerClient
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.image import Delta
@@ -32,7 +31,6 @@ class Foundation(NamedTuple):
 
     config: BrokerConfig
     world: World
-    safeguards: BrokerSafeguards
     effects: Effects
     hosted: PartitionRegistry
     alarm: SharedAlarm
@@ -52,13 +50,11 @@ class Foundation(NamedTuple):
         return self.config.node_id
 
 
-def lay_foundation(
-    config: BrokerConfig, world: World, on_change: Callable[[Delta], None], safeguards: BrokerSafeguards
-) -> Foundation:
+def lay_foundation(config: BrokerConfig, world: World, on_change: Callable[[Delta], None]) -> Foundation:
     """Create the objects. `on_change` is called after every change of the image of the cluster."""
     clock, network = world.clock, world.network
     alarm = SharedAlarm(clock)
-    containment = Containment(network, clock, safeguards.containment)
+    containment = Containment(network, clock)
     purgatory = Purgatory(alarm, containment.contain_callback)
     cluster = Cluster(config, purgatory, on_change)
     dispatch = Dispatch(
@@ -72,13 +68,12 @@ def lay_foundation(
     return Foundation(
         config,
         world,
-        safeguards,
         Effects(),
         PartitionRegistry(),
         alarm,
         containment,
         purgatory,
-        LogManager(world.disks, clock, world.entropy, config, safeguards.storage, world.workers),
+        LogManager(world.disks, clock, world.entropy, config, world.workers),
         cluster,
         ImageLeaders(lambda: cluster.image),
         BrokerClient(network, clock, config.node_id),

@@ -46,7 +46,7 @@ def build_groups(base: Foundation, verifier: Verifier) -> GroupWing:
         buffer_size=config.offsets_load_buffer_size,
         compression=config.offsets_topic_compression_codec,
     )
-    shards = Coordinator(TOPIC, tools, lambda _: GroupShard(lambda: cluster.config, base.safeguards.groups))
+    shards = Coordinator(TOPIC, tools, lambda _: GroupShard(lambda: cluster.config))
     entropy, view = base.world.entropy, GroupClusterView(cluster)
     groups = Groups(shards, view, partition_for, lambda: cluster.config, lambda: _new_member_id(entropy))
     handlers = [

@@ -87,7 +87,6 @@ def add_replicas(base: Foundation, metadata: MetadataWing, replicas: ReplicaMana
         base.purgatory,
         metadata.changes.prepare_topics,
         readiness.mark_applied,
-        base.safeguards.replication,
     )
     logs = LogHandlers(base.hosted, base.purgatory, clock, base.leaders, is_broker)
     epochs = EpochHandlers(base.hosted, base.leaders, replicas.removals, is_broker)

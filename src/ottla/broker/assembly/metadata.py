@@ -56,12 +56,11 @@ def build_metadata(
         base.purgatory,
         lambda: cluster.config,
         later,
-        base.safeguards.controller,
     )
     timeout_ms = base.config.log_dir_failure_timeout_ms
     return MetadataWing(
         stores,
-        ControlFence(base.node_id, EpochLookup(store).read_epoch, on_new_controller, base.safeguards.replication),
+        ControlFence(base.node_id, EpochLookup(store).read_epoch, on_new_controller),
         ConfigChanges(store, cluster, world.clock, base.purgatory, later),
         ConfigWriter(store, cluster),
         seat,

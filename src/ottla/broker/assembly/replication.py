@@ -44,7 +44,7 @@ def build_replicas(
 ) -> ReplicaManager:
     """Create the objects."""
     config, clock, purgatory = base.config, base.world.clock, base.purgatory
-    later, safeguards = base.effects.queue_effect, base.safeguards.replication
+    later = base.effects.queue_effect
     samples = config.replication_quota_window_num, config.replication_quota_window_size_seconds
     throttles = Throttles(base.node_id, *samples)
     fetchers = ReplicaFetcherManager(
@@ -56,14 +56,13 @@ def build_replicas(
         throttles.follower,
         later,
         base.cluster.on_broker_heard,
-        safeguards,
     )
     moves = ReplicaMoves(config, clock, base.logs, base.hosted, purgatory)
     waiters = PartitionWaiters(purgatory, fetchers)
     events = PartitionEvents(waiters.on_change, moves.truncate_copy, coordinators.on_role, coordinators.on_marker)
     waits_ms = max(BACKOFF_MIN_MS, config.log_cleaner_backoff_ms), config.request_timeout_ms
     helpers = ReplicaHelpers(
-        PartitionContext(events, config.replica_lag_time_max_ms, safeguards),
+        PartitionContext(events, config.replica_lag_time_max_ms),
         throttles,
         AlterPartitionChannel(fence, base.peers, purgatory, later, config.controller_socket_timeout_ms),
         fetchers,
@@ -71,4 +70,4 @@ def build_replicas(
         moves,
     )
     managed = (config, clock, base.logs, base.hosted, purgatory, fence, helpers, later, topic_config)
-    return ReplicaManager(*managed, on_dir_failure, safeguards)
+    return ReplicaManager(*managed, on_dir_failure)

@@ -18,7 +18,6 @@ from ottla.broker.cluster_changes import ClusterChanges
 from ottla.broker.coordination.coordinators import BrokerCoordinators
 from ottla.broker.listener import BrokerListener
 from ottla.broker.ready_check import ReadyCheck
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.broker.startup import Startup
 from ottla.cluster.image import Delta
 from ottla.config.broker import BrokerConfig
@@ -26,15 +25,13 @@ from ottla.seams import Session, World
 from ottla.security.broker_login import BrokerLogin
 
 
-def build_broker(
-    config: BrokerConfig, world: World, listener: BrokerListener, safeguards: BrokerSafeguards | None = None
-) -> Broker:
+def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -> Broker:
     """Create a broker that has not started. `listener` receives its events."""
     on_change: Forward[[Delta]] = Forward("the handling of changes of the cluster")
     on_session: Forward[[Session, int]] = Forward("the handling of sessions with the metadata store")
     on_new_controller: Forward[[]] = Forward("the handling of a new controller")
 
-    base = lay_foundation(config, world, on_change, safeguards or BrokerSafeguards())
+    base = lay_foundation(config, world, on_change)
     metadata = build_metadata(base, on_session, on_new_controller, listener.on_failure_not_reported)
     seat = metadata.seat
     # The coordinators come before the replicas, whose partitions report their roles to them.

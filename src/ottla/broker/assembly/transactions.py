@@ -19,7 +19,6 @@ from ottla.transactions.admin_handlers import TransactionAdminHandlers
 from ottla.transactions.codec import TransactionCodec
 from ottla.transactions.machine import Policy
 from ottla.transactions.producer_handlers import ProducerHandlers
-from ottla.transactions.safeguards import TransactionSafeguards
 from ottla.transactions.service import TOPIC, IdSource, Transactions
 
 
@@ -51,7 +50,7 @@ def build_transactions(
     )
     transactions = Transactions(
         tools,
-        _transaction_policy(config, base.safeguards.transactions),
+        _transaction_policy(config),
         ids,
         base.peers,
         view,
@@ -79,12 +78,11 @@ def _new_verifier(base: Foundation, ask_local: LocalCoordinator | None) -> Verif
     )
 
 
-def _transaction_policy(config: BrokerConfig, safeguards: TransactionSafeguards) -> Policy:
+def _transaction_policy(config: BrokerConfig) -> Policy:
     return Policy(
         config.transaction_max_timeout_ms,
         config.transactional_id_expiration_ms,
         config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
         config.transaction_remove_expired_transaction_cleanup_interval_ms,
         TRANSACTION_VERSION,
-        safeguards,
     )

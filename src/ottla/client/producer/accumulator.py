@@ -12,7 +12,6 @@ from ottla.client.errors import UsageError
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.config import ProducerConfig
 from ottla.client.producer.partition_queue import PartitionQueue, ProducerId
-from ottla.client.producer.safeguards import ProducerSafeguards
 from ottla.record.batch import HEADER_SIZE, Headers
 from ottla.types import TopicPartition
 
@@ -42,7 +41,6 @@ class RecordAccumulator:
         "_patience",
         "_request_size",
         "_room",
-        "_safe",
         "flushes",
         "hurried",
         "incomplete",
@@ -54,8 +52,7 @@ class RecordAccumulator:
         "waiting",
     )
 
-    def __init__(self, config: ProducerConfig, safeguards: ProducerSafeguards) -> None:
-        self._safe = safeguards
+    def __init__(self, config: ProducerConfig) -> None:
         self._room = min(config.client.batch_size, config.client.max_request_size)
         self._linger = config.linger_ms / 1000
         self._patience = config.client.delivery_timeout_ms / 1000
@@ -84,7 +81,7 @@ class RecordAccumulator:
         """The queue of a partition, created at first use."""
         found = self.lanes.get(tp)
         if found is None:
-            found = self.lanes[tp] = PartitionQueue(tp, numbered=numbered, most=self._most, safeguards=self._safe)
+            found = self.lanes[tp] = PartitionQueue(tp, numbered=numbered, most=self._most)
         return found
 
     def append(

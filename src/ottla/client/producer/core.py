@@ -18,7 +18,6 @@ from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.config import ProducerConfig
 from ottla.client.producer.error_classification import FENCED, MAY_BE_IN_LOG, STALE_METADATA, ErrorClass, classify_error
 from ottla.client.producer.partition_queue import PartitionQueue, ProducerId
-from ottla.client.producer.safeguards import ProducerSafeguards
 from ottla.client.producer.topic_metadata import ProducedTopic, ProducerMetadata
 from ottla.errors import ErrorCode
 from ottla.record.batch import Headers
@@ -82,7 +81,6 @@ class ProducerCore:
     """A number in [0, 1), for jitter."""
     below: Callable[[int], int]
     """`below(n)`: an integer in [0, n), for the choice of partitions."""
-    safeguards: ProducerSafeguards = field(default_factory=ProducerSafeguards)
     metadata: ProducerMetadata = field(init=False)
     accumulator: RecordAccumulator = field(init=False)
     acks: int = field(init=False)
@@ -111,7 +109,7 @@ class ProducerCore:
         self.acks = self.config.acks
         self._asks_for_id = self.config.idempotent and not self.config.transactional_id
         self.metadata = ProducerMetadata(self.config, self.draw)
-        self.accumulator = RecordAccumulator(self.config, self.safeguards)
+        self.accumulator = RecordAccumulator(self.config)
 
     # -- from the application --------------------------------------------------------------------------------------
 
@@ -208,7 +206,7 @@ class ProducerCore:
         calls: list[ProduceCall] = []
         unanswered = self.in_flight.setdefault(node, [])
         most = self.config.max_in_flight_requests_per_connection
-        while len(unanswered) < most or not self.safeguards.in_flight_cap:
+        while len(unanswered) < most:
             batches = self.accumulator.drain_node(now, node, self.metadata.leader_of, self.identity)
             if not batches:
                 break
@@ -262,7 +260,7 @@ class ProducerCore:
     def _rewind_queue(self, lane: PartitionQueue) -> None:
         # The first partition raises the epoch, or asks for a new producer id after the last epoch. Others that broke
         # in the same epoch use what the first one got.
-        if self.identity is not None and self.identity == lane.identity and self.safeguards.epoch_recovery:
+        if self.identity is not None and self.identity == lane.identity:
             self.counts.epochs_begun += 1
             more = self.identity.epoch < _LAST_EPOCH
             self.identity = ProducerId(self.identity.producer_id, self.identity.epoch + 1) if more else None
@@ -382,7 +380,7 @@ class ProducerCore:
             return
         if answer.code in STALE_METADATA:
             self.metadata.mark_stale()
-        if answer.code in MAY_BE_IN_LOG and self.safeguards.refusals_doubted:
+        if answer.code in MAY_BE_IN_LOG:
             batch.uncertain = True
         what = classify_error(
             answer.code,

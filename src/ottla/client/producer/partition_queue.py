@@ -14,7 +14,6 @@ from collections import deque
 from typing import NamedTuple
 
 from ottla.client.producer.batch import ProducerBatch
-from ottla.client.producer.safeguards import ProducerSafeguards
 from ottla.types import TopicPartition
 
 _MASK = 0x7FFF_FFFF
@@ -38,7 +37,6 @@ class PartitionQueue:
         "_most",
         "_next",
         "_numbered",
-        "_safe",
         "identity",
         "in_flight",
         "queue",
@@ -48,9 +46,7 @@ class PartitionQueue:
         "unresolved",
     )
 
-    def __init__(
-        self, tp: TopicPartition, *, numbered: bool, most: int, safeguards: ProducerSafeguards | None = None
-    ) -> None:
+    def __init__(self, tp: TopicPartition, *, numbered: bool, most: int) -> None:
         """numbered: batches have sequence numbers. most: how many may be unanswered if order matters."""
         self.tp = tp
         self.queue: deque[ProducerBatch] = deque()
@@ -69,7 +65,6 @@ class PartitionQueue:
         """Bytes of all batches sent so far, before compression."""
         self._numbered = numbered
         self._most = most
-        self._safe = safeguards or ProducerSafeguards()
         self._next = 0
         self._acked = -1
         self._count = 0
@@ -86,12 +81,12 @@ class PartitionQueue:
         # a restart is due. 3. A repeated batch: only the first unanswered one. 4. The first batch of an epoch goes
         # alone. 5. After a batch without a known outcome: no new ones. 6. Else new ones, within the window.
         if not self._numbered:
-            return self._most > 1 or not self.in_flight or not self._safe.in_flight_cap
+            return self._most > 1 or not self.in_flight
         if identity is None or self.rewinding:
             return False
         if self.queue[0].base_sequence >= 0:
-            return self.in_flight[0] is self.queue[0] or not self._safe.first_repeated
-        if self._acked < 0 and self.in_flight and self._safe.first_alone:
+            return self.in_flight[0] is self.queue[0]
+        if self._acked < 0 and self.in_flight:
             # A Kafka broker without state of a producer accepts any first sequence number. If it refused the first
             # batch and accepted the second one, the first could never follow.
             return False
@@ -102,12 +97,12 @@ class PartitionQueue:
     def _in_window(self) -> bool:
         """Whether the broker still remembers the oldest unanswered batch after one more is appended."""
         behind = self._count - self.in_flight[0].ordinal
-        return max(behind, len(self.in_flight)) < self._most or not self._safe.in_flight_cap
+        return max(behind, len(self.in_flight)) < self._most
 
     def take_batch(self, identity: ProducerId | None) -> ProducerBatch:
         """Take the first waiting batch to send it. `may_send` must hold."""
         batch = self.queue.popleft()
-        if self._numbered and (batch.base_sequence < 0 or not self._safe.sequences_kept):
+        if self._numbered and batch.base_sequence < 0:
             assert identity is not None
             if self.identity != identity:
                 self._begin_sequence(identity)
@@ -212,7 +207,7 @@ class PartitionQueue:
         fail with an unknown outcome.
         """
         assert not self.on_wire
-        doubtful = [batch for batch in self.in_flight if batch.uncertain and self._safe.doubtful_fail]
+        doubtful = [batch for batch in self.in_flight if batch.uncertain]
         for batch in doubtful:
             self.forget_batch(batch)
         self.clear_gaps()

@@ -70,7 +70,7 @@ class BrokerChanges:
         found = yield from self.read_registrations(present)
         # 2. Brokers that died and registered again between two checks. Their new epoch is the only trace of the death.
         bounced = [broker.node_id for broker in found if self._has_bounced(broker)]
-        if bounced and self._core.safeguards.bounced_brokers:
+        if bounced:
             yield from self._on_brokers_gone(bounced)
         new = [broker for broker in found if broker.node_id not in self._context.brokers or broker.node_id in bounced]
         # 3. The same registration with other endpoints: the brokers learn the address, no partition changes.

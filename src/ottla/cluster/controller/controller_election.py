@@ -16,7 +16,6 @@ from ottla.cluster.controller.controller import Controller
 from ottla.cluster.controller.metrics import Counters, declare_metrics
 from ottla.cluster.controller.partition_state_store import ControllerTerm, PartitionStateStore
 from ottla.cluster.controller.queue import WorkQueue
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.image import Delta
 from ottla.cluster.store.layout import (
     CONTROLLER,
@@ -56,7 +55,6 @@ class ControllerElector:
         purgatory: Purgatory,
         config: Callable[[], BrokerConfig],
         later: Callable[[Callable[[], None]], None],
-        safeguards: ControllerSafeguards | None = None,
     ) -> None:
         """`config` gives the broker's settings in force; `later` queues an effect of this turn."""
         self.controller: Controller | None = None
@@ -72,7 +70,6 @@ class ControllerElector:
         self._purgatory = purgatory
         self._config = config
         self._later = later
-        self._safeguards = safeguards or ControllerSafeguards()
         self._counters = Counters()
         self._core: PartitionStateStore | None = None
         self._claim = b""
@@ -241,7 +238,6 @@ class ControllerElector:
             context,
             channels,
             self._counters,
-            self._safeguards,
         )
         queue = WorkQueue(self._store, self._purgatory, self._later, lambda: self._resign_term(core))
         self.controller = Controller(core, queue, self._later)

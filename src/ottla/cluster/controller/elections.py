@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.image import NO_LEADER, PartitionImage
 
 
@@ -26,9 +25,7 @@ def first_eligible(order: Sequence[int], isr: Collection[int], online: Collectio
     return next((replica for replica in order if replica in isr and replica in online), None)
 
 
-def offline_election(
-    partition: PartitionImage, online: Collection[int], unclean: bool, safeguards: ControllerSafeguards
-) -> Elected | None:
+def offline_election(partition: PartitionImage, online: Collection[int], unclean: bool) -> Elected | None:
     """The next state when replicas went away or came back, or the partition has no leader.
 
     1. The leader is online: it stays, and the ISR loses the replicas that are offline.
@@ -39,8 +36,7 @@ def offline_election(
     isr = tuple(replica for replica in partition.isr if replica in online)
     if partition.leader in online:
         return None if isr == partition.isr else Elected(_next_state(partition, partition.leader, isr))
-    candidates = partition.isr if safeguards.isr_only_election else partition.replicas
-    leader = first_eligible(partition.replicas, candidates, online)
+    leader = first_eligible(partition.replicas, partition.isr, online)
     if leader is not None:
         return Elected(_next_state(partition, leader, isr if leader in isr else (leader,)))
     leader = first_eligible(partition.replicas, partition.replicas, online) if unclean else None
@@ -48,20 +44,17 @@ def offline_election(
         return Elected(_next_state(partition, leader, (leader,)), unclean=True)
     if partition.leader == NO_LEADER:
         return None
-    kept = partition.isr if safeguards.last_isr_kept else partition.replicas
-    return Elected(_next_state(partition, NO_LEADER, kept))
+    return Elected(_next_state(partition, NO_LEADER, partition.isr))
 
 
-def restarted_election(
-    partition: PartitionImage, online: Collection[int], elders: Collection[int], safeguards: ControllerSafeguards
-) -> Elected | None:
+def restarted_election(partition: PartitionImage, online: Collection[int], elders: Collection[int]) -> Elected | None:
     """The next state when the leader or a member of the ISR has restarted, and no controller noticed its death.
 
     `elders` are the replicas online that did not restart. An in-sync one among them leads, as after a death. If there
     is none the leader stays in a new epoch: it may have lost what it appended before, while followers have it.
     None: the leader is offline, which `offline_election` handles.
     """
-    elected = offline_election(partition, elders, False, safeguards)
+    elected = offline_election(partition, elders, False)
     if elected is not None and elected.partition.leader != NO_LEADER:
         return elected
     if partition.leader not in online:

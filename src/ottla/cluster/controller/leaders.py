@@ -90,8 +90,7 @@ class LeaderElections:
         doubtful = [broker for broker in self._context.brokers.values() if broker.is_blank or broker.incomplete]
         if doubtful:
             yield from self.remove_lost_replicas(reborn, doubtful)
-        if self._core.safeguards.bounced_brokers:
-            yield from self._commit_and_send(reborn, self._decide_restarted)
+        yield from self._commit_and_send(reborn, self._decide_restarted)
 
     def remove_lost_replicas(self, tps: Sequence[TopicPartition], brokers: Sequence[BrokerImage]) -> Workflow[None]:
         """Remove brokers from ISRs that registered with new log directories, or that have lost these partitions."""
@@ -101,10 +100,9 @@ class LeaderElections:
             lost = [broker.node_id for broker in brokers if broker.has_lost(tp)]
             return distrusting_election(partition, online, [each for each in lost if self._came_after(tp, each)])
 
-        if self._core.safeguards.blank_brokers:
-            changed = yield from self._commit_and_send(tps, decide)
-            for tp in changed:
-                logger.warning("controller: partition %s: a member of the ISR has lost records and leaves it", tp)
+        changed = yield from self._commit_and_send(tps, decide)
+        for tp in changed:
+            logger.warning("controller: partition %s: a member of the ISR has lost records and leaves it", tp)
 
     def _has_restarted(self, tp: TopicPartition) -> bool:
         partition = self._context.find_partition(tp)
@@ -130,7 +128,7 @@ class LeaderElections:
             return None
         online = self._context.online_replicas(tp, partition.replicas)
         elders = [replica for replica in online if not self._is_younger(tp, replica)]
-        return restarted_election(partition, online, elders, self._core.safeguards)
+        return restarted_election(partition, online, elders)
 
     def elect_first_leaders(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
         """Elect the first leaders of new partitions, and have all their replicas create logs."""
@@ -155,7 +153,7 @@ class LeaderElections:
             if tp.topic in self._context.deleting:
                 return None
             online = self._context.online_replicas(tp, partition.replicas)
-            return offline_election(partition, online, tp.topic in unclean, self._core.safeguards)
+            return offline_election(partition, online, tp.topic in unclean)
 
         return decide
 
@@ -265,7 +263,7 @@ class LeaderElections:
 
     def _decide_unclean(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
         online = self._context.online_replicas(tp, partition.replicas)
-        elected = offline_election(partition, online, True, self._core.safeguards)
+        elected = offline_election(partition, online, True)
         return None if elected is None or elected.partition.leader == NO_LEADER else elected
 
 

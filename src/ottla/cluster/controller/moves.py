@@ -214,7 +214,7 @@ class PartitionMoves:
         partition = self._context.find_partition(tp)
         if partition is None or tp in self._leaving or tp not in self._context.moving:
             return False
-        return is_complete(partition) or not self._core.safeguards.reassigned_when_in_sync
+        return is_complete(partition)
 
     def _decide_completion(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
         target = target_of(partition)

@@ -17,7 +17,6 @@ from ottla.cluster.controller.channel import BrokerChannels
 from ottla.cluster.controller.context import NOT_STORED, ControllerContext
 from ottla.cluster.controller.elections import Elected
 from ottla.cluster.controller.metrics import Counters
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.image import PartitionImage
 from ottla.cluster.store.layout import (
     CONTROLLER_EPOCH,
@@ -86,7 +85,6 @@ class PartitionStateStore:
         context: ControllerContext,
         channels: BrokerChannels,
         counters: Counters,
-        safeguards: ControllerSafeguards,
     ) -> None:
         self.term = office
         self.store = store
@@ -97,7 +95,6 @@ class PartitionStateStore:
         self.context = context
         self.channels = channels
         self.counters = counters
-        self.safeguards = safeguards
         self.closed = False
         self._has_parent: dict[TopicPartition, None] = {}
         """Partitions whose state node is missing while its parent exists."""
@@ -181,8 +178,6 @@ class PartitionStateStore:
 
     def with_epoch_check(self, ops: Sequence[Op]) -> list[Op]:
         """These operations as a multi that fails for every other controller epoch."""
-        if not self.safeguards.controller_epoch_check:
-            return list(ops)
         return [Op("check", CONTROLLER_EPOCH, version=self.term.epoch_version), *ops]
 
     def write_multi(self, lane: str, ops: Sequence[Op]) -> Workflow[Sequence[tuple[str, int]]]:
@@ -233,7 +228,7 @@ class PartitionStateStore:
     def verify_epoch(self) -> Workflow[None]:
         """Compare the epoch's node with this term. Raises ApiError NOT_CONTROLLER when it has changed."""
         node = yield from self.read_node(CONTROLLER_EPOCH)
-        if self.safeguards.controller_epoch_check and (node is None or node.version != self.term.epoch_version):
+        if node is None or node.version != self.term.epoch_version:
             raise ApiError(ErrorCode.NOT_CONTROLLER, "another broker is the controller")
 
     # -- states of partitions ----------------------------------------------------------------------------------
@@ -292,7 +287,7 @@ class PartitionStateStore:
         path = state_path(tp.topic, tp.partition)
         # An existing state is replaced only in the version that the decision was based on.
         if version != NOT_STORED:
-            return [Op("put", path, change.data, version if self.safeguards.partition_epoch_check else -1)]
+            return [Op("put", path, change.data, version)]
         parent = [] if tp in self._has_parent else [Op("create", partition_path(tp.topic, tp.partition))]
         return [*parent, Op("create", path, change.data)]
 

@@ -13,7 +13,6 @@ from ottla.cluster.controller.context import ControllerContext
 from ottla.cluster.controller.elections import Elected
 from ottla.cluster.controller.moves import PartitionMoves
 from ottla.cluster.controller.partition_state_store import PartitionStateStore
-from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.image import PartitionImage
 from ottla.cluster.store.layout import ISR_CHANGES, BrokenNode, decode_partitions
 from ottla.cluster.store.workflow import Workflow
@@ -46,7 +45,6 @@ def judge_proposal(
     partition: PartitionImage,
     proposal: Proposal,
     eligible: Mapping[int, int],
-    safeguards: ControllerSafeguards,
 ) -> PartitionImage | ErrorCode:
     """The next state (the present one if nothing changes), or an error code.
 
@@ -60,16 +58,15 @@ def judge_proposal(
     """
     if proposal.leader_epoch > partition.leader_epoch or proposal.partition_epoch > partition.state_version:
         return ErrorCode.NOT_CONTROLLER
-    stale = proposal.leader_epoch < partition.leader_epoch or proposal.leader != partition.leader
-    if stale and safeguards.leader_epoch_check:
+    if proposal.leader_epoch < partition.leader_epoch or proposal.leader != partition.leader:
         return ErrorCode.FENCED_LEADER_EPOCH
     if sorted(proposal.isr) == sorted(partition.isr):
         return partition
-    if proposal.partition_epoch < partition.state_version and safeguards.partition_epoch_check:
+    if proposal.partition_epoch < partition.state_version:
         return ErrorCode.INVALID_UPDATE_VERSION
     if not _is_sound(partition, proposal):
         return ErrorCode.INVALID_REQUEST
-    if any(not _may_be_in_sync(replica, proposal, eligible, safeguards) for replica in proposal.isr):
+    if any(not _may_be_in_sync(replica, proposal, eligible) for replica in proposal.isr):
         return ErrorCode.INELIGIBLE_REPLICA
     return partition._replace(isr=proposal.isr)
 
@@ -84,13 +81,11 @@ def _is_sound(partition: PartitionImage, proposal: Proposal) -> bool:
     )
 
 
-def _may_be_in_sync(
-    replica: int, proposal: Proposal, eligible: Mapping[int, int], safeguards: ControllerSafeguards
-) -> bool:
+def _may_be_in_sync(replica: int, proposal: Proposal, eligible: Mapping[int, int]) -> bool:
     if replica not in eligible:
-        return not safeguards.live_replicas_in_isr
+        return False
     told = proposal.broker_epochs.get(replica, _NO_EPOCH)
-    return told in (_NO_EPOCH, eligible[replica]) or not safeguards.broker_epoch_in_isr
+    return told in (_NO_EPOCH, eligible[replica])
 
 
 class Proposals:
@@ -110,7 +105,7 @@ class Proposals:
         refused: dict[TopicPartition, ErrorCode] = {}
 
         def decide(tp: TopicPartition, partition: PartitionImage) -> Elected | None:
-            outcome = judge_proposal(partition, proposals[tp], self._eligible_epochs(), self._core.safeguards)
+            outcome = judge_proposal(partition, proposals[tp], self._eligible_epochs())
             if isinstance(outcome, ErrorCode):
                 refused[tp] = outcome
                 return None

@@ -216,7 +216,7 @@ def aborted_in(partition: Partition, region: Region, offset: int, limit: int) ->
     log = partition.log
     found = log.segments.aborted_in(region, offset, limit, log.end_offset)
     aborted = [(one.producer_id, one.first_offset) for one in found] if found else []
-    if aborted and partition.shared.safeguards.aborted_in_order:
+    if aborted:
         aborted.sort(key=itemgetter(1))
     return aborted
 

@@ -136,7 +136,7 @@ class ReplicaFetcher:
             self._held.hold_partition(following)
             return
         self._session.add_partition(following.request_row(self._world.settings.max_bytes))
-        if following.must_sync and self._world.safeguards.follower_sync_before_ack:
+        if following.must_sync:
             self._unsynced[following.key] = following
 
     def _stop_fetching(self, following: PartitionFetchState, why: str) -> None:

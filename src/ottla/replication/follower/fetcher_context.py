@@ -13,7 +13,6 @@ from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.control import ControlFence
 from ottla.replication.follower.leader_requests import LeaderRequests
 from ottla.replication.partition.partition import Partition
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.replication.throttle import Throttle
 from ottla.seams import Clock
 
@@ -43,7 +42,6 @@ class FetcherContext(NamedTuple):
     fence: ControlFence
     questions: LeaderRequests
     throttle: Throttle
-    safeguards: ReplicationSafeguards
     later: Callable[[Callable[[], None]], None]
     on_failed: Callable[[Partition], None]
     """Called with a partition that is not fetched any more until the controller sends a new state for it."""

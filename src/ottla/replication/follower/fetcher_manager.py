@@ -19,7 +19,6 @@ from ottla.replication.follower.fetcher import ReplicaFetcher
 from ottla.replication.follower.fetcher_context import FetcherContext, FetchSettings
 from ottla.replication.follower.leader_requests import LeaderRequests
 from ottla.replication.partition.partition import Partition
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.replication.throttle import Throttle
 from ottla.seams import Clock
 from ottla.types import TopicPartition
@@ -62,7 +61,6 @@ class ReplicaFetcherManager:
         throttle: Throttle,
         later: Callable[[Callable[[], None]], None],
         on_responding: Callable[[int, bool], None],
-        safeguards: ReplicationSafeguards,
     ) -> None:
         """`throttle` is the followers' one; `later` queues an effect of this turn. `on_responding` is called with a
         leader that stops answering (False) or answers again (True)."""
@@ -73,7 +71,7 @@ class ReplicaFetcherManager:
         self._failed: dict[TopicPartition, None] = {}
         questions = LeaderRequests(peers, fence.node_id, config.replica_socket_timeout_ms)
         settings = fetch_settings(config)
-        shared = (settings, clock, peers, purgatory, fence, questions, throttle, safeguards, later)
+        shared = (settings, clock, peers, purgatory, fence, questions, throttle, later)
         self._world = FetcherContext(*shared, self._on_failed, on_responding)
 
     @property

@@ -30,7 +30,7 @@ class FollowerRole:
         if replica.offline is not None or replica.is_leader or leader_epoch != replica.leader_epoch:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.tp} does not follow in epoch {leader_epoch}")
         replica.shared.replication_bytes_in += len(records)
-        return replica.log.append_replica(records, leader_epoch, replica.shared.safeguards.replica_crc_check)
+        return replica.log.append_replica(records, leader_epoch)
 
     def take_from_leader(self, high_watermark: int, log_start: int) -> None:
         """Take the leader's high watermark and log start, after its records are in the log.
@@ -53,8 +53,7 @@ class FollowerRole:
         """Follower: delete all records from `offset` on, and epochs without records. Raises KAFKA_STORAGE_ERROR."""
         replica = self.replica
         self._cut_log(replica.log.truncate_to, offset)
-        if replica.shared.safeguards.empty_epochs_cut:
-            replica.log.epochs.truncate_from_end(replica.log.end_offset)
+        replica.log.epochs.truncate_from_end(replica.log.end_offset)
 
     def restart_at(self, offset: int) -> None:
         """Follower: delete all records and restart the log at `offset`, the leader's log start. Raises ApiError."""

@@ -96,7 +96,6 @@ class InSyncReplicas:
         "_join_from_ns",
         "_last_retried",
         "_node_id",
-        "_safeguards",
         "_shared",
         "_waiting_joiners",
         "_was_refused",
@@ -113,7 +112,6 @@ class InSyncReplicas:
     def __init__(self, node_id: int, shared: PartitionContext) -> None:
         self._node_id = node_id
         self._shared = shared
-        self._safeguards = shared.safeguards
         self.isr: tuple[int, ...] = ()
         """The ISR that the controller has confirmed."""
         self.replicas: dict[int, Replica] = {}
@@ -171,11 +169,7 @@ class InSyncReplicas:
     def _count_members(self) -> None:
         members = self.isr
         if self.proposed is not None:
-            wanted = self.proposed.isr
-            if self._safeguards.maximal_isr:
-                members = maximal_isr(self.isr, wanted)
-            else:
-                members = tuple(each for each in self.isr if each in wanted)
+            members = maximal_isr(self.isr, self.proposed.isr)
         self.counted = tuple(each for each in members if each != self._node_id and each in self.replicas)
 
     def lowest_end(self, own_end: int) -> int:
@@ -202,7 +196,7 @@ class InSyncReplicas:
         Raises ApiError NOT_LEADER_OR_FOLLOWER for a fetch that a broker sent before its latest restart.
         """
         before = self.replicas[replica_id]
-        if broker_epoch < before.broker_epoch and broker_epoch != NO_EPOCH and self._safeguards.broker_epoch_isr:
+        if broker_epoch < before.broker_epoch and broker_epoch != NO_EPOCH:
             message = f"broker {replica_id} has broker epoch {before.broker_epoch}, the fetch has {broker_epoch}"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
         if offset < before.end_offset or broker_epoch != before.broker_epoch:
@@ -232,8 +226,6 @@ class InSyncReplicas:
         to that (in its session, or without one on its connection), and the partition is still in it; so it did not
         follow another leader, nor lead, before that time.
         """
-        if not self._safeguards.gaps_confirmed:
-            return True
         contacts = (self._contacts.get(each) for each in self.counted)
         return all(contact is not None and contact.is_requested and contact.previous_ns > ns for contact in contacts)
 
@@ -273,8 +265,7 @@ class InSyncReplicas:
         return None
 
     def _can_join(self, replica_id: int, high_watermark: int) -> bool:
-        start = self.epoch_start if self._safeguards.isr_epoch_start_rule else 0
-        return replica_id not in self.isr and may_join(self.replicas[replica_id], high_watermark, start)
+        return replica_id not in self.isr and may_join(self.replicas[replica_id], high_watermark, self.epoch_start)
 
     def next_joiner(self, high_watermark: int) -> IsrProposal | None:
         """The proposal of a replica that could have joined while another proposal was open; None: nothing to propose.
@@ -319,8 +310,6 @@ class InSyncReplicas:
         return self.proposed
 
     def _epoch_of(self, member: int) -> int:
-        if not self._safeguards.broker_epoch_isr:
-            return NO_EPOCH
         return self.replicas.get(member, _UNKNOWN).broker_epoch
 
     # -- answers -------------------------------------------------------------------------------------------------------
@@ -328,15 +317,13 @@ class InSyncReplicas:
     def on_alter_partition_response(self, outcome: IsrOutcome) -> ProposalVerdict:
         """Apply the controller's answer to a proposal; an outdated one changes nothing."""
         # 1. The proposal was replaced by another one or by a state of the controller.
-        if self._safeguards.partition_epoch_check and outcome.proposal is not self.proposed:
+        if outcome.proposal is not self.proposed:
             return ProposalVerdict.NOTHING
         # 2. Refused. 3. Accepted, but a newer state has arrived first. 4. Accepted.
         if outcome.error is not ErrorCode.NONE:
             self._shared.failed_isr_updates += 1
             return self._on_refused(outcome.error)
-        if self._safeguards.partition_epoch_check and (
-            outcome.leader_epoch != self.leader_epoch or outcome.partition_epoch < self.partition_epoch
-        ):
+        if outcome.leader_epoch != self.leader_epoch or outcome.partition_epoch < self.partition_epoch:
             return ProposalVerdict.NOTHING
         self._shared.isr_expands += len(outcome.isr) > len(self.isr)
         self._shared.isr_shrinks += len(outcome.isr) < len(self.isr)

@@ -79,7 +79,7 @@ class LeaderRole:
         if newly:
             log.begin_epoch(state.leader_epoch)
             self._led_ns = now.mono_ns
-            log.producers.cautious = len(state.replicas) > 1 and replica.shared.safeguards.refused_comes_first
+            log.producers.cautious = len(state.replicas) > 1
         self.in_sync.apply_state(state, log.end_offset if newly else None, now.mono_ns)
         self.refresh_guards()
         if replica.syncs and log.recovery_point < log.flush_policy.awaited_offset:
@@ -194,16 +194,15 @@ class LeaderRole:
         batch = memoryview(marker_batch(producer_id, epoch, marker, now.wall_ms))
         if self.guarded:
             self._check_append(-1, batch, now)
-        producers, safeguards = replica.log.producers, replica.shared.safeguards
-        if safeguards.marker_coordinator_epoch:  # a coordinator that was replaced meanwhile
-            producers.check_coordinator(producer_id, marker.coordinator_epoch)
-        if safeguards.marker_epoch and not producers.needs_marker(producer_id, epoch, bumped):
+        producers = replica.log.producers
+        producers.check_coordinator(producer_id, marker.coordinator_epoch)  # the sender may have been replaced
+        if not producers.needs_marker(producer_id, epoch, bumped):
             return replica.log.end_offset
         if replica.append_time:
             set_append_time(batch, 0, now.wall_ms)
         offset = self._write_own(batch, now, marker)
-        if safeguards.verification_guard:  # answers about this transaction that are still to come are outdated
-            self.guards.void_ended(producer_id, epoch, bumped)
+        # Answers about this transaction that are still to come are outdated.
+        self.guards.void_ended(producer_id, epoch, bumped)
         replica.shared.on_marker(replica, producer_id, epoch, marker.commit, offset)
         return offset + 1
 
@@ -234,7 +233,7 @@ class LeaderRole:
         replica = self.replica
         try:
             replica.check_leader(NO_EPOCH)
-            if acks < 0 and replica.shared.safeguards.ack_needs_isr_min and self.isr_too_small:
+            if acks < 0 and self.isr_too_small:
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, self._isr_too_small_text())
         except ApiError as error:
             self._refuse_records(records, error.as_value(), now)
@@ -279,8 +278,7 @@ class LeaderRole:
 
     def note_refused(self, records: memoryview, error: ApiError, now: Instant) -> None:
         """Note that a batch was refused before it was written: its producer's later batches have to wait for it."""
-        if self.replica.shared.safeguards.refused_comes_first:
-            self._refusals.note_refused(records, error, now)
+        self._refusals.note_refused(records, error, now)
 
     def is_settled(self, offset: int, acks: int) -> bool:
         """Whether records up to `offset` can be acknowledged: committed for acks=all, synced with flush.messages.
@@ -297,7 +295,7 @@ class LeaderRole:
             return False
         if self.guarded:
             replica.check_leader(NO_EPOCH)
-            if acks < 0 and replica.shared.safeguards.ack_needs_isr_min and self.isr_too_small:
+            if acks < 0 and self.isr_too_small:
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, self._isr_too_small_text())
         return acks > 0 or replica.high_watermark >= offset
 
@@ -318,8 +316,7 @@ class LeaderRole:
         """Advance the high watermark if the replicas allow it, and wake what waits for it."""
         replica = self.replica
         lowest = self.in_sync.lowest_end(self._own_end())
-        least = self.min_isr if replica.shared.safeguards.min_isr_on_hw else 0
-        mark = next_high_watermark(replica.high_watermark, (lowest,), len(self.in_sync.isr), least)
+        mark = next_high_watermark(replica.high_watermark, (lowest,), len(self.in_sync.isr), self.min_isr)
         if mark != replica.high_watermark:
             replica.move_high_watermark(mark)
 

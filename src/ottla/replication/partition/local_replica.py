@@ -149,7 +149,7 @@ class LocalReplica:
 
     def check_epoch(self, epoch: int) -> None:
         """Fence requests with another leader epoch (KIP-320). Raises FENCED_ or UNKNOWN_LEADER_EPOCH."""
-        if epoch in (NO_EPOCH, self.leader_epoch) or not self.shared.safeguards.epoch_fencing:
+        if epoch in (NO_EPOCH, self.leader_epoch):
             return
         raise leader_epoch_error(self.tp, self.leader_epoch, epoch)
 
@@ -185,9 +185,7 @@ class LocalReplica:
 
         Raises ApiError OFFSET_OUT_OF_RANGE if this log does not reach back far enough to know.
         """
-        safeguards, log = self.shared.safeguards, self.log
-        if not (safeguards.divergence_in_fetch and safeguards.truncate_by_epoch):
-            return None
+        log = self.log
         found = EpochEnd(*log.epochs.end_offset_for(last_epoch))
         if found.end_offset < 0 or offset < log.start_offset:
             raise out_of_range_error(self.tp, log.start_offset, log.end_offset, offset)

@@ -88,8 +88,6 @@ class Partition(LocalReplica):
         self.leader_role.in_sync.apply_state(state, 0, now.mono_ns)
         self.leader_role.refresh_guards()
         if changed:
-            if not self.shared.safeguards.truncate_by_epoch:
-                self.follower_role.truncate_to(self.high_watermark)
             self._on_role_change()
         return changed
 
@@ -102,8 +100,7 @@ class Partition(LocalReplica):
 
     def _take_state(self, state: PartitionState) -> None:
         if (state.leader, state.leader_epoch, state.replicas) != (self.leader, self.leader_epoch, self.replicas):
-            awaits_others = len(state.replicas) > 1 and self.shared.safeguards.all_have_cleaned
-            self.log.removable_below = 0 if awaits_others else UNBOUNDED
+            self.log.removable_below = 0 if len(state.replicas) > 1 else UNBOUNDED
         self.leader = state.leader
         self.is_leader = state.leader == self.node_id
         self.leader_epoch = state.leader_epoch

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from ottla.replication.safeguards import ReplicationSafeguards
-
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -41,21 +39,14 @@ class PartitionContext:
         "on_role",
         "replication_bytes_in",
         "replication_bytes_out",
-        "safeguards",
         "verifies",
     )
 
-    def __init__(
-        self,
-        events: PartitionEvents,
-        lag_ms: int = 30_000,
-        safeguards: ReplicationSafeguards | None = None,
-    ) -> None:
+    def __init__(self, events: PartitionEvents, lag_ms: int = 30_000) -> None:
         """`lag_ms` is replica.lag.time.max.ms."""
         # Each event is an attribute of its own, because they are on the path of Produce.
         self.check, self.on_cut, self.on_role, self.on_marker = events
         self.lag_ns = lag_ms * _NS_PER_MS
-        self.safeguards = safeguards or ReplicationSafeguards()
         self.verifies = False
         """Whether leaders here open transactions only after verification (see `verification`)."""
         self.isr_shrinks = 0

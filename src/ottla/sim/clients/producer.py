@@ -27,7 +27,6 @@ from ottla.client.producer.network.requests import (
     topic_id,
 )
 from ottla.client.producer.partition_queue import ProducerId
-from ottla.client.producer.safeguards import ProducerSafeguards
 from ottla.errors import ErrorCode
 from ottla.sim.clients.history import ClientHistory, Sent
 from ottla.sim.clients.link import SimulatedConnection
@@ -63,13 +62,12 @@ class CoreProducer:
         at_most: int,
         random: Stream,
         history: ClientHistory,
-        safeguards: ProducerSafeguards,
     ) -> None:
         """`at_most` is the highest version of Produce that it uses."""
         self.name = name
         self.timeline = network.timeline
         self.history = history
-        self.core = ProducerCore(config, random.random_unit, random.random_below, safeguards)
+        self.core = ProducerCore(config, random.random_unit, random.random_below)
         self.on_metadata: Noted = lambda _response, _node: None
         """Called with every Metadata answer."""
         self.on_acknowledged: Callable[[Write], None] = lambda _write: None

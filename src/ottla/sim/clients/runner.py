@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.sim.clients.checkers import find_violations
 from ottla.sim.clients.history import ClientHistory
-from ottla.sim.clients.safeguards import is_client_safeguard
 from ottla.sim.clients.workload import ClientNemesis, ClientWorkload
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.runner import ClusterOptions, ClusterResult, ClusterRun
@@ -72,9 +70,6 @@ class ClientRun(ClusterRun):
     def _make_history(self) -> ClusterHistory:
         return ClientHistory()
 
-    def _make_safeguards(self) -> BrokerSafeguards:
-        return BrokerSafeguards() if is_client_safeguard(self.options.without) else super()._make_safeguards()
-
     def _broker_properties(self) -> dict[str, str]:
         """As for a cluster, but followers fetch with a long wait (clients do not notice), and groups rebalance fast."""
         return super()._broker_properties() | {
@@ -95,7 +90,6 @@ class ClientRun(ClusterRun):
             self.numbers,
             self.replication,
             self.flush,
-            self.options.without,
         )
 
     def _await_convergence(self) -> None:

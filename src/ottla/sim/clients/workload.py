@@ -16,7 +16,6 @@ from ottla.sim.clients.application import Application
 from ottla.sim.clients.history import ClientHistory
 from ottla.sim.clients.members import GroupMember
 from ottla.sim.clients.producer import CoreProducer
-from ottla.sim.clients.safeguards import producer_safeguards_without
 from ottla.sim.cluster.admin import ClusterAdmin
 from ottla.sim.cluster.nemesis import Nemesis
 from ottla.sim.cluster.workload import ClusterWorkload
@@ -90,10 +89,7 @@ class ClientWorkload(ClusterWorkload):
         nodes: Sequence[int],
         replication: int,
         flush: bool,
-        safeguard: str | None,
     ) -> None:
-        """`safeguard` is the name of the client safeguard that is switched off, if any."""
-        self._safeguards = producer_safeguards_without(safeguard)
         super().__init__(network, streams, catalog, history, nodes, replication, flush)
         self.members = self._make_members()
 
@@ -104,7 +100,7 @@ class ClientWorkload(ClusterWorkload):
         at_most = random.choice([v for v in VERSIONS if v >= ZSTD_VERSION or config.client.compression_type != "zstd"])
         assert isinstance(self.history, ClientHistory)
         core = self._streams.named_stream(f"core{number}")
-        producer = CoreProducer(self.network, name, self._nodes, config, at_most, core, self.history, self._safeguards)
+        producer = CoreProducer(self.network, name, self._nodes, config, at_most, core, self.history)
         producer.on_metadata = self._note_leaders
         self.names.append(name)
         return Application(producer, config, self.catalog, role, random)

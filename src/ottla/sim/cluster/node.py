@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.broker.broker import Broker
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.seams import World
 from ottla.sim.cluster.ledger import Ledger
 from ottla.sim.disks.drive import Drive
@@ -40,12 +39,11 @@ class ClusterNode(SimNode):
         network: Network,
         history: History,
         properties: Mapping[str, str],
-        safeguards: BrokerSafeguards,
         ensemble: Ensemble,
         ledger: Ledger,
         session_ns: int,
     ) -> None:
-        super().__init__(node, timeline, streams, network, history, properties, safeguards)
+        super().__init__(node, timeline, streams, network, history, properties)
         self.number = node
         self.ensemble = ensemble
         self.ledger = ledger

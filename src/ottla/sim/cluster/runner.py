@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from ottla.broker.safeguards import BrokerSafeguards
-from ottla.cluster.controller.safeguards import ControllerSafeguards
-from ottla.groups.safeguards import GroupSafeguards
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.sim.cluster.checkers import find_violations
 from ottla.sim.cluster.faults import WHOLE_LOSS
 from ottla.sim.cluster.history import ClusterHistory
@@ -24,34 +20,12 @@ from ottla.sim.cluster.node import ClusterNode
 from ottla.sim.cluster.workload import RACKS, ClusterWorkload
 from ottla.sim.entropy import Streams
 from ottla.sim.machines.ensemble import Ensemble
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.sim.networks.network import Network
 from ottla.sim.runner import CONVERGE_NS, SETTLE_NS, Result, compaction_counts
 from ottla.sim.workload.catalog import Catalog, Topic
 from ottla.sim.workload.workload import STEP_NS
 from ottla.sim.world import MS, SECOND, Timeline
-from ottla.storage.safeguards import Safeguards as StorageSafeguards
-from ottla.transactions.safeguards import TransactionSafeguards
-
-# Every safeguard of a broker by its name, and how to switch one off. The class of each package's safeguards documents
-# what they guard. Safeguards of the storage have plain names, as with a single broker; the name of another package's
-# safeguard begins with the package.
-
-STORAGE: Final = tuple(switch.name for switch in fields(StorageSafeguards))
-REPLICATION: Final = tuple(f"replication.{switch.name}" for switch in fields(ReplicationSafeguards))
-CONTROLLER: Final = tuple(f"controller.{switch.name}" for switch in fields(ControllerSafeguards))
-TRANSACTIONS: Final = tuple(f"transactions.{switch.name}" for switch in fields(TransactionSafeguards))
-GROUPS: Final = tuple(f"groups.{switch.name}" for switch in fields(GroupSafeguards))
-NAMES: Final = STORAGE + REPLICATION + CONTROLLER + TRANSACTIONS + GROUPS
-
-
-def safeguards_without(name: str) -> BrokerSafeguards:
-    """All safeguards except the named one."""
-    assert name in NAMES, name
-    room, _, switch = name.rpartition(".")
-    every = BrokerSafeguards()
-    switches = getattr(every, room or "storage")
-    return replace(every, **{room or "storage": replace(switches, **{switch: False})})
-
 
 START_NS: Final = 10 * SECOND
 """Without faults a cluster of this size is ready in this time."""
@@ -158,12 +132,7 @@ class ClusterRun:
     def _broker_properties(self) -> dict[str, str]:
         return cluster_properties(self.streams, self.replication)
 
-    def _make_safeguards(self) -> BrokerSafeguards:
-        return BrokerSafeguards() if self.options.without is None else safeguards_without(self.options.without)
-
     def _make_nodes(self) -> list[ClusterNode]:
-        safeguards = self._make_safeguards()
-        self.network.check_generation = safeguards.storage.region_generation
         properties = self._broker_properties()
         return [
             ClusterNode(
@@ -173,7 +142,6 @@ class ClusterRun:
                 self.network,
                 self.history,
                 {**properties, "broker.rack": f"rack{number % RACKS}"},
-                safeguards,
                 self.ensemble,
                 self.ledger,
                 self._session_ns,
@@ -203,6 +171,10 @@ class ClusterRun:
 
     def run_phases(self) -> ClusterResult:
         """Safety phase, liveness phase, verdict."""
+        with without_safeguard(self.options.without):
+            return self._run_phases()
+
+    def _run_phases(self) -> ClusterResult:
         for node in self.nodes:
             node.start_broker()
         self.workload.start_clients()

@@ -11,7 +11,6 @@ from typing import Final
 
 from ottla.broker.assembly.root import build_broker
 from ottla.broker.broker import Broker
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.config.broker import BrokerConfig
 from ottla.seams import Failure, World
 from ottla.sim.disks.disk import SimDisk
@@ -44,12 +43,10 @@ class SimNode:
         network: Network,
         history: History,
         properties: Mapping[str, str],
-        safeguards: BrokerSafeguards,
     ) -> None:
         self.timeline = timeline
         self.network = network
         self.history = history
-        self.safeguards = safeguards
         self.drives = [Drive(name) for name in properties["log.dirs"].split(",")]
         sync_mean_ns = streams.named_stream("config").choice((2, 10, 50)) * MS
         self.faults = [DriveFaults(sync_mean_ns=sync_mean_ns) for _ in self.drives]
@@ -90,7 +87,7 @@ class SimNode:
 
     def _start_process(self, process: Process, shell: NodeNetwork, world: World) -> None:
         listener = _NodeListener(self, process, shell)
-        self.broker = broker = build_broker(self.config, world, listener, self.safeguards)
+        self.broker = broker = build_broker(self.config, world, listener)
         process.inputs = broker
         self.timeline.schedule_after(LOOK_NS, "has it failed", self._check_start, process, broker)
         broker.start_broker([Endpoint("PLAINTEXT", f"node{self.machine.node}", 9092)])

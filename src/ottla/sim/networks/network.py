@@ -137,8 +137,6 @@ class Network:
         """The listeners by node."""
         self.connections: dict[int, Connection] = {}
         """Open connections by number."""
-        self.check_generation = True
-        """Safeguard `region_generation`: refuse regions of files that were truncated since."""
         self._paths: dict[tuple[str, int], Path] = {}
         self._numbers = 0
 

@@ -154,7 +154,7 @@ class ServerEnd:
             return part
         file = part.file
         assert isinstance(file, SimFile), "a region of another shell"
-        if self.shell.network.check_generation and file.generation != part.generation:
+        if file.generation != part.generation:
             return None
         if file.disk.faults.broken:
             return None

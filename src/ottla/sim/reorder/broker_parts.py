@@ -16,7 +16,6 @@ from ottla.broker.assembly.groups import build_groups
 from ottla.broker.assembly.replication import build_replicas
 from ottla.broker.assembly.transactions import build_transactions
 from ottla.broker.coordination.coordinators import BrokerCoordinators
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.cluster.image import Delta, TopicImage
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -62,17 +61,17 @@ class _ExistingTopics:
         done(self._cluster.image.topics[name])
 
 
-def build_parts(world: World, safeguards: BrokerSafeguards) -> BrokerParts:
+def build_parts(world: World) -> BrokerParts:
     """Create the objects. Nothing here follows a change of the image, or a controller: there are none."""
     on_change: Forward[[Delta]] = Forward("the handling of changes of the cluster")
     on_new_controller: Forward[[]] = Forward("the handling of a new controller")
     on_dir_failure: Forward[[]] = Forward("the report of a failed log directory")
-    base = lay_foundation(_CONFIG, world, on_change, safeguards)
+    base = lay_foundation(_CONFIG, world, on_change)
     # No function that writes markers here: the leader of each partition is another broker.
     transactions = build_transactions(base, _CountedIds(), _ExistingTopics(base), None)
     groups = build_groups(base, transactions.verifier)
     coordinators = BrokerCoordinators(groups.groups, groups.heartbeats, transactions.transactions, transactions.view)
-    fence = ControlFence(base.node_id, None, on_new_controller, safeguards.replication)
+    fence = ControlFence(base.node_id, None, on_new_controller)
     replicas = build_replicas(base, fence, lambda _: TOPIC, coordinators, on_dir_failure)
     handlers.add_produce(base, transactions.verifier)
     handlers.add_coordinators(base, handlers.new_marker_handlers(base), transactions, groups)

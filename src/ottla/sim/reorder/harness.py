@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from ottla.broker.safeguards import BrokerSafeguards
 from ottla.replication.partition.partition import Partition
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.seams import World
 from ottla.sim.disks.disk import SimDisk
 from ottla.sim.disks.drive import Drive
@@ -22,14 +20,13 @@ from ottla.sim.reorder.broker_parts import build_parts
 from ottla.sim.reorder.network import HeldNetwork, Sent
 from ottla.sim.reorder.partitions import PLACES, Partitions
 from ottla.sim.world import MS, Timeline
-from ottla.transactions.safeguards import TransactionSafeguards
 from ottla.types import TopicPartition
 
 
 class Harness:
     """Implements the `Inputs` that are used."""
 
-    def __init__(self, replication: ReplicationSafeguards, transactions: TransactionSafeguards) -> None:
+    def __init__(self) -> None:
         self.timeline = Timeline()
         self._machine = Machine(1, self.timeline, Streams(1), [Drive("data")])
         self._process = process = self._machine.boot_process()
@@ -40,7 +37,7 @@ class Harness:
         """A client sends a request."""
         disk = SimDisk(self._machine.drives[0], DriveFaults(), process)
         world = World(process.clock, process.entropy, [disk], network, SimWorkers(process))
-        parts = build_parts(world, BrokerSafeguards(replication=replication, transactions=transactions))
+        parts = build_parts(world)
         self._base = parts.base
         self.clock = process.clock
         self.purgatory = parts.base.purgatory

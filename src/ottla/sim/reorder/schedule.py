@@ -20,7 +20,6 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 from ottla.errors import ErrorCode
-from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.seams import Failure, Kind
 from ottla.sim.reorder.choices import Choices
 from ottla.sim.reorder.client import PASSING, Dies, Producer, Reaction, Say, Sleep
@@ -29,7 +28,6 @@ from ottla.sim.reorder.harness import Harness
 from ottla.sim.reorder.network import Sent
 from ottla.sim.reorder.partitions import OFFSETS, STATE
 from ottla.sim.world import MS, SECOND
-from ottla.transactions.safeguards import TransactionSafeguards
 from ottla.types import TopicPartition
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import decode
@@ -59,13 +57,6 @@ class Bounds:
     """Whether requests between brokers are also held back: AddPartitionsToTxn and WriteTxnMarkers."""
     without: str | None = None
     """The safeguard that is switched off: `replication.…` or `transactions.…`."""
-
-    def make_safeguards(self) -> tuple[ReplicationSafeguards, TransactionSafeguards]:
-        """All safeguards except `without`."""
-        room, _, name = (self.without or "").partition(".")
-        off = {name: False}
-        replication = ReplicationSafeguards(**off) if room == "replication" else ReplicationSafeguards()
-        return replication, TransactionSafeguards(**off) if room == "transactions" else TransactionSafeguards()
 
 
 class Delay(Enum):
@@ -115,7 +106,7 @@ class Play:
     ) -> None:
         """`known`: states in which forks were met before; None: do not recognize them."""
         self._known = known
-        self.stage = Harness(*bounds.make_safeguards())
+        self.stage = Harness()
         self.producer = Producer(bounds.version, bounds.plan)
         self._bounds = bounds
         self._choices = choices

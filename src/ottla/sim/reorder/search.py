@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ottla.sim.mutants.ablation import without_safeguard
 from ottla.sim.reorder.checker import find_violations, gather_found
 from ottla.sim.reorder.choices import Choices, Path
 from ottla.sim.reorder.schedule import Bounds, Play, Redundant
@@ -61,12 +62,13 @@ def play_schedule(
     bounds: Bounds, choices: Choices, trace: Callable[[str], None] | None = None, known: set[bytes] | None = None
 ) -> list[tuple[str, str]]:
     """Run one schedule, and return its violations. Raises Redundant."""
-    played = Play(bounds, choices, trace, known)
-    try:
-        played.run_to_end()
-    except AssertionError as error:
-        return [("nothing_leaves_a_turn", str(error))]
-    return find_violations(gather_found(played.stage, played.producer))
+    with without_safeguard(bounds.without):
+        played = Play(bounds, choices, trace, known)
+        try:
+            played.run_to_end()
+        except AssertionError as error:
+            return [("nothing_leaves_a_turn", str(error))]
+        return find_violations(gather_found(played.stage, played.producer))
 
 
 def walk_schedules(

@@ -73,8 +73,6 @@ class RetentionBounds:
     """How long a tombstone stays after it is the only record of its key (delete.retention.ms)."""
     removable_below: int
     """Tombstones and markers from this offset on stay in any case: a replica has not cleaned past them."""
-    tombstones_stay: bool = True
-    """The safeguard of this name; False removes them at once."""
 
 
 COPY, BARE, DROP = (
@@ -173,8 +171,6 @@ class BatchRetention:
 
     def _is_due(self, header: BatchHeader) -> bool:
         """Whether tombstones and needless markers of a batch may be removed."""
-        if not self._bounds.tombstones_stay:
-            return True
         horizon = header.delete_horizon_ms
         return (
             horizon is not None and self._bounds.now_ms >= horizon and header.last_offset < self._bounds.removable_below

@@ -251,16 +251,16 @@ class Cleaner:
 
     def _cleanable_or_none(self, home: LogDirContext, log: Log) -> CleanableRange | None:
         try:
-            return self._find_cleanable(home, log)
+            return self._find_cleanable(log)
         except Failure as failure:
             self._on_failed(home, log, failure.as_value())
             return None
 
-    def _find_cleanable(self, home: LogDirContext, log: Log) -> CleanableRange | None:
+    def _find_cleanable(self, log: Log) -> CleanableRange | None:
         segments = [
             SegmentFacts(segment.base_offset, segment.size, segment.largest_timestamp) for segment in log.segments
         ]
-        unstable = log.first_unstable_offset if home.safeguards.cleans_stable_only else None
+        unstable = log.first_unstable_offset
         stable = log.high_watermark if unstable is None else min(unstable, log.high_watermark)
         return cleanable_range(
             segments, log.cleaned_until, stable, self._clock.now().wall_ms, _compaction_rules(log.config)
@@ -271,7 +271,7 @@ class Cleaner:
     ) -> Steps[None]:
         began = self._clock.now().mono_ns
         try:
-            task = self._make_task(home, log, facts, lambda: self._make_inputs_durable(home, directory, log))
+            task = self._make_task(log, facts, lambda: self._make_inputs_durable(directory, log))
             work = CleaningPass(home, self._workers, task, self._throttle_wait)
             self._busy[number] = log, work
             cleaned = yield from work.run_steps()
@@ -291,23 +291,20 @@ class Cleaner:
         )  # fmt: skip
 
     @staticmethod
-    def _make_inputs_durable(home: LogDirContext, directory: LogDir, log: Log) -> Steps[None]:
+    def _make_inputs_durable(directory: LogDir, log: Log) -> Steps[None]:
         """Make durable what the removals of the pass depend on.
 
         A record is removed because of later records of its key, or a marker: a power cut must not take those. And the
         checkpoint of the cleaner is written before the first hole between segments: above it, recovery takes a hole
         for a loss.
         """
-        if home.safeguards.durable_before_cleaned:
-            yield log.flush
-            yield directory.offsets.save_recovery_points
+        yield log.flush
+        yield directory.offsets.save_recovery_points
         if log.cleaning.checkpoint is None:
             log.cleaning.checkpoint = log.cleaned_until
             yield partial(directory.offsets.save_cleaned, log.tp)
 
-    def _make_task(
-        self, home: LogDirContext, log: Log, facts: CleanableRange, secure: Callable[[], Steps[None]]
-    ) -> CleaningTask:
+    def _make_task(self, log: Log, facts: CleanableRange, secure: Callable[[], Steps[None]]) -> CleaningTask:
         now_ms = self._clock.now().wall_ms
         return CleaningTask(
             log.tp,
@@ -319,9 +316,7 @@ class Cleaner:
             facts.dirty_from,
             facts.until,
             LastBatches(log.producers),
-            RetentionBounds(
-                now_ms, log.config.delete_retention_ms, log.removable_below, home.safeguards.tombstones_stay
-            ),
+            RetentionBounds(now_ms, log.config.delete_retention_ms, log.removable_below),
             self._key_memory_bytes,
             EXPANDED_MAX,
             secure,

@@ -85,9 +85,8 @@ class SegmentSwap:
             assert segment.txn_index is not None, "reading the property opens the file"
 
     def _wait_until_durable(self) -> Steps[None]:
-        if self._home.safeguards.exchange_in_order:
-            yield self._sync_names
-            self._check_not_closed()
+        yield self._sync_names
+        self._check_not_closed()
 
     def _sync_names(self, done: Done[None]) -> None:
         self._home.disk.sync_dir(self._directory, done)

@@ -94,7 +94,7 @@ def replay_to(home: LogDirContext, segments: Iterable[Segment], state: ProducerS
     now_ms = home.clock.now().wall_ms
     ordered = list(segments)
     for segment, following in zip(ordered, [*ordered[1:], None], strict=True):
-        if segment.base_offset >= end or not home.safeguards.producers_replayed:
+        if segment.base_offset >= end:
             break
         if following is None or following.base_offset > state.end_offset:
             _replay_segment(segment, state, end, now_ms)

@@ -28,9 +28,7 @@ def finish_interrupted(home: LogDirContext, directory: str) -> list[str]:
     _drop_files(home, directory, [name for name, file in files.items() if file.state == DELETED])
     incomplete = min((file.base_offset for file in files.values() if file.state == CLEANED), default=None)
     swaps = {name: file for name, file in files.items() if file.state == SWAP}
-    if swaps and not home.safeguards.exchange_finished:
-        _drop_files_now(home, directory, list(swaps))
-    elif swaps:
+    if swaps:
         home.disk.sync_now(directory)  # a killed process renamed them; no old file is removed before that is durable
         live = {name: file for name, file in files.items() if not file.state}
         _finish_swaps(home, directory, swaps, live, incomplete)

@@ -105,7 +105,7 @@ class _Opening:
         self._drop_below_start()
         if not self.segments:
             self._begin_at(self.found.start_offset)
-        elif self.found.clean or not self.home.safeguards.recovery_scan:
+        elif self.found.clean:
             split_sealed(self.home, self.segments, self.config)
             self._trust_files()
         else:
@@ -208,7 +208,7 @@ class _Opening:
         active.make_appendable(self.config)
         end, self.replay.end_offset = active.walk_tail()
         right = end == active.size and active_offsets_rise(active) and self.replay.end_offset <= active.max_offset + 1
-        if not right and self.home.safeguards.recovery_scan:
+        if not right:
             _logger.warning("%s: %s does not end with a valid batch, recovering it", self.tp, active.path)
             self._recover_from(len(self.segments) - 1)
             return
@@ -242,7 +242,7 @@ class _Opening:
         if not indexes_sane(segment) or segment.time_index.last_entry.offset >= following:
             return False
         noted = self.files.txn_sums.get(index_file_name(segment))
-        if noted is not None and noted != segment.txn_index.file_checksum and self.home.safeguards.txn_indexes_vouched:
+        if noted is not None and noted != segment.txn_index.file_checksum:
             return False
         return txn_index_matches(segment, following, self.is_compacted)
 
@@ -349,14 +349,13 @@ class _Opening:
         first = next((segment for segment in self.segments[slot:] if segment.size), None)
         if first is None:
             return False
-        check_crc = self.home.safeguards.crc_check
-        return any(True for _ in valid_batches(first.file, first.size, first.base_offset, check_crc))
+        return any(True for _ in valid_batches(first.file, first.size, first.base_offset))
 
     def _lost_before(self, base: int) -> bool:
         """Whether the records missing before a segment were lost: compaction removes only durable ones, below the
         offsets in the checkpoints."""
         durable = max(self.found.recovery_point, self.found.cleaned_until)
-        return base > durable and self.home.safeguards.holes_explained
+        return base > durable
 
     def _cut_tail(self, segment: Segment, valid: int) -> None:
         """Cut the torn tail of a segment."""

@@ -66,15 +66,14 @@ class SegmentReplay:
         segment.bytes_since_index = 0
         self.end_offset = self.state.end_offset = segment.base_offset
         valid = 0
-        check_crc = self._home.safeguards.crc_check
-        for position, header in valid_batches(segment.file, segment.size, segment.base_offset, check_crc):
+        for position, header in valid_batches(segment.file, segment.size, segment.base_offset):
             if header[BASE_OFFSET] >= durable and self._was_cut_off(header):
                 break
             last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
             size = header[BATCH_LENGTH] + LOG_OVERHEAD
             segment.index_batch(position, size, last, header[MAX_TIMESTAMP])
             self._note_epoch(header)
-            if header[PRODUCER_ID] >= 0 and self._home.safeguards.producers_replayed:
+            if header[PRODUCER_ID] >= 0:
                 self._note_producer(segment, position, header)
             valid = position + size
             self.end_offset = self.batches_end = last + 1

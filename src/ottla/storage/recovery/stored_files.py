@@ -70,6 +70,6 @@ class StoredFiles:
 
     def note_loss(self, lack: IncompleteLog) -> None:
         """Record durably, before anything else changes, that durable or committed records are lost. Raises Failure."""
-        if self._home.safeguards.losses_told and (self.loss is None or lack > self.loss):
+        if self.loss is None or lack > self.loss:
             self.loss = lack
             self._home.disk.replace_now(f"{self._directory}/{INCOMPLETE}", format_loss(lack))

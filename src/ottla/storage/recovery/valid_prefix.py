@@ -18,7 +18,7 @@ from ottla.storage.segments.scan import Readable
 CHUNK: Final = 4 * 1024 * 1024
 
 
-def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) -> Iterator[tuple[int, HeaderTuple]]:
+def valid_batches(file: Readable, size: int, base_offset: int) -> Iterator[tuple[int, HeaderTuple]]:
     """Position and header of the whole, undamaged entries at the beginning of a log file, offsets rising.
 
     Ends at the first bytes that are not. Reads in large pieces; memory is bounded whatever the length fields are.
@@ -41,9 +41,9 @@ def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) 
             if end > got:
                 if at:
                     break  # read again, from this entry on
-                if check_crc and not large_crc_ok(file, position, header, view):
+                if not large_crc_ok(file, position, header, view):
                     return
-            elif check_crc and entry_checksum(header, view[at + covered_from(header) : end]) != header[CRC]:
+            elif entry_checksum(header, view[at + covered_from(header) : end]) != header[CRC]:
                 return
             yield position + at, header
             expected = last + 1

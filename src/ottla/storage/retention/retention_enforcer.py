@@ -86,10 +86,7 @@ def _drop_first(log: Log, count: int) -> None:
     log.set_start_offset(log.segments.first.base_offset)
     # The new start is durable before the first rename: otherwise a power cut could restore some segments and not
     # others, and the log would have a hole.
-    if log.home.safeguards.start_before_names:
-        log.home.save_starts(lambda: _retire_segments(log, gone))
-    else:
-        _retire_segments(log, gone)
+    log.home.save_starts(lambda: _retire_segments(log, gone))
 
 
 def _retire_segments(log: Log, gone: list[Segment]) -> None:

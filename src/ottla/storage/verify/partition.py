@@ -353,7 +353,7 @@ class _Walk:
         check.check_snapshot(self.base)
         self.offset_entries = OffsetEntries(self.base, self.offsets or b"")
         self.time_entries = TimeEntries(self.base, self.times or b"", sealed=self.sealed)
-        for position, header in valid_batches(self.file, self.file.size, self.base, check_crc=True):
+        for position, header in valid_batches(self.file, self.file.size, self.base):
             if header[BASE_OFFSET] > end and header[MAGIC] == MAGIC_V2:
                 check.gaps = True
             for offset in [offset for offset in check.snapshots if end <= offset <= header[BASE_OFFSET]]:

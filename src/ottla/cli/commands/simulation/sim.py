@@ -17,6 +17,12 @@ import click
 
 from ottla.cli.options import option_value, output_option
 from ottla.cli.views.output import write_json, write_line
+from ottla.sim.mutants.clients import CLIENTS
+from ottla.sim.mutants.containment import CONTAINMENT
+from ottla.sim.mutants.controller import CONTROLLER
+from ottla.sim.mutants.coordinators import GROUPS, TRANSACTIONS
+from ottla.sim.mutants.replication import REPLICATION
+from ottla.sim.mutants.storage import STORAGE
 from ottla.sim.runner import Result
 from ottla.sim.swarm import Coverage
 from ottla.terminal import draw_status
@@ -103,92 +109,13 @@ if TYPE_CHECKING:
 
     AnyOptions = Options | ClusterOptions
 
-SAFEGUARDS = (
-    "recovery_scan",
-    "crc_check",
-    "clean_marker_order",
-    "dedupe",
-    "fsync_before_recovery_point",
-    "region_generation",
-    "flush_before_ack",
-    "producers_replayed",
-    "failed_sync_is_final",
-    "names_synced",
-    "recovery_point_goes_back",
-    "start_before_names",
-    "ghosts_forgotten",
-    "durable_before_cleaned",
-    "cleans_stable_only",
-    "tombstones_stay",
-    "exchange_in_order",
-    "exchange_finished",
-    "cleaner_checkpoint_cut",
-    "txn_indexes_vouched",
-    "holes_explained",
-    "losses_told",
-)
+SAFEGUARDS = tuple(mutant.name for mutant in STORAGE)
 """Safeguards of the log: those of a run with one broker."""
-DEFECT_SAFEGUARDS = ("containment.contains", "containment.stops_when_half_changed")
+DEFECT_SAFEGUARDS = tuple(mutant.name for mutant in CONTAINMENT)
 """Safeguards against exceptions in requests: only runs with `--defects` fail without them."""
-CLUSTER_SAFEGUARDS = (
-    "replication.truncate_by_epoch",
-    "replication.divergence_in_fetch",
-    "replication.epoch_fencing",
-    "replication.maximal_isr",
-    "replication.min_isr_on_hw",
-    "replication.ack_needs_isr_min",
-    "replication.isr_epoch_start_rule",
-    "replication.broker_epoch_isr",
-    "replication.partition_epoch_check",
-    "replication.controller_epoch_fencing",
-    "replication.broker_epoch_fencing",
-    "replication.leader_epoch_check",
-    "replication.topic_id_check",
-    "replication.follower_sync_before_ack",
-    "replication.empty_epochs_cut",
-    "replication.standstill_steps_back",
-    "replication.marker_coordinator_epoch",
-    "replication.marker_epoch",
-    "replication.verify_transactions",
-    "replication.verification_guard",
-    "replication.aborted_in_order",
-    "replication.refused_comes_first",
-    "replication.gaps_confirmed",
-    "replication.replica_crc_check",
-    "replication.all_have_cleaned",
-    "replication.control_order",
-    "controller.controller_epoch_check",
-    "controller.isr_only_election",
-    "controller.last_isr_kept",
-    "controller.partition_epoch_check",
-    "controller.leader_epoch_check",
-    "controller.broker_epoch_in_isr",
-    "controller.live_replicas_in_isr",
-    "controller.bounced_brokers",
-    "controller.blank_brokers",
-    "controller.reassigned_when_in_sync",
-    "transactions.epoch_check",
-    "transactions.bump_at_end",
-    "transactions.bump_at_abort",
-    "transactions.bump_at_start",
-    "transactions.decided_before_marked",
-    "transactions.marked_again",
-    "transactions.complete_when_marked",
-    "groups.generation_check",
-    "groups.pending_positions",
-    "groups.stable_positions",
-    "groups.answer_when_committed",
-)
+CLUSTER_SAFEGUARDS = tuple(mutant.name for mutant in (*REPLICATION, *CONTROLLER, *TRANSACTIONS, *GROUPS))
 """Safeguards of replication, of the controller and of coordinators."""
-CLIENT_SAFEGUARDS = (
-    "client.sequences_kept",
-    "client.in_flight_cap",
-    "client.epoch_recovery",
-    "client.refusals_doubted",
-    "client.first_repeated",
-    "client.first_alone",
-    "client.doubtful_fail",
-)
+CLIENT_SAFEGUARDS = tuple(mutant.name for mutant in CLIENTS)
 """Safeguards of Ottla's own producer."""
 STOPPED = 130
 """Exit code when it was stopped early, and no run had failed."""
