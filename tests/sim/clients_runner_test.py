@@ -29,7 +29,9 @@ def run(seed: int, **options: object) -> ClientResult:
 
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_run_whatever_the_process_and_its_hash_seed():
-    program = "from ottla.sim.clients.runner import ClientOptions;print(ClientOptions(seconds=2).run_seed(5).trace_hash)"
+    program = (
+        "from ottla.sim.clients.runner import ClientOptions;print(ClientOptions(seconds=2).run_seed(5).trace_hash)"
+    )
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     other = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True, text=True)
     here = run(5, seconds=2)
