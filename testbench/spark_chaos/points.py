@@ -54,7 +54,7 @@ class PointedWriter:
     _options: SinkOptions
     safeguards: SinkSafeguards
 
-    def _attempt(self, links: ConnectionCache, turn: TaskBatch) -> TransactionalWrite:
+    def _make_attempt(self, links: ConnectionCache, turn: TaskBatch) -> TransactionalWrite:
         attempt = PointedAttempt(links, self._options, turn, self.safeguards)
         attempt.at = self.at
         return attempt

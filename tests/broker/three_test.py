@@ -229,7 +229,7 @@ def test_a_topic_is_deleted_while_a_replica_is_down_and_made_again(three) -> Non
     three.controller.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
     three[number].start()
     three.until(lambda: all("t" not in m.broker.cluster.image.topics for m in three), "nobody shows it")
-    three.until(lambda: three.ensemble.tree.get("/brokers/topics/t") is None, "its nodes are gone")
+    three.until(lambda: three.ensemble.tree.get_node("/brokers/topics/t") is None, "its nodes are gone")
     three.create("t", (number, *(each for each in (1, 2, 3) if each != number)))
     produce(three[number], "t", b"new")
     assert three[number].values("t") == [b"new"]
@@ -373,7 +373,7 @@ def test_a_new_disk_is_reported_as_new_until_the_controller_knows(three) -> None
     three.pass_ms(5000)
     three[2].replace_disk()
     three[2].start()
-    while three.ensemble.tree.get("/brokers/ids/2") is None:
+    while three.ensemble.tree.get_node("/brokers/ids/2") is None:
         three.timeline.run_until(three.timeline.now_ns + US)
     three[2].kill()
     three[2].start()

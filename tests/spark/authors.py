@@ -320,10 +320,10 @@ class Query:
         notes = [TaskPosition(cluster, part.group, part.range.tp, part.range.end) for part in rows.parts]
         task, mine = Task(number, settings.get, lambda: notes), copy.copy(writer)
         mine.at = at
-        turn, links = mine._turn(task), ConnectionCache(writer._options.client)
+        turn, links = mine._task_batch(task), ConnectionCache(writer._options.client)
         self._ids.add(turn.name)
         try:
-            written = mine._write(links, task, turn, iter([self._encoded(version, rows)]))
+            written = mine._write_transactional(links, task, turn, iter([self._encoded(version, rows)]))
         finally:
             links.close_connections()
         if written.prepared is None:
