@@ -32,6 +32,8 @@ SETTINGS = {
     "topic.metadata.refresh.interval.ms": 5_000,
     "reconnect.backoff.max.ms": 500,
     "queue.buffering.max.messages": 10_000,
+    # A batch is never larger than a segment (segment.bytes of the soak), or all of its records are refused.
+    "batch.size": 100_000,
     "log_level": 2,
 }
 
