@@ -80,7 +80,7 @@ class Load:
 
         return report
 
-    def wait_for(self, count: int, timeout_s: float = 60) -> None:
+    def wait_for(self, count: int, timeout_s: float = 600) -> None:
         """Wait for that many more acknowledged records. Raises AssertionError."""
         goal = len(self.acknowledged) + count
         done = threading.Event()

@@ -5,6 +5,8 @@ Zone: real. producer.py, consumer.py and ChaosClient.java are the programs; this
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,8 @@ from testbench.chaos.arena import Arena
 from testbench.java_program import command as java_command
 
 HERE = Path(__file__).parent
+LINE_MAX = 200
+"""More bytes than two lines of counts."""
 
 
 class Client:
@@ -35,8 +39,18 @@ class Client:
 
     def counts(self) -> list[int]:
         """The counts that it printed last; empty before the first."""
-        lines = self._said.read_bytes().rpartition(b"\n")[0].splitlines()
+        with self._said.open("rb") as said:
+            said.seek(max(0, said.seek(0, os.SEEK_END) - LINE_MAX))
+            lines = said.read().rpartition(b"\n")[0].splitlines()
         return [int(word) for word in lines[-1].split()] if lines else []
+
+    def pause(self) -> None:
+        """Stop it until `resume`; nothing if it has ended."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it continue."""
+        self._process.send_signal(signal.SIGCONT)
 
     def ask_to_end(self) -> None:
         """Close its standard input."""

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """An idempotent librdkafka producer of numbered values: producer.py BOOTSTRAP TOPIC PARTITIONS ID RATE OUT
 
-Record n goes to partition n % PARTITIONS, at RATE records a second; late records are sent as soon as possible. Each
-second it prints: sent, acknowledged, failed. When its standard input ends, it sends its buffered records, and writes
-their fates to OUT (values.py).
+Record n goes to partition n % PARTITIONS, at RATE records a second; late records are sent as soon as possible. Five
+times a second it prints: sent, acknowledged, failed. When its standard input ends, it sends its buffered records, and
+writes their fates to OUT (values.py).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from testbench.chaos.values import ACKNOWLEDGED, FAILED, value
 
+SAY_S = 0.2
+
 SETTINGS = {
     "enable.idempotence": True,
     "acks": "all",
@@ -30,6 +32,8 @@ SETTINGS = {
     "topic.metadata.refresh.interval.ms": 5_000,
     "reconnect.backoff.max.ms": 500,
     "queue.buffering.max.messages": 10_000,
+    # A batch is never larger than a segment (segment.bytes of the soak), or all of its records are refused.
+    "batch.size": 100_000,
     "log_level": 2,
 }
 
@@ -86,7 +90,7 @@ class Producing:
                 if not self.send():
                     break
             self._client.poll(0.002)
-            if time.monotonic() > said + 1:
+            if time.monotonic() > said + SAY_S:
                 said = time.monotonic()
                 self.say()
         self._client.flush(300)

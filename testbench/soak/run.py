@@ -22,6 +22,7 @@ from testbench.chaos.arena import BROKERS, Arena
 from testbench.chaos.clients import Client
 from testbench.chaos.faults import Fault, Faults
 from testbench.chaos.run import WHOLE_S, Journal, Stuck
+from testbench.soak.pacing import Pacing
 from testbench.soak.watch import Samples, judge_disk, judge_growth
 
 HERE = Path(__file__).parent
@@ -62,6 +63,7 @@ class Soak:
         self.faults: Counter[str] = Counter()
         self.samples = {f"broker {at + 1}": Samples() for at in range(BROKERS)}
         self.clients: dict[str, Client] = {}
+        self._pacing: Pacing | None = None
         self._rng = random.Random(seed)
         self._makes = Faults(arena, self._rng)
         self._began = time.monotonic()
@@ -78,6 +80,9 @@ class Soak:
         self._client("table", "soak/table.py", TABLE, PARTITIONS[TABLE], KEYS, table)
         self._client("pairs", "soak/pairs.py", PAIRS, pairs, before="write")
         self._client("pairs-reader", "soak/pairs.py", PAIRS, before="read")
+        writers = [self.clients["stream-0"], self.clients["stream-1"]]
+        kept = self.segment_bytes * SEGMENTS * PARTITIONS[STREAM] // RECORD_BYTES
+        self._pacing = Pacing(writers, self.clients["stream-reader"], kept)
 
     def _client(self, name: str, script: str, *words: object, before: str = "") -> None:
         command = [sys.executable, str(HERE.parent / script), *([before] if before else []), self.arena.bootstrap]
@@ -121,15 +126,16 @@ class Soak:
 
     # -- while it goes on ------------------------------------------------------------------------------------------
 
-    def go(self, at_least: int = 0) -> None:
-        """Take samples, and cause faults, kind by kind in turn. Raises Stuck, NodeError."""
+    def go(self, at_least: int = 0, records: int = 0) -> None:
+        """Take samples, and cause faults, kind by kind in turn, until the time is over and there are as many faults and
+        records. Raises Stuck, NodeError."""
         self._await_progress()
         self._began = time.monotonic()
         end = self._began + self.seconds
         for make in itertools.cycle((self._directory, self._kill, self._full, self._stop, self._failing)):
             pause = min(PAUSE_MAX_S, self.seconds * self._rng.uniform(*PAUSES))
             self._watch(min(pause, end - time.monotonic()))
-            if time.monotonic() >= end and self.faults.total() >= at_least:
+            if time.monotonic() >= end and self.faults.total() >= at_least and self.acknowledged() >= records:
                 return
             self._strike(make)
 
@@ -220,6 +226,7 @@ class Soak:
     def finish(self) -> list[str]:
         """End the writers, then let the readers read to the ends. Returns complaints."""
         self._await_whole()
+        self._end_pacing()
         found: list[str | None] = []
         for names in (("stream-0", "stream-1", "pairs"), ("table", "stream-reader", "pairs-reader")):
             for name in names:
@@ -254,6 +261,7 @@ class Soak:
         return {
             "acknowledged": self.acknowledged(),
             "faults": dict(sorted(self.faults.items())),
+            "pauses": 0 if self._pacing is None else self._pacing.pauses,
             **{name: json.loads(out.read_text()) for name, out in outs.items() if out.exists()},
             "rss_growth": {name: each.growth(self.seconds) for name, each in self.samples.items()},
             "rss_mib": {name: each.rss[-1][2] / 2**20 for name, each in self.samples.items() if each.rss},
@@ -261,18 +269,30 @@ class Soak:
             "disk_bound_bytes": self.bound,
         }
 
+    def _end_pacing(self) -> None:
+        if self._pacing is not None:
+            self._pacing.stop()
+
     def kill(self) -> None:
         """SIGKILL to all clients."""
+        self._end_pacing()
         for client in self.clients.values():
             client.kill()
 
 
 def run(
-    directory: Path, *, minutes: float, seed: int, rate: float, say: Callable[[str], None], at_least: int = 0
+    directory: Path,
+    *,
+    minutes: float,
+    seed: int,
+    rate: float,
+    say: Callable[[str], None],
+    at_least: int = 0,
+    records: int = 0,
 ) -> tuple[list[str], dict[str, Any]]:
     """Run a soak. Returns complaints (none: it passed) and counts; `<directory>/soak.log` has every sample and fault,
-    `<directory>/soak.json` the result. `at_least`: with fewer faults the run continues after its minutes, as on a
-    slow machine."""
+    `<directory>/soak.json` the result. `at_least`, `records`: with fewer faults or records the run continues after its
+    minutes, as on a slow machine."""
     settings = {
         "log.retention.check.interval.ms": str(CHECK_S * 1_000),
         "log.segment.delete.delay.ms": str(DELAY_S * 1_000),
@@ -287,7 +307,7 @@ def run(
             soak = Soak(arena, journal, minutes * 60, rate, seed)
             try:
                 soak.start()
-                soak.go(at_least)
+                soak.go(at_least, records)
                 complaints += soak.finish()
             except Exception as error:
                 complaints.append(f"{type(error).__name__}: {error}")

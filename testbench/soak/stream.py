@@ -2,9 +2,9 @@
 """A librdkafka consumer that checks a stream while it reads it: stream.py BOOTSTRAP TOPIC PARTITIONS PRODUCERS OUT
 
 Every record of each producer (testbench/chaos/producer.py, numbered from 0) must arrive once and in order, in spite of
-faults and retention. Each second it prints the number of records. When its standard input ends, it reads up to the ends
-of the partitions, and writes the number of records of each producer to OUT. A lost, repeated or damaged record ends it
-with exit code 1.
+faults and retention. Five times a second it prints the number of records. When its standard input ends, it reads up to
+the ends of the partitions, and writes the number of records of each producer to OUT. A lost, repeated or damaged record
+ends it with exit code 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException, Message
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from testbench.chaos.producer import end_of_input
+from testbench.chaos.producer import SAY_S, end_of_input
 from testbench.chaos.values import parse
 from testbench.soak.reading import Reader
 
@@ -58,7 +58,7 @@ def main(bootstrap: str, topic: str, partitions: str, producers: str, out: str) 
         while not stopped.is_set():
             for message in reader.some():
                 stream.take(message)
-            if time.monotonic() > said + 1:
+            if time.monotonic() > said + SAY_S:
                 said = time.monotonic()
                 print(sum(stream.counts), flush=True)
         for message in reader.rest():

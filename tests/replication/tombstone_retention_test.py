@@ -46,7 +46,9 @@ def three(config: TopicConfig = COMPACT) -> Brokers:
 
 def cleaned(brokers: Brokers, **until: int) -> None:
     for name, offset in until.items():
-        brokers[int(name[1:])].partition().log.cleaning.checkpoint = offset
+        log = brokers[int(name[1:])].partition().log
+        log.cleaning.checkpoint = offset
+        log.home.on_log_cleaned(log.tp)
 
 
 def bounds(brokers: Brokers, *nodes: int) -> list[int]:
@@ -167,7 +169,30 @@ def test_more_partitions_than_one_report_takes(monkeypatch: pytest.MonkeyPatch) 
     logs = [brokers[node].partition(tp).log for node in (1, 2) for tp in tps]
     for log in logs:
         log.cleaning.checkpoint = 1
+        log.home.on_log_cleaned(log.tp)
     brokers.until(lambda: all(log.removable_below == 1 for log in logs))
+
+
+def test_partitions_are_visited_only_after_a_change() -> None:
+    brokers = Brokers(2, properties=QUICK)
+    tps = [TopicPartition("t", index) for index in range(8)]
+    for tp in tps:
+        brokers.create(1, 2, tp=tp, config=COMPACT)
+        brokers[1].produce(b"a", tp=tp)
+    brokers.until(lambda: all(brokers.settled(1, 2, tp=tp) for tp in tps))
+    due = [brokers[node].core.logs.bounds_due for node in (1, 2)]
+    brokers.until(lambda: due == [{}, {}])
+    brokers.run(5 * LOOK_MS)
+    assert due == [{}, {}], "nothing has changed"
+    # The leader waits for the follower: it alone stays due, with this partition alone.
+    for node, visited in ((1, [tps[3]]), (2, [])):
+        log = brokers[node].partition(tps[3]).log
+        log.cleaning.checkpoint = 1
+        log.home.on_log_cleaned(tps[3])
+        brokers.run(2 * LOOK_MS)
+        assert list(due[0]) == visited
+    brokers.until(lambda: due == [{}, {}])
+    assert [brokers[node].partition(tps[3]).log.removable_below for node in (1, 2)] == [1, 1]
 
 
 @without_safeguard("replication.all_have_cleaned")

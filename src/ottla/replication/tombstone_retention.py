@@ -28,12 +28,15 @@ from ottla.replication.control import ControlFence
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition_registry import PartitionRegistry
 from ottla.seams import Failure
+from ottla.types import TopicPartition
 from ottla.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
 LANE: Final = "epochs"
 _VERSION: Final = 4
 BATCH: Final = 1000
 """Partitions of one report: a leader handles them in a few milliseconds."""
+_PAUSE_MS: Final = 1
+"""Pause between two lots of BATCH partitions, for other turns."""
 _ROW: Final = Struct(">16siiq")
 _BROKER_EPOCH: Final = Struct(">q")
 
@@ -69,14 +72,17 @@ class TombstoneRetention:
         fence: ControlFence,
         peers: BrokerClient,
         purgatory: Purgatory,
+        due: dict[TopicPartition, None],
         interval_ms: int,
         timeout_ms: int,
     ) -> None:
-        """`interval_ms` is the interval of the reports (log.cleaner.backoff.ms)."""
+        """`due`: partitions of which a fact has changed since they were last visited: how far they are cleaned, their
+        role, or a replica. `interval_ms` is the interval of the reports (log.cleaner.backoff.ms)."""
         self._hosted = hosted
         self._fence = fence
         self._peers = peers
         self._purgatory = purgatory
+        self._due = due
         self._interval_ms = max(1, interval_ms)
         self._timeout_ms = timeout_ms
         self._busy: dict[int, None] = {}
@@ -84,8 +90,8 @@ class TombstoneRetention:
         self._stopped = False
 
     def start_reports(self) -> None:
-        """Schedule the next report."""
-        self._purgatory.look_after(self._interval_ms, self._report_due)
+        """Schedule the next reports."""
+        self._purgatory.look_after(self._interval_ms, self._visit_due)
 
     def stop_reports(self) -> None:
         """Send no further reports."""
@@ -93,33 +99,45 @@ class TombstoneRetention:
 
     # -- followers -----------------------------------------------------------------------------------------------------
 
-    def _report_due(self) -> None:
+    def _visit_due(self) -> None:
+        due = list(self._due)
+        self._due.clear()
+        self._visit_partitions(iter(due), {})
+
+    def _visit_partitions(self, due: Iterator[TopicPartition], followed: dict[int, list[Partition]]) -> None:
+        """Visit the next partitions, and the others in a later turn: after a start all are due."""
         if self._stopped:
             return
-        followed: dict[int, list[Partition]] = {}
-        # A leader computes its bound by itself. A follower reports unless it has cleaned exactly up to the bound.
-        for partition in self._compacted_partitions():
-            if partition.is_leader:
-                partition.leader_role.bound_removals()
-            elif partition.leader >= 0 and partition.log.cleaned_until != partition.log.removable_below:
-                followed.setdefault(partition.leader, []).append(partition)
+        some = list(islice(due, BATCH))
+        for tp in some:
+            partition = self._hosted.find_partition(tp.topic, tp.partition)
+            if partition is not None and partition.offline is None and partition.config.compact:
+                self._visit_partition(partition, followed)
+        if len(some) == BATCH:
+            self._purgatory.look_after(_PAUSE_MS, lambda: self._visit_partitions(due, followed))
+            return
         for leader, partitions in followed.items():
             if leader not in self._busy:
                 self._begin_report(leader, partitions)
         self.start_reports()
 
+    def _visit_partition(self, partition: Partition, followed: dict[int, list[Partition]]) -> None:
+        # A leader computes its bound by itself. A follower reports unless it has cleaned exactly up to the bound. Both
+        # stay due while another replica has cleaned less, because what it does is not known here.
+        log = partition.log
+        if partition.is_leader:
+            is_settled = partition.leader_role.bound_removals() >= log.cleaned_until
+        else:
+            is_settled = partition.leader < 0 or log.removable_below == log.cleaned_until
+            if not is_settled:
+                followed.setdefault(partition.leader, []).append(partition)
+        if not is_settled:
+            log.note_bound_due()
+
     @changes_state
     def _begin_report(self, leader: int, partitions: Iterable[Partition]) -> None:
         self._busy[leader] = None
         self._send_report(leader, iter(partitions))
-
-    def _compacted_partitions(self) -> Iterator[Partition]:
-        for topic in self._hosted.by_name.values():
-            for partition in topic.partitions.values():
-                if not partition.config.compact:
-                    break  # all partitions of a topic have the same cleanup.policy
-                if partition.offline is None:
-                    yield partition
 
     def _send_report(self, leader: int, partitions: Iterator[Partition]) -> None:
         """Report some of the partitions to their leader, and the next ones after its response."""

@@ -138,6 +138,10 @@ class Log:
         """Compaction has cleaned the log below this offset; the log start if it never did."""
         return self.cleaning.clean_until(self.start_offset, self.end_offset)
 
+    def note_bound_due(self) -> None:
+        """Note that `removable_below` has to be computed or reported again."""
+        self.home.bounds_due[self.tp] = None
+
     @property
     def first_unstable_offset(self) -> int | None:
         """Where the oldest transaction begins that is open or not yet ended below the high watermark."""

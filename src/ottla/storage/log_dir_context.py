@@ -41,6 +41,7 @@ class LogDirContext:
     __slots__ = (
         "_full_logged_ns",
         "_unshown",
+        "bounds_due",
         "changed",
         "cleaned_moved",
         "clock",
@@ -82,8 +83,12 @@ class LogDirContext:
         scan: HeaderScan,
         workers: Workers | None = None,
         expiry: ProducerExpiry | None = None,
+        bounds_due: dict[TopicPartition, None] | None = None,
     ) -> None:
         """Without workers, batches are unpacked in the turn that needs them: for tools and tests."""
+        self.bounds_due = {} if bounds_due is None else bounds_due
+        """Partitions whose clean part may have changed since replication last compared it with other replicas'. One
+        for all directories."""
         self.expiry = expiry or ProducerExpiry()
         """The expiry of the producers of all logs of this broker."""
         self.workers = workers
@@ -135,7 +140,7 @@ class LogDirContext:
     def on_log_changed(self, tp: TopicPartition) -> None:
         """Note that a log was added, removed, cut or configured: checkpoints and retention visit it again."""
         self.changed[tp] = self.points_moved[tp] = None
-        self.starts_moved[tp] = self.cleaned_moved[tp] = self.renewed[tp] = None
+        self.starts_moved[tp] = self.cleaned_moved[tp] = self.renewed[tp] = self.bounds_due[tp] = None
 
     def on_start_moved(self, tp: TopicPartition) -> None:
         """Note that a log start moved: its checkpoint has to be written, and retention visits the log."""
@@ -144,7 +149,7 @@ class LogDirContext:
 
     def on_log_cleaned(self, tp: TopicPartition) -> None:
         """Note that the clean part of a log changed."""
-        self.cleaned_moved[tp] = None
+        self.cleaned_moved[tp] = self.bounds_due[tp] = None
 
     def check_online(self) -> None:
         """Raise ApiError KAFKA_STORAGE_ERROR when the directory is offline."""

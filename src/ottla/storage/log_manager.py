@@ -49,6 +49,7 @@ class LogManager:
         "_expiry",
         "_homes",
         "_retention",
+        "bounds_due",
         "cleaner",
         "dirs",
         "removable_at_first",
@@ -69,7 +70,10 @@ class LogManager:
         self.timers = Timers()
         scan = HeaderScan()
         self._expiry = ProducerExpiry()
-        self._homes = [LogDirContext(disk, clock, entropy, self.timers, scan, workers, self._expiry) for disk in disks]
+        self.bounds_due: dict[TopicPartition, None] = {}
+        """Partitions whose clean part may have changed since replication last compared it with other replicas'."""
+        shared = scan, workers, self._expiry, self.bounds_due
+        self._homes = [LogDirContext(disk, clock, entropy, self.timers, *shared) for disk in disks]
         self._disk_reserves = [DiskReserve(home) for home in self._homes]
         self.dirs = tuple(LogDir(home) for home in self._homes)
         """One per log directory, in the order of the configuration."""

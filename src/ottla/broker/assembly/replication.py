@@ -66,7 +66,7 @@ def build_replicas(
         throttles,
         AlterPartitionChannel(fence, base.peers, purgatory, later, config.controller_socket_timeout_ms),
         fetchers,
-        TombstoneRetention(base.hosted, fence, base.peers, purgatory, *waits_ms),
+        TombstoneRetention(base.hosted, fence, base.peers, purgatory, base.logs.bounds_due, *waits_ms),
         moves,
     )
     managed = (config, clock, base.logs, base.hosted, purgatory, fence, helpers, later, topic_config)

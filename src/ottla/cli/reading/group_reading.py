@@ -68,9 +68,9 @@ class GroupReading:
         from ottla.client import DeadlineError
 
         last = time.monotonic()
-        poll = PatientPoll(consumer, self._topic).poll
+        patient = PatientPoll(consumer, self._topic)
         while not self._printer.is_full and not self._is_at_end(consumer):
-            records = poll(min(_POLL_S, self._patience_s or _POLL_S))
+            records = patient.poll(min(_POLL_S, self._patience_s or _POLL_S))
             self._print_records(consumer, records)
             progress.add_progress(len(records), sum(len(each.value or b"") for each in records))
             if records or not self._assigned:
@@ -78,7 +78,9 @@ class GroupReading:
             elif self._patience_s and time.monotonic() > last + self._patience_s:
                 raise DeadlineError(f"no record came for {self._patience_s:g} s")
             if time.monotonic() > self._committed_at + _COMMIT_EVERY_S:
-                self._commit_written(consumer)
+                self._committed_at = time.monotonic()
+                if self._done and patient.commit_offsets(self._done):
+                    self._done = {}  # not earlier: Ctrl-C may come while the response is awaited
 
     def _print_records(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
         from ottla.client import TopicPartition
@@ -122,7 +124,6 @@ class GroupReading:
             self._ends.pop(tp, None)
 
     def _commit_written(self, consumer: Consumer) -> None:
-        self._committed_at = time.monotonic()
         if self._done:
             consumer.commit(self._done)
-            self._done = {}  # not earlier: Ctrl-C may come while the response is awaited
+            self._done = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.cli.options import ClientSettings, option_value, print_note
 
 if TYPE_CHECKING:
-    from ottla.client import ClientError, Consumer, ConsumerRecord
+    from ottla.client import ClientError, Consumer, ConsumerRecord, TopicPartition
 
 _NOTICED_AFTER_MS: Final = 10_000
 
@@ -21,7 +21,7 @@ def outage_settings() -> ClientSettings:
 
 
 class PatientPoll:
-    """Polls a consumer; without `--timeout` it waits while no broker can be reached."""
+    """Polls and commits; without `--timeout` it waits while no broker can be reached."""
 
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self._consumer = consumer
@@ -30,24 +30,45 @@ class PatientPoll:
 
     def poll(self, timeout_s: float) -> list[ConsumerRecord]:
         """The next records; none during an outage. Raises ClientError for other errors."""
-        from ottla.client import ClientError, DeadlineError
+        from ottla.client import ClientError
 
         try:
             records = self._consumer.poll(timeout_s)
             if self._is_out:
                 self._consumer.partitions_for_topic(self._topic)
         except ClientError as error:
-            last = (isinstance(error, DeadlineError) and error.last) or error
-            if not _is_outage(last):
-                raise
-            if not self._is_out:
-                print_note(f"no broker answers, waiting for one to come back (Ctrl-C stops): {last.cause}")
-            self._is_out = True
+            self._note_outage(error)
             return []
+        self._note_answer()
+        return records
+
+    def commit_offsets(self, offsets: dict[TopicPartition, int]) -> bool:
+        """Commit; False during an outage: then they have to be committed later. Raises ClientError for other errors."""
+        from ottla.client import ClientError
+
+        try:
+            self._consumer.commit(offsets)
+        except ClientError as error:
+            self._note_outage(error)
+            return False
+        self._note_answer()
+        return True
+
+    def _note_outage(self, error: ClientError) -> None:
+        """Print once that no broker answers. Raises the error if it is another one."""
+        from ottla.client import DeadlineError
+
+        last = (isinstance(error, DeadlineError) and error.last) or error
+        if not _is_outage(last):
+            raise error
+        if not self._is_out:
+            print_note(f"no broker answers, waiting for one to come back (Ctrl-C stops): {last.cause}")
+        self._is_out = True
+
+    def _note_answer(self) -> None:
         if self._is_out:
             self._is_out = False
             print_note("a broker answers again")
-        return records
 
 
 def _is_outage(error: ClientError) -> bool:

@@ -6,6 +6,7 @@ log, watchers and the high watermark.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, Protocol
 
@@ -64,6 +65,10 @@ class FetchProgress(Enum):
     """The follower's log end has moved, and the high watermark may move with it."""
 
 
+def _do_nothing() -> None:
+    pass
+
+
 class FollowerContact(Protocol):
     """A partition in a follower's fetch session. An incremental fetch also counts for partitions it does not name."""
 
@@ -96,6 +101,7 @@ class InSyncReplicas:
         "_join_from_ns",
         "_last_retried",
         "_node_id",
+        "_on_report_dropped",
         "_shared",
         "_waiting_joiners",
         "_was_refused",
@@ -109,8 +115,12 @@ class InSyncReplicas:
         "replicas",
     )
 
-    def __init__(self, node_id: int, shared: PartitionContext) -> None:
+    def __init__(
+        self, node_id: int, shared: PartitionContext, on_report_dropped: Callable[[], None] = _do_nothing
+    ) -> None:
+        """on_report_dropped: called when a follower's report is not valid any more, because its log has shrunk."""
         self._node_id = node_id
+        self._on_report_dropped = on_report_dropped
         self._shared = shared
         self.isr: tuple[int, ...] = ()
         """The ISR that the controller has confirmed."""
@@ -199,8 +209,9 @@ class InSyncReplicas:
         if broker_epoch < before.broker_epoch and broker_epoch != NO_EPOCH:
             message = f"broker {replica_id} has broker epoch {before.broker_epoch}, the fetch has {broker_epoch}"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
-        if offset < before.end_offset or broker_epoch != before.broker_epoch:
-            self.cleaned.pop(replica_id, None)  # its log may not be the one that it reported about
+        is_other = offset < before.end_offset or broker_epoch != before.broker_epoch
+        if is_other and self.cleaned.pop(replica_id, None) is not None:
+            self._on_report_dropped()  # its log may not be the one that it reported about
         contact_ns = self._contact_ns(replica_id, now_ns)
         self.replicas[replica_id] = after_fetch(before, offset, log_start, broker_epoch, leader_end, now_ns, contact_ns)
         known = self._contacts.get(replica_id)

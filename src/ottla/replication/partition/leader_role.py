@@ -64,7 +64,7 @@ class LeaderRole:
 
     def __init__(self, replica: LocalReplica, isr_changes: IsrChannel) -> None:
         self.replica = replica
-        self.in_sync = InSyncReplicas(replica.node_id, replica.shared)
+        self.in_sync = InSyncReplicas(replica.node_id, replica.shared, self._note_bound_due)
         self._isr_changes = isr_changes
         self._refusals = SequenceGaps()
         self._led_ns = 0
@@ -371,6 +371,9 @@ class LeaderRole:
         """Note that a follower has cleaned its log up to `until`. Returns the new bound."""
         self.in_sync.note_cleaned(replica_id, broker_epoch, until)
         return self.bound_removals()
+
+    def _note_bound_due(self) -> None:
+        self.replica.log.note_bound_due()
 
     def bound_removals(self) -> int:
         """The offset up to which all assigned replicas have cleaned their logs; also bounds the own cleaner."""

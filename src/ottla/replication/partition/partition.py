@@ -101,6 +101,7 @@ class Partition(LocalReplica):
     def _take_state(self, state: PartitionState) -> None:
         if (state.leader, state.leader_epoch, state.replicas) != (self.leader, self.leader_epoch, self.replicas):
             self.log.removable_below = 0 if len(state.replicas) > 1 else UNBOUNDED
+            self.log.note_bound_due()
         self.leader = state.leader
         self.is_leader = state.leader == self.node_id
         self.leader_epoch = state.leader_epoch
