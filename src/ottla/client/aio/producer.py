@@ -16,8 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ottla.client.aio.loop_sender import LoopSender
-from ottla.client.aio.round_waiters import RoundWaiters
+from ottla.client.aio.loop_sender import LoopSender, RoundWaiters
 from ottla.client.aio.transactions import AsyncTransactionContext
 from ottla.client.aio.worker import Worker, other_loop
 from ottla.client.errors import ClientError, UsageError
